@@ -1,17 +1,16 @@
 """Scalable Gaussian processes, written once against the Python Array API standard.
 
-The same mathematics runs on NumPy, torch and any other library with a plug-in; gradients come from hand-derived closed
-forms everywhere, or from automatic differentiation where the library has it.
+The same mathematics runs on NumPy, torch and any other library with a plug-in. Gradients are closed forms, or come from
+automatic differentiation if the library has it.
 
-Models, kernels, likelihoods, mean functions and the functions that train, predict and save are here; what models are
-made of is in its room, such as `agp.posteriors.Relaxed`. Importing the package loads none of its rooms: each is loaded
-when it, or a name that it exports, is asked for first.
+This package has models, kernels, likelihoods, mean functions, and the functions that train, predict and save; parts of
+models are in subpackages, such as `agp.posteriors.Relaxed`. Subpackages are loaded at the first use of a name.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
+if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
     from agp import (
         actions,
         bounds,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp import batch as batch
     from agp import constraints as constraints
     from agp import data as data
-    from agp import draws as draws
     from agp import estimators as estimators
     from agp import gradient as gradient
     from agp import inspection as inspection
@@ -44,6 +42,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds, for checkers and editors
     from agp import plot as plot
     from agp import predictors as predictors
     from agp import quantiles as quantiles
+    from agp import random as random
     from agp import repairs as repairs
     from agp import summaries as summaries
     from agp import testing as testing
@@ -174,11 +173,11 @@ __all__ = [
 ]
 
 _ROOMS: str = (
-    "actions backend batch bounds constraints data draws errors estimators gradient inducing inspection interop io "
-    "kernels likelihoods linalg means metrics models plot posteriors predictors priors processes quantiles "
+    "actions backend batch bounds constraints data errors estimators gradient inducing inspection interop io "
+    "kernels likelihoods linalg means metrics models plot posteriors predictors priors processes quantiles random "
     "repairs selection summaries testing training tree updates vectors"
 )
-"""The rooms for users and for writers of parts; the others are internal."""
+"""The subpackages for users and for authors of parts; the others are internal."""
 
 _HOMES: dict[str, str] = {
     "backend": "backend_of get_backend known_backends register_backend to_numpy",
@@ -199,7 +198,7 @@ _HOMES: dict[str, str] = {
     "tree": "to_backend",
     "vectors": "flatten",
 }
-"""The names of the package by the room that they come from."""
+"""The names of the package by subpackage."""
 
 _MOVED: dict[str, str] = {
     "actions": "BlockActions DenseActions FixedActions",
@@ -216,10 +215,10 @@ _MOVED: dict[str, str] = {
     "processes": "Deep EachPatch Known Mixed Sparse Stack",
     "selection": "RegressionResult",
 }
-"""The names that the package had in 0.2, by the room where they are now; a release later they are there alone."""
+"""The names that the package had in 0.2, by their subpackage, for one release."""
 
 _NEEDED = {"estimators": ("narwhals", "sklearn"), "plot": ("matplotlib",)}
-"""The libraries of extras without which a room cannot be loaded."""
+"""The libraries that a subpackage needs from an extra."""
 
 
 def _by_name(table: dict[str, str]) -> dict[str, str]:
@@ -232,9 +231,9 @@ _ROOM_OF, _NEW_ROOM_OF = _by_name(_HOMES), _by_name(_MOVED)
 def __getattr__(name: str) -> Any:
     if name in _ROOM_OF:
         found = vars(importlib.import_module(f"agp.{_ROOM_OF[name]}"))[name]
-        globals()[name] = found  # asked for once
+        globals()[name] = found
         return found
-    if name in _ROOMS.split():
+    if name in _ROOMS.split() or name == "draws":  # deprecated
         return importlib.import_module(f"agp.{name}")
     if name in _NEW_ROOM_OF:
         return _moved(name, _NEW_ROOM_OF[name])
@@ -253,7 +252,7 @@ def _moved(name: str, room: str) -> Any:
 def __dir__() -> list[str]:
     from importlib.util import find_spec
 
-    # whoever loads all that is listed needs no library that is not installed
+    # all listed names can be loaded with the installed libraries
     missing = {room for room, libraries in _NEEDED.items() if not all(map(find_spec, libraries))}
     public = {room: room for room in _ROOMS.split()} | _ROOM_OF
     names = {name for name, room in public.items() if room not in missing}

@@ -1,7 +1,7 @@
-"""Bounds inside somebody else's program: a value that carries its hand-derived adjoint.
+"""Bounds inside programs of torch and JAX, which differentiate them by the closed-form pullback.
 
-Where a model's leaves, or the data, ask for gradients of the library's own (a torch tensor with `requires_grad`, a
-JAX tracer), the bound is registered with that library's differentiation by `Backend.with_pullback`.
+If leaves of a model, or the data, need gradients of the library (a torch tensor with `requires_grad`, a JAX tracer),
+the bound is registered with its automatic differentiation by `Backend.with_pullback`.
 """
 
 from collections.abc import Callable
@@ -15,24 +15,24 @@ Objective = Callable[[Any, Batch], tuple[Array, Pullback]]
 
 
 def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple[Array, Pullback]:
-    """`objective(model, batch)`, whose value the array library can differentiate by the closed form if it asks to.
+    """`objective(model, batch)`, whose value the array library can differentiate by the closed form.
 
     Parameters
     ----------
     objective
         ``(model, batch) -> (value, pullback)`` with the pullback ``bar=1.0 -> (model_bar, X_bar)``.
     model, batch
-        Where a leaf or the inputs ask for gradients, they get them from the closed form; all other arrays are
-        constants. The pullback evaluates the objective anew then.
+        Leaves and inputs that need gradients get them from the closed form; all other arrays are constants. The
+        pullback evaluates the objective again then.
 
     Raises
     ------
     ValueError
-        While gradients are taken: for inputs whose cotangent the objective does not give, and for targets.
+        During differentiation: for inputs without a cotangent from the objective, and for targets.
     """
     leaves = tree.leaves(model)
     arrays = {f"model.{name}": x for name, x in leaves.items()} | {"X": batch.X, "y": batch.y}
-    arrays = {name: x for name, x in arrays.items() if not backend_of(x).rows_elsewhere}
+    arrays = {name: x for name, x in arrays.items() if not backend_of(x).is_lazy}
     asking = next((B for x in arrays.values() if (B := backend_of(x)).asks_gradient(x)), None)
     if asking is None:
         return objective(model, batch)
@@ -57,11 +57,11 @@ def _cotangent(name: str, x: Array, bar: Array | None) -> Array:
         return bar
     if name == "X":
         msg = (
-            "X asks for its gradient, which this bound does not give where it takes rows in blocks (raise memory=) or "
-            "keeps the inputs as constants; detach X otherwise."
+            "X needs a gradient, which this bound does not have if it takes rows in blocks (raise memory=) or keeps "
+            "inputs as constants; detach X otherwise."
         )
         raise ValueError(msg)
     if name == "y":
-        msg = "y asks for its gradient, but targets are constants of a bound; detach y."
+        msg = "y needs a gradient, but targets are constants of a bound; detach y."
         raise ValueError(msg)
     return backend_of(x).xp.zeros_like(x)

@@ -1,9 +1,9 @@
-"""The rows that a training step sees."""
+"""The rows of a training step."""
 
 from typing import NamedTuple
 
 from agp.backend import Array
-from agp.draws import NO_DRAWS, Draws
+from agp.random import NO_DRAWS, Draws
 
 __all__ = ["Batch"]
 
@@ -18,6 +18,6 @@ class Batch(NamedTuple):
     scale: float | Array = 1.0
     """N / B."""
     rows: Array | None = None
-    """The positions [B] of these rows among all data; None for all data in order."""
+    """The indices [B] of these rows in the data; None for all data in order."""
     draws: Draws = NO_DRAWS
-    """Noise and probes that the step needs, drawn from the seed and the step."""
+    """Noise and probes of the step."""

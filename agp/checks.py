@@ -1,25 +1,31 @@
-"""What public entrances ask of their arguments: one clear error that names the culprit and the remedy."""
+"""Checks of arguments: one clear error that names the argument and the remedy."""
 
 import numbers
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from agp import tree
 from agp.backend import Array, backend_of, check_array_type, guessed, row_blocks
 from agp.errors import NonFiniteError
 
+T = TypeVar("T", bound=Any)
+
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> int:
     """The value as an int. ValueError unless it is a whole number of at least `least`."""
-    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else float("nan")
+    number = _as_float(value)
     if not number >= least or not number.is_integer():
         msg = f"{name} is {value!r}, but must be a whole number of at least {least}."
         raise ValueError(msg)
     return int(number)
 
 
+def _as_float(value: Any) -> float:
+    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else float("nan")
+
+
 def check_levels(levels: Any) -> tuple[float, ...]:
-    """The levels of quantiles as floats. TypeError unless there are some, ValueError unless they are in (0, 1)."""
+    """The levels of quantiles as floats. TypeError unless they are a collection, ValueError unless in (0, 1)."""
     if isinstance(levels, (str, numbers.Real)) or not isinstance(levels, Iterable):
         msg = f"levels is {levels!r}, but must be a tuple of probabilities, such as (0.05, 0.95)."
         raise TypeError(msg)
@@ -28,30 +34,29 @@ def check_levels(levels: Any) -> tuple[float, ...]:
         msg = "levels is empty, but must hold at least one probability, such as (0.05, 0.95)."
         raise ValueError(msg)
     for i, level in enumerate(given):
-        if not isinstance(level, numbers.Real) or isinstance(level, bool) or not 0.0 < float(level) < 1.0:
+        if not 0.0 < _as_float(level) < 1.0:
             msg = f"levels[{i}] is {level!r}, but must be more than 0 and less than 1; 0.95 stands for 95 %."
             raise ValueError(msg)
     return tuple(map(float, given))
 
 
 def check_callables(name: str, given: Any) -> list[Any]:
-    """The functions as a list. TypeError unless they are some that can be called."""
-    single = callable(given)
-    if single or not isinstance(given, Iterable):
-        remedy = f"write {name}=[{getattr(given, '__name__', 'f')}]" if single else f"write {name}=[f]"
-        msg = f"{name} is {given!r}, but must be a list of functions; {remedy}."
+    """The functions as a list. TypeError unless they are a collection of callables."""
+    if callable(given) or not isinstance(given, Iterable):
+        example = getattr(given, "__name__", "f")
+        msg = f"{name} is {given!r}, but must be a list of functions; write {name}=[{example}]."
         raise TypeError(msg)
     found = list(given)
     for i, one in enumerate(found):
         if not callable(one):
-            msg = f"{name}[{i}] is {one!r}, which is no function; it is called with an agp.training.Progress."
+            msg = f"{name}[{i}] is {one!r}, which is not a function; it is called with an agp.training.Progress."
             raise TypeError(msg)
     return found
 
 
 def check_positive(name: str, value: Any) -> float:
     """The value as a float. ValueError unless it is a finite number above zero."""
-    number = float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else float("nan")
+    number = _as_float(value)
     if 0.0 < number < float("inf"):
         return number
     shown = f"{value:g}" if isinstance(value, float) else repr(value)
@@ -72,23 +77,23 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
     if 0 in x.shape:
         msg = f"{name} has shape {tuple(x.shape)}: it is empty."
         raise ValueError(msg)
-    if any(n != n for n in x.shape):  # NaN: nobody has counted the rows of its chunks yet
+    if any(n != n for n in x.shape):  # NaN: the rows of lazy chunks are not counted yet
         msg = f"{name} has chunks of unknown length; count them first, by {name}.compute_chunk_sizes()."
         raise ValueError(msg)
 
 
 def _converted(name: str, x: Any) -> str:
-    """How an array of another dtype becomes one of floats where it is, as code."""
+    """Code that converts an array of another dtype to floats, on its device."""
     B = backend_of(x)
     if "complex" in str(x.dtype):
-        return "its real part, if that is what is meant"
+        return "its real part, if you mean that"
     widest, device = str(B.widest_float(x)).rpartition(".")[2], B.device_name(x)
     place = f', device="{device}"' if device not in ("", "cpu") else ""
     return f'agp.to_backend({name}, "{B.name}", dtype="{widest}"{place})'
 
 
 def check_model(model: Any) -> None:
-    """TypeError unless there is a model to train, rather than its class, a result that holds one, or a part of one."""
+    """TypeError unless the model can be trained: not its class, a result that holds it, or a part of a model."""
     if isinstance(model, type):
         msg = f"model is the class {model.__name__}; build one with {model.__name__}.from_data(X, y)."
         raise TypeError(msg)
@@ -96,12 +101,12 @@ def check_model(model: Any) -> None:
         return
     inside = getattr(model, "model", None)
     remedy = "build one, as by SVGP.from_data(X, y)" if inside is None else "pass its `.model`, as in result.model"
-    msg = f"model has the class {type(model).__name__}, which is no model; {remedy}."
+    msg = f"model has the class {type(model).__name__}, which is not a model; {remedy}."
     raise TypeError(msg)
 
 
 CHECKED_ROWS = 2**20
-"""Rows that are looked at at once: of arrays on disk no more are in memory."""
+"""Rows that are checked at once: more of an array on disk are never in memory."""
 REMOVE = "remove or impute such rows"
 UNOBSERVED = (
     f"{REMOVE}, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for targets that "
@@ -110,34 +115,26 @@ UNOBSERVED = (
 
 
 def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOVE) -> None:
-    """ValueError if an entry of x is NaN or infinite; the message names the first such row, counted from the given."""
+    """ValueError if an entry of x is NaN or infinite; the message names the first such row, plus `first_row`."""
     B = backend_of(x)
-    if not B.is_concrete(x):  # traced: there are no entries yet
+    if not B.is_concrete(x):  # traced: no values yet
         return
-    count, row, start = 0, 0, 0
-    for block in [x] if B.rows_elsewhere else row_blocks(x, CHECKED_ROWS):
-        found, first = _not_finite(block)
-        row = start + first if found and not count else row
-        count, start = count + found, start + block.shape[0]
+    xp, count, row, start = B.xp, 0, 0, first_row
+    for block in [x] if B.is_lazy else row_blocks(x, CHECKED_ROWS):
+        good = xp.isfinite(block)
+        if not guessed(xp.all(good), likely=True):
+            if not count:
+                broken = xp.any(xp.reshape(~good, (block.shape[0], -1)), axis=1)
+                row = start + int(xp.argmax(xp.astype(broken, xp.int64)))
+            count += int(xp.count_nonzero(~good))
+        start += block.shape[0]
     if count:
-        msg = f"{name} has {count} NaN or infinite entries, the first in row {first_row + row}; {remedy}."
+        msg = f"{name} has {count} NaN or infinite entries, the first in row {row}; {remedy}."
         raise ValueError(msg)
 
 
-def _not_finite(x: Array) -> tuple[int, int]:
-    """How many entries of x [N, ...] are NaN or infinite, and the first row with one."""
-    xp = backend_of(x).xp
-    good = xp.isfinite(x)
-    if guessed(xp.all(good), likely=True):
-        return 0, 0
-    bad = ~good
-    return int(xp.count_nonzero(bad)), int(
-        xp.argmax(xp.astype(xp.any(xp.reshape(bad, (x.shape[0], -1)), axis=1), xp.int64))
-    )
-
-
 def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> None:
-    """NonFiniteError that names the results with NaN or infinite entries, if any; traced ones are not looked at."""
+    """NonFiniteError, with their names, if results have NaN or infinite entries; traced ones are not checked."""
     known = {name: x for name, x in results.items() if backend_of(x).is_concrete(x)}
     if not known:
         return
@@ -163,15 +160,15 @@ def as_columns(y: Array) -> Array:
 
 
 def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
-    """`check_targets`, once X [N, D] has passed every check that needs no model."""
+    """`check_inputs` of X [N, D], and `check_targets`."""
     check_inputs("X", X)
     return check_targets(X, y, missing=missing)
 
 
 def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = False) -> Array:
-    """y as [N, P], once y [N] or [N, P] has passed every check that needs no model; X [N, D] may be on disk.
+    """Targets y [N] or [N, P] as [N, P]. TypeError or ValueError unless they fit X [N, D] and are finite.
 
-    Targets that are `missing` may be NaN.
+    With `missing`, they may be NaN.
     """
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
@@ -198,31 +195,24 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
         check_finite("weights", weights)
         least, total = float(xp.min(weights)), float(xp.sum(weights))
         if not (least > 0.0 and total < float("inf")):
-            msg = f"weights must be positive, and their sum finite; the least is {least:g}. Leave rows of weight 0 out."
+            msg = f"weights must be positive, and their sum finite; the least is {least:g}. Leave out rows of weight 0."
             raise ValueError(msg)
     return weights
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    """TypeError or ValueError unless both arrays have one library, one dtype and one device.
-
-    Rows of data that lie elsewhere need the dtype alone: their library is what they are evaluated in.
-    """
+    """TypeError or ValueError unless both arrays have the same library, dtype and device; lazy ones the same dtype."""
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
-    if here.rows_elsewhere or there.rows_elsewhere:
-        names = here.dtype_name(x), there.dtype_name(reference)
-        if names[0] != names[1]:
-            msg = f"{name} has dtype {names[0]}, {reference_name} has {names[1]}; convert one of them."
-            raise TypeError(msg)
-        return
-    if here is not there:
+    lazy = here.is_lazy or there.is_lazy
+    if here is not there and not lazy:
         msg = f"{name} is a {here.name} array, {reference_name} a {there.name} array; move one with agp.to_backend."
         raise TypeError(msg)
-    if x.dtype != reference.dtype:
-        msg = f"{name} has dtype {x.dtype}, {reference_name} has {reference.dtype}; convert one of them."
+    dtypes = (here.dtype_name(x), there.dtype_name(reference)) if lazy else (x.dtype, reference.dtype)
+    if dtypes[0] != dtypes[1]:
+        msg = f"{name} has dtype {dtypes[0]}, {reference_name} has {dtypes[1]}; convert one of them."
         raise TypeError(msg)
-    devices = here.device_name(x), here.device_name(reference)
+    devices = ("", "") if lazy else (here.device_name(x), here.device_name(reference))
     if "" not in devices and devices[0] != devices[1]:
         msg = f"{name} is on device {devices[0]}, {reference_name} on {devices[1]}; move one with agp.to_backend."
         raise ValueError(msg)
@@ -238,3 +228,10 @@ def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
         if bool(leaf.constraint.violated(leaf.value)):
             msg = f"{leaf.name} must be {leaf.constraint.name} and finite; it is {leaf.value}."
             raise ValueError(msg)
+
+
+def usable(model: T, reference: Array) -> T:
+    """A part of a model whose leaves are arrays like the reference, checked, and constants for differentiation."""
+    model = tree.placed(model, reference)
+    check_parameters(model, "X", reference)
+    return tree.detached(model)

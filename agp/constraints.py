@@ -1,4 +1,4 @@
-"""Constraints: the maps between what a model holds and what an optimiser may move freely.
+"""Constraints: maps between the values in a model and unconstrained values for optimisers.
 
 A constraint is declared on a field of a model (`agp.tree.param`) and applied by `agp.tree` only.
 """
@@ -19,10 +19,10 @@ class Constraint:
 
     name: str = "real"
     by_entry: ClassVar[Mapping[str, Callable[..., tuple[Array]]]] = {}
-    """Where each entry is mapped by itself, what `Backend.fused` takes for the first three methods, by their names."""
+    """For elementwise constraints, the functions of the first three methods for `Backend.fused`, by name."""
 
     def constrain(self, raw: Array) -> Array:
-        """The value that the model holds for an unconstrained leaf."""
+        """The value for an unconstrained leaf."""
         return raw
 
     def unconstrain(self, value: Array) -> Array:
@@ -91,7 +91,7 @@ class _Lower(Constraint):
 
 
 class _Ordered(Constraint):
-    # A vector [K] that rises: v_0 = r_0, v_k = v_{k-1} + softplus(r_k).
+    # A vector [K] in ascending order: v_0 = r_0, v_k = v_{k-1} + softplus(r_k).
     def constrain(self, raw: Array) -> Array:
         xp = backend_of(raw).xp
         return xp.cumulative_sum(xp.concat([raw[:1], POSITIVE.constrain(raw[1:])]))
@@ -100,7 +100,7 @@ class _Ordered(Constraint):
         return backend_of(value).xp.concat([value[:1], POSITIVE.unconstrain(value[1:] - value[:-1])])
 
     def pull(self, value: Array, bar: Array) -> Array:
-        # each step moves all entries from its own on
+        # each step moves its entry and all later ones
         xp = backend_of(value).xp
         later = xp.flip(xp.cumulative_sum(xp.flip(bar)))
         return xp.concat([later[:1], POSITIVE.pull(value[1:] - value[:-1], later[1:])])
@@ -116,10 +116,10 @@ class _Ordered(Constraint):
 
 
 REAL = Constraint()
-"""Any real numbers: the raw leaf is the value."""
+"""Real numbers: the raw leaf is the value."""
 POSITIVE = _Positive("positive")
 """Positive numbers."""
 ORDERED = _Ordered("in ascending order")
-"""A vector [K] that rises."""
+"""Vectors [K] in ascending order."""
 LOWER = _Lower("lower-triangular")
 """Lower triangles of matrices [..., M, M]."""

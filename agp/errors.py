@@ -1,5 +1,6 @@
-"""The errors and warnings that are this library's own; bad input raises `ValueError` or `TypeError`."""
+"""The errors and warnings of this library; bad input raises `ValueError` or `TypeError`."""
 
+import importlib
 from typing import Any
 
 __all__ = [
@@ -17,12 +18,21 @@ __all__ = [
 ]
 
 DISTRIBUTION = "array-gp"
-"""What the package index and installers call the package that is imported as ``agp``."""
+"""The name on the package index of the package that is imported as ``agp``."""
 
 
 def not_installed(package: str, extra: str) -> str:
-    """How messages name a package that is missing, with the extra that installs it."""
+    """A missing package, and the command that installs it, for messages."""
     return f'{package}, which is not installed: pip install "{DISTRIBUTION}[{extra}]"'
+
+
+def require(module: str, purpose: str, extra: str, *, package: str = "") -> Any:
+    """Import a module of an optional package. The ImportError says what needs the package, and names the extra."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        msg = f"{purpose} {not_installed(package or module.partition('.')[0], extra)}."
+        raise ImportError(msg) from error
 
 
 class BackendError(RuntimeError):

@@ -1,17 +1,15 @@
-"""Value and gradient of what training maximises, by closed forms or by the backend's automatic differentiation."""
+"""Value and gradient of the training objective, by closed forms or by automatic differentiation."""
 
 from typing import Any, Literal
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.checks import check_model, check_results
-from agp.entrances import entrance
 from agp.errors import BackendError
-from agp.guesses import settled
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.priors import log_prior
-from agp.repairs import counted
+from agp.speculation import speculate
 
 __all__ = ["gradient_of", "value_and_gradient"]
 
@@ -29,10 +27,7 @@ def check_mode(x: Array, mode: str) -> None:
         raise BackendError(msg)
 
 
-@counted
-@entrance
-@underflow_is_zero
-@overflow_is_judged
+@public
 def value_and_gradient(
     model: Any,
     X: Array,
@@ -42,10 +37,10 @@ def value_and_gradient(
     gradient: GradientMode = "closed-form",
     memory: float | None = None,
 ) -> tuple[Array, dict[str, Array]]:
-    """What training maximises, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
+    """The training objective, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
 
-    That is the bound, and for a model with `priors` the bound plus `agp.priors.log_prior`, which counts once whatever
-    the scale. Both modes run the same forward code; they differ in who differentiates it.
+    The objective is the bound, plus `agp.priors.log_prior` for a model with `priors`, which is not scaled. Both modes
+    run the same forward code.
 
     Parameters
     ----------
@@ -59,12 +54,12 @@ def value_and_gradient(
     Raises
     ------
     agp.errors.NonFiniteError
-        If one of them is NaN or infinite; inside a function that is traced they are returned as they are.
+        If one of them is NaN or infinite; inside a traced function they are returned as they are.
     """
     check_model(model)
     batch = model._batch(X, y, scale=scale)
     check_mode(X, gradient)
-    (bound, slopes), _ = settled(lambda: gradient_of(model, batch, gradient, memory=memory), X)
+    (bound, slopes), _ = speculate(lambda: gradient_of(model, batch, gradient, memory=memory), X)
     remedy = "try standardised data, other parameters, more jitter or float64"
     check_results("the", {"bound": bound}, remedy)
     check_results("the gradient by", slopes, remedy)
@@ -74,7 +69,7 @@ def value_and_gradient(
 def gradient_of(
     model: Any, batch: Batch, gradient: GradientMode, *, memory: float | None = None
 ) -> tuple[Array, dict[str, Array]]:
-    """`value_and_gradient` of a batch that is known to fit the model."""
+    """`value_and_gradient` of a batch that has been checked against the model."""
     if gradient == "closed-form":
         value, pullback = _maximised(model, batch, memory)
         return value, tree.pull_raw(model, pullback(1.0))

@@ -1,11 +1,11 @@
-"""Small tables as HTML, for notebooks: no style sheets or scripts, and the colours of what is around them."""
+"""Small tables: as text, and as HTML without style sheets or scripts, in the colours of the notebook."""
 
 import html
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 ROWS, LETTERS = 60, 300
-"""Rows of a table, and letters of a line, that are shown."""
+"""The most rows of a table and letters of a line that are shown."""
 TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:0.3em 0 0.8em 0"
 CAPTION = "caption-side:top;text-align:left;font-weight:bold;color:inherit;padding:0.2em 0"
 CELL = (
@@ -22,10 +22,10 @@ def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] =
     title
         Stands above it.
     rows
-        Cells, as many in each row: text, numbers, truth values, or a list of lines. NaN and None are empty, columns
-        without any entry are left out, and of many rows the first are shown.
+        Cells: text, numbers, truth values, or a list of lines. NaN and None are empty, columns without any entry are
+        left out, and only the first 60 rows are shown.
     heads
-        Of the columns; without them the first cell of each row is its head.
+        Names of the columns; without them the first cell of each row is its head.
     """
     rows = [*rows]
     texts, more = [[_lines(cell) for cell in row] for row in rows[:ROWS]], len(rows) - ROWS
@@ -37,8 +37,14 @@ def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] =
     return f'<table style="{TABLE}">{caption}<tbody>{"".join([*top, *body, *end])}</tbody></table>'
 
 
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table of texts, in columns of equal width."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def guarded(made: Callable[[], str], x: Any, /) -> str:
-    """The HTML that is made of x or, should that fail, its text: what a notebook displays never raises."""
+    """The HTML made for x or, if that fails, its text, because displaying in a notebook must not raise."""
     try:
         return made()
     except Exception:

@@ -1,43 +1,41 @@
-"""Mean functions h(x): what is expected of the P latent functions before any data. The process models f - h."""
+"""Mean functions h(x), the prior means of the P latent functions. Processes model f - h."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like
-from agp.entrances import entrance
-from agp.leaves import at_inputs
-from agp.units import column_spreads, unit_by_column
+from agp.scaling import column_spreads, unit_by_column
+from agp.tree import at_inputs
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 
 
 class Mean(ABC):
-    """The prior mean of a process, with its pullback."""
+    """The base class of mean functions."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls):
-            cls.__call__ = entrance(at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)"))
+            cls.__call__ = public(
+                at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)"), repairs=False, ignore=None
+            )
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """h(X) [N, P], or [N, 1] where the outputs share it, and ``h_bar [N, P] -> (mean_bar, X_bar)``; None is zero.
-
-        X has the shape [N, D].
-        """
+        """h(X) for X [N, D]: [N, P], or [N, 1] if shared, and ``h_bar [N, P] -> (mean_bar, X_bar)``; None is zero."""
 
     @abstractmethod
     def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
-        """The function whose missing leaves start at the levels [P] of the outputs, for inputs X [N, D].
+        """The function with missing leaves filled from the levels [P] of the outputs, for inputs X [N, D].
 
-        The spread is the usual deviation from the levels, one for all outputs or [P]: the unit in which leaves in units
-        of f are trained.
+        The spread, one number or [P], is the typical deviation from the levels, and the unit of leaves in units of f.
         """
 
     @abstractmethod
     def check(self, width: int, outputs: int, /) -> None:
-        """Raise ValueError unless the leaves fit inputs of so many columns, and so many outputs."""
+        """Raise ValueError unless the leaves fit the number of columns of the inputs, and of outputs."""
 
 
 @tree.model
@@ -52,7 +50,7 @@ class ZeroMean(Mean):
         return self
 
     def check(self, _width: int, _outputs: int, /) -> None:
-        """There is nothing to check."""
+        """Raise nothing: any number of columns and outputs is valid."""
 
 
 @tree.model
@@ -119,7 +117,7 @@ class LinearMean(Mean):
 
 @tree.model
 class Projection(Mean):
-    """h(x) = (x - centre) weights, a fixed map: what an inner layer of a deep model passes on.
+    """h(x) = (x - centre) weights, a fixed map for inner layers of deep models.
 
     Parameters
     ----------

@@ -1,107 +1,55 @@
-"""Methods and kernels by their short names, for interfaces whose users write text."""
+"""Methods, kernels and likelihoods by their short names, for estimators and the command line."""
 
 import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from agp import kernels, likelihoods, posteriors
 from agp.actions import ConjugateGradients
 from agp.backend import Array
-from agp.kernels import (
-    RBF,
-    Constant,
-    Kernel,
-    Linear,
-    Matern12,
-    Matern32,
-    Matern52,
-    Periodic,
-    RationalQuadratic,
-    Seasonal,
-    White,
-)
-from agp.likelihoods import (
-    Beta,
-    Exponential,
-    Gamma,
-    Gaussian,
-    LatentNoiseGaussian,
-    Likelihood,
-    NegativeBinomial,
-    Poisson,
-    StudentT,
-)
+from agp.kernels import Kernel
+from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP
-from agp.posteriors import (
-    Dual,
-    DualInverseFree,
-    InverseFree,
-    LikelihoodForm,
-    Marginal,
-    Posterior,
-    PriorSpread,
-    Relaxed,
-    RelaxedOrthogonal,
-    Whitened,
-)
+from agp.posteriors import Posterior
 from agp.training import SITE_RATE, recipe
 from agp.updates import ActionsUpdate, NaturalGradient, Update
 
 KERNELS: dict[str, type[Kernel]] = {
-    "rbf": RBF,
-    "matern32": Matern32,
-    "matern12": Matern12,
-    "matern52": Matern52,
-    "rq": RationalQuadratic,
-    "periodic": Periodic,
-    "seasonal": Seasonal,
-    "linear": Linear,
-    "constant": Constant,
-    "white": White,
+    "rbf": kernels.RBF,
+    "matern32": kernels.Matern32,
+    "matern12": kernels.Matern12,
+    "matern52": kernels.Matern52,
+    "rq": kernels.RationalQuadratic,
+    "periodic": kernels.Periodic,
+    "seasonal": kernels.Seasonal,
+    "linear": kernels.Linear,
+    "constant": kernels.Constant,
+    "white": kernels.White,
 }
 VALUE = re.compile(r"(\w+)\s*\(\s*([0-9.]+(?:e-?[0-9]+)?)\s*\)")
-"""A kernel with its lengthscale or period."""
+"""A kernel with a lengthscale or period, such as "rbf(2.0)"."""
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
-    "gaussian": Gaussian,
-    "student-t": StudentT,
-    "poisson": Poisson,
-    "negative-binomial": NegativeBinomial,
-    "gamma": Gamma,
-    "exponential": Exponential,
-    "beta": Beta,
-    "latent-noise": LatentNoiseGaussian,
+    "gaussian": likelihoods.Gaussian,
+    "student-t": likelihoods.StudentT,
+    "poisson": likelihoods.Poisson,
+    "negative-binomial": likelihoods.NegativeBinomial,
+    "gamma": likelihoods.Gamma,
+    "exponential": likelihoods.Exponential,
+    "beta": likelihoods.Beta,
+    "latent-noise": likelihoods.LatentNoiseGaussian,
 }
-"""Those of targets that are numbers."""
+"""The likelihoods of numeric targets."""
 
 
-def _exact(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> GPR:  # noqa: ARG001
-    """The exact GP, which has no inducing inputs and nothing to draw."""
-    return GPR.from_data(X, y, **parts)
-
-
-def _conjugate(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> CGGP:  # noqa: ARG001
-    """The exact GP by conjugate gradients, whose probes are drawn in training."""
-    return CGGP.from_data(X, y, **parts)
-
-
-def _computation_aware(X: Array, y: Array, *, num_inducing: int, **parts: Any) -> CaGP:  # noqa: ARG001
-    """Learned sparse actions; there are no inducing inputs."""
-    return CaGP.from_data(X, y, **parts)
-
-
-def _by_policy(X: Array, y: Array, *, num_inducing: int, num_actions: int, **parts: Any) -> CaGP:  # noqa: ARG001
+def _with_policy(X: Array, y: Array, *, num_actions: int, **parts: Any) -> CaGP:
     return CaGP.from_data(X, y, policy=ConjugateGradients(num_actions), **parts)
 
 
-def _full(X: Array, y: Array, *, num_inducing: int, seed: int, **parts: Any) -> TVGP:  # noqa: ARG001
-    """The variational GP without inducing inputs."""
-    return TVGP.from_data(X, y, **parts)
-
-
 def _tied(tied: Any) -> Callable[..., Any]:
-    return partial(SVGP.from_data, posterior=partial(Dual.from_prior, tied=tied))
+    return partial(SVGP.from_data, posterior=partial(posteriors.Dual.from_prior, tied=tied))
 
 
 STORAGES: dict[str, Callable[..., Any]] = {
@@ -109,13 +57,12 @@ STORAGES: dict[str, Callable[..., Any]] = {
     "natural": _tied("natural"),
     "kernel": _tied("kernel"),
     "white": _tied("white"),
-    "inverse-free": partial(SVGP.from_data, posterior=DualInverseFree),
+    "inverse-free": partial(SVGP.from_data, posterior=posteriors.DualInverseFree),
 }
-"""How t-SVGP keeps its sites: one for each datum, or tied in some coordinates; constructors as those of methods."""
+"""How t-SVGP stores its sites: one for each datum, or tied in some coordinates; the constructors."""
 
 
-def _dual(X: Array, y: Array, *, storage: str, **parts: Any) -> Any:
-    return STORAGES[storage](X, y, **parts)
+_decoupled = partial(SOLVEGP.from_data, posterior=posteriors.Whitened, second=posteriors.PriorSpread)
 
 
 def _deep(kind: type[Posterior]) -> Callable[..., Any]:
@@ -123,76 +70,81 @@ def _deep(kind: type[Posterior]) -> Callable[..., Any]:
 
 
 def _deep_solve(X: Array, y: Array, *, num_inducing: int, num_orthogonal: int | None, **parts: Any) -> DeepGP:
-    """Two groups of inducing variables in each layer, as large as each other unless told otherwise."""
+    """Two groups of inducing variables in each layer, of equal size by default."""
     M2 = num_inducing if num_orthogonal is None else num_orthogonal
-    return DeepGP.from_data(X, y, posterior=Whitened, num_inducing=num_inducing, num_orthogonal=M2, **parts)
+    return DeepGP.from_data(X, y, posterior=posteriors.Whitened, num_inducing=num_inducing, num_orthogonal=M2, **parts)
 
 
 METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
-    "gpr": ("exact GP", _exact),
+    "gpr": ("exact GP", GPR.from_data),
     "sgpr": ("collapsed sparse GP", SGPR.from_data),
-    "msvgp": ("M-SVGP, marginal", partial(SVGP.from_data, posterior=Marginal)),
-    "wsvgp": ("W-SVGP, whitened", partial(SVGP.from_data, posterior=Whitened)),
-    "lsvgp": ("L-SVGP, likelihood parameterisation", partial(SVGP.from_data, posterior=LikelihoodForm)),
-    "rsvgp": ("R-SVGP, inverse-free", partial(SVGP.from_data, posterior=Relaxed)),
-    "asvgp": ("A-SVGP, inverse-free whitened", partial(SVGP.from_data, posterior=InverseFree)),
-    "qsvgp": ("W-SVGP with natural gradients of q(u)", partial(SVGP.from_data, posterior=Whitened)),
-    "tsvgp": ("t-SVGP, dual", _dual),
-    "tvgp": ("t-VGP, dual without inducing inputs", _full),
-    "solve": ("SOLVE-GP, orthogonal groups", partial(SOLVEGP.from_data, posterior=Whitened)),
-    "odvgp": ("orthogonally decoupled GP", partial(SOLVEGP.from_data, posterior=Whitened, second=PriorSpread)),
+    "msvgp": ("M-SVGP, marginal", partial(SVGP.from_data, posterior=posteriors.Marginal)),
+    "wsvgp": ("W-SVGP, whitened", partial(SVGP.from_data, posterior=posteriors.Whitened)),
+    "lsvgp": ("L-SVGP, likelihood parameterisation", partial(SVGP.from_data, posterior=posteriors.LikelihoodForm)),
+    "rsvgp": ("R-SVGP, inverse-free", partial(SVGP.from_data, posterior=posteriors.Relaxed)),
+    "asvgp": ("A-SVGP, inverse-free whitened", partial(SVGP.from_data, posterior=posteriors.InverseFree)),
+    "qsvgp": ("W-SVGP with natural gradients of q(u)", partial(SVGP.from_data, posterior=posteriors.Whitened)),
+    "tsvgp": ("t-SVGP, dual", TSVGP.from_data),
+    "tvgp": ("t-VGP, dual without inducing inputs", TVGP.from_data),
+    "solve": ("SOLVE-GP, orthogonal groups", partial(SOLVEGP.from_data, posterior=posteriors.Whitened)),
+    "odvgp": ("orthogonally decoupled GP", _decoupled),
     "solve-collapsed": ("SOLVE-GP, collapsed", SOLVEGPR.from_data),
-    "solve-relaxed": ("SOLVE-GP, inverse-free", partial(SOLVEGP.from_data, posterior=RelaxedOrthogonal)),
-    "cagp-opt": ("computation-aware GP, learned sparse actions", _computation_aware),
-    "cagp-cg": ("computation-aware GP, conjugate gradients", _by_policy),
-    "cggp": ("exact GP by conjugate gradients", _conjugate),
-    "deep-msvgp": ("deep GP, M-SVGP layers", _deep(Marginal)),
-    "deep-wsvgp": ("deep GP, W-SVGP layers", _deep(Whitened)),
-    "deep-lsvgp": ("deep GP, L-SVGP layers", _deep(LikelihoodForm)),
-    "deep-rsvgp": ("deep GP, R-SVGP layers", _deep(Relaxed)),
-    "deep-asvgp": ("deep GP, A-SVGP layers", _deep(InverseFree)),
+    "solve-relaxed": ("SOLVE-GP, inverse-free", partial(SOLVEGP.from_data, posterior=posteriors.RelaxedOrthogonal)),
+    "cagp-opt": ("computation-aware GP, learned sparse actions", CaGP.from_data),
+    "cagp-cg": ("computation-aware GP, conjugate gradients", _with_policy),
+    "cggp": ("exact GP by conjugate gradients", CGGP.from_data),
+    "deep-msvgp": ("deep GP, M-SVGP layers", _deep(posteriors.Marginal)),
+    "deep-wsvgp": ("deep GP, W-SVGP layers", _deep(posteriors.Whitened)),
+    "deep-lsvgp": ("deep GP, L-SVGP layers", _deep(posteriors.LikelihoodForm)),
+    "deep-rsvgp": ("deep GP, R-SVGP layers", _deep(posteriors.Relaxed)),
+    "deep-asvgp": ("deep GP, A-SVGP layers", _deep(posteriors.InverseFree)),
     "deep-solve": ("deep GP, SOLVE-GP layers", _deep_solve),
 }
-"""Description and constructor, which takes X, y, kernel, likelihood, num_inducing and seed.
+"""Description and constructor, which takes X, y, kernel, likelihood, and, but for `WITHOUT`, num_inducing and seed.
 
 Those of `GROUP_METHODS` also take num_orthogonal, those of `ACTION_METHODS` num_actions and support, those of
-`DEEP_METHODS` layers, and t-SVGP takes storage.
+`DEEP_METHODS` layers. That of t-SVGP depends on the storage.
 """
+WITHOUT: dict[str, tuple[str, ...]] = dict.fromkeys(("gpr", "tvgp", "cggp"), ("num_inducing", "seed"))
+WITHOUT |= dict.fromkeys(("cagp-opt", "cagp-cg"), ("num_inducing",))
+"""What constructors do not take: there are no inducing inputs, or nothing is drawn before training."""
 
 GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
-"""Methods for the Gaussian likelihood alone."""
+"""Methods that take only the Gaussian likelihood."""
 OUTPUT_METHODS = ("msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp")
-"""Methods that take a choice of what several outputs share."""
+"""Methods that take `outputs`: what several outputs share."""
+OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
+"""What several outputs can share."""
 WEIGHTED_METHODS = tuple(name for name in METHODS if name not in ("solve-collapsed", "cagp-opt", "cagp-cg", "cggp"))
-"""Methods whose rows may count several times."""
+"""Methods that take weights."""
 GROWING_METHODS = ("sgpr", *OUTPUT_METHODS)
-"""Methods whose number of inducing inputs `agp.fit_growing` finds."""
+"""Methods whose number of inducing inputs `agp.fit_growing` can choose."""
 FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
-"""Methods whose every step takes all rows; computation-aware ones do, too, if their support is all rows."""
+"""Methods that use all rows in every step, as computation-aware ones do if their support is all rows."""
 DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}
-"""Methods without inducing inputs: arrays of N x N numbers at once, and as many more for each latent function."""
+"""Methods without inducing inputs: the number of N x N arrays held at once, and of more for each latent function."""
 GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed", "deep-solve")
 """Methods with a second group of inducing inputs, in each layer of a deep one."""
 DEEP_METHODS = tuple(name for name in METHODS if name.startswith("deep-"))
 """Methods with layers."""
 LAYERS = 2
-"""How many, by default."""
+"""The default number of layers."""
 ACTION_METHODS = ("cagp-opt", "cagp-cg")
 """Methods with actions in place of inducing inputs."""
 PART_METHODS = tuple(name for name in METHODS if name not in (*FULL_METHODS, *ACTION_METHODS, "tsvgp"))
-"""Methods that keep nothing for each datum, so that rows can come in parts."""
+"""Methods that keep nothing for each datum, so they can be trained by `partial_fit`."""
 
 
 def kernel_or_auto(kernel: Any) -> Any:
-    """The kernel of that name, if it is one; "auto", which is left to the caller, and kernels as they are."""
+    """The kernel with a name; "auto" and kernels are returned as they are."""
     return kernel_named(kernel, "auto") if isinstance(kernel, str) and kernel != "auto" else kernel
 
 
 def kernel_named(name: str, *others: str) -> Kernel:
-    """Kernels joined by ``+`` and ``*``, which binds tighter.
+    """The kernel described by names, joined by ``+`` and ``*``.
 
-    A number in parentheses is the lengthscale at which training starts, or the period, in units of the inputs:
-    ``"matern32(3000) + seasonal(365.25) * rbf"``. ValueError lists the known, and what else may stand in their place.
+    A number in parentheses is the initial lengthscale, or the period, in units of the inputs:
+    ``"matern32(3000) + seasonal(365.25) * rbf"``. ValueError for unknown names lists the known ones and `others`.
     """
     total: Any = None
     for term in name.split("+"):
@@ -240,10 +192,10 @@ def build(
     outputs: Any = None,
     weights: Array | None = None,
 ) -> Any:
-    """The model of a method, ready to be trained; the kernel by its name, or itself.
+    """The untrained model of a method. The kernel is a name or an object.
 
-    Those of `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data`; "gpr" and "sgpr" take `weights`, others have them
-    in the targets of `agp.likelihoods.Weighted`.
+    `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data` does; "gpr" and "sgpr" take `weights`, which other methods
+    have in the targets of `agp.likelihoods.Weighted`.
     """
     kernel = kernel_named(kernel) if isinstance(kernel, str) else kernel
     parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
@@ -256,11 +208,10 @@ def build(
         parts["layers"] = layers
     if method in OUTPUT_METHODS:
         parts["outputs"] = outputs
-    if method == "tsvgp":
-        parts["storage"] = storage
     if weights is not None:
         parts["weights"] = weights
-    return METHODS[method][1](X, y, **parts)
+    constructor = STORAGES[storage] if method == "tsvgp" else METHODS[method][1]
+    return constructor(X, y, **{name: x for name, x in parts.items() if name not in WITHOUT.get(method, ())})
 
 
 def _with_new_actions(model: Any, steps: int, **settings: Any) -> list[Update]:
@@ -277,7 +228,7 @@ OWN_UPDATES: dict[str, Callable[..., list[Update]]] = {
     "qsvgp": _with_natural_gradients,
     "cagp-cg": _with_new_actions,
 }
-"""Methods whose steps are not those of `agp.recipe` for their model, and what has its place."""
+"""Methods that are not trained by `agp.recipe`, and their updates."""
 
 
 def updates_of(method: str, model: Any, steps: int, **settings: Any) -> list[Update]:

@@ -1,4 +1,4 @@
-"""Scores of predictions, on the host: lower is better, except coverage, which should equal its level.
+"""Scores of predictions, computed with NumPy: lower is better, except coverage, which should equal its level.
 
 Arguments are arrays of any library and device, or lists of numbers.
 """
@@ -82,14 +82,14 @@ def _check_level(level: float) -> None:
 
 
 class Reliability(NamedTuple):
-    """How often what was predicted with some probability happened; each [B], for the bins that are not empty."""
+    """Observed frequencies for predicted probabilities; each [B], for the bins that are not empty."""
 
     predicted: npt.NDArray[np.float64]
     """The average probability of the predictions in a bin."""
     observed: npt.NDArray[np.float64]
-    """The share of them that came true."""
+    """The share of them that happened."""
     counts: npt.NDArray[np.int64]
-    """How many there are."""
+    """The number of predictions in a bin."""
 
     @property
     def error(self) -> float:

@@ -1,7 +1,7 @@
-"""Quantiles of mixtures p(y) = integral p(y | f) N(f; mu, var) df, on the host. NumPy is at home here.
+"""Quantiles of mixtures p(y) = integral p(y | f) N(f; mu, var) df, computed with NumPy.
 
-Tails are averaged over f by composite quadrature, whose panels follow the prior and the places where the tail
-bends: one Gauss-Hermite rule would make a staircase of noise that is small beside the spread of f.
+Tails are averaged over f by composite quadrature, whose panels follow the distribution of f and the places where the
+tail bends: a single Gauss-Hermite rule would give steps if the noise is small compared with the spread of f.
 """
 
 import math
@@ -13,51 +13,51 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.host import gauss_legendre
+from agp.quadrature import gauss_legendre
 
 __all__ = ["Mixture", "ObservationModel", "beta_tail", "gamma_tail", "normal_tail", "t_tail"]
 
 Numbers = npt.NDArray[np.float64]
 
 GROWTH = 3.0
-"""Of the widths of the panels about a bend, from one to the next."""
-SHARPEST = 1e-10
-"""Bends count as that wide, in standard deviations of f: quantiles are not known any better."""
+"""The ratio of the widths of consecutive panels about a bend."""
+MIN_WIDTH = 1e-10
+"""The least width of a bend, in standard deviations of f, which limits the accuracy of quantiles."""
 STEPS = 200
-"""Of a search, at most; about eight are usual."""
+"""The most steps of a search; about eight are typical."""
 TOLERANCE = 1e-13
-"""In the coordinate of a search, which is of order 1."""
+"""The tolerance of a search, in its coordinate, which is of order 1."""
 ROUNDING = 1e-14
-"""Of counts as functions of v, with a margin."""
+"""The relative rounding error of counts as functions of v, with a margin."""
 LEAST = 1e-300
-"""Smaller probabilities count as this."""
+"""Smaller probabilities and variances are replaced by this."""
 TOGETHER = 2**21
-"""Latent values that are held at once."""
+"""The most latent values held at once."""
 LARGEST = 708.0
-"""The largest logarithm whose exponential is looked at."""
+"""The largest logarithm whose exponential is computed."""
 
 
 class _Rule(NamedTuple):
-    """Of a quadrature over f."""
+    """A quadrature rule over f."""
 
     reach: float
-    """Standard deviations of f beyond which its probability counts as nothing."""
+    """Standard deviations of f beyond which its probability is neglected."""
     panels: int
-    """Of the prior."""
+    """The number of panels of equal width."""
     nodes: int
-    """Of the Gauss-Legendre rule in each panel."""
+    """The number of nodes of the Gauss-Legendre rule in each panel."""
 
 
 FINE = _Rule(9.0, 9, 10)
-"""To 1e-16, so that levels of 1e-11 are known."""
+"""Accurate to 1e-16, for levels down to 1e-11."""
 COARSE = _Rule(6.0, 4, 5)
-"""To 1e-6."""
+"""Accurate to 1e-6."""
 _rule = ContextVar("rule", default=FINE)
 
 
 @contextmanager
 def coarse() -> Iterator[None]:
-    """Within it tails are averaged over f by fewer nodes, to some 1e-6."""
+    """Context in which tails are averaged over f with fewer nodes, to about 1e-6."""
     before = _rule.set(COARSE)
     try:
         yield
@@ -66,7 +66,7 @@ def coarse() -> Iterator[None]:
 
 
 class ObservationModel(NamedTuple):
-    """p(y | f) for one latent function by its tails: y = value(v) is what f = v makes typical.
+    """The tails of p(y | f) for one latent function; y = value(v) is a typical observation for f = v.
 
     Arrays are NumPy's, of float64; latent values have a last axis for the nodes of a quadrature.
     """
@@ -76,25 +76,25 @@ class ObservationModel(NamedTuple):
     value: Callable[[Numbers], Numbers]
     """y as an increasing function of v [..., K], for K columns."""
     bends: Callable[[Numbers], tuple[tuple[Numbers, Numbers | float], ...]]
-    """Where the tails bend as functions of f, for v [S, N, K], and how wide these places are."""
+    """The places and widths of the bends of the tails as functions of f, for v [S, N, K]."""
     width: Numbers | float
-    """Roughly how far v spreads given f."""
+    """The approximate spread of v given f."""
     ends: tuple[float, float] = (-1e300, 1e300)
-    """Of v: y is not looked for beyond."""
+    """The range of v in which y is searched."""
     place: Callable[[Numbers], Numbers] | None = None
-    """The inverse of `value`, where y is a whole number; None elsewhere."""
+    """The inverse of `value` if y is a whole number, else None."""
 
 
 class Mixture(NamedTuple):
-    """p(y) for N rows and K columns by its tails."""
+    """The tails of p(y) for N rows and K columns."""
 
     tail: Callable[[Numbers, bool], Numbers]
     """P(y <= value(v)) [N, K], or P(y > value(v)), for v [N, K]."""
     value: Callable[[Numbers], Numbers]
     centre: Numbers
-    """Where v lies, roughly [N, K]."""
+    """The approximate mean of v [N, K]."""
     spread: Numbers
-    """How far it spreads, roughly [N, K]."""
+    """The approximate spread of v [N, K]."""
     ends: tuple[float, float] = (-1e300, 1e300)
     place: Callable[[Numbers], Numbers] | None = None
 
@@ -136,8 +136,8 @@ def expected(
 
 
 def _about(centre: Numbers, width: Numbers, reach: float) -> Numbers:
-    """Ends of panels on both sides of a centre, within the reach: from the width of the bend to that of the prior's."""
-    width = np.clip(width + 0.0 * centre, SHARPEST, reach)
+    """Ends of panels on both sides of a centre, within the reach, whose widths grow from that of the bend."""
+    width = np.clip(width + 0.0 * centre, MIN_WIDTH, reach)
     count = math.ceil(math.log(GROWTH / float(np.min(width, initial=1.0))) / math.log(GROWTH))
     distance = width[..., None] * GROWTH ** np.arange(count + 1.0)
     centre = centre[..., None]
@@ -150,9 +150,9 @@ def _about(centre: Numbers, width: Numbers, reach: float) -> Numbers:
 def mixture_quantiles(
     mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers, levels: tuple[float, ...]
 ) -> Numbers:
-    """The smallest y with P(y) >= level [Q, N, K], for marginals [S, N, P]; NaN where these are.
+    """The smallest y with P(y) >= level [Q, N, K], for marginals [S, N, P]; NaN where these are NaN.
 
-    `mixture` takes the marginals of some of the rows.
+    `mixture` takes the marginals of a block of rows.
     """
     rows = rows_together(mu)
     with np.errstate(all="ignore"):
@@ -164,7 +164,7 @@ def mixture_quantiles(
 
 
 def rows_together(mu: Numbers) -> int:
-    """How many rows of marginals [S, N, P] are looked at at once."""
+    """The number of rows of marginals [S, N, P] in a block."""
     return max(1, TOGETHER // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
 
 
@@ -173,7 +173,7 @@ def _of_rows(mixture: Mixture, levels: tuple[float, ...]) -> Numbers:
 
 
 def _quantile(mixture: Mixture, level: float) -> Numbers:
-    """The quantiles [N, K] of one level, sought in the tail in which it is small, on the scale of a normal variable."""
+    """The quantiles [N, K] of a level, by a search in the smaller tail, on the scale of a normal variable."""
     from scipy.special import ndtri
 
     upper = level > 0.5
@@ -195,7 +195,7 @@ def _quantile(mixture: Mixture, level: float) -> Numbers:
 
 
 def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
-    """The x of `coordinate` with value(v(x)) = y, for y [..., N, K], or the end of x next to it."""
+    """The x of `coordinate` with value(v(x)) = y, for y [..., N, K], or the nearest end of x."""
     place, first, last = coordinate(mixture)
     if mixture.place is not None:
         return np.arcsinh((np.clip(mixture.place(y), *mixture.ends) - mixture.centre) / mixture.spread)
@@ -207,7 +207,7 @@ def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
 
 
 def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers, Numbers]:
-    """v = centre + spread sinh(x) by x, so that tails that fall by powers are crossed in few steps; the ends of x."""
+    """v = centre + spread sinh(x) as a function of x, which crosses heavy tails in few steps, and the ends of x."""
 
     def place(x: Numbers) -> Numbers:
         return np.clip(mixture.centre + mixture.spread * np.sinh(x), *mixture.ends)
@@ -217,7 +217,7 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 
 
 def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
-    """Whether there is no root up to an end, where the excess is still of this sign."""
+    """Whether the excess still has this sign at an end, so there is no root."""
     a, b, a_excess, _ = bracket
     return (a == b) & (sign * a_excess > 0.0)
 
@@ -225,7 +225,7 @@ def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
 def _bracket(
     excess: Callable[[Numbers], Numbers], start: Numbers, first: Numbers, last: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Two places with the root between them, and the excess there; one place twice at an end that is short of it."""
+    """Two points that bracket the root, and the excess there; an end twice if the root lies beyond it."""
     a, a_excess = start, excess(start)
     ahead = np.where(a_excess < 0.0, 1.0, -1.0)
     b, b_excess, step = a, a_excess, 0.25
@@ -244,7 +244,7 @@ def _bracket(
 def _root(
     excess: Callable[[Numbers], Numbers], a: Numbers, b: Numbers, a_excess: Numbers, b_excess: Numbers
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """The ends of a bracket that is as narrow as the tolerance, and the one of them where the excess is smaller.
+    """The ends of a bracket as narrow as the tolerance, and the end with the smaller excess.
 
     Source: Chandrupatla, "A new hybrid quadratic/bisection algorithm for finding the zero of a nonlinear function",
     Advances in Engineering Software 1997.
@@ -270,7 +270,7 @@ def _root(
 
 
 def _inverse_quadratic(a: Numbers, b: Numbers, c: Numbers, fa: Numbers, fb: Numbers, fc: Numbers) -> Numbers:
-    """The share of the way from a to b: by inverse interpolation where that is safe, else one half."""
+    """The next step as a share of the way from a to b: by inverse interpolation if that is safe, else one half."""
     xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
     safe = (phi * phi < xi) & ((1.0 - phi) ** 2 < 1.0 - xi)
     t = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
@@ -278,7 +278,7 @@ def _inverse_quadratic(a: Numbers, b: Numbers, c: Numbers, fa: Numbers, fb: Numb
 
 
 def _whole(mixture: Mixture, excess: Callable[[Numbers], Numbers], low: Numbers, high: Numbers) -> Numbers:
-    """The smallest whole number that reaches the level, between values on both sides of it."""
+    """The smallest whole number that reaches the level, by bisection between two values."""
     assert mixture.place is not None
     below, above = mixture.value(low), mixture.value(high)
     below, above = np.floor(below - ROUNDING * (1.0 + below)), np.ceil(above + ROUNDING * (1.0 + above))
@@ -290,7 +290,12 @@ def _whole(mixture: Mixture, excess: Callable[[Numbers], Numbers], low: Numbers,
         reached = excess(mixture.place(np.where(open_, middle, above))) >= 0.0
         above = np.where(open_ & reached, middle, above)
         below = np.where(open_ & ~reached, middle, below)
-    return above + 0.0  # of zeros, the positive one
+    return above + 0.0  # not -0.0
+
+
+def scalar(number: float) -> Numbers:
+    """A Python number as a 0-d array."""
+    return np.asarray(number, dtype=np.float64)
 
 
 # -- tails ------------------------------------------------------------------------------------------------------------
@@ -325,9 +330,9 @@ def gamma_tail(shape: Numbers, log_x: Numbers, upper: bool) -> Numbers:
 
 
 def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: bool) -> Numbers:
-    """P(e <= x), or P(e > x), for a beta variable e, by x and 1 - x, of which the smaller is exact.
+    """P(e <= x), or P(e > x), for a beta variable e, from x and 1 - x, of which the smaller is exact.
 
-    Where x is close to 1 it is 1 - P(1 - e < 1 - x): exact to 1e-16, a tenth of the time of SciPy's complement.
+    For x close to 1 it is 1 - P(1 - e < 1 - x): accurate to 1e-16, in a tenth of the time of SciPy's complement.
     """
     a, b, x, rest = np.broadcast_arrays(*((b, a, rest, x) if upper else (a, b, x, rest)))
     far, value = x < 0.99, np.empty(x.shape)
@@ -337,7 +342,7 @@ def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: 
 
 
 def _beta_share(a: Numbers, b: Numbers, x: Numbers) -> Numbers:
-    """P(e <= x) for a beta variable e; where SciPy's powers overflow, from b = 1e200 on, b e is a gamma variable."""
+    """P(e <= x) for a beta variable e. From b = 1e200 on SciPy overflows; there b e is a gamma variable."""
     from scipy.special import betainc, gammainc
 
     value = betainc(a, b, x)

@@ -1,50 +1,53 @@
-"""What was repaired, as data: reports that survive compilation, and the one counted warning made of them.
+"""Numerical repairs as data: reports that survive compilation, and one warning with a count.
 
-`report` stands where a repair is made. It records arrays, so that it means the same while a function is traced:
-plug-ins collect inside every transformation that opens a trace (a branch, a loop, a compiled step), hand the arrays out
-beside the results, and report them again outside. At a public entrance, or in the loop of the training, a `Tally` reads
-them.
+Code that repairs something calls `report` with arrays, which also works while a function is traced: plug-ins collect
+the reports in every transformation that opens a trace (a branch, a loop, a compiled step), return the arrays with the
+results, and report them again outside. A `Tally` reads them at the end of a public function, or in the training loop.
 """
 
-import functools
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from agp import tree
-from agp.backend import Array, backend_of, guessed, to_numpy
+from agp.backend import Array, backend_of, collect_reports, current_collector, guessed, to_numpy
 from agp.errors import NotPositiveDefiniteError, RepairWarning
-from agp.ledger import collected, current
 
-__all__ = ["Kind", "Report", "Tally", "collected", "packed", "report", "reported", "summed"]
+__all__ = ["Kind", "Report", "Tally", "collect_reports", "packed", "report", "reported", "summed"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+
+def __getattr__(name: str) -> Any:
+    if name == "collected":
+        msg = "agp.repairs.collected goes with the next release; write agp.repairs.collect_reports."
+        warnings.warn(msg, DeprecationWarning, stacklevel=2)
+        return collect_reports
+    msg = f"module 'agp.repairs' has no attribute {name!r}"
+    raise AttributeError(msg)
 
 
 class Kind(NamedTuple):
-    """A kind of trouble. Kinds are equal if all of it is."""
+    """A kind of numerical trouble; kinds with equal fields are the same."""
 
     message: str
     """A format string whose fields are the numbers of a report, such as ``"jitter {0:.3g} was added"``."""
     size: int
-    """How many numbers there are."""
+    """The number of numbers."""
     fatal: bool = False
     """Whether no repair helped."""
 
 
 @tree.model
 class Report:
-    """How often trouble of some kinds was met, and its numbers the first time.
+    """Counts of some kinds of trouble, and their numbers at the first occurrence.
 
     Parameters
     ----------
     kinds
         The kinds.
     numbers
-        For each kind in turn how often, 0 if never, and its numbers the first time: a vector.
+        A vector: for each kind in turn the count, and its numbers at the first occurrence.
     """
 
     kinds: tuple[Kind, ...]
@@ -52,16 +55,16 @@ class Report:
 
 
 def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: bool = False) -> None:
-    """Say that trouble was met here, and repaired.
+    """Report numerical trouble, and that it was repaired.
 
     Parameters
     ----------
     message
-        A format string; it is the same whatever the values are.
+        A format string that does not depend on values.
     numbers
-        What it is filled with, one 0-d array or more.
+        The numbers for it, one 0-d array or more.
     count
-        How often, 0-d: zero, or False, for not at all. Once by default.
+        How often it occurred, 0-d, possibly zero or False; once by default.
     fatal
         Whether no repair helped. Where values can be inspected, raise an error instead.
     """
@@ -75,37 +78,22 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
 
 
 def reported(reports: Sequence[Report], /) -> None:
-    """Pass reports on to the innermost `collected` block; outside of any, warn of them or raise at once.
+    """Pass reports to the innermost `collect_reports` block; outside of any, warn or raise at once.
 
-    What is still traced when nobody collects is left out: it has no values that could be told.
+    Traced reports outside of any block are dropped, for they have no values.
     """
-    collector = current()
+    collector = current_collector()
     if collector is None:
         Tally(reports).tell()
     else:
         collector.extend(reports)
 
 
-def counted(entrance: Callable[P, R], /) -> Callable[P, R]:
-    """A public function, which gives one warning about all repairs inside it, or leaves them to an open collector."""
-
-    @functools.wraps(entrance)
-    def told(*args: P.args, **kwargs: P.kwargs) -> R:
-        if current() is not None:
-            return entrance(*args, **kwargs)
-        with collected() as reports:
-            out = entrance(*args, **kwargs)
-        Tally(reports).tell()
-        return out
-
-    return told
-
-
 # -- while values are arrays ------------------------------------------------------------------------------------------
 
 
 def summed(reports: Iterable[Report], /) -> dict[Kind, Array]:
-    """The numbers of each kind [1 + size]: counts added up, the others as they were the first time."""
+    """The numbers of each kind [1 + size]: the sum of the counts, and the numbers of the first occurrence."""
     out: dict[Kind, Array] = {}
     for kind, new in _parts(reports):
         out[kind] = _added(out[kind], new) if kind in out else new
@@ -113,7 +101,7 @@ def summed(reports: Iterable[Report], /) -> dict[Kind, Array]:
 
 
 def packed(reports: Iterable[Report], /) -> list[Report]:
-    """The same in one report at most, whose numbers are read in one transfer."""
+    """The sums in at most one report, whose numbers can be read in one transfer."""
     parts = list(summed(reports).items())
     if not parts:
         return []
@@ -139,7 +127,7 @@ def _added(a: Array, b: Array) -> Array:
 
 
 def fetched(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
-    """Lists of reports, their numbers on the host by one transfer; those without values are left out."""
+    """Lists of reports with numbers on the host, by one transfer; traced reports are dropped."""
     known = [[one for one in reports if backend_of(one.numbers).is_concrete(one.numbers)] for reports in several]
     numbers = [one.numbers for reports in known for one in reports]
     if not numbers:
@@ -156,7 +144,7 @@ def fetched(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
 
 
 class Tally:
-    """Repairs that were counted on the host.
+    """A count of repairs on the host.
 
     Parameters
     ----------
@@ -167,11 +155,11 @@ class Tally:
     def __init__(self, reports: Iterable[Report] = ()) -> None:
         self._seen: dict[str, tuple[str, int]] = {}
         self.failures: list[str] = []
-        """Messages of what no repair helped."""
+        """Messages of trouble that no repair helped."""
         self.add(reports)
 
     def add(self, reports: Iterable[Report], /) -> None:
-        """Count reports whose values can be inspected; the others are left out."""
+        """Count reports; traced ones, which have no values, are dropped."""
         (known,) = fetched([list(reports)])
         for kind, (times, *values) in _parts(known):
             if not times > 0.0:
@@ -183,23 +171,23 @@ class Tally:
             self._seen[kind.message] = first, before + int(times)
 
     def merge(self, other: "Tally", /) -> None:
-        """Count what another has counted, failures excepted."""
+        """Add the counts of another tally, without its failures."""
         for kind, (first, times) in other._seen.items():
             mine, before = self._seen.get(kind, (first, 0))
             self._seen[kind] = mine, before + times
 
     @property
     def total(self) -> int:
-        """How many repairs there were."""
+        """The number of repairs."""
         return sum(times for _, times in self._seen.values())
 
     @property
     def messages(self) -> Counter[str]:
-        """How often each kind was met, by the message of the first time."""
+        """The number of repairs of each kind, by the message of its first occurrence."""
         return Counter(dict(self._seen.values()))
 
     def tell(self) -> None:
-        """Give one warning about all repairs, if any, at the line that called this library.
+        """Issue one warning about all repairs, if any, at the line that called this library.
 
         Raises
         ------
@@ -219,7 +207,7 @@ class Tally:
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[list[Any]]:
-        """The content as plain lists: kind, first message and count of each."""
+        """The content as lists of kind, first message and count."""
         return [[kind, first, times] for kind, (first, times) in self._seen.items()]
 
     @classmethod
@@ -234,7 +222,7 @@ OWN = ("agp", "agp_backends")
 
 
 def outside() -> int:
-    """The stack level, counted from the caller, of the first function that is not of this library."""
+    """The stack level, counted from the caller, of the first function outside this library."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN:
         frame, level = frame.f_back, level + 1

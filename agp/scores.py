@@ -7,23 +7,23 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.host import gauss_legendre
+from agp.quadrature import gauss_legendre
 from agp.quantiles import LEAST, Mixture, coarse, coordinate, coordinate_of, rows_together
 
 Numbers = npt.NDArray[np.float64]
 
-FARTHEST = 4.5
-"""On the scale of a normal variable: 3e-6 of the probability lie beyond it on each side."""
+REACH = 4.5
+"""The reach on the scale of a normal variable: 3e-6 of the probability lie beyond it on each side."""
 FIRST, ROUNDS, SPLITS, TARGETS = 9, 3, 2, 9
-"""Knots of a distribution function: so many at first, and rounds of others that locate it and refine it."""
+"""Knots of a distribution function: the first ones, rounds that locate it, rounds that refine it, knots of each."""
 NODES = 4
-"""Of the Gauss-Legendre rule between two knots."""
+"""The number of nodes of the Gauss-Legendre rule between two knots."""
 WHOLE = 128
-"""So many whole numbers are summed one by one; where there are more, an integral is as good."""
+"""The most whole numbers that are summed; an integral approximates the sum over the others."""
 
 
 def mixture_cdf(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers, y: Numbers) -> Numbers:
-    """P(Y <= y) [N, K] for marginals [S, N, P] and numbers y [N, K]; NaN where these are."""
+    """P(Y <= y) [N, K] for marginals [S, N, P] and numbers y [N, K]; NaN where y is NaN."""
     return _by_rows(_cdf, mixture, mu, var, y)
 
 
@@ -59,9 +59,9 @@ def _crps(mixture: Mixture, y: Numbers) -> Numbers:
     if mixture.place is None:
         x = coordinate_of(mixture, y)
         score = knots.with_more(mixture, x).integral(mixture, knots.x[0], x, y)
-        return np.maximum(score, 0.0)  # of targets next to an end of the support it is but rounding
-    # a sum over whole numbers; beyond some each stands for the unit of length around it
-    first = np.floor(np.maximum(mixture.value(coordinate(mixture)[0](knots.of_score(-FARTHEST))), 0.0))
+        return np.maximum(score, 0.0)  # rounding, at the ends of the support
+    # a sum over whole numbers; from the last one on, an integral over the unit of length around each
+    first = np.floor(np.maximum(mixture.value(coordinate(mixture)[0](knots.of_score(-REACH))), 0.0))
     last = mixture.value(coordinate(mixture)[0](knots.x[-1]))
     count = min(WHOLE, int(np.nanmax(last - first, initial=0.0)) + 2)
     k = first + np.arange(float(count))[:, None, None]
@@ -83,15 +83,15 @@ class _Knots(NamedTuple):
 
     @classmethod
     def of(cls, mixture: Mixture) -> "_Knots":
-        """Knots at z from -FARTHEST to FARTHEST, found by inverse interpolation between those that there are."""
+        """Knots at z from -REACH to REACH, found by inverse interpolation between known knots."""
         _, first, last = coordinate(mixture)
         reach = np.sinh(np.linspace(-3.0, 3.0, FIRST))[:, None, None]
         knots = cls(reach[:0] + 0.0 * first, reach[:0] + 0.0 * first).with_more(mixture, np.clip(reach, first, last))
         for i in range(ROUNDS):
             shift = (i + 0.5) / ROUNDS - 0.5
-            targets = np.linspace(-FARTHEST, FARTHEST, TARGETS) + shift * 2.0 * FARTHEST / (TARGETS - 1)
+            targets = np.linspace(-REACH, REACH, TARGETS) + shift * 2.0 * REACH / (TARGETS - 1)
             knots = knots.with_more(mixture, np.stack([knots.of_score(z) for z in targets]))
-        low, high = (knots.of_score(z) for z in (-FARTHEST, FARTHEST))
+        low, high = (knots.of_score(z) for z in (-REACH, REACH))
         knots = knots.with_more(mixture, np.stack([low, high]))
         z = [np.max(np.where(knots.x <= end, knots.z, -np.inf), axis=0) for end in (low, high)]
         knots = cls(np.clip(knots.x, low, high), np.clip(knots.z, *z))
@@ -100,7 +100,7 @@ class _Knots(NamedTuple):
         return knots
 
     def _to_split(self, mixture: Mixture) -> Numbers:
-        """The middles of the parts that matter most to the integral of F (1 - F); whole numbers where y is one."""
+        """The middles of the intervals that contribute most to the integral of F (1 - F), rounded for counts."""
         from scipy.special import ndtr
 
         place = coordinate(mixture)[0]
@@ -123,17 +123,17 @@ class _Knots(NamedTuple):
         x, z = np.concatenate([self.x, x]), np.concatenate([self.z, z])
         order = np.argsort(x, axis=0, kind="stable")
         x, z = (np.take_along_axis(one, order, axis=0) for one in (x, z))
-        return _Knots(x, np.fmax.accumulate(z, axis=0))  # where no number can hold it, as before
+        return _Knots(x, np.fmax.accumulate(z, axis=0))  # NaN: the value before
 
     def of_score(self, z: float) -> Numbers:
-        """Where z(x) has a value, by straight lines between the knots; the first or last knot if nowhere."""
+        """The x with z(x) = z, by linear interpolation; the first or last knot if there is none."""
         i = np.clip(np.sum(self.z < z, axis=0) - 1, 0, len(self.z) - 2)[None]
         (x0, z0), (x1, z1) = ([np.take_along_axis(one, j, axis=0)[0] for one in self] for j in (i, i + 1))
         share = np.clip((z - z0) / (z1 - z0), 0.0, 1.0)
         return x0 + np.where(np.isnan(share), 0.0, share) * (x1 - x0)
 
     def slopes(self) -> Numbers:
-        """Those of z at the knots: of parabolas, at most three times those of the lines on both sides, so z rises.
+        """Slopes of z at the knots, of parabolas, limited to three times those of the adjacent lines, so that z rises.
 
         Source: Fritsch & Carlson, "Monotone piecewise cubic interpolation", SIAM J. Numerical Analysis 1980.
         """
@@ -141,7 +141,7 @@ class _Knots(NamedTuple):
         slope = np.where(h > 0.0, np.diff(self.z, axis=0) / h, 0.0)
         h, slope = (np.concatenate([one[:1], one, one[-1:]]) for one in (h, slope))
         (h0, h1), (s0, s1) = (h[:-1], h[1:]), (slope[:-1], slope[1:])
-        s0, s1 = np.where(h0 > 0.0, s0, s1), np.where(h1 > 0.0, s1, s0)  # of knots that coincide
+        s0, s1 = np.where(h0 > 0.0, s0, s1), np.where(h1 > 0.0, s1, s0)  # knots that coincide
         found = np.where(h0 + h1 > 0.0, (h1 * s0 + h0 * s1) / (h0 + h1), 0.0)
         return np.minimum(found, 3.0 * np.minimum(s0, s1))
 
@@ -160,7 +160,7 @@ class _Knots(NamedTuple):
         return ndtr(_hermite(t, z0, z1, h * s0, h * s1)[0])
 
     def integral(self, mixture: Mixture, start: Numbers, at_y: Numbers, y: Numbers) -> Numbers:
-        """The integral of (F - [y <= value])^2 from a knot on; y is at one, too.
+        """The integral of (F - [y <= value])^2 from the knot `start` on; y is at the knot `at_y`.
 
         By parts (y - a) F(a)^2 + 2 integral_a^b ([y < x] - F(x)) (x - y) dF(x) + (b - y) (1 - F(b))^2.
         """

@@ -1,4 +1,7 @@
-"""Where lengthscales start: of several sizes and shapes, those under which a sample of the data is most probable."""
+"""Starting values computed from data on the host: lengthscales, directions, mixing weights, rows repeated by weight.
+
+Of lengthscales of several sizes and shapes, those are taken under which a sample of the data is most probable.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,25 +11,29 @@ import numpy.typing as npt
 
 from agp import tree
 from agp.backend import Array, placed, to_numpy
-from agp.host import generator, relevance
+from agp.checks import usable
 from agp.inducing import Inducing, Points
 from agp.kernels import RBF, Kernel
-from agp.leaves import placed as with_arrays
-from agp.leaves import usable
 from agp.likelihoods import Likelihood
+from agp.random import generator
+from agp.tree import placed as with_arrays
 
 Numbers = npt.NDArray[np.float64]
 
 ROWS, LEAST_ROWS = 256, 8
-"""How many rows are compared at the most, and at the least."""
+"""The most and the least rows of the sample."""
 FACTORS = (1.0, 0.3, 3.0)
-"""Of the lengthscales of `Kernel.from_data`, at which rows are neither all alike nor all strangers."""
+"""Multiples of the lengthscales of `Kernel.from_data` that are compared."""
 NOISE = (0.01, 0.1, 0.5, 2.0)
 """Noise variances that are compared, in shares of the variance of the function."""
 LEAST_RELEVANCE = 1e-3
-"""A column whose relevance is less has this one: its lengthscale is some thirty times that of the most relevant."""
+"""The least relevance of a column, whose lengthscale is then some thirty times that of the most relevant."""
 GAIN = 1e-6
 """In nats per row: by how much a start must exceed those before it, which rounding shall not decide."""
+MIN_VARIANCE = 1e-2
+"""Of a principal direction that starts a latent function; one without any would never move."""
+MAX_REPEATED_ROWS = 20_000
+"""Rows that weights are turned into by repetition, unless there are more rows already."""
 
 
 def starting_kernel(
@@ -39,13 +46,12 @@ def starting_kernel(
     inducing: Any = None,
     columns: slice = slice(None),
 ) -> Any:
-    """The kernel (default: `RBF`) with values for lengthscales that are missing; all other leaves stay as they are.
+    """The kernel (default: `RBF`) with values for missing lengthscales; other leaves do not change.
 
-    Compared are the log evidences of an exact GP with Gaussian noise on at most 256 rows, for several multiples of the
-    lengthscales of `Kernel.from_data`, equally long in every column or longer in columns that tell little of the
-    targets by themselves. Each has its best variance, and its best ratio of noise to it. The comparison runs on the
-    host in float64, so that every library starts at the same values. Targets that do not observe the latent functions
-    are taken for numbers.
+    Compares log evidences of exact GPs with Gaussian noise on at most 256 rows, for several multiples of the
+    lengthscales of `Kernel.from_data`, equal in every column or longer in columns that alone predict little. Each has
+    its best variance and ratio of noise to variance. The comparison runs on the host in float64, so that every library
+    starts at the same values. Targets that do not observe the latent functions are taken as numbers.
 
     Parameters
     ----------
@@ -54,9 +60,9 @@ def starting_kernel(
     X, y
         Inputs [N, D] and targets [N, K] in memory.
     inducing
-        As `SVGP.from_data`; kernels of other inducing variables than points do not see the inputs, and stay.
+        As `SVGP.from_data`. With inducing variables other than points, the kernel is returned unchanged.
     columns
-        The outputs that count; all by default.
+        The outputs to use; all by default.
     """
     if isinstance(inducing, Inducing) and not isinstance(inducing, Points):
         return kernel
@@ -77,15 +83,15 @@ def starting_kernels(
     columns: slice = slice(None),
     among: Callable[[], Array] | None = None,
 ) -> list[tuple[float, Kernel]]:
-    """What `starting_kernel` compares: log evidences in nats per row, and the kernels; none if nothing is missing.
+    """The log evidences, in nats per row, and kernels that `starting_kernel` compares; empty if nothing is missing.
 
-    Columns that are constant in the sample are as long as their spread in X asks, or in the rows [., D] that `among`
+    Lengthscales of columns that are constant in the sample follow their spread in X, or in the rows [., D] that `among`
     returns.
     """
     missing = [name for name in tree.missing(kernel) if name.endswith("lengthscale")]
     if not missing:
         return []
-    usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # what is wrong with it is said before it is tried out
+    usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # raises early
     sample, targets = _sample(X, likelihood.proxies(y), columns)
     if len(targets) < LEAST_ROWS:
         return []
@@ -93,7 +99,7 @@ def starting_kernels(
     tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if _is_ours(kernel) else (given, X)
     found = []
     varied = placed(_varied(sample, (lambda: X) if among is None else among), inputs)
-    for start, lengthscales in _starts(tried, missing, varied, relevance(sample, targets)):
+    for start, lengthscales in _starts(tried, missing, varied, _relevance(sample, targets)):
         values = {name: placed(to_numpy(x), X) for name, x in lengthscales.items()}
         evidence = _log_evidence(to_numpy(start(placed(sample, inputs))[0]), targets)
         found.append((evidence / len(sample), tree.with_leaves(kernel, values)))
@@ -101,12 +107,12 @@ def starting_kernels(
 
 
 def _is_ours(kernel: Kernel) -> bool:
-    """Whether all of it is this library's, which computes in NumPy as in any other; a user's may know one alone."""
+    """Whether all parts are of this library, and so work in NumPy; a user's kernel may need another library."""
     return all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
 
 
 def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]:
-    """Some rows [n, D] and their targets [n, Q], standardised, without those of which a target is missing."""
+    """Some rows [n, D] and their standardised targets [n, Q], without rows with missing targets."""
     values = to_numpy(targets).astype(np.float64)[:, columns]
     rows = np.flatnonzero(np.isfinite(values).all(axis=1))
     rows = rows[generator(0, 15).permutation(len(rows))[:ROWS]]
@@ -118,7 +124,7 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
 
 
 def _varied(sample: Numbers, among: Callable[[], Array]) -> Numbers:
-    """The sample [n, D], of which columns that are constant go up and down by their spread in all the rows."""
+    """The sample [n, D], with constant columns alternating by their spread in all the rows."""
     constant = sample.max(axis=0) == sample.min(axis=0)
     if not constant.any():
         return sample
@@ -127,14 +133,31 @@ def _varied(sample: Numbers, among: Callable[[], Array]) -> Numbers:
     return sample + np.where(np.arange(len(sample)) % 2, 1.0, -1.0)[:, None] * spread
 
 
+def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /, bins: int = 6) -> npt.NDArray[np.float64]:
+    """The share of the variance of y [N, Q] that each column of X [N, D] by itself tells: [D], relative to the largest.
+
+    The rows are cut into bins of equal counts by the column; the share is that of the variance between the averages of
+    the bins, less what chance gives, at least zero, and averaged over the targets. All ones where no column tells any.
+    """
+    N, bins = len(y), max(2, min(bins, len(y) // 4))
+    deviation = y - y.mean(axis=0)
+    starts = np.linspace(0, N, bins + 1).astype(int)[:-1]
+    counts = np.diff([*starts, N])[:, None, None]
+    order = np.argsort(X, axis=0, kind="stable")  # [N, D]
+    sums = np.add.reduceat(deviation[order], starts, axis=0)  # [bins, D, Q]
+    share = np.sum(sums**2 / counts, axis=0) / np.sum(deviation**2, axis=0)
+    told = np.maximum(1.0 - (1.0 - share) * (N - 1) / (N - bins), 0.0).mean(axis=1)
+    return told / told.max() if told.max() > 0.0 else np.ones_like(told)
+
+
 def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> Iterator[tuple[Kernel, dict[str, Array]]]:
-    """The kernel at each start, and its lengthscales in units of the inputs; first those of `Kernel.from_data`."""
+    """The kernel of each start, and its lengthscales in units of the inputs; first those of `Kernel.from_data`."""
     base = usable(kernel.from_data(X, 1.0), X)
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
     shapes = [np.ones(len(shares))]
     if len(shares) > 1:
         share = np.maximum(shares, LEAST_RELEVANCE)
-        shapes.append(np.sqrt(share.mean() / share))  # rows stay as far from each other, on average
+        shapes.append(np.sqrt(share.mean() / share))  # keeps average distances
     for shape in shapes:
         leaves = tree.leaves(kernel.from_data(X * placed(shape, X), 1.0))
         for factor in FACTORS if names else ():
@@ -161,3 +184,51 @@ def _log_evidence(K: npt.NDArray[Any], targets: Numbers) -> float:
         return float(-0.5 * (n * np.sum(np.log(variances)) + Q * np.sum(np.log(total))))
 
     return max(map(at, NOISE))
+
+
+# -- directions and weights --------------------------------------------------------------------------------------------
+
+
+def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+    """The leading eigenvectors [D, count] of x^T x, for x [N, D]; the largest entry of each is positive."""
+    x = np.asarray(x, dtype=np.float64)
+    vectors = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count]
+    return _signed(vectors)
+
+
+def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
+    """R [P, count] with R R^T close to the correlations of the columns of y [N, P], of which entries may be NaN.
+
+    The symmetric root for all directions, so that uncorrelated columns stay by themselves; else the leading principal
+    directions, each as long as its standard deviation. Correlations are over the rows where both columns are known.
+    """
+    y = np.asarray(y, dtype=np.float64)
+    known = ~np.isnan(y)
+    y = y - np.nanmean(y, axis=0)
+    spread = np.nanstd(y, axis=0)
+    z = np.where(known, y / np.where(spread > 0.0, spread, 1.0), 0.0)
+    both = known.T.astype(np.float64) @ known
+    values, vectors = np.linalg.eigh(z.T @ z / np.maximum(both, 1.0))
+    lengths = np.sqrt(np.maximum(values, MIN_VARIANCE))
+    if count == y.shape[1]:
+        return (vectors * lengths) @ vectors.T
+    return _signed((vectors * lengths)[:, ::-1][:, :count])
+
+
+def _signed(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Eigenvectors whose largest entry is positive: their sign is a matter of rounding."""
+    return vectors * np.sign(np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0))
+
+
+def repetitions(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
+    """Row indices repeated as often as the weights [N] say; None if all weights are zero.
+
+    Whole weights repeat rows exactly, up to `MAX_REPEATED_ROWS` in all. Others, and more, are scaled and rounded along
+    their running sum, to at least N rows.
+    """
+    ends = np.cumsum(weights.astype(np.float64))
+    N, total = len(ends), ends[-1]
+    if not total > 0.0:
+        return None
+    rows = max(N, min(total, MAX_REPEATED_ROWS))
+    return np.repeat(np.arange(N), np.diff(np.floor(ends * (rows / total) + 0.5), prepend=0.0).astype(np.int64))

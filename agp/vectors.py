@@ -1,4 +1,4 @@
-"""Models as vectors: raw leaves one after another, for optimisers and samplers that know no trees."""
+"""Models as vectors of raw leaves, for optimisers and samplers."""
 
 import itertools
 import math
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_like
 from agp.constraints import LOWER
-from agp.host import underflow_is_zero
 
 __all__ = ["Unflatten", "flatten"]
 
@@ -19,20 +19,20 @@ T = TypeVar("T")
 class Unflatten(Generic[T]):
     """The function from a vector [n] of raw leaves to the model: ``unflatten(vector)``. `flatten` makes one.
 
-    torch and JAX differentiate through it, and it may stand inside ``jax.jit``, ``jax.grad`` and ``jax.vmap``.
+    torch and JAX can differentiate it, and it can be used inside ``jax.jit``, ``jax.grad`` and ``jax.vmap``.
 
     Parameters
     ----------
     model
-        What gives the class, the settings, and the leaves that are not in the vector.
+        The model with the settings, and the leaves that are not in the vector.
     names
         The parameters in the vector, in this order.
 
     Raises
     ------
     TypeError, ValueError
-        If the parameters have several libraries, dtypes or devices; when called, if the vector has another size, or
-        another library, dtype or device than they.
+        If the parameters differ in library, dtype or device; when called, if the vector has another size, library,
+        dtype or device.
     """
 
     def __init__(self, model: T, names: Iterable[str]) -> None:
@@ -49,11 +49,11 @@ class Unflatten(Generic[T]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each entry [n] of the vector belongs to, such as "kernel.variance" or "kernel.lengthscale[1]"."""
+        """The name of each entry [n] of the vector, such as "kernel.variance" or "kernel.lengthscale[1]"."""
         places = ((leaf.name, itertools.product(*map(range, leaf.value.shape))) for leaf in self.leaves)
         return tuple(f"{name}{list(place) or ''}" for name, inside in places for place in inside)
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def __call__(self, vector: Array, /) -> T:
         return tree.constrain(self.model, self.raw(vector))
 
@@ -72,7 +72,7 @@ class Unflatten(Generic[T]):
     def vector(self, raw: Mapping[str, Array], /) -> Array:
         """The vector [n] of raw leaves by name, or of their gradient as `agp.value_and_gradient` gives it.
 
-        Names that are not in the vector are left out.
+        Other names are ignored.
 
         Raises
         ------
@@ -83,20 +83,20 @@ class Unflatten(Generic[T]):
         xp = backend_of(parts[0]).xp
         return xp.concat([xp.reshape(x, (-1,)) for x in parts])
 
-    @underflow_is_zero
+    @public(repairs=False, context=False, ignore="underflow")
     def log_jacobian(self, vector: Array, /) -> tuple[Array, Pullback]:
         """log |d values / d vector|, 0-d, of the parameters in the vector, and the pullback ``bar=1.0 -> [n]``.
 
-        Added to the log density of the values, it makes the log density of the vector, which samplers ask for.
+        Add it to the log density of the values to get the log density of the vector, as samplers need it.
 
         Raises
         ------
         TypeError, ValueError
-            As a call, and if a part of the vector is a triangular matrix: entries above its diagonal do not change the
-            model, so no density of the vector could be normalised.
+            As a call; and if part of the vector is a triangular matrix, for entries above its diagonal do not change
+            the model, so no density of the vector can be normalised.
         """
         if triangular := [leaf.name for leaf in self.leaves if leaf.constraint == LOWER]:
-            msg = f"{', '.join(triangular)} has entries above its diagonal that change nothing; flatten it as frozen."
+            msg = f"{', '.join(triangular)} has entries above its diagonal without effect; flatten it as frozen."
             raise ValueError(msg)
         raw = self.raw(vector)
         found = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}
@@ -104,33 +104,33 @@ class Unflatten(Generic[T]):
         return sum(value for value, _ in found.values()), lambda bar=1.0: bar * slopes
 
 
-@underflow_is_zero
+@public(repairs=False, context=False, ignore="underflow")
 def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unflatten[T]]:
-    """The raw leaves of a model's parameters as one vector [n], and the function that makes such a vector a model.
+    """The raw leaves of a model's parameters as one vector [n], and the function from vectors to models.
 
-    Raw leaves are unconstrained and without dimension, so every vector of finite numbers is a model. Auxiliary arrays,
-    such as inverse factors, are not in the vector and stay as they are.
+    Raw leaves are unconstrained and dimensionless, so every finite vector is a model. Auxiliary arrays, such as inverse
+    factors, are not in the vector and do not change.
 
     Parameters
     ----------
     model
         A model, or a part of one.
     frozen
-        A pattern, or several, of leaves that stay as they are and are not in the vector, such as ``"Z"`` or
+        A pattern, or several, of leaves that do not change and are not in the vector, such as ``"Z"`` or
         ``("Z", "likelihood.*")``.
 
     Returns
     -------
     vector
-        [n], of the library, dtype and device of the leaves, in the order of `agp.tree.leaves`.
+        [n], with library, dtype and device of the leaves, in the order of `agp.tree.leaves`.
     unflatten
-        ``unflatten(vector)`` is the model; see `Unflatten` for names, gradients and densities of vectors.
+        ``unflatten(vector)`` is the model; see `Unflatten` for names, gradients and densities.
 
     Raises
     ------
     TypeError, ValueError
-        If a pattern matches nothing, nothing is left, a parameter has no value, or parameters have several libraries,
-        dtypes or devices.
+        If a pattern matches nothing, nothing is left, a parameter has no value, or parameters differ in library, dtype
+        or device.
     """
     if missing := tree.missing(model):
         msg = f"{', '.join(missing)} has no value; build the model with from_data, which finds starting values."

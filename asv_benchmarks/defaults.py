@@ -90,7 +90,7 @@ def make_page(a: argparse.Namespace) -> int:
     """Write the JSON, if there are new results, and the tables."""
     document = a.root / "docs" / "defaults.json"
     if a.out:
-        found = page.collected(json.loads(path.read_text("utf-8")) for path in sorted(a.out.glob("*.json")))
+        found = page.collect_reports(json.loads(path.read_text("utf-8")) for path in sorted(a.out.glob("*.json")))
         document.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     found = json.loads(document.read_text("utf-8"))
     for name, inside in (("docs/defaults.md", page.tables(found)), ("README.md", page.short(found))):

@@ -19,7 +19,6 @@ import agp
 from agp import tree
 from agp.backend import backend_of, get_backend, like, to_numpy
 from agp.batch import Batch
-from agp.draws import Draws
 from agp.inducing import Points
 from agp.kernels import RBF, Linear, Matern12, Matern32, Matern52
 from agp.likelihoods import Bernoulli, Exponential, Gamma, Gaussian, Poisson, RobustMax, StudentT
@@ -38,6 +37,7 @@ from agp.posteriors import (
     Whitened,
 )
 from agp.processes import Mixed, Sparse
+from agp.random import Draws
 
 REFERENCE = Path(__file__).parent / "reference"
 

@@ -1,4 +1,4 @@
-"""Actions: the directions in the data on which computation-aware GPs spend their computation."""
+"""Actions: the directions in the data on which computation-aware GPs project."""
 
 from agp.actions._base import Actions
 from agp.actions._blocks import BlockActions

@@ -1,22 +1,20 @@
-"""What every choice of actions offers: the columns of S, on which a computation-aware GP projects its data."""
+"""The base class of actions: the columns of S, on which a computation-aware GP projects its data."""
 
 from abc import ABC, abstractmethod
 from typing import Self
 
 from agp.backend import Array, Pullback, backend_of, like
 
-__all__ = ["Actions", "whole_numbers"]
-
 
 def whole_numbers(count: int, x: Array, /) -> Array:
-    """The whole numbers from zero to count - 1, where x is."""
+    """The whole numbers from zero to count - 1, on the device of x."""
     return backend_of(x).xp.arange(count, **{name: value for name, value in like(x).items() if name != "dtype"})
 
 
 class Actions(ABC):
-    """The matrix S [m, i] of i actions over m rows of the data, by what it does to other arrays.
+    """The matrix S [m, i] of i actions over m rows of the data, as a linear map.
 
-    Its pullbacks give cotangents of the class of the actions, like those of any model.
+    Cotangents have the class of the actions, as for any model.
     """
 
     @property
@@ -47,11 +45,11 @@ class Actions(ABC):
 
     @abstractmethod
     def dependent(self) -> list[int]:
-        """Which actions are zero, or lie in the span of those before them to working precision; for concrete arrays."""
+        """The actions that are zero or in the span of earlier ones to working precision; for concrete arrays."""
 
     @property
     def chosen(self) -> bool:
-        """Whether a policy has chosen the actions, so that it may choose others (`agp.updates.ActionsUpdate`)."""
+        """Whether a policy has chosen the actions and may replace them (`agp.updates.ActionsUpdate`)."""
         return False
 
     @property
@@ -60,10 +58,10 @@ class Actions(ABC):
         return False
 
     def normalised(self) -> Self:
-        """The actions with unit norm, where no bound depends on it; usually themselves."""
+        """The actions with unit norm, if no bound depends on it; usually themselves."""
         return self
 
     @property
     def floats_per_row(self) -> int:
-        """Numbers that `times` holds for each row of K."""
+        """The numbers held by `times` for each row of K."""
         return self.support + self.count

@@ -1,34 +1,18 @@
 """Sparse actions: each row of the data belongs to one action."""
 
-from typing import NamedTuple, Self
+from typing import Self
 
 from agp import tree
 from agp.actions._base import Actions, whole_numbers
 from agp.backend import Array, Pullback, backend_of, like, to_numpy, wide
 
-__all__ = ["BlockActions"]
-
-
-class _Part(NamedTuple):
-    """Consecutive actions with the same number of rows."""
-
-    start: int
-    """The first row."""
-    actions: int
-    rows: int
-    """Rows of each action."""
-
-    @property
-    def stop(self) -> int:
-        return self.start + self.actions * self.rows
-
 
 @tree.model
 class BlockActions(Actions):
-    """Action j is zero but on the j-th of i consecutive blocks of the m rows, as even as m / i allows.
+    """Action j is zero except on the j-th of i consecutive blocks of the m rows, as even as m / i allows.
 
-    The first m mod i blocks have one row more than the others. Nothing of the size m i is held, and S^T S is
-    diagonal. Multiplying an action by a number changes neither a posterior nor a bound.
+    The first m mod i blocks have one row more than the others. Nothing of size m i is stored, and S^T S is diagonal.
+    Multiplying an action by a number changes neither the posterior nor the bound.
 
     Parameters
     ----------
@@ -49,29 +33,29 @@ class BlockActions(Actions):
         return self.values.shape[0]
 
     @property
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[tuple[int, int, int]]:
+        """Consecutive actions with the same number of rows: the first row, the actions, and the rows of each."""
         base, extra = divmod(self.support, self.count)
-        parts = _Part(0, extra, base + 1), _Part(extra * (base + 1), self.count - extra, base)
-        return [part for part in parts if part.actions]
+        parts = (0, extra, base + 1), (extra * (base + 1), self.count - extra, base)
+        return [part for part in parts if part[1]]
 
     def _summed(self, x: Array) -> Array:
         # [..., m] -> [..., i], the sum over each block
-        xp = backend_of(x).xp
-        parts = self._parts
+        xp, outer = backend_of(x).xp, x.shape[:-1]
         sums = [
-            xp.sum(xp.reshape(x[..., p.start : p.stop], (*x.shape[:-1], p.actions, p.rows)), axis=-1) for p in parts
+            xp.sum(xp.reshape(x[..., start : start + actions * rows], (*outer, actions, rows)), axis=-1)
+            for start, actions, rows in self._parts
         ]
         return xp.concat(sums, axis=-1)
 
     def _spread(self, x: Array) -> Array:
         # [..., i] -> [..., m], the adjoint of _summed
-        xp = backend_of(x).xp
+        xp, outer = backend_of(x).xp, x.shape[:-1]
         spread, first = [], 0
-        for p in self._parts:
-            piece = x[..., first : first + p.actions, None]
-            piece = xp.broadcast_to(piece, (*x.shape[:-1], p.actions, p.rows))
-            spread.append(xp.reshape(piece, (*x.shape[:-1], p.actions * p.rows)))
-            first += p.actions
+        for _, actions, rows in self._parts:
+            piece = xp.broadcast_to(x[..., first : first + actions, None], (*outer, actions, rows))
+            spread.append(xp.reshape(piece, (*outer, actions * rows)))
+            first += actions
         return xp.concat(spread, axis=-1)
 
     def times(self, K: Array, /) -> tuple[Array, Pullback]:
@@ -123,7 +107,7 @@ class BlockActions(Actions):
         return [j for j, fine in enumerate(to_numpy(squares > 0.0)) if not fine]
 
     def empty(self) -> Array:
-        """Whether the action that a row belongs to is zero, Boolean [m]."""
+        """Whether the action of each row is zero, Boolean [m]."""
         return self._spread(self._summed(self.values * self.values)) == 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""Actions of the method of conjugate gradients: the residuals that are left after the actions so far."""
+"""The actions of conjugate gradients: the residuals after the earlier actions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,28 +9,24 @@ from agp.actions._policies import BUDGET, check_count, covariance_product
 from agp.backend import Array, backend_of, like, wide
 from agp.linalg import LOOK_EVERY
 
-__all__ = ["ConjugateGradients"]
-
 SPAN = 1e-10
-"""An action lies in the span of the earlier ones where this share or less of its energy s^T K^ s is new."""
+"""An action lies in the span of the earlier ones if at most this share of its energy s^T K^ s is new."""
 
 
 @dataclass(frozen=True)
 class ConjugateGradients:
     """The normalised residuals of conjugate gradients on (K + sigma^2 I) v = y - h (CaGP-CG).
 
-    Residuals are made orthogonal to the earlier ones once more, and directions conjugate twice, without which the
-    method loses its footing after some tens of steps. With several outputs each action is the residual of the output
-    that has the largest. Takes O(m^2 i) operations and O(m i) memory beside K, which is kept if it fits the budget and
-    else evaluated anew by tiles.
+    Residuals and directions are orthogonalised twice, without which the method loses accuracy after some tens of steps.
+    For several outputs each action is the residual of the output with the largest one. Takes O(m^2 i) operations and
+    O(m i) memory in addition to K, which is kept if it fits the budget and otherwise evaluated by tiles.
 
     Parameters
     ----------
     count
-        The number of actions at most.
+        The largest number of actions.
     tolerance
-        Stop once |residual| <= tolerance |y - h| for every output, with fewer actions. A compiled step cannot: there
-        every action is made.
+        Stop with fewer actions if |residual| <= tolerance |y - h| for every output. Compiled steps use all actions.
     memory
         Budget for covariances, in MiB.
 
@@ -57,7 +53,7 @@ class ConjugateGradients:
         concrete = B.is_concrete(X) and B.is_concrete(noise)
         r = wide(model.y - model.mean_function(X)[0])
         if concrete and not bool(xp.any(r != 0.0)):
-            msg = "the targets equal the prior mean: there is no residual to start from; choose another policy."
+            msg = "the targets equal the prior mean, so there is no residual to start from; use another policy."
             raise ValueError(msg)
         r = r / _scale_of_squares(r)
         limit = self.tolerance * _norms(r)
@@ -68,7 +64,7 @@ class ConjugateGradients:
             return wide(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
 
         def body(step, S, D, KD, left, going):
-            going = going & more(step, left) if concrete else going  # what is done is not begun again between looks
+            going = going & more(step, left) if concrete else going  # do not continue between two checks of the host
             s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]
             for _ in range(2):
                 s = s - S @ (S.mT @ s)
@@ -77,7 +73,7 @@ class ConjugateGradients:
             z = product(s)
             d, Kd = s, z
             for _ in range(2):
-                # D^T K^ D = I: what of d is conjugate to the earlier directions
+                # the part of d that is conjugate to the earlier directions; D^T K^ D = I
                 shares = KD.mT @ d
                 d, Kd = d - D @ shares, Kd - KD @ shares
             energy = xp.sum(d * Kd)
@@ -103,7 +99,7 @@ class ConjugateGradients:
 
 
 def _scale_of_squares(r: Array) -> Array:
-    """The largest entry of r where squares of its size are too small for a float, else 1: directions have no scale."""
+    """The largest entry of r if its square underflows, otherwise 1; directions have no scale."""
     xp = backend_of(r).xp
     size = xp.max(xp.abs(r))
     return xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))

@@ -10,11 +10,9 @@ from agp.actions._base import Actions, whole_numbers
 from agp.backend import Array, Pullback, backend_of, placed, to_numpy, wide
 from agp.linalg import cholesky, diagonal, identity
 
-__all__ = ["DenseActions", "FixedActions"]
-
 
 def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
-    """Orthonormal columns with the span of S [m, i], and the columns of S of which at most a share is new."""
+    """Orthonormal columns with the span of S [m, i], and the columns of S with at most this new share."""
     B = backend_of(S)
     xp = B.xp
     Q, R = xp.linalg.qr(S, mode="reduced")
@@ -25,7 +23,7 @@ def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
 
 
 class Columns(Actions):
-    """Linearly independent columns, held as they are: `values`, which is S [m, i]."""
+    """Linearly independent columns, `values` = S [m, i]."""
 
     values: Array
 
@@ -43,7 +41,7 @@ class Columns(Actions):
 
     @abstractmethod
     def _bar(self, values_bar: Callable[[], Array]) -> Self | None:
-        """The cotangent of the actions, from a function that gives that of the values; None where they have none."""
+        """The cotangent of the actions, from a function that returns that of the values; None if they have none."""
 
     def times(self, K: Array, /) -> tuple[Array, Pullback]:
         return K @ self.values, lambda bar: (self._bar(lambda: K.mT @ bar), bar @ self.values.mT)
@@ -93,7 +91,7 @@ class DenseActions(Columns):
 
 @tree.model
 class FixedActions(Columns):
-    """Columns that a policy has chosen: unit vectors, residuals, eigenvectors. No gradient changes them.
+    """Columns chosen by a policy: unit vectors, residuals, eigenvectors. They have no gradient.
 
     Parameters
     ----------
@@ -109,18 +107,18 @@ class FixedActions(Columns):
 
     @classmethod
     def spanning(cls, S: Array, /) -> Self:
-        """Orthonormal actions with the span of S [m, i]; a posterior depends on nothing else.
+        """Orthonormal actions with the span of S [m, i], which determines the posterior.
 
-        Columns that are zero or lie in the span of those before them are left out, and a warning says which. Where
-        nothing can be inspected, inside a compiled function, arbitrary orthogonal directions take their place.
+        Columns that are zero or in the span of earlier ones are omitted with a warning; inside compiled functions they
+        are replaced by arbitrary orthogonal directions.
         """
         xp = backend_of(S).xp
         Q, dependent = _factors(S, 8.0 * S.shape[0] * float(xp.finfo(S.dtype).eps))
         if len(dependent) == S.shape[1]:
-            msg = "every action is zero; give at least one that is not."
+            msg = "every action is zero; give at least one nonzero action."
             raise ValueError(msg)
         if dependent:
-            msg = f"actions {dependent} are zero or lie in the span of those before them; they are left out."
+            msg = f"actions {dependent} are zero or in the span of earlier ones and are omitted."
             warnings.warn(msg, UserWarning, stacklevel=2)
             kept = [j for j in range(S.shape[1]) if j not in dependent]
             Q = _factors(xp.take(S, placed(kept, S), axis=1), 0.0)[0]

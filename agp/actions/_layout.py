@@ -1,32 +1,25 @@
-"""Which rows share a sparse action, and where its entries start."""
+"""The rows of each sparse action, and starting values of its entries."""
 
 from typing import Literal, TypeAlias
 
 from agp.actions._blocks import BlockActions
 from agp.backend import Array, backend_of, placed
-from agp.host import generator
-
-__all__ = ["Init", "Layout", "arranged", "column_spread", "started_blocks"]
+from agp.random import generator
 
 Layout: TypeAlias = Literal["tree", "random"]
 Init: TypeAlias = Literal["constant", "normal", "residual"]
 
 
-def _block_sizes(support: int, count: int) -> list[int]:
-    """The rows of each of `count` blocks over so many rows: as even as possible, the larger ones first."""
-    base, extra = divmod(support, count)
-    return [base + 1] * extra + [base] * (count - extra)
-
-
 def arranged(X: Array, count: int, /) -> Array:
-    """An order [m] of the rows of X [m, D], whole numbers, in which the rows of each block lie close together.
+    """A permutation [m] of the rows of X [m, D] that makes the rows of each block neighbours.
 
-    The leaves of a tree: the rows are split across the column with the widest spread, in proportion to the blocks on
+    The leaves of a tree: the rows are split along the column with the widest range, in proportion to the blocks on
     either side, until each part is one block. Scale the columns first.
     """
     xp = backend_of(X).xp
     every = xp.arange(X.shape[0], device=X.device)
-    return xp.concat(_leaves(X, every, _block_sizes(X.shape[0], count)), axis=0)
+    base, extra = divmod(X.shape[0], count)
+    return xp.concat(_leaves(X, every, [base + 1] * extra + [base] * (count - extra)), axis=0)
 
 
 def _leaves(X: Array, rows: Array, sizes: list[int]) -> list[Array]:
@@ -34,7 +27,7 @@ def _leaves(X: Array, rows: Array, sizes: list[int]) -> list[Array]:
         return [rows]
     B = backend_of(X)
     xp, here = B.xp, B.rows_at(X, rows)
-    widest = xp.reshape(xp.argmax(xp.max(here, axis=0) - xp.min(here, axis=0)), (1,))  # not looked at by the host
+    widest = xp.reshape(xp.argmax(xp.max(here, axis=0) - xp.min(here, axis=0)), (1,))  # stays on the device
     ordered = xp.take(rows, xp.argsort(xp.take(here, widest, axis=1)[:, 0], stable=True))
     half = len(sizes) // 2
     edge = sum(sizes[:half])
@@ -42,7 +35,7 @@ def _leaves(X: Array, rows: Array, sizes: list[int]) -> list[Array]:
 
 
 def column_spread(X: Array, /) -> Array:
-    """The standard deviation [D] of each column of X [m, D], one where it is constant."""
+    """The standard deviation [D] of each column of X [m, D], one for constant columns."""
     xp = backend_of(X).xp
     spread = xp.std(X, axis=0)
     return xp.where(spread > 0.0, spread, xp.ones_like(spread))

@@ -1,4 +1,4 @@
-"""Policies: how actions are chosen for the hyperparameters of the moment."""
+"""Policies that choose actions for the current hyperparameters."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,9 @@ from agp.actions._base import whole_numbers
 from agp.actions._dense import FixedActions
 from agp.backend import Array, backend_of, like, placed
 from agp.checks import check_whole
-from agp.host import generator
+from agp.chunking import mebibytes, row_ranges, rows_within, tile_rows
 from agp.linalg import nonnegative
-from agp.rows import mebibytes, row_ranges, rows_within, tile_rows
-
-__all__ = ["KernelColumns", "KernelEigenvectors", "Policy", "RandomDirections", "UnitVectors"]
+from agp.random import generator
 
 BUDGET = 256.0
 """The default budget for covariances, in MiB."""
@@ -22,9 +20,8 @@ BUDGET = 256.0
 class Policy(Protocol):
     """A frozen object with settings only, called with a model: its kernel, likelihood, mean function, X and y.
 
-    What it returns is fixed while bound and gradient are computed: the gradient is exact for these actions, and leaves
-    out that they would change with the hyperparameters. Where training is compiled a policy is compiled with it, so
-    that it must then give one number of actions and let no value decide what is computed.
+    Bound and gradient hold the returned actions fixed, although they depend on the hyperparameters. Compiled training
+    compiles the policy too, which must then return a fixed number of actions without branching on values.
     """
 
     def __call__(self, model: Any, /) -> FixedActions:
@@ -33,24 +30,24 @@ class Policy(Protocol):
 
 
 def check_count(count: int, rows: int) -> int:
-    """The number of actions. ValueError unless it is from one to the number of rows."""
+    """The number of actions; ValueError unless it is from one to the number of rows."""
     count = check_whole("count", count)
     if count > rows:
-        msg = f"count is {count}, but there are {rows} rows; choose at most as many actions as rows."
+        msg = f"count is {count}, but there are {rows} rows; use at most as many actions as rows."
         raise ValueError(msg)
     return count
 
 
 def check_budget(memory: float, floats: float, what: str, x: Array) -> None:
-    """ValueError if so many numbers of the dtype of x exceed a budget in MiB."""
+    """ValueError if this count of numbers with the dtype of x exceeds a budget in MiB."""
     needed = mebibytes(floats, x)
     if not memory >= needed:
-        msg = f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; allow that, or choose another policy."
+        msg = f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; raise it, or use another policy."
         raise ValueError(msg)
 
 
 def covariance_product(model: Any, memory: float) -> Callable[[Array], Array]:
-    """A function ``V [m, k] -> k(X, X) V``, within a budget in MiB: of the whole matrix if it fits, else by tiles."""
+    """A function ``V [m, k] -> k(X, X) V``, with the whole matrix if it fits a budget in MiB, otherwise by tiles."""
     X = model.X
     m = X.shape[0]
     floats = m * (model.kernel.floats_per_entry + 2)
@@ -65,19 +62,19 @@ def covariance_product(model: Any, memory: float) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True)
 class UnitVectors:
-    """Single rows: the posterior is that of the exact GP of these rows alone.
+    """Single rows: the posterior is that of the exact GP on these rows.
 
     Parameters
     ----------
     count
-        The number of actions; not needed where `rows` are given.
+        The number of actions; not needed with `rows`.
     rows
-        Which rows, each once.
+        The rows, each once.
     pivots
-        Where no rows are given: "greedy", each time the row whose observation has the largest variance given those
-        before it, O(m i^2); or "random".
+        Without `rows`: "greedy", each time the row whose observation has the largest variance given the earlier ones,
+        O(m i^2); or "random".
     seed
-        Of random rows.
+        The seed of random rows.
     """
 
     count: int | None = None
@@ -99,7 +96,7 @@ class UnitVectors:
         Raises
         ------
         ValueError
-            For rows that are out of range or given twice, and for more actions than rows.
+            If rows are out of range or repeated, or for more actions than rows.
         """
         m = model.X.shape[0]
         if self.rows is not None:
@@ -123,13 +120,13 @@ def _checked_rows(rows: Sequence[int], m: int) -> list[int]:
         msg = f"rows {beyond} are beyond the {m} rows that there are."
         raise ValueError(msg)
     if twice := sorted({row for row in found if found.count(row) > 1}):
-        msg = f"rows {twice} are chosen more than once, which gives the same action again; choose each row once."
+        msg = f"rows {twice} are given more than once, which repeats an action; give each row once."
         raise ValueError(msg)
     return found
 
 
 def _greedy_units(model: Any, count: int) -> Array:
-    """Pivoted Cholesky of K + sigma^2 I by its columns C: what is left of the variances is kff + sigma^2 - |c|^2."""
+    """Pivoted Cholesky of K + sigma^2 I by its columns C, with the remaining variances kff + sigma^2 - |c|^2."""
     B = backend_of(model.X)
     xp, X = B.xp, model.X
     every, column = whole_numbers(X.shape[0], X), whole_numbers(count, X)
@@ -158,9 +155,9 @@ class RandomDirections:
     count
         The number of actions.
     kind
-        "normal" or "rademacher" entries, before they are made orthonormal.
+        "normal" or "rademacher" entries, before orthonormalisation.
     seed
-        Of the directions, which are the same in every call.
+        The seed of the directions, which are the same in every call.
     """
 
     count: int
@@ -183,7 +180,7 @@ class RandomDirections:
 
 @dataclass(frozen=True)
 class KernelEigenvectors:
-    """The leading eigenvectors of k(X, X): of all actions, those after which the posterior has the least entropy.
+    """The leading eigenvectors of k(X, X), which minimise the entropy of the posterior.
 
     Takes O(m^3) operations and O(m^2) memory.
 
@@ -192,7 +189,7 @@ class KernelEigenvectors:
     count
         The number of actions.
     memory
-        The most that the covariances and their eigenvectors may take, in MiB.
+        The budget for the covariances and their eigenvectors, in MiB.
     """
 
     count: int
@@ -210,18 +207,18 @@ class KernelEigenvectors:
 
 @dataclass(frozen=True)
 class KernelColumns:
-    """The span of k(X, Z): where the kernel's rank is that of k(Z, Z), the exact posterior.
+    """The span of k(X, Z), which gives the exact posterior if the rank of the kernel is that of k(Z, Z).
 
-    With other kernels it is not SGPR on Z, but its conservative relative.
+    For other kernels it is a conservative alternative to SGPR on Z.
 
     Parameters
     ----------
     count
-        The number of inducing inputs, rows of X drawn at random; not needed where Z is given.
+        The number of inducing inputs, rows of X drawn at random; not needed with Z.
     Z
         Inducing inputs [i, D].
     seed
-        Of the random rows.
+        The seed of the random rows.
     """
 
     count: int | None = None

@@ -1,17 +1,16 @@
-"""Backends: what an array library must bring beyond the Array API standard, and how one is found.
+"""Backends: what array libraries provide beyond the Array API standard, and their discovery.
 
 A plug-in is a subclass of `Backend` with one instance per library, announced by an entry point in the group
-``agp.backends`` whose name is the import name of the library, or by `register_backend`. Nothing stores a backend: every
-function that needs one asks `backend_of(array)`, one dictionary look-up on the type of the array. A plug-in is loaded
-when an array of its library is met, or by name.
+``agp.backends`` whose name is the import name of the library, or by `register_backend`. No object stores its backend:
+functions call `backend_of(array)`, a dictionary look-up by the type of the array. A plug-in is loaded at the first
+array of its library, or by name.
 """
 
 from agp.backend._arrays import like, placed, to_numpy, wide
 from agp.backend._discovery import BackendStatus, backend_of, get_backend, known_backends, register_backend
-from agp.backend._library import is_row_major
+from agp.backend._folds import mapped
+from agp.backend._library import Array, ClosedForm, Pullback, is_row_major
 from agp.backend._protocol import Backend
-from agp.backend._rows import mapped
-from agp.backend._types import Array, ClosedForm, Pullback
 
 __all__ = [
     "Array",
@@ -33,6 +32,7 @@ __all__ = [
 
 # for other rooms
 from agp.backend._arrays import constant, constants, numbers_of
+from agp.backend._control import guessed, guessing
 from agp.backend._discovery import backend_of_type, check_array_type
-from agp.backend._guesses import guessed, guessing
-from agp.backend._rows import row_blocks
+from agp.backend._folds import row_blocks
+from agp.backend._reports import collect_reports, current_collector

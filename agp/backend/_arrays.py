@@ -1,4 +1,4 @@
-"""What callers ask of any array: its dtype and device, its numbers on the host, and others beside it."""
+"""Functions of arrays of any library: dtype and device, transfers to the host, and new arrays like another."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 
 from agp.backend._discovery import backend_of
-from agp.backend._types import Array
-
-__all__ = ["constant", "constants", "like", "numbers_of", "placed", "to_numpy", "wide"]
+from agp.backend._library import Array
 
 CONSTANTS = 256
-"""How many constants are kept."""
+"""The number of constants in the cache."""
 
 _constants: OrderedDict[tuple, Array] = OrderedDict()
 
@@ -23,9 +21,9 @@ def like(x: Array, /) -> dict[str, Any]:
 
 
 def placed(x: Any, beside: Array, /) -> Array:
-    """Host numbers (a NumPy array, or lists) as an array of the library and device of another.
+    """Host numbers (a NumPy array, or lists) as an array of the library and device of `beside`.
 
-    Floating-point numbers take its dtype; whole numbers, such as the positions of rows, stay whole.
+    Floating-point numbers take its dtype; integers, such as row indices, remain integers.
     """
     B, host = backend_of(beside), np.asarray(x)
     dtype = B.dtype_name(beside) if host.dtype.kind == "f" else None
@@ -33,9 +31,9 @@ def placed(x: Any, beside: Array, /) -> Array:
 
 
 def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
-    """A vector of host numbers, such as the nodes of a quadrature, as `placed` gives it; it travels to a device once.
+    """`placed` for a vector such as quadrature nodes, with a cache, so that it is transferred to a device once.
 
-    While a function is traced nothing is kept: there the numbers are part of what is compiled.
+    While a function is traced, nothing is cached: the numbers become part of the compiled function.
     """
     B = backend_of(beside)
     if not B.is_concrete(beside):
@@ -45,19 +43,19 @@ def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
     if found is None:
         found = placed(numbers, beside)
     if B.is_concrete(found):
-        _constants[key] = found  # the last used stands last
+        _constants[key] = found  # the most recent is last
         if len(_constants) > CONSTANTS:
             _constants.popitem(last=False)
     return found
 
 
 def constants() -> tuple[Array, ...]:
-    """What `constant` keeps now: who has recorded work with some of them holds on to them."""
+    """The cached constants, which recorded work must keep alive."""
     return tuple(_constants.values())
 
 
 def numbers_of(several: Sequence[Array | float], /) -> list[float]:
-    """The values of 0-d arrays of one device, Boolean ones as 0 and 1, by one transfer; numbers stay as they are."""
+    """The values of 0-d arrays on one device as floats (Booleans as 0 and 1), by one transfer; and of numbers."""
     arrays = [x for x in several if not isinstance(x, (int, float))]
     if not arrays:
         return [float(x) for x in several]
@@ -70,11 +68,11 @@ def numbers_of(several: Sequence[Array | float], /) -> list[float]:
 
 
 def to_numpy(x: Array, /) -> Any:
-    """An array of any library and device on the host, on purpose; it may share the memory of x."""
+    """An array of any library and device as a NumPy array; it may share the memory of x."""
     return backend_of(x).to_numpy(x)
 
 
 def wide(x: Array, /) -> Array:
-    """X in the widest floating-point dtype of its device (float64, where there is one), for sums that lose digits."""
+    """X in the widest floating-point dtype of its device (float64 if there is one), for sums that lose digits."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x), copy=False)

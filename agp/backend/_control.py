@@ -1,21 +1,54 @@
-"""Control flow: branches and loops that a tracing library keeps on the device."""
+"""Control flow, which a tracing library keeps on the device; speculation about predicates; differentiation.
 
-from collections.abc import Callable
+Where arrays are on a device, the host that reads a number waits until everything before it is computed, and the device
+then waits for the host. Inside a `guessing` block, a decision with a likely outcome is therefore taken without reading
+its predicate. The predicates are kept; the caller reads all of them in one transfer, and starts again if one was wrong.
+While work is recorded for a device (`Backend.capture`), nothing can be read at all: such a block is blind.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
-from agp.backend._guesses import guessed
-from agp.backend._library import Library
-from agp.backend._types import Array
+from agp.backend._library import Array, ClosedForm, Library
 from agp.errors import BackendError
 
-__all__ = ["ControlFlow"]
+_guesses: ContextVar[list[Any] | None] = ContextVar("guesses", default=None)
+_blind: ContextVar[bool] = ContextVar("blind", default=False)
+
+
+@contextlib.contextmanager
+def guessing(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[list[Any] | None]:
+    """Inside, assume likely outcomes, and append to the list the 0-d predicates that must hold; None assumes nothing.
+
+    In a blind block, a decision without a likely outcome is a BackendError.
+    """
+    tokens = _guesses.set(guesses), _blind.set(blind)
+    try:
+        yield guesses
+    finally:
+        _guesses.reset(tokens[0])
+        _blind.reset(tokens[1])
+
+
+def guessed(predicate: Any, /, likely: bool | None) -> bool:
+    """The value of a 0-d predicate: the likely one inside a `guessing` block, otherwise the one read from a device."""
+    guesses = _guesses.get()
+    if likely is None and _blind.get():
+        msg = "control flow depends on a number on the device that has no likely outcome."
+        raise BackendError(msg)
+    if guesses is None or likely is None:
+        return bool(predicate)
+    guesses.append(predicate if likely else ~predicate)
+    return likely
 
 
 class ControlFlow(Library):
-    """Branches, loops and compilation, as an eager library has them."""
+    """Branches, loops, compilation and differentiation, for an eager library without automatic differentiation."""
 
-    # What is reported to `agp.repairs` inside a transformation belongs to its trace: a library that traces hands it
-    # out beside the results, and reports it again outside.
+    # Reports to `agp.repairs` inside a transformation belong to its trace: a tracing library returns them with the
+    # results, and reports them again outside.
 
     def cond(
         self,
@@ -28,8 +61,7 @@ class ControlFlow(Library):
     ) -> Any:
         """`if_true()` where the 0-d predicate holds, else `if_false()`; both give the same shapes.
 
-        `likely` says how the predicate nearly always turns out: that may be taken for granted, and checked later
-        (`agp.backend.guessed`).
+        `likely` is the usual value of the predicate, which may be assumed now and verified later (`guessed`).
         """
         return if_true() if guessed(predicate, likely) else if_false()
 
@@ -47,10 +79,9 @@ class ControlFlow(Library):
     ) -> tuple[Any, ...]:
         """Repeat `carry = body(*carry)` while `condition(*carry)`; never differentiated.
 
-        `at_least` and `at_most` tell how often the condition is known to hold: it need not be looked at then. With
-        `look_every` it is looked at once in so many times where that makes the host wait for a device; the body must
-        then change nothing that matters once the condition does not hold. `likely_enough` says that the condition
-        nearly never holds more often than `at_least`: that may be taken for granted (`agp.backend.guessed`).
+        The condition is known to hold `at_least` and `at_most` so many times, and need not be read then. Where reading
+        makes the host wait for a device, it is read every `look_every` iterations; iterations after it has failed must
+        not matter. With `likely_enough`, `at_least` iterations nearly always suffice, which may be assumed (`guessed`).
         """
         for _ in range(at_least):
             carry = body(*carry)
@@ -65,7 +96,7 @@ class ControlFlow(Library):
         return carry
 
     def repeat(self, f: Callable, carry: Any, rows: Any, count: Array, /) -> tuple[Any, dict[str, Array]]:
-        """What `f` makes of the carry, row after row, and what it has logged; never differentiated.
+        """Apply ``carry, logged = f(carry, row)`` row after row; never differentiated.
 
         Parameters
         ----------
@@ -76,13 +107,13 @@ class ControlFlow(Library):
         rows
             Arrays [K, ...], and None, in tuples and dictionaries; a row has the same structure with arrays [...].
         count
-            How many rows to take, 0-d, at most K.
+            The number of rows to take, 0-d, at most K.
 
         Returns
         -------
         carry
         logged
-            Arrays [K], or [count] where that can be read.
+            Arrays [K], or [count] if that can be read.
 
         Raises
         ------
@@ -93,5 +124,36 @@ class ControlFlow(Library):
         raise BackendError(msg)
 
     def compile(self, f: Callable, /) -> Callable:
-        """f, compiled where the library can do so and get the same numbers."""
+        """f, compiled if the library can, with the same results."""
         return f
+
+    def asks_gradient(self, x: Array, /) -> bool:
+        """Whether the library's automatic differentiation may ask for a gradient with respect to x."""
+        return False
+
+    def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
+        """The value of `f(arrays)`, which the library differentiates by the pullback of f.
+
+        Parameters
+        ----------
+        f
+            ``arrays -> (value, pullback)`` with ``pullback(value_bar, names) -> cotangents``: an array for each name of
+            an array whose gradient is needed. The library's own differentiation records neither.
+        arrays
+            All arrays with possible gradients, by name.
+
+        Raises
+        ------
+        BackendError
+            On torch, for second derivatives.
+        """
+        return f(arrays)[0]
+
+    def stop_gradient(self, x: Array, /) -> Array:
+        """X as a constant for automatic differentiation."""
+        return x
+
+    def value_and_grad(self, f: Callable, leaves: dict[str, Array], /) -> tuple[Array, dict[str, Array]]:
+        """f(leaves) and its gradient by automatic differentiation."""
+        msg = f"backend {self.name!r} has no automatic differentiation; use gradient='closed-form'."
+        raise BackendError(msg)

@@ -1,4 +1,4 @@
-"""How the plug-in of an array library is found: by the type of an array, or by name."""
+"""Discovery of the plug-in of an array library, by the type of an array or by name."""
 
 import contextlib
 import importlib.metadata
@@ -8,19 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
+from agp.backend._library import Array
 from agp.backend._protocol import Backend
-from agp.backend._types import Array
 from agp.errors import BackendError, not_installed
-
-__all__ = [
-    "BackendStatus",
-    "backend_of",
-    "backend_of_type",
-    "check_array_type",
-    "get_backend",
-    "known_backends",
-    "register_backend",
-]
 
 GROUP = "agp.backends"
 
@@ -35,14 +25,14 @@ class BackendStatus(NamedTuple):
     devices: list[str]
     gradients: tuple[str, ...]
     conformance: bool
-    rows_elsewhere: bool = False
+    is_lazy: bool = False
 
 
 _REGISTERED: dict[str, Backend] = {}
 _BY_TYPE: dict[type, Backend] = {}
 
 backend_of_type: Callable[[type], Backend | None] = _BY_TYPE.get
-"""The backend of a type of arrays, once `backend_of` was asked for such an array."""
+"""The backend of a type of arrays, after `backend_of` has seen such an array."""
 
 
 @cache
@@ -55,7 +45,7 @@ def _names() -> list[str]:
 
 
 def register_backend(plugin: Backend, /) -> None:
-    """Serve the array types of a plug-in in this process, without an entry point; a later one takes its place.
+    """Serve the array types of a plug-in in this process, without an entry point; a later one replaces it.
 
     Raises
     ------
@@ -70,7 +60,7 @@ def register_backend(plugin: Backend, /) -> None:
 
 
 def get_backend(name: str) -> Backend:
-    """The backend of that name, its library imported now.
+    """The backend of that name; its library is imported.
 
     Raises
     ------
@@ -93,7 +83,7 @@ def _loaded(name: str) -> Backend:
         raise BackendError(msg)
     try:
         return point.load()()
-    except Exception as error:  # somebody else's module may raise anything
+    except Exception as error:  # third-party code may raise anything
         msg = f"backend {name!r} is installed but cannot be used: {type(error).__name__}: {error}"
         raise BackendError(msg) from error
 
@@ -103,12 +93,12 @@ def _is_installed(name: str) -> bool:
         return True
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # the package around a name with dots is missing or broken
+    except (ImportError, ValueError):  # the parent package of a dotted name is missing or broken
         return False
 
 
 def known_backends() -> list[BackendStatus]:
-    """The state of every plug-in that is announced, usable or not, in the order of their names."""
+    """The status of every announced plug-in, usable or not, by name."""
     return [_status(name) for name in _names()]
 
 
@@ -120,21 +110,21 @@ def _status(name: str) -> BackendStatus:
     version = ""
     try:
         version, devices = B.version(), B.devices()
-    except Exception as error:  # a driver that is missing or too old
+    except Exception as error:  # such as a missing or old driver
         devices, reason = [], f"{type(error).__name__}: {error}"
     else:
         reason = "" if devices else "no device"
-    kinds = B.gradients, B.conformance, B.rows_elsewhere
+    kinds = B.gradients, B.conformance, B.is_lazy
     return BackendStatus(name, not reason, reason, version, devices, *kinds)
 
 
 def backend_of(x: Array, /) -> Backend:
-    """The backend that serves the type of x (a tracer counts); no other plug-in is loaded to find it.
+    """The backend that serves the type of x (a tracer counts); no other plug-in is loaded for that.
 
     Raises
     ------
     TypeError
-        If x is not an array of a known library; the message says how to make one of it.
+        If x is not an array of a known library; the message says how to convert it.
     """
     try:
         return _BY_TYPE[type(x)]
@@ -143,7 +133,7 @@ def backend_of(x: Array, /) -> Backend:
 
 
 def check_array_type(name: str, x: Any, /) -> None:
-    """TypeError, as of `backend_of`, that calls x by this name unless it is an array of a known library."""
+    """Raise the TypeError of `backend_of`, with this name for x, unless x is an array of a known library."""
     if type(x) not in _BY_TYPE:
         _BY_TYPE[type(x)] = _resolve(x, name)
 
@@ -171,11 +161,11 @@ CONVERSIONS = {
     "polars": "{0}.to_numpy().astype(float)",
     "scipy.sparse": "{0}.toarray()",
 }
-"""How an array is made of what users have else, by the module (or the name) of its type."""
+"""Code that makes an array of other objects, by the module (or name) of their types."""
 
 
 def _no_array(name: str, kind: type) -> str:
-    """What a type is that no array has, and what to pass instead."""
+    """The message for an object that is not an array, with what to pass instead."""
     full = f"{kind.__module__}.{kind.__qualname__}"
     known = f"an array of a known library ({', '.join(_names())})"
     if kind.__module__ == "builtins" and not issubclass(kind, (bool, int, float, list, tuple)):
@@ -189,7 +179,7 @@ def _no_array(name: str, kind: type) -> str:
 
 
 def _candidates(x: Any) -> Iterator[str]:
-    """Names of backends that may serve x: by its type and its bases, then its namespace, then any that is imported."""
+    """Names of backends that may serve x: by its type and bases, by its namespace, then all that are imported."""
     seen: dict[str, None] = {}
     for cls in type(x).__mro__[:-1]:
         seen |= {name: None for name, B in _REGISTERED.items() if cls in B.array_types}
@@ -197,7 +187,7 @@ def _candidates(x: Any) -> Iterator[str]:
     yield from seen
     if type(x).__module__ == "builtins":
         return
-    # the type is defined elsewhere than in the package of that name: in a compiled module, say
+    # the type may be defined outside the package of that name, such as in a compiled module
     namespace = ""
     with contextlib.suppress(Exception):
         namespace = x.__array_namespace__().__name__

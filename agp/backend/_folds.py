@@ -1,41 +1,65 @@
-"""Sums and values over blocks of rows, with their pullbacks, in the memory of a block."""
+"""Blocks of rows, and sums and values over them, with pullbacks, in the memory of one block."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from agp.backend._library import Library
-from agp.backend._rows import row_blocks, row_count
-from agp.backend._types import Array, Pullback
-from agp.ledger import collected
+from agp.backend._library import Array, Library, Pullback
+from agp.backend._reports import collect_reports
 
-__all__ = ["Folds"]
+
+def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
+    """Consecutive blocks of at most `block_rows` rows of arrays [N, ...] in (nested) tuples and dictionaries."""
+    N = row_count(rows)
+    if block_rows >= N:
+        yield rows
+        return
+    for start in range(0, N, block_rows):
+        yield mapped(rows, lambda x, start=start: x[start : min(start + block_rows, N), ...])
+
+
+def row_count(rows: Any, /) -> int:
+    """The number of rows of arrays [N, ...] in (nested) tuples and dictionaries."""
+    while isinstance(rows, (tuple, dict)):
+        parts = rows.values() if isinstance(rows, dict) else rows
+        rows = next(part for part in parts if part is not None)
+    return rows.shape[0]
+
+
+def mapped(rows: Any, f: Callable[[Any], Any], /) -> Any:
+    """Apply f to each array in (nested) tuples and dictionaries, and keep the structure; None remains None."""
+    if rows is None:
+        return None
+    if isinstance(rows, dict):
+        return {name: mapped(part, f) for name, part in rows.items()}
+    if isinstance(rows, tuple):
+        return tuple(mapped(part, f) for part in rows)
+    return f(rows)
 
 
 class Folds(Library):
-    """What is computed block after block of rows; the pullbacks compute each block again."""
+    """Functions of blocks of rows; the pullbacks compute each block again."""
 
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
     ) -> tuple[Any, Pullback]:
-        """The sum of `f(params, block)[0]` over blocks of rows, with its pullback to params, in the memory of a block.
+        """The sum of `f(params, block)[0]` over blocks of rows, and its pullback to params, in the memory of one block.
 
         Parameters
         ----------
         f
-            `f(params, block)` returns a value and its pullback to params; it is evaluated once for the value and again
-            in the pullback, and nothing is kept between.
+            Returns a value and its pullback to params. It is evaluated once for the value and again in the pullback.
         params
-            What each block needs whole: models, factors, arrays.
+            Models, factors and arrays that every block needs whole.
         rows
             Arrays [N, ...] of this library, and None, in (nested) tuples and dictionaries; a block has the same
-            structure with the arrays [b, ...].
+            structure with arrays [b, ...].
         block_rows
-            Rows to take at once.
+            The size b of a block.
         add
             Sums two values, or two cotangents; None is zero.
         kept_rows
-            The blocks of the first so many rows are evaluated once, and what their pullbacks need is kept. A program
-            that is traced as a whole may keep nothing.
+            Blocks of the first `kept_rows` rows are evaluated once, and their pullbacks are kept. A traced program may
+            ignore this.
         """
         value_of = self.remat(lambda params, block: f(params, block)[0])
         total, kept, seen = None, [], 0
@@ -62,9 +86,9 @@ class Folds(Library):
         add: Callable,
         kept: Sequence[Any] = (),
     ) -> Any:
-        """The pullback of `fold` at the cotangent of the sum; pullbacks of the first blocks may have been kept."""
+        """The pullback of `fold` at the cotangent of the sum; `kept` are pullbacks of the first blocks."""
         params_bar = None
-        with collected():  # what was repaired has been reported with the value
+        with collect_reports():  # repairs were reported with the value
             for number, block in enumerate(row_blocks(rows, block_rows)):
                 pull = kept[number] if number < len(kept) else f(params, block)[1]
                 params_bar = add(params_bar, pull(bar))
@@ -73,21 +97,17 @@ class Folds(Library):
     def map_rows(
         self, f: Callable, params: Any, X: Array, block_rows: int, /, *, add: Callable
     ) -> tuple[Array, Callable[[Array], tuple[Any, Array]]]:
-        """`f(params, block)[0]` of blocks of rows, one below the other, and its pullback, in the memory of a block.
+        """`f(params, block)[0]` of blocks of rows, concatenated, and its pullback, in the memory of one block.
 
         Parameters
         ----------
         f
-            `f(params, block)` returns an array with a row for each row of the block, and its pullback
-            ``bar -> (params_bar, block_bar)``; it is evaluated once for the value and again in the pullback.
-        params
-            What each block needs whole: models, factors, arrays.
+            Returns an array with a row for each row of the block, and its pullback ``bar -> (params_bar, block_bar)``.
+            It is evaluated once for the value and again in the pullback.
         X
             An array [N, ...].
-        block_rows
-            Rows to take at once.
-        add
-            Sums two cotangents of the params; None is zero.
+        params, block_rows, add
+            As `fold`.
 
         Returns
         -------
@@ -101,7 +121,7 @@ class Folds(Library):
 
         def pullback(bar):
             params_bar, X_bars = None, []
-            with collected():  # what was repaired has been reported with the value
+            with collect_reports():  # repairs were reported with the value
                 for block, block_bar in row_blocks((X, bar), block_rows):
                     one_bar, X_bar = f(params, block)[1](block_bar)
                     params_bar = add(params_bar, one_bar)
@@ -111,5 +131,5 @@ class Folds(Library):
         return self.xp.concat(values, axis=0), pullback
 
     def remat(self, f: Callable, /) -> Callable:
-        """f, whose intermediates automatic differentiation recomputes instead of keeping."""
+        """f, whose intermediate values automatic differentiation recomputes instead of keeping."""
         return f

@@ -1,65 +1,62 @@
-"""What is launched on a device as one graph of its own: recorded once, launched again by one call.
+"""Graphs of device launches: recorded once, and replayed by one call.
 
-Where launches take longer than what they launch, the host is what a step waits for. No library has graphs by default.
+They help where launches take longer than the operations themselves. By default a library has none.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from agp.backend._library import Library
-from agp.backend._types import Array
+from agp.backend._library import Array, Library
 from agp.errors import BackendError
-
-__all__ = ["Graphs"]
 
 T = TypeVar("T")
 
 
 class Graphs(Library):
-    """Graphs of launches, and what is needed around them: arrays that are overwritten, numbers that come later."""
+    """Graphs of launches, in-place writes to their arrays, and asynchronous reads."""
 
     def captures(self, x: Array, /) -> bool:
-        """Whether the device of x has graphs, which `capture` records."""
+        """Whether `capture` can record graphs on the device of x."""
         return False
 
     def capture(self, f: Callable[[], T], x: Array, /) -> tuple[Callable[[], None], T]:
-        """Record what f() launches on the device of x.
+        """Record the launches of f() on the device of x.
 
         Parameters
         ----------
         f
-            It is called several times, to warm up and to be recorded, and each time reads and writes the same arrays.
-            When it is recorded nothing is computed: it must read no number, and send none.
+            Called several times, for warm-up and for recording; each time it reads and writes the same arrays. Nothing
+            is computed while it is recorded: it must not transfer numbers to or from the host.
         x
             An array on the device.
 
         Returns
         -------
         replay
-            Launches all of it again, after what was launched before.
+            Launches everything again, after earlier launches.
         found
-            What f gave: arrays that each replay fills anew.
+            The result of f: arrays that each replay overwrites.
 
         Raises
         ------
         BackendError
-            If there are no graphs, or f launches what they cannot hold; the message says what.
+            If there are no graphs, or they cannot hold a launch of f; the message names it.
         """
         msg = f"backend {self.name!r} records no graphs."
         raise BackendError(msg)
 
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
-        """Write other arrays, which may be views of the same ones, into arrays where a 0-d predicate holds."""
+        """Where a 0-d predicate holds, write the arrays `by`, which may be views of `several`, into `several`."""
         found = [x if x is y else self.xp.where(where, y, x) for x, y in zip(several, by, strict=True)]
         for x, y in zip(several, found, strict=True):
             if x is not y:
                 x[...] = y
 
     def copies(self, several: Sequence[Array], /) -> list[Array]:
-        """New arrays of the same numbers, row after row in memory."""
+        """Row-major copies of arrays."""
         return [self.xp.asarray(x, copy=True) for x in several]
 
     def fetch(self, x: Array, /) -> Callable[[], Any]:
-        """Begin to bring x to the host as it is now; the function that waits for it, and gives it as NumPy."""
+        """Start to copy x to the host; the function returned waits for the copy and gives it as a NumPy array."""
         found = self.to_numpy(self.xp.asarray(x, copy=True))
         return lambda: found

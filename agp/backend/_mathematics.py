@@ -1,4 +1,4 @@
-"""Mathematics beyond the standard, with fall-backs in the standard's operations."""
+"""Mathematics beyond the standard, with fallbacks in the operations of the standard."""
 
 import contextlib
 import importlib
@@ -6,30 +6,25 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agp.backend._library import Library
-from agp.backend._types import Array
+from agp.backend._library import Array, Library
 from agp.errors import BackendError
-
-__all__ = ["Mathematics"]
 
 
 class Mathematics(Library):
-    """Factors, products, and special functions; all but the first two methods are optional for a plug-in."""
+    """Factorisations, products and special functions; a plug-in needs the first two, and may override the others."""
 
     @abstractmethod
     def cholesky(self, A: Array, /) -> Array:
-        """Lower factor L with L L^T = A [..., M, M]; NaN on the diagonal, and no exception, where A has none."""
+        """The lower factor L with L L^T = A [..., M, M]; NaN on the diagonal, and no exception, if A has none."""
 
     @abstractmethod
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         """L^-1 B, or L^-T B, for lower L [M, M] and B [M, N]."""
 
-    # What follows is optional: a library with faster routines, or on whose devices launches cost, overrides it.
-
     def device_block(self, x: Array, /) -> float:
-        """Matrices like x up to this size are worked on at once, whatever operations parts would save.
+        """The size up to which matrices like x are not split, though that would save operations.
 
-        On accelerators, where every call costs a launch; 0 elsewhere.
+        It is for accelerators, where every call costs a launch; 0 elsewhere.
         """
         return 0.0
 
@@ -46,16 +41,16 @@ class Mathematics(Library):
         return x + a * b
 
     def interpolated(self, old: Array, new: Array, share: Array | float, /) -> Array:
-        """(1 - share) old + share new, for arrays of one shape, to which the share is broadcast."""
+        """(1 - share) old + share new, for arrays of one shape, to which `share` is broadcast."""
         return (1.0 - share) * old + share * new
 
     def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:
-        """|x|^2 + |z|^2 - 2 x.z [..., N, M] of rows of X [..., N, D] and Z [..., M, D], whose squared norms are given.
+        """|x|^2 + |z|^2 - 2 x.z [..., N, M] of rows of X [..., N, D] and Z [..., M, D], at least zero.
 
-        What rounding leaves below zero is zero.
+        `X_squares` and `Z_squares` are the squared norms of the rows.
         """
-        # one product, of [-2 x, |x|^2, 1] with [z, 1, |z|^2]; compared with a row of zeros, for which NumPy has vector
-        # instructions: it has none for a single zero
+        # one product, of [-2 x, |x|^2, 1] with [z, 1, |z|^2]; maximum with a row of zeros, since NumPy vectorises it,
+        # but not with a single zero
         xp, X_squares, Z_squares = self.xp, X_squares[..., None], Z_squares[..., None]
         left = xp.concat([-2.0 * X, X_squares, xp.ones_like(X_squares)], axis=-1)
         right = xp.concat([Z, xp.ones_like(Z_squares), Z_squares], axis=-1)
@@ -66,32 +61,31 @@ class Mathematics(Library):
     ) -> Array:
         """X Y [..., M, N], or its lower triangle.
 
-        `left` and `right` say which factors are triangular, "lower" or "upper": the other triangle of them is zero.
+        `left` and `right` are "lower" or "upper" for a factor that is triangular, with zeros in the other triangle.
         """
         product = X @ Y
         return self.xp.tril(product) if lower else product
 
     def fused(self, f: Callable[..., tuple[Array, ...]], /, *args: Array | float) -> tuple[Array, ...]:
-        """``f(self, *args)``, each entry by itself; a library may make one kernel of it, which it keeps.
+        """``f(self, *args)`` for an elementwise f, from which a library may compile one kernel and keep it.
 
         Parameters
         ----------
         f
-            A function of a module, which depends on its arguments alone. Each of its operations has an array among its
-            operands and changes none; it asks of arrays no more than `dtype` and `ndim`, and of this backend the
-            functions of `xp` that take entries by themselves (`clip` with both limits), `zeros_like`, `ones_like`,
-            `full_like`, and methods such as `interpolated`.
+            A function at module level that depends only on its arguments. Each of its operations takes an array and
+            changes none. Of arrays it uses only `dtype` and `ndim`; of this backend elementwise functions of `xp`
+            (`clip` with both limits), `zeros_like`, `ones_like`, `full_like`, and methods such as `interpolated`.
         args
-            Arrays, which are broadcast to one shape, that of all results; and numbers.
+            Numbers, and arrays that are broadcast to one shape, which is that of all results.
         """
         return f(self, *args)
 
     def elementwise(
         self, f: Callable[..., tuple[Array, ...]], /, *arrays: Array, numbers: Sequence = (), lower: bool = False
     ) -> tuple[Array, ...]:
-        """`fused` for arrays of one shape, which may be worked on in pieces, and then numbers or 0-d arrays.
+        """`fused` for arrays of one shape, then numbers or 0-d arrays; it may work on pieces of the arrays.
 
-        `lower` says that the arrays [..., M, M] are lower triangular, and that zeros give zeros.
+        With `lower`, the arrays [..., M, M] are lower triangular, and f maps zeros to zeros.
         """
         return self.fused(f, *arrays, *numbers)
 
@@ -104,17 +98,17 @@ class Mathematics(Library):
         numbers: Sequence = (),
         lower: Sequence[bool],
     ) -> list[tuple[Array, ...]]:
-        """`elementwise` of each of several tuples of arrays, which a library may evaluate together."""
+        """`elementwise` for each of several tuples of arrays, which a library may evaluate together."""
         pairs = zip(several, lower, strict=True)
         return [self.elementwise(f, *arrays, numbers=numbers, lower=one) for arrays, one in pairs]
 
     def diagonal(self, A: Array, /) -> Array:
-        """The diagonal [..., M] of A [..., M, M], not to be written to."""
+        """The diagonal [..., M] of A [..., M, M], read-only."""
         M = A.shape[-1]
         return self.xp.reshape(A, (*A.shape[:-2], M * M))[..., :: M + 1]
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
-        """A + diag(d), a new array, for A [..., M, M] and d [M], [..., M], or one number for all entries."""
+        """A + diag(d), a new array, for A [..., M, M] and d [M], [..., M], or a number."""
         d = d if isinstance(d, (int, float)) or d.ndim == 0 else d[..., None]
         return A + d * self.xp.eye(A.shape[-1], **self.like(A))
 
@@ -127,7 +121,7 @@ class Mathematics(Library):
         return self.xp.tril(A) + self.xp.tril(A, k=-1).mT
 
     def hollow_from_lower(self, A: Array, /) -> Array:
-        """The symmetric matrix with what is below the diagonal of A [..., M, M], and zeros on it."""
+        """The symmetric matrix with the entries below the diagonal of A [..., M, M], and a zero diagonal."""
         low = self.xp.tril(A, k=-1)
         return low + low.mT
 
@@ -143,19 +137,19 @@ class Mathematics(Library):
     def reduced_precision(
         self, precision: str, x: Array, /
     ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager[Any]]]:
-        """The dtype in which, and a context within which, products of arrays like x have a precision.
+        """The dtype for products of arrays like x in a precision, and a function that makes the context for them.
 
         Parameters
         ----------
         precision
-            "float32", "tf32" (float32 whose products keep eleven bits of each factor) or "bfloat16".
+            "float32", "tf32" (float32 products with eleven bits of each factor) or "bfloat16".
         x
-            An array on the device in question.
+            An array on the device.
 
         Raises
         ------
         BackendError
-            If the library, or the device, has no products in that precision.
+            If the library or the device has no products in that precision.
         """
         if precision == "float32":
             return self.xp.float32, contextlib.nullcontext
@@ -163,12 +157,12 @@ class Mathematics(Library):
         raise BackendError(msg)
 
     def special(self, name: str, /, *args: Any) -> Array:
-        """The special function of SciPy's name, such as "log_ndtr" or "digamma", at arrays (and numbers).
+        """The special function with SciPy's name, such as "log_ndtr" or "digamma", at arrays (and numbers).
 
         Raises
         ------
         BackendError
-            If neither the plug-in nor the library has a function of that name.
+            If neither the plug-in nor the library has such a function.
         """
         return self.special_function(name)(*args)
 
@@ -180,7 +174,7 @@ class Mathematics(Library):
         if not callable(found) or isinstance(found, type):
             own = self.special_module or f"backend {self.name!r}"
             msg = (
-                f"{own} has no special function {name!r}; compute it from functions that are there, or add it to "
+                f"{own} has no special function {name!r}; compute it from other functions, or add it to "
                 f"`special_functions` of the backend {self.name!r}."
             )
             raise BackendError(msg)

@@ -1,4 +1,4 @@
-"""The objectives: lower bounds on the log evidence, and the log evidence itself, to be maximised."""
+"""Objectives to be maximised: the log evidence, and lower bounds on it."""
 
 from agp.bounds._collapsed import collapsed_bound, evidence_upper_bound
 from agp.bounds._computation_aware import computation_aware_bound
@@ -25,15 +25,16 @@ from agp.bounds._collapsed import (
     bound_of,
     collapsed_posterior,
     collapsed_statistics,
+    first_inducing,
     posterior_of,
+    profile_of,
+    scaled_statistics,
     statistics_of,
     totals_of,
 )
-from agp.bounds._collapsed_profile import first_inducing, profile_of, scaled_statistics
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
 from agp.bounds._elbo import tiled
 from agp.bounds._evidence import noisy_cholesky
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._orthogonal import optimal_first_group
-from agp.bounds._site_sums import site_sums
-from agp.bounds._white_sites import white_site_sums
+from agp.bounds._site_sums import site_sums, white_site_sums

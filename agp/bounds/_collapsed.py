@@ -1,10 +1,10 @@
-"""The collapsed bound of sparse GP regression, whose optimal q(u) is known; and an upper bound on the same evidence."""
+"""The collapsed bound of sparse GP regression at its optimal q(u), and an upper bound on the same evidence."""
 
 import math
 from typing import Any, NamedTuple
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -17,24 +17,11 @@ from agp.linalg import (
     times_own_transpose,
 )
 
-__all__ = [
-    "Collapsed",
-    "Statistics",
-    "bound_of",
-    "collapsed_bound",
-    "collapsed_posterior",
-    "collapsed_statistics",
-    "evidence_upper_bound",
-    "posterior_of",
-    "statistics_of",
-    "totals_of",
-]
-
 LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Collapsed(NamedTuple):
-    """The optimal q(u), u = Lu v: v_p has the mean LB^-T c_p and, group by group, the covariance (LG LG^T)^-1."""
+    """The optimal q(u), u = Lu v: v_p has the mean LB^-T c_p and, for each group, the covariance (LG LG^T)^-1."""
 
     Lu: Array
     """The Cholesky factor of Kuu [M, M]."""
@@ -47,9 +34,9 @@ class Collapsed(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """All that the bounds need to know of the data; each is a sum over the rows. A = Lu^-1 Kuf [M, N].
+    """The sums over the rows of the data that determine the bounds, with A = Lu^-1 Kuf [M, N].
 
-    Rows with weights count that often in each of them.
+    Rows count with their weights.
     """
 
     gram: Array
@@ -87,16 +74,16 @@ def collapsed_bound(
     sizes
         The sizes of the orthogonal groups; one group of all by default.
     block_rows
-        Rows to take at once: nothing of the size M N is kept, and each block is evaluated again in the pullback. None
-        takes all.
+        The number of rows in a block: nothing of size M N is kept, and the pullback evaluates each block again. None
+        for all rows at once.
     kept_rows
-        Of so many rows three arrays [M, .] are kept for the pullback, which does not evaluate them again.
+        The number of rows whose three arrays [M, .] are kept for the pullback.
 
     Returns
     -------
     bound
     pullback
-        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
+        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None for blocks.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
@@ -118,27 +105,28 @@ def collapsed_bound(
 def collapsed_posterior(
     model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
 ) -> Collapsed:
-    """The q(u) at which the bound of sparse variational regression is largest; arguments as `collapsed_bound`."""
+    """The q(u) that maximises the bound of sparse variational regression; arguments as for `collapsed_bound`."""
     Lu = cholesky(model._inducing_covariance()[0])
     totals = totals_of(model, Lu, X, y, block_rows)[0]
     return posterior_of(Lu, totals, model.likelihood.noise_variance, sizes)
 
 
 def posterior_of(Lu: Array, totals: Statistics, noise: Array, sizes: tuple[int, ...] | None = None) -> Collapsed:
-    """That q(u), from the Cholesky factor of Kuu and the sums over the rows."""
+    """`collapsed_posterior` from the Cholesky factor of Kuu and the sums over the rows."""
     LB, c = _whitened(totals, noise)
     return Collapsed(Lu, LB, c, _group_factors(LB, sizes))
 
 
 def collapsed_statistics(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Statistics:
-    """The sums over the rows that the bound and its posterior are made of; arguments as `collapsed_bound`."""
+    """The sums over the rows for the bound and its posterior; arguments as for `collapsed_bound`."""
     return totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
 
 
 def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Array:
-    """An upper bound on log N(y; h(X), Kff + sigma^2 I), summed over the outputs, 0-d; arguments as `collapsed_bound`.
+    """An upper bound on log N(y; h(X), Kff + sigma^2 I), summed over the outputs, 0-d.
 
-    From |Kff + sigma^2 I| >= |Qff + sigma^2 I| and Kff <= Qff + t I with t = tr(Kff - Qff); value only.
+    From |Kff + sigma^2 I| >= |Qff + sigma^2 I| and Kff <= Qff + t I with t = tr(Kff - Qff); value only. Arguments are
+    those of `collapsed_bound`.
 
     Source: Titsias, "Variational inference for Gaussian and determinantal point processes", NIPS workshop 2014.
     """
@@ -213,7 +201,7 @@ def _count(model: Any, X: Array) -> Array | float:
     if weights is None:
         return X.shape[0]
     total = backend_of(weights).xp.sum(weights)
-    return float(total) if backend_of(X).rows_elsewhere else total
+    return float(total) if backend_of(X).is_lazy else total
 
 
 def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> tuple[Statistics, Pullback]:
@@ -234,7 +222,7 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> t
         A_bar = (2.0 * gram_bar) @ A + projected_bar @ r.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
         h_bar = -(A.mT @ projected_bar + 2.0 * square_bar * r)
         factor_bar = -lower_of(A_bar, A.mT)  # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-        A_bar, kff_bar, h_bar = _repeated(weights, A_bar, kff_bar, h_bar)  # which is its own adjoint
+        A_bar, kff_bar, h_bar = _repeated(weights, A_bar, kff_bar, h_bar)  # its own adjoint
         model_bar, X_bar = pull_features(B.solve_triangular(Lu, A_bar, transpose=True), kff_bar, h_bar)
         return model_bar, factor_bar, X_bar
 
@@ -247,7 +235,7 @@ def statistics_of(A: Array, kff: Array, r: Array, weights: Array | None = None) 
 
 
 def _repeated(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple[Array, Array, Array]:
-    """A W^(1/2), W kff and W^(1/2) r, whose sums are those of A, kff and r with each row counted so often."""
+    """A W^(1/2), W kff and W^(1/2) r, whose sums are those of A, kff and r with rows weighted by W."""
     if weights is None:
         return A, kff, r
     root = backend_of(A).xp.sqrt(weights)
@@ -259,3 +247,54 @@ def _sums(A: Array, kff: Array, r: Array) -> tuple[Statistics, Pullback]:
     xp = backend_of(A).xp
     residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
     return Statistics(times_own_transpose(A), A @ r, xp.sum(residual), xp.sum(r * r)), pull_residual
+
+
+# -- the bound by kernel variance and noise ---------------------------------------------------------------------------
+
+
+def scaled_statistics(totals: Statistics, factor: Array | float, /) -> Statistics:
+    """The statistics of the kernel times a factor, which multiplies kff; its root multiplies A = Lu^-1 Kuf."""
+    root = factor**0.5
+    return Statistics(factor * totals.gram, root * totals.projected, factor * totals.residual, totals.square)
+
+
+def first_inducing(totals: Statistics, count: int, /) -> Statistics:
+    """The statistics of the first inducing inputs alone, whose A has the first rows."""
+    xp = backend_of(totals.gram).xp
+    rest = xp.sum(xp.linalg.diagonal(totals.gram)[count:])
+    gram, projected = totals.gram[:count, :count], totals.projected[:count, :]
+    return Statistics(gram, projected, totals.residual + rest, totals.square)
+
+
+class Profile(NamedTuple):
+    """The collapsed bound as a function of a factor v of the kernel and the noise variance s, in O(M) for each pair."""
+
+    eigenvalues: Array
+    """The eigenvalues of A A^T [M]."""
+    squares: Array
+    """The squares of A (y - h) in the basis of its eigenvectors, summed over the outputs [M]."""
+    residual: Array
+    """tr(Kff - Qff), 0-d."""
+    square: Array
+    """|y - h|^2, 0-d."""
+    observations: float
+    """N, or the sum of the weights of the rows."""
+    outputs: int
+
+    def bound(self, factor: Array | float, noise: Array | float, /) -> Array:
+        """log N(y; h, v Qff + s I) - v tr(Kff - Qff) / (2 s), summed over the outputs, 0-d."""
+        xp = backend_of(self.eigenvalues).xp
+        ratio = factor * self.eigenvalues / noise
+        log_det = self.observations * (LOG_2PI + xp.log(xp.asarray(noise, **like(ratio)))) + xp.sum(xp.log1p(ratio))
+        explained = factor / noise**2 * xp.sum(self.squares / (1.0 + ratio))
+        misfit = (self.square + self.outputs * factor * self.residual) / noise
+        return -0.5 * (self.outputs * log_det + misfit - explained)
+
+
+def profile_of(totals: Statistics, observations: float, /) -> Profile:
+    """The profile, by one eigendecomposition of A A^T, O(M^3)."""
+    xp = backend_of(totals.gram).xp
+    eigenvalues, vectors = xp.linalg.eigh(totals.gram)
+    squares = xp.sum((vectors.mT @ totals.projected) ** 2, axis=1)
+    outputs = totals.projected.shape[1]
+    return Profile(nonnegative(eigenvalues)[0], squares, totals.residual, totals.square, observations, outputs)

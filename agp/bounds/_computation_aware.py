@@ -1,9 +1,9 @@
-"""The objectives of computation-aware GPs: all that they need of the data are sums over rows.
+"""The objectives of computation-aware GPs, from sums over rows of the data.
 
 With actions S [m, i] over m rows of the data (the support), W = k(X, X_support) S [N, i], residuals r = y - h and the
 projected covariance G = A + sigma^2 S^T S, A = S^T K S, the posterior for the observations S^T y has the mean
-h + W v, v = G^-1 S^T r, and the covariance K - W G^-1 W^T. Tiles of K may be float32: what is summed is float64, since
-the differences below lose digits in proportion to the condition number of G over sigma^2.
+h + W v, v = G^-1 S^T r, and the covariance K - W G^-1 W^T. Tiles of K may be float32, but sums are float64, since the
+differences below lose digits in proportion to the condition number of G over sigma^2.
 """
 
 import math
@@ -13,15 +13,13 @@ from agp import tree
 from agp.actions import whole_numbers
 from agp.backend import Array, Pullback, backend_of, wide
 
-__all__ = ["Loss", "Moments", "Projection", "computation_aware_bound", "projection_of", "support_moments"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 
 Loss: TypeAlias = Literal["elbo", "projected"]
 
 
 class Moments(NamedTuple):
-    """The sums in float64: A over the support, the others over the data; None where they are not needed."""
+    """The sums in float64: A over the support, the others over the data; None if not needed."""
 
     A: Any
     """S^T K S [i, i]."""
@@ -46,7 +44,7 @@ class Projection(NamedTuple):
 
 
 def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None]) -> tuple[Moments, Pullback]:
-    """The sums over a block: inputs [b, D], their targets or None, their places in the support or None."""
+    """The sums over a block: inputs [b, D], their targets or None, their indices in the support or None."""
     X, y, at = block
     xp = backend_of(X).xp
     K, pull_K = model.kernel(X, model.X)
@@ -86,7 +84,7 @@ def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None
 
 def _summed(model: Any, rows: tuple[Array, Array | None, Array | None], block_rows: int) -> tuple[Moments, Pullback]:
     B = backend_of(rows[0])
-    if rows[0].shape[0] <= block_rows and not B.rows_elsewhere:
+    if rows[0].shape[0] <= block_rows and not B.is_lazy:
         return _moments_of_block(model, rows)
     return B.fold(_moments_of_block, model, rows, block_rows, add=tree.add)
 
@@ -112,7 +110,7 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
 
 
 def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Moments, Pullback]:
-    """A = S^T K S by blocks of the support, with the other sums over the same rows if these are all the data."""
+    """A = S^T K S by blocks of the support; with `data`, also the other sums over the same rows."""
     at = whole_numbers(model.X.shape[0], model.X)
     moments, pull = _summed(model, (model.X, model.y if data else None, at), rows)
     assert moments.A is not None
@@ -127,7 +125,7 @@ def computation_aware_bound(
 ) -> tuple[Array, Pullback]:
     """A lower bound on the log evidence of the exact GP (or, for the loss "projected", another objective), 0-d.
 
-    The evidence lower bound ("elbo") of P outputs, with Q the posterior's stand-in for G^-1, v = Q b and b = S^T r::
+    The evidence lower bound ("elbo") of P outputs, with the posterior's approximation Q of G^-1, v = Q b, b = S^T r::
 
         -1/2 [ (|r - W v|^2 + P (tr K - tr(Q M))) / sigma^2 + P (N - i) log sigma^2 + N P log 2 pi
                + v^T A v - P tr(Q A) + P log|G| - P log|S^T S| ]
@@ -141,11 +139,11 @@ def computation_aware_bound(
     X, y
         All data [N, D] and [N, P], or a minibatch of them.
     scale
-        N over the rows of the batch: the sums over the data are scaled, those over the support are exact.
+        N over the number of rows of the batch; scales the sums over the data, not those over the support.
     shared
-        Whether the data are the support, in its order: each covariance is then evaluated once.
+        Whether the data are the support, in its order, so that each covariance is evaluated once.
     block_rows
-        Rows to take at once.
+        The number of rows in a block.
 
     Returns
     -------

@@ -5,9 +5,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.draws import NO_DRAWS, Draws, below
-
-__all__ = ["elbo", "expectation_block", "rows_first", "tiled"]
+from agp.random import NO_DRAWS, Draws, below
 
 
 def elbo(
@@ -20,7 +18,7 @@ def elbo(
     draws: Draws = NO_DRAWS,
     block_rows: int | None = None,
 ) -> tuple[Array, Pullback]:
-    """Scale sum_n E_q[log p(y_n | f_n)] - KL[q || p], 0-d; the expectation is averaged over samples of deep processes.
+    """scale sum_n E_q[log p(y_n | f_n)] - KL[q || p], 0-d; for deep processes averaged over samples.
 
     Parameters
     ----------
@@ -29,18 +27,17 @@ def elbo(
     X, y
         Inputs [B, D] and targets [B, K] as the likelihood takes them: all data, or a minibatch.
     scale
-        N / B, so that the bound of a minibatch is an unbiased estimate of the bound of all N data.
+        N / B, which makes the bound of a minibatch an unbiased estimate of the bound of all N data.
     draws
         Noise for the likelihood and the process, if they need any (`agp.models.Model._draws`).
     block_rows
-        Rows to take at once: the factor is computed once, each block is evaluated again in the pullback, and nothing is
-        kept between. None takes all.
+        The number of rows in a block. The pullback evaluates each block again. None for all rows at once.
 
     Returns
     -------
     bound
     pullback
-        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
+        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None for blocks.
 
     Source: Hensman, Matthews & Ghahramani, "Scalable variational Gaussian process classification", AISTATS 2015.
     """
@@ -89,7 +86,7 @@ def _rows_block(params: tuple[Any, Any], block: tuple[Array, Array, dict[str, Ar
 
 
 def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:
-    """Draws [S, N, ...] as [N, S, ...], the way a fold cuts its rows; and back."""
+    """Draws [S, N, ...] as [N, S, ...], for folds over rows; and back."""
     return {name: backend_of(x).xp.permute_dims(x, (1, 0, *range(2, x.ndim))) for name, x in draws.items()}
 
 

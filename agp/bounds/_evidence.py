@@ -7,8 +7,6 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import add_diagonal, cholesky, diagonal, inverse_from_cholesky, nonnegative
 
-__all__ = ["leave_one_out", "log_evidence", "noisy_cholesky"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 
 
@@ -16,7 +14,7 @@ def noisy_cholesky(K: Array, noise: Array, weights: Array | None = None, /) -> A
     """The Cholesky factor of K + noise diag(1 / weights) [N, N], for weights [N] > 0; without them of K + noise I."""
     if weights is None:
         return cholesky(add_diagonal(K, noise))
-    # that of R (K + noise / w) R with R^2 = min(w, 1), whose diagonal is of one size whatever the weights
+    # the factor of R (K + noise / w) R with R^2 = min(w, 1), whose diagonal is well scaled for any weights
     xp = backend_of(K).xp
     one = xp.ones_like(weights)
     root = xp.sqrt(xp.minimum(weights, one))[:, None]
@@ -26,8 +24,8 @@ def noisy_cholesky(K: Array, noise: Array, weights: Array | None = None, /) -> A
 def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
     """Log N(y; h(X), Kff + sigma^2 I) summed over the outputs, 0-d.
 
-    Rows with weights w_n count as that many observations y_n with independent noise: N(y; f, s)^w is N(y; f, s / w)
-    times (2 pi s)^((1 - w) / 2) w^(-1/2), so that the evidence is
+    A row with weight w_n counts as w_n observations y_n with independent noise: N(y; f, s)^w is N(y; f, s / w) times
+    (2 pi s)^((1 - w) / 2) w^(-1/2), so that the evidence is
 
         log N(y; h, Kff + s W^-1) - P / 2 sum_n ((w_n - 1) log(2 pi s) + log w_n).
 
@@ -77,8 +75,8 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
 def leave_one_out(model: Any, X: Array, y: Array, /) -> Array:
     """log p(y_n | all other rows) [N] under an exact GP with Gaussian noise, summed over the outputs; O(N^3).
 
-    Of the inverse K^-1 of the covariance of y, the variance of y_n given the others is 1 / (K^-1)_nn, and its mean
-    y_n - (K^-1 (y - h))_n / (K^-1)_nn. Of a row of weight w > 1 one observation is left out, and w - 1 remain.
+    With the covariance K of y, the variance of y_n given the others is 1 / (K^-1)_nn, and its mean is
+    y_n - (K^-1 (y - h))_n / (K^-1)_nn. For a row of weight w > 1 one observation is left out, and w - 1 remain.
 
     Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
     """
@@ -90,8 +88,8 @@ def leave_one_out(model: Any, X: Array, y: Array, /) -> Array:
         variance = 1.0 / diagonal(inverse)[:, None]
         error = (inverse @ residual) * variance
     else:
-        # f_n given all has the variance p = v (1 - v (K^-1)_nn) with v = s / w, and its mean is y_n - v (K^-1 r)_n;
-        # without a share d = min(w, 1) of the weight both p and the error grow by 1 / (1 - p d / s)
+        # f_n given all has the variance p = v (1 - v (K^-1)_nn) with v = s / w and the mean y_n - v (K^-1 r)_n; without
+        # the share d = min(w, 1) of the weight both p and the error grow by 1 / (1 - p d / s)
         own = (noise / weights)[:, None]
         share = own * diagonal(inverse)[:, None]
         part = (xp.minimum(weights, xp.ones_like(weights)) / weights)[:, None]

@@ -1,4 +1,4 @@
-"""The log evidence of an exact GP from products with the covariance matrix, estimated by random probes."""
+"""Estimates of the log evidence of an exact GP, from products of the covariance matrix with random probes."""
 
 import math
 from collections.abc import Callable
@@ -18,13 +18,11 @@ from agp.linalg import (
 )
 from agp.repairs import report
 
-__all__ = ["CovarianceSystem", "estimated_evidence", "preconditioning_root"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 
 
 class CovarianceSystem(NamedTuple):
-    """The matrix K + sigma^2 I of a model at fixed values: its products and its preconditioner, in float64."""
+    """The matrix K + sigma^2 I of a model at fixed values: products and preconditioner, in float64."""
 
     product: Callable[[Array], Array]
     """V [N, k] -> (K + sigma^2 I) V."""
@@ -36,7 +34,7 @@ class CovarianceSystem(NamedTuple):
     def of(cls, model: Any, X: Array, block_rows: int, /, *, rank: int | None = None) -> "CovarianceSystem":
         """From a model with the fields kernel, likelihood, rank, max_iterations and lanczos_steps, and X [N, D].
 
-        The rank of the preconditioner is the model's unless another one, at most N, is given.
+        `rank`, at most N, replaces the model's rank of the preconditioner.
         """
         kernel, X = _constants(model.kernel), backend_of(X).stop_gradient(X)
         root = preconditioning_root(kernel, X, model.rank if rank is None else rank)
@@ -59,7 +57,7 @@ class CovarianceSystem(NamedTuple):
         """From a kernel and a noise variance at X [N, D], with the `preconditioning_root` of a preconditioner."""
         B = backend_of(X)
         kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(wide(noise_variance))
-        known = kernel(X)[0] if block_rows >= X.shape[0] else None  # one tile is all, and is kept
+        known = kernel(X)[0] if block_rows >= X.shape[0] else None  # a single tile is kept
 
         if known is not None and known.dtype == noise.dtype:
             matrix = add_diagonal(known, noise)
@@ -73,7 +71,7 @@ class CovarianceSystem(NamedTuple):
         return cls(product, preconditioner(root, noise, X.shape[0]), max_iterations, coefficients)
 
     def solve(self, rhs: Array, tolerance: float, /, *, coefficients: bool = False) -> Solution:
-        """The solutions for right-hand sides [N, k]; columns that did not converge are reported as a repair."""
+        """The solutions for right-hand sides [N, k]; columns that did not converge are reported."""
         solution = conjugate_gradients(
             self.product,
             rhs,
@@ -114,7 +112,7 @@ def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
 
     if not B.is_concrete(V):
         return B.fold(term, X, (X, V), rows, add=tree.add)[0]
-    # square tiles: sums over tiles of all rows would be read and written N / rows times, which grows as N^3
+    # square tiles, since sums over tiles of all rows would be read and written N / rows times, which grows as N^3
     side = max(rows, math.isqrt(rows * X.shape[0]))
     pieces = []
     for (X_rows,) in row_blocks((X,), side):
@@ -135,7 +133,7 @@ def _report(solution: Solution, tolerance: float) -> None:
         solution.iterations,
         xp.count_nonzero(solution.residual > tolerance),
         worst,
-        count=(worst > tolerance) & (worst < math.inf),  # what is not finite, the numbers tell
+        count=(worst > tolerance) & (worst < math.inf),  # infinite numbers show in the result
     )
 
 
@@ -152,9 +150,9 @@ def estimated_evidence(
         value     -1/2 [ sum_p alpha_p^T (y - h)_p + P_out (log|P| + N/t sum_i e_0^T log(T_i) e_0) + N P_out log 2 pi ]
         gradient   1/2 [ sum_p alpha_p^T dA alpha_p - P_out/t sum_i (A^-1 z_i)^T dA (P^-1 z_i) ] + sum alpha dh
 
-    where E z z^T = P makes the mean of the second term tr(A^-1 dA). The gradient is that of no function of one draw: of
-    the value's derivative it is an estimate of its own. Automatic differentiation finds it by a surrogate, which has
-    this derivative and adds zero to the value.
+    where E z z^T = P makes the mean of the second term tr(A^-1 dA). The gradient is an independent estimate, not the
+    derivative of the value for one draw. Automatic differentiation uses a surrogate, which has this derivative and adds
+    zero to the value.
 
     Parameters
     ----------
@@ -165,7 +163,7 @@ def estimated_evidence(
     low, full
         Standard normal noise [rank, t] (None at rank 0) and [N, t] of t probes.
     block_rows
-        Rows of K to take at once; N keeps K.
+        The number of rows of K in a tile; N keeps K.
 
     Returns
     -------
@@ -187,7 +185,7 @@ def estimated_evidence(
     probes = P.sample(None if low is None else wide(low), wide(full))
     found = system.solve(xp.concat([residual, probes], axis=1), model.tolerance, coefficients=True)
     alpha, solved = found.x[:, :outputs], found.x[:, outputs:]
-    # where the host knows how many iterations there were, the matrix of the others need not be looked at
+    # if the host knows the number of iterations, the coefficients of the others are skipped
     there = min(model.lanczos_steps, max(1, int(found.iterations))) if B.is_concrete(found.iterations) else None
     logs = log_quadrature(found.steps[:there, outputs:], found.ratios[:there, outputs:])
     log_det = P.log_det + N * xp.mean(logs)
@@ -217,7 +215,7 @@ def estimated_evidence(
 def _kernel_form(
     kernel: Any, X: Array, left: Array, right: Array, rows: int
 ) -> tuple[Callable[[], Array], Callable[[Array], Any]]:
-    """A function that gives sum left * (K right), 0-d, and ``bar -> kernel_bar``: by tiles, for [N, k] constants."""
+    """A function that returns sum left * (K right), 0-d, and ``bar -> kernel_bar``: by tiles, for constants [N, k]."""
     B = backend_of(X)
     xp = B.xp
     left, right = xp.astype(left, X.dtype, copy=False), xp.astype(right, X.dtype, copy=False)
@@ -231,7 +229,7 @@ def _kernel_form(
         if not B.is_concrete(left):
             return B.fold(tile, kernel, (X, left), rows, add=tree.add)[1](bar)
         total = None
-        for block in row_blocks((X, left), rows):  # without the value, which nobody needs here
+        for block in row_blocks((X, left), rows):  # without the value
             total = tree.add(total, tile(kernel, block)[1](bar))
         return total
 

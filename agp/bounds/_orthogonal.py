@@ -1,4 +1,4 @@
-"""Two more bounds for regression with orthogonal groups of inducing inputs: q(v) left free, and a tighter one."""
+"""Two more bounds for regression with orthogonal groups of inducing inputs: for a free q(v), and a tighter one."""
 
 import math
 from typing import Any
@@ -7,16 +7,16 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._collapsed import Statistics, bound_of, totals_of
 from agp.linalg import (
+    block_diagonal,
     cholesky,
     diagonal,
     groups_of,
     identity,
     lower_of,
     relative_cholesky_pullback,
+    symmetric_from_blocks,
     times_own_transpose,
 )
-
-__all__ = ["free_collapsed_bound", "optimal_first_group", "tight_bound"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -32,7 +32,7 @@ def free_collapsed_bound(
     Parameters
     ----------
     model
-        As for `collapsed_bound`, with the field `second`, the posterior of the second group.
+        As for `collapsed_bound`, with a field `second`, the posterior of the second group.
     X, y
         All inputs [N, D] and targets [N, P].
     sizes
@@ -44,7 +44,7 @@ def free_collapsed_bound(
     -------
     bound
     pullback
-        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None where rows were taken in blocks.
+        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None for blocks.
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
@@ -63,7 +63,7 @@ def free_collapsed_bound(
         second_bar, S_second = pull_state(tree.add(state_bar, pull_kl(-bar)))
         model_bar, S_bar, X_bar = pull_totals(totals_bar)
         if S_second is not None:
-            S_bar = S_bar + _placed(S_second, sizes)
+            S_bar = S_bar + block_diagonal([None, S_second], sizes)
         likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
         own = tree.cotangent(model, likelihood=likelihood_bar, second=second_bar)
         return tree.add(tree.add(model_bar, own), pull_Kuu(relative_cholesky_pullback(L, S_bar))), X_bar
@@ -80,7 +80,7 @@ def optimal_first_group(totals: Statistics, noise: Array, state: Any, sizes: tup
 
 
 def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> tuple[Statistics, Pullback]:
-    """The statistics of the first group for the targets that the mean of q(v) leaves, and their pullback.
+    """The statistics of the first group for the targets less the mean of q(v), and their pullback.
 
     The variance of q(v), averaged over the outputs, is added to the residual.
     """
@@ -103,7 +103,7 @@ def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> t
         spread_bar, S_bar = pull_spread(bar.residual / P)
         cross = -0.5 * bar.projected @ m.mT
         corner = bar.square * (m @ m.mT) + S_bar
-        gram_bar = xp.concat([xp.concat([bar.gram, cross], axis=1), xp.concat([cross.mT, corner], axis=1)], axis=0)
+        gram_bar = symmetric_from_blocks(bar.gram, cross, corner)
         projected_bar = xp.concat([bar.projected, -2.0 * bar.square * m], axis=0)
         mean_bar = -Guv.mT @ bar.projected + 2.0 * bar.square * (Gm - Dy)
         state_bar = tree.add(pull_mean(mean_bar, xp.zeros_like(m))[0], spread_bar)
@@ -112,16 +112,8 @@ def _without_second(totals: Statistics, state: Any, sizes: tuple[int, int]) -> t
     return rest, pullback
 
 
-def _placed(corner: Array, sizes: tuple[int, int]) -> Array:
-    """The matrix whose block of the second group is this one, zero elsewhere."""
-    xp = backend_of(corner).xp
-    M, M2 = sizes
-    below = xp.concat([xp.zeros((M2, M), **like(corner)), corner], axis=1)
-    return xp.concat([xp.zeros((M, M + M2), **like(corner)), below], axis=0)
-
-
 def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) -> tuple[Array, Pullback]:
-    """The bound in which u may depend on what it does not explain, 0-d: for N of a few thousand.
+    """The bound in which u may depend on the part of f that it does not explain, 0-d; for N of a few thousand.
 
     log N(y; h(X), Qff + sigma^2 I) - 1/2 tr[(Quu + sigma^2 I)^-1 (Kff - Qff)], summed over the outputs, where Quu is
     the part of the first group and Qff that of all groups. It exceeds the bound of sparse regression with the same
@@ -134,7 +126,7 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     X, y
         All inputs [N, D] and targets [N, P].
     sizes
-        The sizes of the orthogonal groups; one group gives the original bound.
+        The sizes of the orthogonal groups; a single group gives the original bound.
 
     Returns
     -------

@@ -1,13 +1,13 @@
-"""What steps of sites and natural gradients need of the data: derivatives of the expected log density, summed up."""
+"""Sums over the data for steps of sites and natural gradients, and sums of sites of single data."""
 
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._elbo import rows_first, tiled
-from agp.draws import NO_DRAWS, Draws, below
-
-__all__ = ["site_sums"]
+from agp.linalg import lower_of
+from agp.posteriors import Sums
+from agp.random import NO_DRAWS, Draws, below
 
 
 def site_sums(
@@ -21,11 +21,11 @@ def site_sums(
     draws: Draws = NO_DRAWS,
     block_rows: int,
 ) -> dict[str, Any]:
-    """The sums of each posterior that moves by sites, by its path in the process, in the memory of one block of rows.
+    """The sums for steps of each posterior with sites, by its path in the process, in the memory of one block of rows.
 
-    One pass over the rows: at the marginals of the process, the likelihood gives alpha = d/dmu and beta = -2 d/dvar of
-    `scale` times the expected log density; from there they go back to the marginals of each posterior
-    (`agp.processes.Process.project_to_sites`), which adds up what it needs.
+    In one pass over the rows the likelihood gives alpha = d/dmu and beta = -2 d/dvar of `scale` times the expected log
+    density at the marginals of the process; `agp.processes.Process.project_to_sites` maps them to sums of each
+    posterior.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ def site_sums(
     factor
         Of the process.
     X, y, scale, draws
-        As `agp.bounds.elbo`.
+        As for `agp.bounds.elbo`.
     block_rows
-        Rows to take at once.
+        The number of rows in a block.
     """
-    _, reference = model.process.reference  # X may lie elsewhere
+    _, reference = model.process.reference  # X may be a lazy array
     weight = scale * backend_of(reference).xp.ones((), **like(reference))
     rows = X, y, rows_first(draws.by_row)
     return backend_of(X).fold(_block, (model, factor, weight), rows, block_rows, add=_added)[0]
@@ -55,7 +55,7 @@ def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, 
     each = weight / samples
 
     def pullback(_bar):
-        msg = "sums for steps of sites are never differentiated."
+        msg = "sums for steps of sites cannot be differentiated."
         raise TypeError(msg)
 
     return to_sites(each * alpha, -0.5 * each * beta), pullback
@@ -65,3 +65,50 @@ def _added(a: dict | None, b: dict | None) -> dict | None:
     if a is None or b is None:
         return b if a is None else a
     return {path: tree.add(a[path], b[path]) for path in a}
+
+
+def white_site_sums(
+    prior: Any, Lu: Array, X: Array, shift: Array, precision: Array, /, *, block_rows: int
+) -> tuple[Sums, Pullback]:
+    """sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M] with A = Lu^-1 Kuf, in the memory of one block.
+
+    Parameters
+    ----------
+    prior
+        An `agp.processes.SparsePrior`.
+    Lu
+        The Cholesky factor of its Kuu [M, M].
+    X
+        Inputs [N, D] of the sites.
+    shift, precision
+        lam1 and lam2 [N, P].
+    block_rows
+        The number of rows in a block.
+
+    Returns
+    -------
+    sums
+    pullback
+        ``sums_bar -> (prior_bar, S_bar)``, S_bar the cotangent of Lu^-1 dLu; the precision's is symmetric.
+    """
+    rows = X, shift, precision
+    return backend_of(X).fold(_white_block, (prior, Lu), rows, block_rows, add=tree.add)
+
+
+def _white_block(params: tuple[Any, Array], block: tuple[Array, Array, Array]) -> tuple[Sums, Pullback]:
+    (prior, Lu), (X, shift, precision) = params, block
+    B = backend_of(X)
+    xp = B.xp
+    (Kuf, kff, h), pull_features = prior._features(X)
+    A = B.solve_triangular(Lu, Kuf)
+    weighted = A * precision.mT[:, None, :]
+
+    def pullback(bar):
+        shift_bar, precision_bar = bar
+        A_bar = shift_bar @ shift.mT + 2.0 * xp.sum(precision_bar @ weighted, axis=0)
+        Kuf_bar = B.solve_triangular(Lu, A_bar, transpose=True)
+        prior_bar, _ = pull_features(Kuf_bar, xp.zeros_like(kff), xp.zeros_like(h))
+        # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
+        return prior_bar, -lower_of(A_bar, A.mT)
+
+    return Sums(A @ shift, weighted @ A.mT), pullback

@@ -1,13 +1,10 @@
-"""`agp backends`: what is known, what is usable and why not."""
+"""`agp backends`: the array libraries with a plug-in, and whether they are usable."""
 
 import argparse
 from typing import Any
 
 from agp.backend import known_backends
-from agp.cli._parser import add_command
-from agp.cli._tables import print_table
-
-__all__ = ["add_parser"]
+from agp.cli._terminal import add_command, print_table
 
 HELP = """usage: agp backends [options]
 List the array libraries with a plug-in: usable or not, and why; their devices.

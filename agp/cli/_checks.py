@@ -1,9 +1,12 @@
-"""Whether methods, options, data and machine fit each other."""
+"""Whether the methods, options, data and machine of a comparison fit each other."""
 
+import argparse
 import os
+from typing import Any
 
-from agp.cli._likelihoods import latents_of
-from agp.cli._plan import Settings
+import numpy as np
+
+from agp.cli._plan import LIKELIHOODS, Settings, likelihood_named
 from agp.data import Dataset
 from agp.methods import (
     ACTION_METHODS,
@@ -13,84 +16,80 @@ from agp.methods import (
     GROUP_METHODS,
     LAYERS,
     METHODS,
-    STORAGES,
 )
 
-__all__ = ["check_fit", "chosen_actions", "chosen_groups", "chosen_layers", "chosen_storage"]
-
 SUPPORT = 2048
-"""Rows that actions cover, where the user does not say and there are more."""
+"""Rows that actions cover by default, if there are more."""
+TAKEN_BY = {
+    "num_orthogonal": GROUP_METHODS,
+    "num_actions": ACTION_METHODS,
+    "support": ACTION_METHODS,
+    "storage": ("tsvgp",),
+    "layers": DEEP_METHODS,
+}
+"""The options that only some methods take."""
 
 
-def chosen_groups(num_orthogonal: int | None, num_inducing: int, methods: list[str]) -> int | None:
-    """The size of the second group of inducing inputs; None if no method has one. ValueError if it cannot be."""
-    having = [name for name in methods if name in GROUP_METHODS]
-    if num_orthogonal is None:
-        return num_inducing if having else None
-    if not having:
-        msg = f"--num-orthogonal is for --method {', '.join(GROUP_METHODS)}, not {', '.join(methods)}; leave it out."
+def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dict[str, Any]:
+    """The options that only some methods take, or their defaults; None if none of the methods takes them.
+
+    ValueError for those that no method takes, or that do not fit each other.
+    """
+    support = min(SUPPORT, rows) if a.support is None else a.support
+    usual = {"num_orthogonal": a.num_inducing, "storage": "datum", "layers": LAYERS, "support": support}
+    usual["num_actions"] = min(a.num_inducing, support)
+    found: dict[str, Any] = {}
+    for name, known in TAKEN_BY.items():
+        given = vars(a)[name]
+        if not set(known) & set(methods):
+            if given is not None:
+                option = f"--{name.replace('_', '-')}"
+                msg = f"{option} is for --method {', '.join(known)}, not {', '.join(methods)}; leave it out."
+                raise ValueError(msg)
+            found[name] = None
+        else:
+            found[name] = usual[name] if given is None else given
+    if "solve-relaxed" in methods and not found["num_orthogonal"]:
+        msg = "--num-orthogonal is 0, but must be at least 1 for solve-relaxed."
         raise ValueError(msg)
-    least = 1 if "solve-relaxed" in having else 0
-    if num_orthogonal < least:
-        why = " for solve-relaxed" if least else ""
-        msg = f"--num-orthogonal is {num_orthogonal}, but must be at least {least}{why}."
-        raise ValueError(msg)
-    return num_orthogonal
-
-
-def chosen_actions(
-    num_actions: int | None, support: int | None, num_inducing: int, rows: int, methods: list[str]
-) -> tuple[int | None, int | None]:
-    """The actions, and the rows that they cover; None if no method has any. ValueError if they cannot be."""
-    given = {"--num-actions": num_actions, "--support": support}
-    if not any(name in ACTION_METHODS for name in methods):
-        if wrong := [name for name, value in given.items() if value is not None]:
-            msg = f"{wrong[0]} is for --method {', '.join(ACTION_METHODS)}, not {', '.join(methods)}; leave it out."
-            raise ValueError(msg)
-        return None, None
-    for name, value in given.items():
-        if value is not None and value < 1:
-            msg = f"{name} is {value}, but must be at least 1."
-            raise ValueError(msg)
-    support = min(SUPPORT, rows) if support is None else support
-    count = min(num_inducing, support) if num_actions is None else num_actions
-    if not count <= support <= rows:
+    if found["support"] is not None and not found["num_actions"] <= support <= rows:
         msg = (
-            f"--num-actions is {count} and --support {support}, but there are {rows} training rows; use at most as "
-            "many actions as rows that they cover, and at most all rows."
+            f"--num-actions is {found['num_actions']} and --support {support}, but there are {rows} training rows; use "
+            "at most as many actions as rows that they cover, and at most all rows."
         )
         raise ValueError(msg)
-    return count, support
+    return found
 
 
-def chosen_storage(storage: str | None, methods: list[str]) -> str | None:
-    """How t-SVGP keeps its sites; None without t-SVGP. ValueError if it is unknown or for no method."""
-    if storage is not None and storage not in STORAGES:
-        msg = f"unknown storage {storage!r}; known are {', '.join(STORAGES)}."
+def check_task(task: str, likelihood: str | None) -> str:
+    """The task of the likelihood, if one was asked for. ValueError if another task was asked for."""
+    if likelihood is None:
+        return task
+    needed = LIKELIHOODS[likelihood][0]
+    if task not in ("auto", needed):
+        fitting = ", ".join(name for name, (its, _) in LIKELIHOODS.items() if its == task)
+        msg = f"the likelihood {likelihood} is for {needed}, but --task is {task}; for that, use {fitting}."
         raise ValueError(msg)
-    if "tsvgp" in methods:
-        return storage or "datum"
-    if storage is not None:
-        msg = f"--storage is for --method tsvgp, not {', '.join(methods)}; leave it out."
-        raise ValueError(msg)
-    return None
+    return needed
 
 
-def chosen_layers(layers: int | None, methods: list[str]) -> int | None:
-    """How many layers deep methods have; None without any. ValueError if it cannot be, or is for no method."""
-    if layers is not None and layers < 1:
-        msg = f"--layers is {layers}, but must be at least 1."
+def choose_likelihood(likelihood: str | None, data: Dataset) -> str:
+    """The name of the likelihood for the data. ValueError if the one that was asked for cannot take them."""
+    if likelihood is None:
+        return ("bernoulli" if data.binary else "softmax") if data.classes else "gaussian"
+    if likelihood.startswith("bernoulli") and not data.binary:
+        msg = f"{likelihood} takes two classes, {data.name} has {data.classes}; use softmax or robustmax."
         raise ValueError(msg)
-    if any(name in DEEP_METHODS for name in methods):
-        return LAYERS if layers is None else layers
-    if layers is not None:
-        msg = f"--layers is for --method {', '.join(DEEP_METHODS)}, not {', '.join(methods)}; leave it out."
-        raise ValueError(msg)
-    return None
+    try:
+        likelihood_named(likelihood, data).check_targets(np.concatenate([data.y, data.y_test]))
+    except ValueError as error:
+        msg = f"{data.name}: {error}"
+        raise ValueError(msg) from error
+    return likelihood
 
 
 def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
-    """ValueError where the methods cannot take the data or the likelihood."""
+    """ValueError if the methods cannot take the data or the likelihood."""
     if not data.classes and (data.y == data.y[0]).all():
         msg = f"all {len(data.y)} training targets of {data.name} are the same; there is nothing to learn from them."
         raise ValueError(msg)
@@ -100,13 +99,6 @@ def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
         what = f"{data.name} is a {data.task}" if data.classes else f"--likelihood is {settings.likelihood}"
         msg = f"{' and '.join(exact)} can only have the gaussian likelihood, but {what}; use --method {others}."
         raise ValueError(msg)
-    _check_inducing(data, methods, settings)
-    for name in methods:
-        if name in DENSE_METHODS:
-            _check_memory(name, data, settings)
-
-
-def _check_inducing(data: Dataset, methods: list[str], settings: Settings) -> None:
     N, M, M2 = len(data.X), settings.num_inducing, settings.num_orthogonal or 0
     if set(methods) - DENSE_METHODS.keys() - {"cggp", *ACTION_METHODS} and M > N:
         msg = f"--num-inducing is {M}, but {data.name} has only {N} training rows."
@@ -114,12 +106,15 @@ def _check_inducing(data: Dataset, methods: list[str], settings: Settings) -> No
     if set(methods) & set(GROUP_METHODS) and M + M2 > N:
         msg = f"--num-inducing and --num-orthogonal are {M} and {M2}, but {data.name} has only {N} training rows."
         raise ValueError(msg)
+    for name in methods:
+        if name in DENSE_METHODS:
+            _check_memory(name, data, settings)
 
 
 def _check_memory(method: str, data: Dataset, settings: Settings) -> None:
     """ValueError if the machine cannot hold the N x N numbers that a method without inducing inputs takes."""
     once, each = DENSE_METHODS[method]
-    N, latents = len(data.X), latents_of(settings.likelihood, data)
+    N, latents = len(data.X), likelihood_named(settings.likelihood, data).latents(data.y.shape[1])
     needed = (once + each * latents) * 8 * N**2
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:

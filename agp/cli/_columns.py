@@ -3,17 +3,16 @@
 import re
 import shlex
 from collections.abc import Mapping
+from decimal import Decimal
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from agp.cli._labels import text_of
 from agp.data import TableFile, bad_number, unknown_column
 
-__all__ = ["DAYS", "Kind", "inferred", "inputs_of", "known_inputs", "place_of_first"]
-
-MOST_VALUES = 100
-"""Different texts in a column at most: each becomes an input of its own."""
+MAX_TEXTS = 100
+"""The most different texts in a column: each becomes an input."""
 DATE = re.compile(r"\s*(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?|(1[6-9]|20)\d\d-(0[1-9]|1[0-2]))\s*")
 """A date such as 2020-12-31, perhaps with a time, or a month such as 2020-12."""
 ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
@@ -21,53 +20,69 @@ TIMES = ("date", "datetime", "datetime64")
 DURATIONS = ("timedelta", "timedelta64")
 """What pandas calls them."""
 DAYS = "days since 1970-01-01"
-"""What dates become in estimators."""
+"""What estimators convert dates to."""
+NUMBERS: Any = (Real, Decimal)
 SHOWN = 30
+"""Characters of a cell in a message."""
 
 
 class Kind(NamedTuple):
-    """What a column holds: "number", "text", "date" or "duration"; of texts, the values.
+    """What a column holds: "number", "text", "date" or "duration", and the values of text.
 
-    A "date in UTC" is one of a file of version 0.2.0, which took all times without a time zone for UTC.
+    A "date in UTC" comes from a file of version 0.2.0, which read times without a time zone as UTC.
     """
 
     name: str
     values: tuple[str, ...] = ()
 
 
-def inputs_of(
-    table: TableFile, *, without: list[str], dates: str, missing: str
-) -> tuple[Any, dict[str, Kind], list[str]]:
-    """The columns to learn from, what each holds, and words about what was left out.
+def text_of(cell: Any) -> str:
+    """A cell as text: whole numbers without a point, because a column of them with a gap holds floats."""
+    is_number = isinstance(cell, NUMBERS) and not isinstance(cell, bool)
+    return str(int(cell)) if is_number and float(cell).is_integer() else str(cell)
 
-    Raises
-    ------
-    ValueError
-        For a column that no model can learn from as it is; the message names the cell and the option that helps.
+
+def shown(texts: list[str]) -> str:
+    """The first three texts, quoted."""
+    return ", ".join(map(repr, texts[:3])) + (", ..." if len(texts) > 3 else "")
+
+
+def kinds_of(estimator: Any) -> dict[str, Kind]:
+    """What each column held on which an estimator was trained, by name."""
+    learned = estimator.columns_
+    kinds = {name: Kind("text", tuple(filter(None, values))) for name, values in learned.values.items()}
+    kinds |= {name: Kind("duration" if unit == "days" else "date") for name, unit in learned.times.items()}
+    return {name: kinds.get(name, Kind("number")) for name in estimator.feature_names_in_}
+
+
+def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str) -> tuple[Any, list[str]]:
+    """The columns to learn from, and remarks about what was left out.
+
+    ValueError for a column that no model can learn from; the message names the cell and the option that helps.
     """
     import pandas as pd
 
-    columns, kinds, notes = {}, {}, []
+    columns, notes = {}, []
     for name in (name for name in table.frame.columns if name not in without):
         column = table.frame[name]
         if column.isna().all():
             notes.append(f"column {name!r} is empty, and is left out")
             continue
-        kinds[name] = _kind(table, name, dates)
-        columns[name] = _converted(table, name, kinds[name], missing)
-        if kinds[name].name == "date":
+        kind = _kind(table, name, dates)
+        columns[name] = _converted(table, name, kind, missing)
+        if kind == "date":
             zone = " UTC" if isinstance(columns[name].dtype, pd.DatetimeTZDtype) else ""
             notes.append(f"column {name!r} holds dates, which become {DAYS}{zone}")
-        elif kinds[name].name == "duration":
+        elif kind == "duration":
             notes.append(f"column {name!r} holds durations, which become days")
     if not columns:
         msg = f"{table.path}: no column is left to predict from."
         raise ValueError(msg)
-    return pd.DataFrame(columns), kinds, notes
+    return pd.DataFrame(columns), notes
 
 
 def known_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, targets: list[str]) -> tuple[Any, Any]:
-    """The columns that a model was trained on, from another table, and words about others and about new texts."""
+    """The columns that a model was trained on, from another table, and remarks about others and about new texts."""
     import pandas as pd
 
     for name in kinds:
@@ -78,11 +93,10 @@ def known_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, t
     notes = []
     if more := [name for name in table.frame.columns if name not in kinds and name not in targets]:
         notes.append(f"not needed, and left out: {', '.join(more)[:200]}")
-    frame = pd.DataFrame({name: _converted(table, name, kind, missing) for name, kind in kinds.items()})
+    frame = pd.DataFrame({name: _converted(table, name, kind.name, missing) for name, kind in kinds.items()})
     for name, kind in kinds.items():
         if kind.name == "text" and (new := sorted({*frame[name].dropna()} - {*kind.values})):
-            shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
-            notes.append(f"column {name!r} has {shown}, unseen in training: predicted as none of the known values")
+            notes.append(f"column {name!r} has {shown(new)}, unseen in training: predicted as none of the known values")
     return frame, notes
 
 
@@ -95,25 +109,25 @@ def place_of_first(table: TableFile, name: str, mask: Any) -> str:
 
 
 def inferred(column: Any) -> str:
-    """What the cells of a column are, in the words of pandas, but for the missing ones."""
+    """The type of the known cells of a column, as pandas calls it."""
     import pandas as pd
 
     return pd.api.types.infer_dtype(column, skipna=True)
 
 
-def _kind(table: TableFile, name: str, dates: str) -> Kind:
+def _kind(table: TableFile, name: str, dates: str) -> str:
     column, found = table.frame[name], inferred(table.frame[name])
     if found in ("integer", "floating", "boolean", "decimal", "mixed-integer-float"):
-        return Kind("number")
+        return "number"
     texts = column.dropna().map(text_of)
     if found in TIMES or (found == "string" and all(map(DATE.fullmatch, texts))):
         if dates == "refuse":
             remedy = f"leave them out by --drop {shlex.quote(name)}, or take them as days by --dates auto"
             msg = f"{table.path}: column {name!r} holds dates; {remedy}."
             raise ValueError(msg)
-        return Kind("date")
+        return "date"
     if found in DURATIONS:
-        return Kind("duration")
+        return "duration"
     if found not in ("string", "categorical"):
         remedy = f"leave it out by --drop {shlex.quote(name)}, or make numbers of it"
         msg = f"{table.path}: column {name!r} holds {found} values; {remedy}."
@@ -121,13 +135,13 @@ def _kind(table: TableFile, name: str, dates: str) -> Kind:
     if (row := bad_number(column)) is not None:
         raise ValueError(_no_number(table, name, row))
     values = sorted({*texts})
-    if len(values) > MOST_VALUES:
+    if len(values) > MAX_TEXTS:
         msg = (
             f"{table.path}: column {name!r} has {len(values):,} different texts, such as {values[0][:SHOWN]!r}; at "
-            f"most {MOST_VALUES} can be learned from: leave it out by --drop {shlex.quote(name)}."
+            f"most {MAX_TEXTS} can be learned from: leave it out by --drop {shlex.quote(name)}."
         )
         raise ValueError(msg)
-    return Kind("text", tuple(values))
+    return "text"
 
 
 def _no_number(table: TableFile, name: str, row: int) -> str:
@@ -138,8 +152,8 @@ def _no_number(table: TableFile, name: str, row: int) -> str:
 # -- columns ----------------------------------------------------------------------------------------------------------
 
 
-def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
-    """A column as numbers, or as texts, some of them missing."""
+def _converted(table: TableFile, name: str, kind: str, missing: str) -> Any:
+    """A column as numbers, texts, times or durations, some of them missing."""
     import pandas as pd
 
     column = table.frame[name]
@@ -150,13 +164,17 @@ def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
             f"with --missing impute, or with --drop {shlex.quote(name)}."
         )
         raise ValueError(msg)
-    if kind.name == "text":
+    if kind == "text":
         return pd.Series([None if gone else text_of(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
-    if kind.name.startswith("date"):
+    if kind.startswith("date"):
         times = column if inferred(column) in TIMES else _times(table, name)
-        return times if kind.name == "date" else pd.to_datetime(times, utc=True).dt.tz_localize(None)
-    if kind.name == "duration":
-        return _durations(table, name)
+        return times if kind == "date" else pd.to_datetime(times, utc=True).dt.tz_localize(None)
+    if kind == "duration":
+        found = pd.to_timedelta(column, errors="coerce")
+        if (bad := (found.isna() & column.notna()).to_numpy()).any():
+            msg = f"{place_of_first(table, name, bad)} is no duration; write one such as '3 days 12:00:00'."
+            raise ValueError(msg)
+        return found
     numbers: Any = pd.to_numeric(column, errors="coerce")
     numbers = numbers.astype(float)
     if (bad := numbers.isna().to_numpy() & ~empty).any():
@@ -167,19 +185,8 @@ def _converted(table: TableFile, name: str, kind: Kind, missing: str) -> Any:
     return numbers
 
 
-def _durations(table: TableFile, name: str) -> Any:
-    import pandas as pd
-
-    column = table.frame[name]
-    found = pd.to_timedelta(column, errors="coerce")
-    if (bad := (found.isna() & column.notna()).to_numpy()).any():
-        msg = f"{place_of_first(table, name, bad)} is no duration; write one such as '3 days 12:00:00'."
-        raise ValueError(msg)
-    return found
-
-
 def _times(table: TableFile, name: str) -> Any:
-    """Texts as times. ValueError for those that can be read in two ways."""
+    """Texts as times. ValueError if the order of day and month is ambiguous."""
     import pandas as pd
 
     column = table.frame[name]
@@ -210,7 +217,7 @@ def _times(table: TableFile, name: str) -> Any:
 
 
 def _dates(texts: Any, *, day_first: bool) -> Any:
-    """The times, or None where a text is none in that order."""
+    """The times, or None if a text is not a time in that order."""
     import warnings
 
     import pandas as pd

@@ -3,26 +3,25 @@
 import argparse
 import fcntl
 import itertools
-import math
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from agp.backend import get_backend, known_backends
-from agp.cli._checks import check_fit, chosen_actions, chosen_groups, chosen_layers, chosen_storage
-from agp.cli._children import spawn
-from agp.cli._likelihoods import chosen_likelihood, chosen_task, takes_own_unit
-from agp.cli._parser import add_command
+from agp.cli._checks import check_fit, check_task, choose_likelihood, method_settings
 from agp.cli._peering import METHOD, check_peers, found_peers, train_peer
-from agp.cli._plan import Settings, Task
+from agp.cli._plan import LIKELIHOODS, Settings, Task, threads_of
 from agp.cli._report import RESULTS, Report
-from agp.cli._tables import console
-from agp.data import Dataset, load
-from agp.methods import FULL_METHODS, METHODS, kernel_named
-
-__all__ = ["add_parser"]
+from agp.cli._targets import TASKS
+from agp.cli._terminal import POSITIVE, SEED, add_command, console, option, whole
+from agp.data import Dataset
+from agp.methods import FULL_METHODS, METHODS, STORAGES, kernel_named
 
 HELP = """usage: agp compare [options]
 Train methods on every backend; compare bounds, gradients, speed and memory:
@@ -49,35 +48,41 @@ beside other libraries, and output:
   --out FOLDER, -q, --quiet, --debug, -h, --help   agp-compare; as agp --help
 example: agp compare --data t.csv --target y --method gpr rsvgp --dtype float64
 """
-NUMBERS: dict[str, int | None] = {
-    "split": 0,
-    "num-inducing": 128,
-    "num-orthogonal": None,
-    "num-actions": None,
-    "support": None,
-    "layers": None,
-    "batch-size": 512,
-    "iterations": 500,
-    "seed": 0,
-    "threads": 1,
+GRADIENTS, DTYPES = ("closed-form", "autodiff"), ("float64", "float32")
+NUMBERS: dict[str, tuple[int | None, int]] = {
+    "split": (0, 0),
+    "num-inducing": (128, 1),
+    "num-orthogonal": (None, 0),
+    "num-actions": (None, 1),
+    "support": (None, 1),
+    "layers": (None, 1),
+    "batch-size": (512, 1),
+    "iterations": (500, 1),
+    "threads": (1, 1),
 }
-"""Options that take whole numbers, and their defaults."""
+"""Options that take whole numbers: their defaults, and the least values."""
+SHARE = option(float, "above 0 and at most 1", lambda x: 0.0 < x <= 1.0)
 
 
 def add_parser(commands: Any) -> None:
     """Declare the command."""
     parser = add_command(commands, "compare", HELP, _run)
-    for name in ("method", "backend", "gradient", "dtype"):
-        parser.add_argument(f"--{name}", action="extend", nargs="+")
+    several: Any = {"action": "extend", "nargs": "+"}
+    parser.add_argument("--method", choices=METHODS, **several)
+    parser.add_argument("--gradient", choices=GRADIENTS, **several)
+    parser.add_argument("--dtype", choices=DTYPES, **several)
+    parser.add_argument("--backend", **several)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--kernel", default="matern32")
-    parser.add_argument("--task", default="auto")
-    parser.add_argument("--likelihood", type=lambda name: "student-t" if name == "studentt" else name)  # 0.2's name
-    parser.add_argument("--storage")
-    for name, default in NUMBERS.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--rate", type=float, default=0.05)
-    parser.add_argument("--fall", type=float, default=0.1)
+    parser.add_argument("--task", choices=TASKS, default="auto")
+    old = {"studentt": "student-t"}  # the name in 0.2
+    parser.add_argument("--likelihood", type=lambda name: old.get(name, name), choices=LIKELIHOODS)
+    parser.add_argument("--storage", choices=STORAGES)
+    for name, (default, least) in NUMBERS.items():
+        parser.add_argument(f"--{name}", type=whole(least), default=default)
+    parser.add_argument("--seed", type=SEED, default=0)
+    parser.add_argument("--rate", type=POSITIVE, default=0.05)
+    parser.add_argument("--fall", type=SHARE, default=0.1)
     parser.add_argument("--q-steps", choices=("natural", "adam"), default="natural")
     parser.add_argument("--mean", choices=("constant", "zero"), default="constant")
     parser.add_argument("--out", type=Path, default=Path("agp-compare"))
@@ -86,37 +91,29 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--peers", nargs="+", metavar="PYTHON")
 
 
-def _run(arguments: argparse.Namespace) -> int:
-    a = arguments
-    _check_numbers(a)
+def _run(a: argparse.Namespace) -> int:
     kernel_named(a.kernel)
-    task = chosen_task(a.task, a.likelihood)
+    a.task = check_task(a.task, a.likelihood)
     tasks, left_out = _tasks(a)
     methods = list(dict.fromkeys(row.method for row in tasks))
     peers, absent = found_peers(a.peers) if a.peers else ({}, [])
-    left_out += absent
     if a.peers:
         check_peers(methods, a.kernel)
-    groups, storage = chosen_groups(a.num_orthogonal, a.num_inducing, methods), chosen_storage(a.storage, methods)
-    counts = takes_own_unit(a.likelihood)
-    data = load(a.data, target=a.target, split=a.split, seed=a.seed, task=task, counts=counts)
-    settings = Settings(
-        a.data, a.target, a.split, task, chosen_likelihood(a.likelihood, data), a.kernel, a.num_inducing, a.batch_size,
-        a.iterations, a.rate, a.seed, a.device, groups, storage,
-        *chosen_actions(a.num_actions, a.support, a.num_inducing, len(data.X), methods),
-        a.fall, a.q_steps, a.mean, chosen_layers(a.layers, methods),
-    )  # fmt: skip
+    settings = Settings(**{field.name: vars(a)[field.name] for field in fields(Settings)})
+    data = settings.load()
+    likelihood = choose_likelihood(a.likelihood, data)
+    settings = replace(settings, likelihood=likelihood, **method_settings(a, methods, len(data.X)))
     check_fit(data, methods, settings)
-    if a.peers and settings.likelihood != "gaussian":
-        msg = f"--peers is for gaussian noise, but the likelihood is {settings.likelihood}; leave --peers out."
+    if a.peers and likelihood != "gaussian":
+        msg = f"--peers is for gaussian noise, but the likelihood is {likelihood}; leave --peers out."
         raise ValueError(msg)
     with _claimed(a.out):
-        return _compare(tasks, left_out, Report(a.out, data, settings), a.threads, peers)
+        return _compare(tasks, [*left_out, *absent], Report(a.out, data, settings), a.threads, peers)
 
 
 @contextmanager
 def _claimed(folder: Path) -> Iterator[None]:
-    """The folder, made if need be, for this process alone; ValueError if there are results or another writes there."""
+    """Lock the folder, created if necessary. ValueError if it has results, or another process writes there."""
     if folder.exists() and not folder.is_dir():
         msg = f"--out is {folder}, which is a file; name a folder."
         raise ValueError(msg)
@@ -133,7 +130,7 @@ def _claimed(folder: Path) -> Iterator[None]:
             raise ValueError(msg)
         yield
     finally:
-        os.close(descriptor)  # and with it goes the lock
+        os.close(descriptor)  # releases the lock
 
 
 def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: int, peers: dict[str, str]) -> int:
@@ -144,7 +141,7 @@ def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: in
     try:
         for i, row in enumerate(tasks):
             out.print(f"[{i + 1}/{len(tasks)}] {row.label}", markup=False)
-            report.add(row, spawn(row, settings, report, threads))
+            report.add(row, _run_task(row, report, threads))
         for library, python in peers.items():
             out.print(f"[peer] {METHOD} {library}: q(u) by Adam, minibatches and rates as above", markup=False)
             report.add_peer(METHOD, library, train_peer(library, python, data, settings, report.folder, threads))
@@ -154,22 +151,39 @@ def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: in
     return report.finish()
 
 
-def _check_numbers(a: argparse.Namespace) -> None:
-    counts = dict.fromkeys(("num_inducing", "batch_size", "iterations", "threads"), 1)
-    for name, least in (counts | {"seed": 0, "split": 0}).items():
-        if getattr(a, name) < least:
-            msg = f"--{name.replace('_', '-')} is {getattr(a, name)}, but must be at least {least}."
-            raise ValueError(msg)
-    if not 0 < a.rate < math.inf:
-        msg = f"--rate is {a.rate}, but must be positive and finite."
-        raise ValueError(msg)
-    if not 0 < a.fall <= 1:
-        msg = f"--fall is {a.fall}, but must be above 0 and at most 1."
-        raise ValueError(msg)
+def _run_task(task: Task, report: Report, threads: int) -> str | None:
+    """Run a row in its own process; None if it succeeded, else the last line of its errors."""
+    reference = None if task.is_reference else report.reference(task.method)
+    if not task.is_reference and reference is None:
+        return f"the reference row of {task.method} failed"
+    request = {"task": vars(task), "settings": vars(report.settings), "folder": str(report.folder)}
+    command = [sys.executable, "-m", "agp.cli._row"]
+    environment = os.environ | threads_of(threads)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
+        assert child.stdin is not None
+        assert child.stderr is not None
+        child.stdin.write(json.dumps(request | {"reference": reference}))
+        child.stdin.close()
+        said = _echo(child.stderr)
+        if child.wait() == 130:
+            raise KeyboardInterrupt
+    return None if child.returncode == 0 else said or f"exit status {child.returncode}"
+
+
+def _echo(stream: Any) -> str:
+    """Show what a row writes (its progress bar) as it comes, and return the last whole line."""
+    line, last = "", ""
+    while piece := stream.read(1):
+        sys.stderr.write(piece)
+        line += piece
+        if piece in "\r\n":
+            sys.stderr.flush()
+            last, line = line.strip() or last, ""
+    return last.removeprefix("agp: ")
 
 
 def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
-    """What is about to be compared, for people."""
+    """What is compared, in words."""
     chosen = " (judged by the targets; --task overrides)" if s.task == "auto" else ""
     inputs = f"{data.X.shape[1]} input{'s' if data.X.shape[1] > 1 else ''}"
     lines = [
@@ -192,10 +206,11 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
-    """The rows, the reference row of each method first, and a line for everything that is not run."""
-    methods = _chosen("method", a.method, ["wsvgp", "rsvgp"], list(METHODS))
-    gradients = _chosen("gradient mode", a.gradient, ["closed-form", "autodiff"], ["closed-form", "autodiff"])
-    dtypes = _chosen("dtype", a.dtype, ["float64", "float32"], ["float64", "float32"])
+    """The rows, the reference row of each method first, and a line for each backend that is left out."""
+    methods, gradients, dtypes = (
+        list(dict.fromkeys(given or usual))
+        for given, usual in ((a.method, ("wsvgp", "rsvgp")), (a.gradient, GRADIENTS), (a.dtype, DTYPES))
+    )
     backends, left_out = _backends(a.backend)
     devices = _devices(a.device, backends)
     tasks = []
@@ -208,16 +223,8 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
     return tasks, left_out
 
 
-def _chosen(kind: str, given: list[str] | None, default: list[str], known: list[str]) -> list[str]:
-    for name in given or []:
-        if name not in known:
-            msg = f"unknown {kind} {name!r}; known are {', '.join(known)}."
-            raise ValueError(msg)
-    return list(dict.fromkeys(given or default))
-
-
 def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
-    """The device of each backend: the wanted one where there is such a one, else the first; "cuda" means any."""
+    """The device of each backend: the wanted one if it exists there, else the first; "cuda" means any GPU."""
     there = {backend: get_backend(backend).devices() for backend in backends}
     fitting = {
         backend: next((device for device in devices if device.split(":")[0] == wanted or device == wanted), None)
@@ -231,12 +238,12 @@ def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
 
 
 def _backends(given: list[str] | None) -> tuple[list[str], list[str]]:
-    everything = [status for status in known_backends() if not status.conformance and not status.rows_elsewhere]
+    everything = [status for status in known_backends() if not status.conformance and not status.is_lazy]
     usable = [status.name for status in everything if status.usable]
     if not given or given == ["all"]:
         return usable, [f"{status.name}: {status.reason}" for status in everything if not status.usable]
     for name in given:
-        if get_backend(name).rows_elsewhere:
+        if get_backend(name).is_lazy:
             msg = f"{name} arrays hold rows of data, which other libraries evaluate; compare those."
             raise ValueError(msg)
     return list(dict.fromkeys(given)), []

@@ -1,22 +1,19 @@
-"""`agp describe`: what is in the file of a model, and which columns matter to it."""
+"""`agp describe`: the contents of a model file, and which columns matter."""
 
 import argparse
 from pathlib import Path
 from typing import Any
 
-from agp.cli._labels import positions_of
 from agp.cli._notes import Notes, notes_of
-from agp.cli._parser import add_command
 from agp.cli._predict import known_targets, read_for_model
 from agp.cli._relevance import relevance
-from agp.cli._targets import factors_of, quoted, rows_with
+from agp.cli._targets import factors_of, positions_of, quoted, rows_with
+from agp.cli._terminal import add_command
 from agp.data import unknown_column
 from agp.errors import FileError
 from agp.io import load_described
 from agp.models import Model
 from agp.summaries import summary
-
-__all__ = ["add_parser"]
 
 HELP = """usage: agp describe MODEL [TABLE] [options]
 Say what is in a file of agp fit or agp.save: table, columns, training, leaves,
@@ -27,10 +24,9 @@ options:
   -q, --quiet, --debug, -h, --help   as agp --help says
 example: agp describe m.safetensors new.csv
 """
-FEWEST = 2
-"""Rows of a table."""
+MIN_ROWS = 2
 SHOWN = 8
-"""Values of a column of texts that are shown."""
+"""Values of a text column that are shown."""
 
 
 def add_parser(commands: Any) -> None:
@@ -62,7 +58,7 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[Any, Any]:
-    """The rows of a table that have targets, and these. ValueError where it lacks a column, or all targets."""
+    """The rows of a table that have targets, and the targets. ValueError if it lacks a column, or all targets."""
     if notes is None or not notes.targets:
         msg = f"{a.model} does not say what its target is called; use agp.inspection in Python, or leave {a.table} out."
         raise ValueError(msg)
@@ -84,8 +80,8 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
         if (at < 0).any():
             words.append(f"rows with a label unseen in training are left out: {int((at < 0).sum())}")
         X, y = X[at >= 0].reset_index(drop=True), estimator.classes_[at[at >= 0]]
-    if len(y) < FEWEST:
-        msg = f"{table.path} has {len(y)} rows with a known {quoted(notes.targets)}; {FEWEST} or more are needed."
+    if len(y) < MIN_ROWS:
+        msg = f"{table.path} has {len(y)} rows with a known {quoted(notes.targets)}; {MIN_ROWS} or more are needed."
         raise ValueError(msg)
     if not a.quiet:
         print(*words, sep="\n", end="\n" if words else "")

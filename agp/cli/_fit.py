@@ -1,4 +1,4 @@
-"""`agp fit`: a model of a table, in a file."""
+"""`agp fit`: train on a table, and save the model."""
 
 import argparse
 import sys
@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 
 from agp import methods
-from agp.checks import check_positive, check_whole
-from agp.cli._answers import Asked, answers, scored
-from agp.cli._checks import chosen_layers
 from agp.cli._columns import inputs_of
 from agp.cli._fit_elsewhere import fit_elsewhere, is_elsewhere
 from agp.cli._notes import Notes
-from agp.cli._parser import add_command, seed, whole_or_auto
+from agp.cli._predict import Asked, answers, scored
 from agp.cli._targets import (
     TASKS,
     check_columns,
@@ -28,11 +25,10 @@ from agp.cli._targets import (
     rows_with,
     task_of,
 )
+from agp.cli._terminal import POSITIVE, SEED, add_command, option, whole
 from agp.data import TABLES, TableFile, read_table
 from agp.io import save_described
-from agp.methods import METHODS, kernel_or_auto
-
-__all__ = ["add_parser"]
+from agp.methods import METHODS, OUTPUTS, kernel_or_auto
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .parquet, .npz), and write it down.
@@ -60,14 +56,22 @@ training:
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
 LIKELIHOODS = dict.fromkeys(methods.LIKELIHOODS, "regression") | {"ordinal": "classification"}
-"""The likelihoods that can be asked for, and their tasks."""
-FEW_COUNTS = 4
-"""Labels that may be counts are so many at the least."""
+"""The likelihoods, and their tasks."""
+MIN_COUNTS = 4
+"""The fewest different labels for which counts are suggested."""
 NEAR_ZERO = 0.1
-"""The least of whole numbers that are taken for counts, in shares of their mean."""
+"""Whole numbers may be counts if the least is below this share of their mean."""
 SKEWED = 1.0
-"""The skewness from which on a logarithm is suggested."""
-OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
+"""The skewness from which a logarithm is suggested."""
+SHARE = option(float, "at least 0 and less than 1", lambda x: 0.0 <= x < 1.0)
+COUNT = option(
+    lambda text: text if text == "auto" else int(text),
+    "a whole number of at least 1, or 'auto'",
+    lambda x: x == "auto" or x >= 1,
+)
+OF_ESTIMATORS = ("method", "kernel", "num_inducing", "layers", "missing", "backend", "device", "dtype")
+OF_ESTIMATORS += ("tolerance", "max_steps", "max_seconds")
+"""Options that are parameters of the estimators."""
 
 
 def add_parser(commands: Any) -> None:
@@ -80,23 +84,23 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--task", choices=TASKS, default="auto")
     parser.add_argument("--missing", choices=("refuse", "impute"), default="refuse")
     parser.add_argument("--dates", choices=("auto", "refuse", "numbers"), default="auto")
-    parser.add_argument("--test-share", type=float, default=0.0)
-    parser.add_argument("--method", default="auto")
+    parser.add_argument("--test-share", type=SHARE, default=0.0)
+    parser.add_argument("--method", choices=("auto", *METHODS), default="auto")
     parser.add_argument("--kernel", default="auto")
     parser.add_argument("--likelihood", choices=LIKELIHOODS)
     parser.add_argument("--transform", choices=("log",))
     parser.add_argument("--exposure")
     parser.add_argument("--weights")
     parser.add_argument("--outputs", choices=OUTPUTS)
-    parser.add_argument("--num-inducing", type=whole_or_auto)
-    parser.add_argument("--layers", type=int)
+    parser.add_argument("--num-inducing", type=COUNT)
+    parser.add_argument("--layers", type=whole(1))
     parser.add_argument("--scheduler")
     for name in ("backend", "device", "dtype"):
         parser.add_argument(f"--{name}")
-    parser.add_argument("--tolerance", type=float, default=1e-3)
-    parser.add_argument("--max-steps", type=int)
-    parser.add_argument("--max-seconds", type=float)
-    parser.add_argument("--seed", type=seed, default=0)
+    parser.add_argument("--tolerance", type=POSITIVE, default=1e-3)
+    parser.add_argument("--max-steps", type=whole(1))
+    parser.add_argument("--max-seconds", type=POSITIVE)
+    parser.add_argument("--seed", type=SEED, default=0)
 
 
 def _run(a: argparse.Namespace) -> int:
@@ -110,20 +114,22 @@ def _run(a: argparse.Namespace) -> int:
     for name in (*a.drop, *rates):
         if name not in a.target:
             check_columns(table, [name])
-    for option, name in (("--exposure", a.exposure), ("--weights", a.weights)):
+    for flag, name in (("--exposure", a.exposure), ("--weights", a.weights)):
         if name in a.target:
-            msg = f"{option} is {name!r}, the target; name another column."
+            msg = f"{flag} is {name!r}, the target; name another column."
             raise ValueError(msg)
     rows = rows_with(table, a.target)
     if rows.sum() < 2:
         msg = f"{table.path} has {int(rows.sum())} row with a target; training needs two or more."
         raise ValueError(msg)
     task = _chosen_task(a, table, rows)
-    y = _labels(a, table, rows) if task == "classification" else numbers_of(table, a.target, rows)
-    X, kinds, notes = inputs_of(table, without=[*a.target, *a.drop, *rates], dates=a.dates, missing=a.missing)
+    y = labels_of(table, a.target[0], rows) if task == "classification" else numbers_of(table, a.target, rows)
+    if a.likelihood == "ordinal":
+        check_ordered(table, a.target[0], y)
+    X, notes = inputs_of(table, without=[*a.target, *a.drop, *rates], dates=a.dates, missing=a.missing)
     X = X[rows].reset_index(drop=True)
     test = _held_out(len(y), a.test_share, a.seed)
-    words = [f"{len(y) - test.sum():,} rows, {len(kinds)} input column{'s' * (len(kinds) != 1)}; {_task(a, task, y)}"]
+    words = [f"{len(y) - test.sum():,} rows, {X.shape[1]} input column{'s' * (X.shape[1] != 1)}; {_task(a, task, y)}"]
     words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suited(a, task, y)]
     _say(a, *(f"{Path(a.table).name}: {word}" for word in words))
     beside = {}
@@ -133,7 +139,7 @@ def _run(a: argparse.Namespace) -> int:
         beside["sample_weight"] = factors_of(table, a.weights, rows, what="weights", positive=False)
     own = {name: x[~test] for name, x in beside.items()}
     estimator = _trained(a, task, X[~test], y[~test], estimators=estimators, **own)
-    about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), kinds, exposure=a.exposure or "")
+    about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), exposure=a.exposure or "")
     if test.any():
         asked = Asked(0.95, (), beside["exposure"][test] if a.exposure is not None else None)
         found = answers(estimator, X[test], asked, a.target)
@@ -151,29 +157,13 @@ def _estimators() -> Any:
     try:
         from agp import estimators
     except ImportError as error:
-        msg = f"{str(error).replace('[sklearn]', '[cli]')}"
-        raise ImportError(msg) from error
+        raise ImportError(str(error).replace("[sklearn]", "[cli]")) from error
     return estimators
 
 
 def _check(a: argparse.Namespace) -> None:
-    """ValueError for options that no training could take."""
+    """ValueError for an unknown kernel, and for an output file that cannot be written."""
     kernel_or_auto(a.kernel)
-    if not 0.0 <= a.test_share < 1.0:
-        msg = f"--test-share is {a.test_share:g}, but must be at least 0 and less than 1."
-        raise ValueError(msg)
-    if a.method not in ("auto", *METHODS):
-        msg = f"unknown method {a.method!r}; known are auto, {', '.join(METHODS)}."
-        raise ValueError(msg)
-    chosen_layers(a.layers, [a.method])
-    for name in ("num_inducing", "max_steps"):
-        value = vars(a)[name]
-        if value is not None and not (name == "num_inducing" and value == "auto"):
-            check_whole(f"--{name.replace('_', '-')}", value)
-    for name in ("tolerance", "max_seconds"):
-        value = vars(a)[name]
-        if value is not None:
-            check_positive(f"--{name.replace('_', '-')}", value)
     if a.out.suffix.lower() in TABLES:
         msg = f"--out is {a.out}, which is the name of a table; name a file such as {a.out.stem}.safetensors."
         raise ValueError(msg)
@@ -191,7 +181,7 @@ def _task(a: argparse.Namespace, task: str, y: Any) -> str:
 
 
 def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
-    """Words on the targets that are missing."""
+    """Remarks on missing targets."""
     words = [] if rows.all() else [f"rows without a target are left out: {int((~rows).sum())}"]
     missing = table.frame[targets][rows].isna().sum()
     return words + [f"targets that were not observed: {count} of {name!r}" for name, count in missing.items() if count]
@@ -204,7 +194,7 @@ def _spread(y: Any) -> str:
 
 
 def _chosen_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
-    """What was asked for, or what likelihood and targets suggest. ValueError where they contradict each other."""
+    """The task that was asked for, or that likelihood and targets suggest. ValueError if they contradict each other."""
     if a.likelihood is not None:
         task = LIKELIHOODS[a.likelihood]
         if a.task not in ("auto", task):
@@ -227,13 +217,6 @@ def _chosen_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
     return task
 
 
-def _labels(a: argparse.Namespace, table: TableFile, rows: Any) -> Any:
-    labels = labels_of(table, a.target[0], rows)
-    if a.likelihood == "ordinal":
-        check_ordered(table, a.target[0], labels)
-    return labels
-
-
 def _held_out(count: int, share: float, seed: int) -> Any:
     test = np.zeros(count, dtype=bool)
     test[np.random.default_rng(seed).permutation(count)[: round(share * count)]] = True
@@ -245,12 +228,12 @@ def _held_out(count: int, share: float, seed: int) -> Any:
 
 
 def _suited(a: argparse.Namespace, task: str, y: Any) -> list[str]:
-    """A line on a likelihood that suits the targets better than the usual one, where there is one."""
+    """Suggest a likelihood that may suit the targets better, if there is one."""
     if a.likelihood is not None or a.transform is not None:
         return []
     what = f"{quoted(a.target)} has"
     if task == "classification":
-        if y.dtype.kind not in "iu" or len(np.unique(y)) < FEW_COUNTS or a.task != "auto":
+        if y.dtype.kind not in "iu" or len(np.unique(y)) < MIN_COUNTS or a.task != "auto":
             return []
         return [f"{what} whole numbers: if they are counts rather than labels, take --likelihood negative-binomial"]
     numbers = y[~np.isnan(y)]
@@ -259,16 +242,12 @@ def _suited(a: argparse.Namespace, task: str, y: Any) -> list[str]:
         return [f"{what} whole numbers from 0 on: --likelihood negative-binomial, or poisson, is for counts"]
     if (numbers > 0.0).all() and (numbers < 1.0).all():
         return [f"{what} numbers between 0 and 1: --likelihood beta is for shares"]
+    from scipy.stats import skew
+
     columns = [one[~np.isnan(one)] for one in np.atleast_2d(y.T)]
-    if (numbers > 0.0).all() and max(map(skewness, columns)) > SKEWED:
+    if (numbers > 0.0).all() and max(map(skew, columns)) > SKEWED:
         return [f"{what} positive numbers with a long tail: --transform log, or --likelihood gamma, is for those"]
     return []
-
-
-def skewness(y: Any) -> float:
-    """The third moment of standardised numbers [N]."""
-    spread = y.std()
-    return float((((y - y.mean()) / spread) ** 3).mean()) if spread > 0.0 else 0.0
 
 
 def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any, **beside: Any) -> Any:
@@ -279,22 +258,8 @@ def _trained(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: An
     if task == "regression":
         own |= {"target_transform": a.transform, "outputs": a.outputs or OUTPUTS[0]}
         own |= {"missing_targets": "ignore" if y.ndim == 2 else "refuse"}
-    estimator = cls(
-        **own,
-        method=a.method,
-        kernel=a.kernel,
-        num_inducing=a.num_inducing,
-        layers=a.layers,
-        missing=a.missing,
-        backend=a.backend,
-        device=a.device,
-        dtype=a.dtype,
-        tolerance=a.tolerance,
-        max_steps=a.max_steps,
-        max_seconds=a.max_seconds,
-        random_state=a.seed,
-        verbose=not a.quiet and sys.stderr.isatty(),
-    )
+    own |= {name: vars(a)[name] for name in OF_ESTIMATORS}
+    estimator = cls(**own, random_state=a.seed, verbose=not a.quiet and sys.stderr.isatty())
     began = time.perf_counter()
     estimator.fit(X, y, **beside).set_params(verbose=False)
     ending = f"{'' if estimator.converged_ else 'not '}converged after {estimator.n_iter_:,} steps"

@@ -1,4 +1,4 @@
-"""`agp fit` of rows in many files, or on a cluster: they are read where they are evaluated."""
+"""`agp fit` on rows in many files or on a cluster, read where they are evaluated."""
 
 import argparse
 import contextlib
@@ -8,30 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from agp.cli._columns import Kind
 from agp.cli._notes import Notes
 from agp.data import is_many, open_rows
-from agp.errors import not_installed
+from agp.errors import require
 from agp.io import save_described
 
-__all__ = ["fit_elsewhere", "is_elsewhere"]
-
-CHUNK = 100_000
-"""Rows of a chunk at most: what a worker reads at a time."""
+CHUNK_ROWS = 100_000
+"""The most rows of a chunk, which a worker reads at once."""
 
 
 def is_elsewhere(a: argparse.Namespace) -> bool:
-    """Whether the rows are not to be read into memory."""
+    """Whether the rows stay out of memory."""
     return a.scheduler is not None or is_many(a.table)
 
 
 def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Callable[..., None]) -> int:
-    """Train on rows that workers read, and write the model down.
+    """Train on rows that workers read, and save the model.
 
-    Raises
-    ------
-    ValueError
-        For options that need the rows in memory, or a scheduler that does not answer.
+    ValueError for options that need the rows in memory, and for a scheduler that does not answer.
     """
     import pandas as pd
 
@@ -43,15 +37,14 @@ def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Calla
         say(a, f"{name}: {X.shape[0]:,} rows in {len(X.chunks[0]):,} chunks, {X.shape[1]} input columns; regression")
         estimator = trained(a, "regression", X, y)
     estimator.name_columns(pd.DataFrame(np.zeros((1, len(found.columns))), columns=found.columns))
-    kinds = {column: Kind("number", ()) for column in found.columns}
-    save_described(a.out, estimator, Notes(name, a.target, "regression", int(X.shape[0]), kinds).json())
+    save_described(a.out, estimator, Notes(name, a.target, "regression", int(X.shape[0])).json())
     say(a, f"written: {a.out}")
     return 0
 
 
 def _in_chunks(x: Any) -> Any:
-    """A dask array whose chunks hold no more than `CHUNK` rows."""
-    return x if max(x.chunks[0]) <= CHUNK else x.rechunk({0: CHUNK})
+    """The dask array in chunks of at most `CHUNK_ROWS` rows."""
+    return x if max(x.chunks[0]) <= CHUNK_ROWS else x.rechunk({0: CHUNK_ROWS})
 
 
 def _check(a: argparse.Namespace) -> None:
@@ -80,13 +73,9 @@ def _cluster(address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
+    distributed = require("distributed", "a scheduler needs", "dask")
     try:
-        from distributed import Client
-    except ImportError as error:
-        msg = f"a scheduler needs {not_installed('distributed', 'dask')}."
-        raise ImportError(msg) from error
-    try:
-        client = Client(address, timeout=10)
+        client = distributed.Client(address, timeout=10)
     except (OSError, TimeoutError, ValueError) as error:
         msg = f"--scheduler is {address}, where no scheduler of Dask answers; start one by `dask scheduler`."
         raise ValueError(msg) from error

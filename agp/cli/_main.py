@@ -1,4 +1,4 @@
-"""Arguments of the command line."""
+"""The command `agp`: its commands, errors and warnings."""
 
 import contextlib
 import os
@@ -10,9 +10,7 @@ from typing import Any
 
 from agp import __version__
 from agp.cli import _backends, _compare, _describe, _fit, _predict
-from agp.cli._parser import Parser
-
-__all__ = ["main"]
+from agp.cli._terminal import Parser
 
 HELP = """usage: agp COMMAND ...
 Gaussian processes on tables: calibrated predictions with error bars.
@@ -36,7 +34,7 @@ example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0 for success, 1 for a failed comparison, 2 for errors, 130 for Ctrl-C.
 
-    It is 141 where nobody reads the answer to its end.
+    It is 141 if the reader of the output stops early, as `head` does.
     """
     parser = Parser(prog="agp")
     parser.text = HELP
@@ -45,14 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command in (_fit, _predict, _describe, _compare, _backends):
         command.add_parser(commands)
     arguments, unknown = parser.parse_known_args(argv)
-    if unknown:  # argparse would name the program, not the command, whose help tells
+    if unknown:  # argparse would name the program, not the command
         commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with _warnings_as_lines():
             status = arguments.run(arguments)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # whoever read has seen enough, such as `head`; Python would complain at its end
+    except BrokenPipeError:  # Python would complain at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
@@ -68,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Warnings as lines on stderr, but those that are for programmers."""
+    """Print warnings as lines on stderr, except those for programmers."""
 
     def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):

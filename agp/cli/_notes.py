@@ -1,13 +1,11 @@
-"""What `agp fit` knows of its table, for the other commands; it is kept in the file of the model."""
+"""What `agp fit` keeps about its table in the file of the model, for the other commands."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agp.cli._columns import DAYS, Kind
+from agp.cli._columns import DAYS, Kind, kinds_of
 from agp.errors import FileError
-
-__all__ = ["Notes", "notes_of"]
 
 
 @dataclass
@@ -18,59 +16,47 @@ class Notes:
     targets: list[str]
     task: str
     rows: int
-    columns: dict[str, Kind]
     scores: dict[str, float] = field(default_factory=dict)
     exposure: str = ""
     """The column of exposures, if there is one."""
+    columns: dict[str, Kind] = field(default_factory=dict)
+    """What each input column held; read from the estimator, not from the notes."""
 
     def json(self) -> dict[str, Any]:
         """For a file."""
-        kinds = {name: [kind.name, list(kind.values)] for name, kind in self.columns.items()}
-        finite = {name: score for name, score in self.scores.items() if abs(score) < float("inf")}
-        return asdict(self) | {"columns": kinds, "scores": finite}
+        facts = {name: value for name, value in asdict(self).items() if name != "columns"}
+        return facts | {"scores": {name: score for name, score in self.scores.items() if abs(score) < float("inf")}}
 
 
 def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
-    """The notes of a file, or what can be told from an estimator that Python has saved.
+    """The notes of a file, or what an estimator saved from Python tells.
 
     Raises
     ------
     agp.errors.FileError
-        If the file is not one of a model of a table.
+        If the file does not hold a model of a table, or its notes are damaged.
     """
-    if not found:
-        return _from_estimator(path, estimator)
+    here = vars(estimator)
+    if not found and "feature_names_in_" not in here:
+        msg = f"{path} holds no model of a table with named columns; use it in Python: agp.load."
+        raise FileError(msg)
+    in_utc = []
     try:
-        notes = Notes(**found)
-        notes.columns = {name: Kind(kind, tuple(values)) for name, (kind, values) in notes.columns.items()}
-        texts = [notes.table, notes.task, notes.exposure, *notes.targets, *notes.columns]
-        texts += [value for kind in notes.columns.values() for value in (kind.name, *kind.values)]
-        numbers = [notes.rows, *notes.scores.values()]
-        sound = (
-            isinstance(notes.targets, list)
-            and all(isinstance(text, str) for text in texts)
-            and all(type(x) in (int, float) for x in numbers)
-        )
-        names = list(vars(estimator).get("feature_names_in_", ()))
+        notes = Notes(**found) if found else Notes("", [], "classification" if "classes_" in here else "regression", 0)
+        texts = [notes.table, notes.task, notes.exposure, *notes.targets]
+        sound = isinstance(notes.targets, list) and all(isinstance(text, str) for text in texts)
+        sound &= all(type(x) in (int, float) for x in (notes.rows, *notes.scores.values()))
+        sound &= "feature_names_in_" in here
+        if notes.columns:  # files of older versions have them
+            sound &= [*notes.columns] == [*estimator.feature_names_in_]
+            in_utc = [name for name, (kind, _) in notes.columns.items() if kind == "date"]
     except (AttributeError, TypeError, ValueError):
-        sound, names, notes = False, [], None
-    if notes is None or not sound or names != list(notes.columns):
+        sound, notes = False, None
+    if notes is None or not sound:
         msg = f"{path} has notes about its table that do not fit its model; train it again with agp fit."
         raise FileError(msg)
     times = estimator.columns_.times
-    for name, kind in notes.columns.items():
-        if kind.name == "date" and name not in times:  # of 0.2.0, where the command line made days of dates
-            times[name], notes.columns[name] = DAYS, Kind("date in UTC")
+    in_utc = [name for name in in_utc if name not in times]  # in 0.2.0 the command line made days of dates
+    times |= dict.fromkeys(in_utc, DAYS)
+    notes.columns = kinds_of(estimator) | dict.fromkeys(in_utc, Kind("date in UTC"))
     return notes
-
-
-def _from_estimator(path: str | Path, estimator: Any) -> Notes:
-    here = vars(estimator)
-    if "feature_names_in_" not in here:
-        msg = f"{path} holds no model of a table with named columns; use it in Python: agp.load."
-        raise FileError(msg)
-    learned = here["columns_"]
-    kinds = {name: Kind("text", tuple(filter(None, values))) for name, values in learned.values.items()}
-    kinds |= {name: Kind("duration" if unit == "days" else "date") for name, unit in learned.times.items()}
-    columns = {name: kinds.get(name, Kind("number")) for name in here["feature_names_in_"]}
-    return Notes("", [], "classification" if "classes_" in here else "regression", 0, columns)

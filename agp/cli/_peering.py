@@ -1,4 +1,4 @@
-"""W-SVGP as other libraries have it: found in interpreters that the user names, trained there, a row of the table."""
+"""`agp compare --peers`: train the W-SVGP of other libraries, in interpreters that the user names."""
 
 import dataclasses
 import json
@@ -13,29 +13,25 @@ import numpy.typing as npt
 
 from agp import metrics
 from agp.batch import Batch
-from agp.cli._children import threads_of
-from agp.cli._plan import Settings
-from agp.cli._start import CURVE_POINTS, WARM_UP, built, curve_rows
+from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, build_model, curve_rows, threads_of
 from agp.data import Dataset
 from agp.means import ConstantMean
 from agp.methods import updates_of
 from agp.training import Batches
 from agp.updates import Adam
 
-__all__ = ["LIBRARIES", "METHOD", "check_peers", "found_peers", "train_peer"]
-
 LIBRARIES: tuple[str, ...] = ("gpytorch", "gpflow", "gpjax")
 METHOD = "wsvgp"
-"""What the peers train."""
+"""The method that peers train."""
 KERNELS = ("rbf", "matern12", "matern32", "matern52")
 HERE = Path(__file__).parent / "_peers"
 LOOK = "import importlib.util as u, json, sys; print(json.dumps([n for n in sys.argv[1:] if u.find_spec(n)]))"
 
 
 def found_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The interpreter of each library, the first that has it; and a line for each library that none has.
+    """The first interpreter that has each library, and a remark for each library that none has.
 
-    ValueError for what is no Python interpreter.
+    ValueError for paths that are not Python interpreters.
     """
     here: dict[str, str] = {}
     for python in pythons:
@@ -54,7 +50,7 @@ def found_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def check_peers(methods: Sequence[str], kernel: str) -> None:
-    """ValueError where there is nothing that peers could train as well."""
+    """ValueError for methods and kernels that peers cannot train."""
     if METHOD not in methods:
         msg = f"--peers trains {METHOD} in other libraries; name it with --method, too."
         raise ValueError(msg)
@@ -66,7 +62,7 @@ def check_peers(methods: Sequence[str], kernel: str) -> None:
 def train_peer(
     library: str, python: str, data: Dataset, settings: Settings, folder: Path, threads: int
 ) -> dict[str, Any] | str:
-    """The facts of a row, or why there are none."""
+    """The results of a row, or the error as text."""
     paths = [folder / f"peer-{library}-{name}.npz" for name in ("start", "run", "out")]
     try:
         expected = _write(paths[0], paths[1], data, settings)
@@ -84,11 +80,11 @@ def train_peer(
 
 
 def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> float:
-    """The start and the run for the other interpreter; agp's bound at the probe."""
+    """Write the start and the run for the other interpreter; return the bound of agp at the probe."""
     from agp.cli._peers.contract import Run, Start
 
     X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)
-    model = built(METHOD, X, y, data, s)
+    model = build_model(METHOD, X, y, data, s)
     process, size, M = model.process, min(s.batch_size, len(X)), len(model.process.inducing.Z)
     adam = updates_of(METHOD, model, s.iterations, rate=s.rate, fall=s.fall, natural=None)[0]
     assert isinstance(adam, Adam)
@@ -116,7 +112,7 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
 
 
 def _probe(M: int) -> tuple[npt.NDArray, npt.NDArray]:
-    """A q(u) away from the prior, so that the bound depends on all that a model computes."""
+    """A q(u) away from the prior, so that the bound depends on every part of the model."""
     rng = np.random.default_rng(0)
     return 0.1 * rng.standard_normal(M), 0.5 * np.eye(M) + 0.01 * np.tril(rng.standard_normal((M, M)), -1)
 
@@ -134,7 +130,7 @@ def _nlpd(y: npt.NDArray, mean: npt.NDArray, variance: npt.NDArray) -> float:
 
 
 def _facts(out: dict[str, Any], expected: float, data: Dataset, s: Settings) -> dict[str, Any]:
-    """What a row of the table has, from what the other interpreter wrote."""
+    """The results of a row, from the file that the other interpreter wrote."""
     seconds, y = out["seconds"], data.y_test
     later = seconds[WARM_UP:] if len(seconds) > WARM_UP else seconds
     mean, variance = out["mean"][:, None], out["variance"][:, None]

@@ -1,24 +1,21 @@
-"""`agp predict`: the rows of a table, by a model in a file."""
+"""`agp predict`: predictions for the rows of a table, and their scores."""
 
 import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from agp import metrics
 from agp.checks import check_levels
-from agp.cli._answers import Asked, answers, scored
-from agp.cli._columns import known_inputs
-from agp.cli._labels import are_texts, positions_of, text_of
+from agp.cli._columns import known_inputs, shown, text_of
 from agp.cli._notes import Notes, notes_of
-from agp.cli._parser import add_command
-from agp.cli._targets import factors_of, labels_of, numbers_of, quoted, rows_with
+from agp.cli._targets import are_texts, factors_of, labels_of, numbers_of, positions_of, quoted, rows_with
+from agp.cli._terminal import FRACTION, add_command, option
 from agp.data import TableFile, is_many, read_table, several_files
 from agp.io import load_described, write_atomically
-
-__all__ = ["add_parser", "known_targets", "read_for_model"]
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) by a model of agp fit.
@@ -39,6 +36,9 @@ example: agp predict m.safetensors new.csv --out predictions.csv
 """
 ENDINGS = (".csv", ".parquet")
 REMEDY = "leave the column out of the table, or rename it"
+LEVELS = option(
+    lambda text: check_levels(tuple(map(float, text.split(",")))), "numbers between 0 and 1 such as 0.05,0.5,0.95"
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -47,19 +47,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("table")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--level", type=float, default=0.95)
-    parser.add_argument("--quantiles", type=_quantiles, default=())
+    parser.add_argument("--level", type=FRACTION, default=0.95)
+    parser.add_argument("--quantiles", type=LEVELS, default=())
     for name in ("backend", "device", "dtype"):
         parser.add_argument(f"--{name}")
-
-
-def _quantiles(text: str) -> tuple[float, ...]:
-    """Probabilities from text such as "0.05,0.5,0.95"."""
-    try:
-        return check_levels(tuple(map(float, text.split(","))))
-    except ValueError as error:
-        msg = f"must be numbers between 0 and 1 such as 0.05,0.5,0.95, not {text!r}"
-        raise argparse.ArgumentTypeError(msg) from error
 
 
 def _run(a: argparse.Namespace) -> int:
@@ -93,7 +84,7 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
-    """A table, the columns in it that a model was trained on, and lines about others."""
+    """A table, the columns that the model was trained on, and remarks about other columns."""
     table = read_table(
         path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
     )
@@ -109,13 +100,13 @@ def known_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> 
 
 
 def _texts(notes: Notes, estimator: Any) -> list[str]:
-    """The columns that held texts in training: what their cells are is not to depend on the other cells here."""
+    """The columns that held text in training, and are read as text whatever their cells look like."""
     labels = notes.targets if "classes_" in vars(estimator) and are_texts(estimator.classes_) else []
     return [*labels, *(name for name, kind in notes.columns.items() if kind.name != "number")]
 
 
 def _each(a: argparse.Namespace) -> dict[Path, Path]:
-    """The files of a pattern or a folder, and where the predictions of each go; they are read one at a time."""
+    """The files of a pattern or a folder, and the output file for each."""
     files = several_files(a.table, ENDINGS)
     if a.out.resolve() in {file.resolve().parent for file in files}:
         msg = f"--out is {a.out}, the folder of the tables; name another one."
@@ -125,9 +116,6 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
 
 
 def _check(a: argparse.Namespace) -> None:
-    if not 0.0 < a.level < 1.0:
-        msg = f"--level is {a.level:g}, but must be between 0 and 1, such as 0.95."
-        raise ValueError(msg)
     if is_many(a.table):
         if a.out is None or a.out.suffix or a.out.is_file():
             msg = f"the predictions of several tables ({a.table}) need a folder; name it by --out."
@@ -146,8 +134,81 @@ def _check(a: argparse.Namespace) -> None:
         raise ValueError(msg)
 
 
+# -- predictions and their scores ------------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """Which predictions are requested."""
+
+    level: float
+    """The level of the intervals."""
+    quantiles: tuple[float, ...] = ()
+    exposure: Any = None
+    """The exposure of each row [N]; None is 1."""
+
+
+def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[str, Any]:
+    """The columns of a table of predictions: means with intervals and quantiles, or labels with probabilities.
+
+    With several targets, the names of the columns end with those of the targets.
+    """
+    if "classes_" in vars(estimator):
+        probabilities = estimator.predict_proba(X)
+        label = estimator.classes_[np.argmax(probabilities, axis=1)]
+        named = {f"probability_{name}": p for name, p in zip(estimator.classes_, probabilities.T, strict=True)}
+        return {"label": label, **named}
+    mean, deviation = estimator.predict(X, return_std=True, exposure=asked.exposure)
+    ends = estimator.predict_interval(X, asked.level, exposure=asked.exposure)
+    found = {"mean": mean, "standard_deviation": deviation, "lower": ends[..., 0], "upper": ends[..., 1]}
+    if asked.quantiles:
+        quantiles = estimator.predict_quantiles(X, asked.quantiles, exposure=asked.exposure)
+        found |= {f"quantile_{q:g}": quantiles[..., i] for i, q in enumerate(asked.quantiles)}
+    if mean.ndim == 1:
+        return found
+    names = targets or [f"y{k}" for k in range(mean.shape[1])]
+    return {f"{what}_{name}": x[:, k] for k, name in enumerate(names) for what, x in found.items()}
+
+
+def scored(estimator: Any, X: Any, found: dict[str, Any], y: Any, asked: Asked, targets: list[str]) -> dict[str, float]:
+    """Scores of predictions, by name, for known targets [N], or [N, K] with NaN where they are unknown.
+
+    The log density is the model's for one target, and that of a normal distribution for several.
+    """
+    if "classes_" in vars(estimator):
+        return _scores_of_labels(estimator, found, y)
+    if y.ndim == 1:
+        density = estimator.log_density(X, y, exposure=asked.exposure)
+        return _scores_of_numbers(found, y, density, asked.level)
+    scores = {}
+    for k, target in enumerate(targets):
+        if (rows := ~np.isnan(y[:, k])).any():
+            own = {what: found[f"{what}_{target}"][rows] for what in ("mean", "standard_deviation", "lower", "upper")}
+            residual, deviation = y[rows, k] - own["mean"], own["standard_deviation"]
+            density = -0.5 * np.log(2.0 * np.pi * deviation**2) - 0.5 * (residual / deviation) ** 2
+            each = _scores_of_numbers(own, y[rows, k], density, asked.level)
+            scores |= {f"{what} of {target}": x for what, x in each.items()}
+    return scores
+
+
+def _scores_of_labels(estimator: Any, found: dict[str, Any], y: Any) -> dict[str, float]:
+    chosen = np.stack([found[f"probability_{name}"] for name in estimator.classes_], axis=1)
+    at = positions_of(y, estimator.classes_)
+    with np.errstate(divide="ignore"):
+        density = np.log(np.where(at < 0, 0.0, chosen[np.arange(len(y)), at]))
+    return {"error rate": float(np.mean(np.argmax(chosen, axis=1) != at)), "NLPD": metrics.nlpd(density)}
+
+
+def _scores_of_numbers(found: dict[str, Any], y: Any, density: Any, level: float) -> dict[str, float]:
+    inside = float(np.mean((found["lower"] <= y) & (y <= found["upper"])))
+    return {
+        "RMSE": metrics.rmse(found["mean"], y),
+        "NLPD": metrics.nlpd(density),
+        f"inside {100 * level:g} % interval": inside,
+    }
+
+
 def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
-    """Lines on how good the predictions are, where the table has targets."""
+    """Remarks on the scores of the predictions, if the table has targets."""
     targets = [name for name in notes.targets if name in table.frame.columns]
     if len(targets) < max(1, len(notes.targets)):
         return []
@@ -159,8 +220,8 @@ def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions:
     if asked.exposure is not None:
         asked = asked._replace(exposure=asked.exposure[rows])
     scores = scored(estimator, X[rows], found, y, asked, targets)
-    shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
-    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quoted(targets)}: {shown}"]
+    numbers = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quoted(targets)}: {numbers}"]
 
 
 def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
@@ -171,7 +232,7 @@ def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
 
 
 def _if_numbers(column: Any) -> Any:
-    """Texts as numbers where all of them are such: no labels, it seems, but what `labels_of` can tell better."""
+    """The texts as numbers if all of them are numbers, for a clearer error in `labels_of`."""
     import pandas as pd
 
     numbers: Any = pd.to_numeric(column, errors="coerce")
@@ -179,14 +240,12 @@ def _if_numbers(column: Any) -> Any:
 
 
 def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
-    """A line on labels that no prediction can meet."""
+    """A remark on labels that training did not see."""
     if "classes_" not in vars(estimator):
         return []
     new = sorted({text_of(label) for label in y[positions_of(y, estimator.classes_) < 0].tolist()})
-    if not new:
-        return []
-    shown = ", ".join(map(repr, new[:3])) + (", ..." if len(new) > 3 else "")
-    return [f"column {notes.targets[0]!r} has {shown}, unseen in training: never predicted, and an error here"]
+    what = "unseen in training: never predicted, and an error here"
+    return [f"column {notes.targets[0]!r} has {shown(new)}, {what}"] if new else []
 
 
 def _write(out: Path | None, predictions: Any) -> None:

@@ -1,4 +1,4 @@
-"""How much each column of a table matters to a model, as lines for people."""
+"""The table of `agp describe` on how much each column matters to a model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,23 +14,15 @@ from agp.inspection import (
     kernel_relevance,
     permutation_importance,
 )
-
-__all__ = ["relevance"]
+from agp.markup import text_table
 
 REPEATS = 10
 
 
 def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[Any, Any] | None) -> list[str]:
-    """The table of the columns, those that matter most first, and what its numbers mean.
+    """The lines of a table of the columns, the most important first, and of what its numbers mean.
 
-    Parameters
-    ----------
-    model
-        A model or an estimator.
-    notes
-        On the table that it was trained on, if there are any.
-    path, data
-        A table, and its inputs and targets; by default the rows that the model holds.
+    Inputs and targets are `data`, from the table at `path`, or by default the rows that the model holds.
     """
     remarks = []
     kernel = shuffled = None
@@ -53,13 +45,11 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
     order = np.argsort(-_size(first), kind="stable")
     cells = [["column", *(title for title, _ in columns)]]
     cells += [[first.names[i], *(column[i] for _, column in columns)] for i in order]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return ["Relevance", *table, *_meaning(shuffled, path), *_meaning_of_kernel(kernel), *remarks]
+    return ["Relevance", *text_table(cells), *_meaning(shuffled, path), *_meaning_of_kernel(kernel), *remarks]
 
 
 def _size(found: Any) -> Any:
-    """What columns are ordered by [C]: of several targets, the average share of their scores."""
+    """The numbers [C] that columns are sorted by, averaged over several targets in shares of their scores."""
     return np.mean(found.mean / found.score, axis=1) if isinstance(found, PermutationImportance) else found.mean
 
 
@@ -89,7 +79,7 @@ def _kernel_columns(found: KernelRelevance | None, notes: Notes | None) -> list[
 
 
 def _scales(found: Sequence[Lengthscale]) -> str:
-    """The lengthscale of a column, the shortest of those of a category, in each kernel."""
+    """The lengthscale of a column in each kernel; for a category the shortest one."""
     by_kernel: dict[str, Lengthscale] = {}
     for one in sorted(found, key=lambda one: (one.input != one.column, one.value)):  # that of missing cells comes last
         by_kernel.setdefault(one.kernel, one)
@@ -106,7 +96,7 @@ def _pair(mean: float, deviation: float) -> str:
 
 
 def _rounded(mean: float, deviation: float) -> str:
-    """A number to the digits that its deviation leaves it."""
+    """A number, rounded to two digits of its deviation."""
     if not 0.0 < deviation < np.inf:
         return f"{mean:.3g}"
     digits = 1 - int(np.floor(np.log10(deviation)))

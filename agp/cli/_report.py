@@ -1,4 +1,4 @@
-"""The outcome of a comparison: table, pictures, `results.json` and the exit status."""
+"""The report of a comparison: table, pictures, `results.json` and the exit status."""
 
 import json
 import math
@@ -8,29 +8,24 @@ from typing import Any
 import numpy as np
 
 from agp.cli._plan import Settings, Task
-from agp.cli._tables import console, print_table
+from agp.cli._terminal import console, print_table
 from agp.data import Dataset
 from agp.errors import not_installed
 
-__all__ = ["RESULTS", "Report"]
-
 RESULTS = "results.json"
-"""The file in the folder of a comparison that is written when it is finished."""
+"""The file that a comparison writes when it has finished."""
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
-"""Of bound and gradient at the same parameters, relative."""
+"""The relative tolerance of bound and gradient at the same parameters."""
 PEER_TOLERANCE = 1e-4
-"""Of the bound of the same model in another library, relative; one adds the jitter to the data's variances, too."""
-PARTED = 0.1
+"""The relative tolerance of the bound in another library; GPyTorch and GPJax add the jitter to the data's variances."""
+TRAINED_TOLERANCE = 0.1
 """Nats per datum by which the bounds of trained models may differ in float64: training magnifies rounding."""
 HEADER = (
     "method", "backend", "gradient", "dtype", "bound", "test NLPD", "{score}", "95 % cov.", "ms/step", "peak MiB",
     "diff bound", "diff grad",
 )  # fmt: skip
-
-
 DPI = 150
-"""Of pictures."""
 
 
 class Report:
@@ -43,15 +38,12 @@ class Report:
         self._references: dict[str, str] = {}
 
     def reference(self, method: str) -> str | None:
-        """The npz file of the method's reference row, if that has finished."""
+        """The npz file of the reference row of a method, if that row has finished."""
         return self._references.get(method)
 
     def add(self, task: Task, failure: str | None) -> None:
         """Add the row of a finished task."""
-        row: dict[str, Any] = {
-            "method": task.method, "backend": task.backend, "device": task.device, "gradient": task.gradient,
-            "dtype": task.dtype,
-        }  # fmt: skip
+        row: dict[str, Any] = dict(vars(task))
         if failure is not None:
             self.rows.append(row | {"error": failure})
             console().print(f"    failed: {failure}", markup=False)
@@ -64,14 +56,12 @@ class Report:
         self.rows.append(row)
 
     def add_peer(self, method: str, library: str, found: dict[str, Any] | str) -> None:
-        """Add the row of another library: its facts, or why there are none."""
-        row: dict[str, Any] = {
-            "method": method, "backend": library, "device": "cpu", "gradient": "autodiff", "dtype": "float64",
-            "peer": library,
-        }  # fmt: skip
+        """Add the row of another library: its results, or its error."""
+        row = {**vars(Task(method, library, "autodiff", "float64", "cpu")), "peer": library}
         if isinstance(found, str):
             console().print(f"    failed: {found}", markup=False)
-        self.rows.append(row | ({"error": found} if isinstance(found, str) else found))
+            found = {"error": found}
+        self.rows.append(row | found)
 
     def finish(self) -> int:
         """Print the table, write results and pictures, and give the exit status."""
@@ -82,7 +72,7 @@ class Report:
         print_table(title, header, [_cells(row, score) for row in self.rows], numbers_from=4)
         for line in _evidence(self.rows):
             out.print(line, markup=False)
-        results = {"data": self.data.describe(), "settings": self.settings.json(), "rows": self.rows}
+        results = {"data": self.data.describe(), "settings": vars(self.settings), "rows": self.rows}
         (self.folder / RESULTS).write_text(json.dumps(_finite(results), indent=1, allow_nan=False) + "\n")
         pictures = self._draw()
         out.print(f"written to {self.folder}: {RESULTS}{''.join(', ' + name for name in pictures)}", markup=False)
@@ -116,7 +106,7 @@ class Report:
         return 1 if failed else 0
 
     def _fault(self, row: dict[str, Any]) -> str | None:
-        """Why a row has failed, if it has."""
+        """Why a row has failed; None if it has not."""
         if "error" in row:
             return row["error"]
         if "peer" in row:
@@ -126,29 +116,26 @@ class Report:
             return f"differs by more than {TOLERANCE[row['dtype']]:g} from the reference row"
         trained = next(x["bound"] for x in self.rows if x["method"] == row["method"] and "error" not in x)
         apart = abs(row["bound"] - trained) / len(self.data.X)
-        if row["dtype"] == "float64" and not apart <= PARTED:
+        if row["dtype"] == "float64" and not apart <= TRAINED_TOLERANCE:
             return f"its training ended {apart:.3g} nats per datum from that of the reference row"
         return None
 
 
 def _evidence(rows: list[dict[str, Any]]) -> list[str]:
-    """What the first row of GPR and that of SGPR say about the log evidence of the exact GP."""
-    lines, seen = [], set()
+    """What the first row of each method says about the log evidence of the exact GP."""
+    lines: dict[str, str] = {}
     for row in rows:
-        if row["method"] in seen:
-            continue
         if "log_evidence_per_datum" in row:
-            per_datum = row["log_evidence_per_datum"]
-            lines.append(f"{row['method']}: the bound is the log evidence, {per_datum:.4f} nats per datum")
+            line = f"the bound is the log evidence, {row['log_evidence_per_datum']:.4f} nats per datum"
         elif "gap_per_datum" in row:
-            lines.append(
-                f"{row['method']}: the exact GP's log evidence at these parameters lies between the bound and "
+            line = (
+                "the exact GP's log evidence at these parameters lies between the bound and "
                 f"{row['upper_bound']:,.1f}, {row['gap_per_datum']:.4g} nats per datum apart"
             )
         else:
             continue
-        seen.add(row["method"])
-    return lines
+        lines.setdefault(row["method"], f"{row['method']}: {line}")
+    return [*lines.values()]
 
 
 def _differences(path: Path, reference: Path) -> dict[str, Any]:
@@ -164,7 +151,7 @@ def _differences(path: Path, reference: Path) -> dict[str, Any]:
 
 
 def _exceeds(row: dict[str, Any]) -> bool:
-    """Whether a row differs by more than allowed; in float32 only where the conditioning leaves the digits."""
+    """Whether a row differs by more than the tolerance; in float32 only where the conditioning allows the digits."""
     if row["dtype"] == "float32" and row["condition"] * np.finfo(np.float32).eps > 0.1 * TOLERANCE["float32"]:
         return False
     return not max(row["max_rel_diff_bound"], row["max_rel_diff_grad"]) <= TOLERANCE[row["dtype"]]
@@ -190,7 +177,7 @@ def _cells(row: dict[str, Any], score: str) -> list[str]:
 
 
 def _finite(x: Any) -> Any:
-    """JSON has no NaN: null instead."""
+    """Replace NaN and infinity by None, as JSON has neither."""
     if isinstance(x, dict):
         return {key: _finite(value) for key, value in x.items()}
     if isinstance(x, (list, tuple)):

@@ -1,4 +1,4 @@
-"""One row of a comparison, in a process of its own with one array library in it.
+"""One row of a comparison, in its own process with one array library.
 
 `python -m agp.cli._row` reads its task as JSON from standard input, trains, measures, and writes ``STEM.json`` and
 ``STEM.npz`` into the folder of the comparison.
@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from agp import metrics, tree
 from agp.backend import Array, Backend, get_backend
-from agp.cli._plan import Settings, Task
-from agp.cli._start import CURVE_POINTS, WARM_UP, built, curve_rows
+from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, Task, build_model, curve_rows
 from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of
@@ -27,8 +26,6 @@ from agp.methods import updates_of
 from agp.models import Model
 from agp.processes import SparsePrior
 from agp.training import Batches, Progress, Result, train
-
-__all__ = ["main"]
 
 
 def main() -> int:
@@ -49,7 +46,7 @@ class Row:
     def __init__(self, task: Task, settings: Settings, folder: Path) -> None:
         self.task, self.settings, self.folder = task, settings, folder
         self.B: Backend = get_backend(task.backend)
-        self.B.enable_float64()  # this process is ours
+        self.B.enable_float64()
         self.data: Dataset = settings.load()
         self.X, self.y = self.array(self.data.X), self.array(self.data.y)
         self.curve: list[tuple[float, float]] = []
@@ -60,8 +57,8 @@ class Row:
         return self.B.from_numpy(np.asarray(x, order="C"), dtype=self.task.dtype, device=self.task.device)
 
     def run(self, reference: str | None) -> None:
-        """Train, measure and write; `reference` is the npz file of the reference row, if this is not it."""
-        model = built(self.task.method, self.X, self.y, self.data, self.settings)
+        """Train, measure and write. `reference` is the npz file of the reference row; None if this is that row."""
+        model = build_model(self.task.method, self.X, self.y, self.data, self.settings)
         began = time.perf_counter()
         result = self.train(model)
         facts = self.measure(result.model)
@@ -79,7 +76,7 @@ class Row:
         (self.folder / f"{self.task.stem}.json").write_text(json.dumps(facts))
 
     def train(self, model: Model) -> Result:
-        """Train with the project's recipe, following the test NLPD."""
+        """Train by the recipe of the method, and record the test NLPD."""
         s = self.settings
         every = max(1, s.iterations // CURVE_POINTS)
         rows = curve_rows(self.data, s)
@@ -101,7 +98,7 @@ class Row:
         )  # fmt: skip
 
     def milliseconds(self, result: Result) -> float:
-        """Mean time of a step, without the first ones; of a run no longer than those, of all."""
+        """Mean time of a step; the first steps count only if there are no others."""
         if result.steps <= WARM_UP:
             return 1e3 * result.seconds / result.steps
         return 1e3 * (result.seconds - self.warm_up) / (result.steps - WARM_UP)
@@ -116,14 +113,14 @@ class Row:
         if self.data.classes:
             facts |= {"error_rate": metrics.error_rate(mean, y), "coverage95": None}
         else:
-            # the central interval of a normal distribution, which other likelihoods do not predict
+            # the interval is that of a normal distribution
             normal = self.settings.likelihood == "gaussian"
             coverage = metrics.coverage(mean, variance, y) if normal else None
             facts |= {"rmse": metrics.rmse(mean, y), "coverage95": coverage}
         return facts | self.evidence(model) | {"peak_mib": self.B.peak_memory(self.X)}
 
     def evidence(self, model: Model) -> dict[str, float]:
-        """What is known about the log evidence of the exact GP at the parameters of the model, where a method tells."""
+        """The log evidence of the exact GP at the parameters of the model, or bounds on it, where the method knows."""
         interval = model._evidence_interval(self.X, self.y)
         if interval is None:
             return {}
@@ -133,7 +130,7 @@ class Row:
         return {"upper_bound": upper, "gap_per_datum": (upper - lower) / len(self.data.X)}
 
     def judge(self, model: Model, reference: str | None) -> dict[str, npt.NDArray]:
-        """Bound and gradient at the reference row's parameters on one batch; the reference writes all of it down."""
+        """Bound and gradient on one batch at the parameters of the reference row, which also stores its model."""
         if reference is None:
             arrays = self.inheritance(model) | self.map(model)
         else:
@@ -148,14 +145,14 @@ class Row:
         return arrays | {f"gradient:{name}": self.B.to_numpy(x) for name, x in gradient.items()}
 
     def inheritance(self, model: Model) -> dict[str, npt.NDArray]:
-        """What the other rows need to evaluate the very same problem, and how well conditioned it is."""
+        """Leaves and jitter, with which the other rows evaluate the same problem, and its condition number."""
         leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
         jitter = {f"jitter:{path}": self.B.to_numpy(node._own_jitter()) for path, node in priors_of(model).items()}
         condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model._inverted_matrices()]
         return leaves | jitter | {"condition": np.asarray(max(condition, default=1.0))}
 
     def inherited(self, model: Model, reference: str) -> Any:
-        """The reference row's model in this row's precision: its leaves and its very jitter."""
+        """The model of the reference row, with its jitter, in the precision of this row."""
         with np.load(reference) as file:
             leaves, jitter = (
                 {name.removeprefix(start): file[name] for name in file.files if name.startswith(start)}
@@ -166,7 +163,7 @@ class Row:
         return tree.replaced(model, {p: dataclasses.replace(nodes[p], jitter=float(x)) for p, x in jitter.items()})
 
     def map(self, model: Model) -> dict[str, npt.NDArray]:
-        """Predictions at all rows, where there are two inputs to draw a map of: as the truth is drawn."""
+        """Predictions at all rows for a map, if there are two inputs."""
         if self.data.X_all is None:
             return {}
         observed = bool(self.data.classes) or self.data.counts
@@ -178,12 +175,12 @@ class Row:
 
 
 def priors_of(model: Model) -> dict[str, SparsePrior]:
-    """What has inducing variables, by path."""
+    """The nodes with inducing variables, by path."""
     return tree.nodes(model, SparsePrior)  # type: ignore[type-abstract]
 
 
 def num_inducing(model: Model) -> int | None:
-    """How many inducing variables there are; None for methods without any."""
+    """The number of inducing variables; None for methods without any."""
     counts = [node.inducing.count for node in priors_of(model).values()]
     return sum(counts) if counts else None
 
@@ -193,10 +190,10 @@ if __name__ == "__main__":
         sys.exit(main())
     except (ArithmeticError, MemoryError, NonFiniteError, RuntimeError, TypeError, ValueError) as error:
         first, *details = str(error).splitlines() or [type(error).__name__]
-        for line in (*details, f"agp: {first}"):  # last what the table shows
+        for line in (*details, f"agp: {first}"):  # the table shows the last line
             print(line, file=sys.stderr)
         sys.exit(1)
-    except Exception as error:  # a defect: where it is, and a last line that the table can show
+    except Exception as error:  # a bug: the traceback, and a last line for the table
         traceback.print_exc()
         print(f"agp: {type(error).__name__}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
         sys.exit(1)

@@ -4,30 +4,18 @@ from typing import Any
 
 import numpy as np
 
-from agp.cli._columns import inferred, place_of_first
-from agp.cli._labels import text_of
+from agp.cli._columns import inferred, place_of_first, text_of
 from agp.data import TableFile, bad_number, unknown_column
 
-__all__ = [
-    "TASKS",
-    "check_columns",
-    "check_ordered",
-    "factors_of",
-    "labels_of",
-    "numbers_of",
-    "quoted",
-    "rows_with",
-    "task_of",
-]
-
 TASKS = ("auto", "regression", "classification")
-MOST_CLASSES = 50
-FEW_CLASSES = 20
-"""Whole numbers from 0 on are classes, unless the user says otherwise, if there are no more different ones."""
+MAX_CLASSES = 50
+MAX_WHOLE_CLASSES = 20
+"""Whole numbers from 0 on are classes by default if there are no more different ones."""
+TRUTHS = {"true": 1, "false": 0}
 
 
 def check_columns(table: TableFile, names: list[str]) -> None:
-    """ValueError unless there are such columns, each named once, and others beside them."""
+    """ValueError unless there are such columns, each named once, and at least one more."""
     if twice := sorted({name for name in names if names.count(name) > 1}):
         msg = f"--target names {twice[0]!r} twice; name each column once."
         raise ValueError(msg)
@@ -51,12 +39,12 @@ def rows_with(table: TableFile, targets: list[str]) -> Any:
 
 
 def task_of(table: TableFile, target: str, rows: Any) -> str:
-    """What the targets of the given rows suggest: texts, truth values, two numbers, and 0 to C - 1 are classes."""
+    """The task that the targets suggest: text, truth values, two numbers, and 0 to C - 1 are classes."""
     column = table.frame[target][rows]
     if column.dtype.kind == "b" or column.dtype.kind not in "iuf":
         return "regression" if bad_number(column) is not None else "classification"
     found, counts = np.unique(column.to_numpy(dtype=float), return_counts=True)
-    whole = len(found) == 2 or (len(found) <= FEW_CLASSES and bool((found == np.arange(len(found))).all()))
+    whole = len(found) == 2 or (len(found) <= MAX_WHOLE_CLASSES and bool((found == np.arange(len(found))).all()))
     return "classification" if whole and len(found) > 1 and counts.min() > 1 else "regression"
 
 
@@ -68,12 +56,9 @@ def numbers_of(
     constant: bool = False,
     remedy: str = "use --task classification",
 ) -> Any:
-    """The targets [N], or several [N, K], of the given rows to regress on, NaN where they are missing.
+    """The targets [N], or several [N, K], of the given rows as numbers, NaN where they are missing.
 
-    Raises
-    ------
-    ValueError
-        If a target has other values than numbers, or none, or (unless they may be `constant`) the same in all rows.
+    ValueError if a target has values that are not numbers, no value or, unless `constant`, the same value in all rows.
     """
     columns = [_numbers(table, target, rows, constant=constant, remedy=remedy) for target in targets]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
@@ -107,13 +92,7 @@ def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy
 
 
 def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive: bool) -> Any:
-    """The exposures or weights [N] of the given rows: numbers that are not negative, or `positive`.
-
-    Raises
-    ------
-    ValueError
-        If a row has none, or one that is too small.
-    """
+    """The exposures or weights [N] of the given rows. ValueError if one is missing, negative or not `positive`."""
     numbers = _numbers(table, column, rows, constant=True, remedy=f"{what} must be numbers", kind="column")
     given = table.frame[column].notna().to_numpy()
     if (rows & ~given).any():
@@ -130,12 +109,12 @@ def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive:
 
 
 def _truths(column: Any, dtype: type) -> Any:
-    """A column of truth values as such a type even if it has, or had, gaps, for which it holds objects."""
+    """Convert a column of objects that are all truth values or missing to a type."""
     return column.astype(dtype) if column.dtype.kind == "O" and inferred(column) == "boolean" else column
 
 
 def check_ordered(table: TableFile, target: str, labels: Any) -> None:
-    """ValueError unless labels tell by themselves in which order they are."""
+    """ValueError unless the labels are numbers, which have an order."""
     if labels.dtype.kind not in "iub":
         msg = (
             f"{table.path}: labels such as {str(labels[0])!r} in {target!r} have no order that --likelihood ordinal "
@@ -164,8 +143,36 @@ def labels_of(
     if count < least:
         msg = f"{table.path}: every label in {target!r} is {labels[0]!s}; there is nothing to predict."
         raise ValueError(msg)
-    if count > MOST_CLASSES:
+    if count > MAX_CLASSES:
         found = f"the target {target!r} has {count:,} different labels"
-        msg = f"{table.path}: {found}, of at most {MOST_CLASSES}; merge some of them."
+        msg = f"{table.path}: {found}, of at most {MAX_CLASSES}; merge some of them."
         raise ValueError(msg)
     return labels
+
+
+def are_texts(classes: Any) -> bool:
+    """Whether the classes [C] of an estimator are text, not whole numbers or truth values."""
+    return classes.dtype.kind not in "iub"
+
+
+def positions_of(labels: Any, classes: Any) -> Any:
+    """The position of each of the labels [N] among the classes [C], -1 for unknown labels.
+
+    Labels are converted to the type of the classes: 1, 1.0, "1" and True are the class 1; 1, 1.0 and "1" the class "1".
+    """
+    convert = text_of if are_texts(classes) else _number
+    at = {convert(label): k for k, label in enumerate(classes.tolist())}
+    different, inverse = np.unique(labels, return_inverse=True)
+    return np.asarray([at.get(convert(label), -1) for label in different.tolist()])[inverse]
+
+
+def _number(label: Any) -> Any:
+    """A label as a number if it looks like one, else as it is."""
+    if not isinstance(label, str) or "_" in label:  # Python would read 1_0 as ten
+        return label
+    for kind in (int, float):  # long whole numbers have more digits than a float
+        try:
+            return kind(label)
+        except ValueError:
+            continue
+    return TRUTHS.get(label.lower(), label)

@@ -1,4 +1,4 @@
-"""Real data: bundled by installed packages, or from a user's own file. Host NumPy is at home here."""
+"""Data sets: bundled with installed packages, or from files. Arrays are those of NumPy or Dask."""
 
 from agp.data._dataset import Dataset, load
 from agp.data._open_rows import OpenRows, open_rows

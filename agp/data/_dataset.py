@@ -1,4 +1,4 @@
-"""Data ready for a model: the task decided, split, and standardised with the training rows."""
+"""Data ready for a model: with a task, split, and standardised by the training rows."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,12 +10,10 @@ import numpy.typing as npt
 from agp.data._sources import Table, bundled, from_npz, from_table
 from agp.data._tables import TABLES, check_file
 
-__all__ = ["MAX_CLASSES", "Dataset", "TaskName", "load"]
-
 TEST_SHARE = 0.1
-"""The share of the rows that is held out where the source names no test rows."""
+"""The share of the rows that is held out if the source names no test rows."""
 MAX_CLASSES = 20
-"""Targets with more different whole numbers are classes only where the user says so."""
+"""Targets with more different whole numbers are classes only if the user says so."""
 
 TaskName = Literal["auto", "regression", "classification"]
 
@@ -38,14 +36,14 @@ class Dataset:
     """The number of classes, whose labels are 0 to classes - 1; 0 for regression."""
     columns: list[str] = field(default_factory=list)
     grid: tuple[int, int] | None = None
-    """The rows and columns of an image whose cells, in order, are `X_all`."""
+    """The shape of the image whose cells, in order, are `X_all`."""
     X_all: npt.NDArray[Any] | None = None
     y_all: npt.NDArray[Any] | None = None
-    """All rows in the order of the source, where there are two inputs."""
+    """All rows in the order of the source, if there are two inputs."""
     counts: bool = False
-    """Whether the targets are counts, in their own units."""
+    """Whether the targets are counts, which are not standardised."""
     notes: tuple[str, ...] = ()
-    """What reading the source has decided, in words."""
+    """Remarks on how the source was read."""
 
     @property
     def binary(self) -> bool:
@@ -54,7 +52,7 @@ class Dataset:
 
     @property
     def task(self) -> str:
-        """What is to be predicted, in words."""
+        """The task in words."""
         if self.classes:
             return f"classification, {self.classes} classes"
         return "regression of counts" if self.counts else "regression"
@@ -91,12 +89,12 @@ def load(
     split
         The column of test_masks in an .npz file.
     seed
-        Of the random split where the source has none: the last tenth of a permutation is held out.
+        Seed of the random split if the source has none: the last tenth of a permutation is held out.
     task
         "auto": classification where the targets are the whole numbers 0 to C - 1, for some C from 2 to 20, and each
         of them occurs at least twice; regression otherwise.
     counts
-        Targets of a regression are counts, and stay as they are.
+        Whether the targets of a regression are counts, which are not standardised.
 
     Raises
     ------

@@ -1,6 +1,7 @@
-"""Rows of files that are larger than memory: mapped into memory, or as dask arrays, read chunk by chunk when needed."""
+"""Rows of files larger than memory, as memory-mapped arrays or as dask arrays that are read chunk by chunk."""
 
 import glob
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,15 +10,13 @@ import numpy as np
 
 from agp.backend import Array
 from agp.data._tables import unknown_column
-from agp.errors import not_installed
-
-__all__ = ["OpenRows", "is_many", "open_rows", "several_files"]
+from agp.errors import require
 
 KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
 
 
 class OpenRows(NamedTuple):
-    """Rows that are read when they are needed."""
+    """Rows that are read when needed."""
 
     X: Array
     """Inputs [N, D]: a memory-mapped array, or a dask array."""
@@ -28,12 +27,12 @@ class OpenRows(NamedTuple):
 
 
 def is_many(path: str | Path) -> bool:
-    """Whether a path stands for several files: a folder of them, or a pattern."""
+    """Whether a path is a folder or a pattern, which stand for several files."""
     return any(sign in str(path) for sign in "*?[") or Path(path).is_dir()
 
 
 def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
-    """The files with such endings in a folder or of a pattern, by their names; ValueError if there are none."""
+    """The files of a folder or a pattern with these endings, sorted by name. ValueError if there are none."""
     folder = Path(path)
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
     if found := sorted(file for file in every if file.suffix.lower() in endings):
@@ -50,7 +49,7 @@ def open_rows(
     dataset: str | None = None,
     chunk_rows: int | None = None,
 ) -> OpenRows:
-    """Open a file, or several, of numbers without reading the rows: for data beyond memory.
+    """Open one or more files of numbers without reading the rows, for data larger than memory.
 
     Parameters
     ----------
@@ -64,14 +63,14 @@ def open_rows(
     dataset
         Which array of a `.zarr` group or an `.h5` file; by default the only one.
     chunk_rows
-        How many rows a chunk has; by default as the files are divided, or as Dask divides them.
+        The number of rows of a chunk; by default that of the files, or what Dask chooses.
 
     Raises
     ------
     ValueError
         If there is no such file, column or array, the kind is unknown, or a column holds no numbers.
     ImportError
-        If what reads such files is not installed; the message names the extra.
+        If the package that reads such files is not installed; the message names the extra.
     """
     name = str(path)
     kind = ".zarr" if name.rstrip("/").endswith(".zarr") else Path(name.rstrip("*")).suffix
@@ -118,12 +117,7 @@ def _divided(rows: Array, target: Any, name: str) -> OpenRows:
 
 
 def _dask_array() -> Any:
-    try:
-        import dask.array as da
-    except ImportError as error:
-        msg = f"rows beyond memory need {not_installed('dask', 'dask')}."
-        raise ImportError(msg) from error
-    return da
+    return require("dask.array", "rows beyond memory need", "dask")
 
 
 def _parquet(name: str, target: Any, without: Sequence[str], rows: int | None) -> OpenRows:
@@ -151,22 +145,22 @@ def _parquet(name: str, target: Any, without: Sequence[str], rows: int | None) -
 
 
 def _zarr(name: str, dataset: str | None) -> Any:
-    try:
-        import zarr
-    except ImportError as error:
-        msg = f"{name} needs the package zarr, which is not installed."
-        raise ImportError(msg) from error
+    zarr = _reader("zarr", name)
     found: Any = zarr.open(name, mode="r")
     return found if isinstance(found, zarr.Array) else _member(found, zarr.Array, dataset, name)
 
 
 def _hdf5(name: str, dataset: str | None) -> Any:
-    try:
-        import h5py
-    except ImportError as error:
-        msg = f"{name} needs the package h5py, which is not installed."
-        raise ImportError(msg) from error
+    h5py = _reader("h5py", name)
     return _member(h5py.File(name, "r"), h5py.Dataset, dataset, name)
+
+
+def _reader(package: str, name: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        msg = f"{name} needs the package {package}, which is not installed."
+        raise ImportError(msg) from error
 
 
 def _member(group: Any, kind: type, dataset: str | None, name: str) -> Any:

@@ -1,7 +1,8 @@
-"""Tables of inputs and targets, from packages that bundle data and from files."""
+"""Tables of inputs and targets, from packages with data sets and from files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,10 @@ import numpy.typing as npt
 from agp.data._tables import TableFile, bad_number, npz_arrays, read_table, unknown_column
 from agp.errors import not_installed
 
-__all__ = ["BUNDLED", "Table", "bundled", "from_npz", "from_table"]
-
 
 @dataclass(frozen=True)
 class Table:
-    """Data as they come, in their own units."""
+    """Inputs and targets as the source has them, in their own units."""
 
     name: str
     X: npt.NDArray[Any]
@@ -24,15 +23,15 @@ class Table:
     y: npt.NDArray[Any]
     """Targets [N], float64."""
     test_mask: npt.NDArray[Any] | None = None
-    """The rows to test on [N], Boolean, where the source says."""
+    """The test rows [N], Boolean, if the source names them."""
     columns: list[str] = field(default_factory=list)
     """Names of the columns of X."""
     grid: tuple[int, int] | None = None
-    """The rows and columns of an image of which X are the cells in order."""
+    """The shape of the image whose cells, in order, are X."""
     whole: bool = False
     """Whether the source stores the targets as whole numbers, not as floats."""
     notes: tuple[str, ...] = ()
-    """What reading the source has decided, in words."""
+    """Remarks on how the source was read."""
 
 
 def _elevation() -> Table:
@@ -46,28 +45,25 @@ def _elevation() -> Table:
     return Table("elevation", X, heights.ravel(), columns=["east", "south"], grid=heights.shape)
 
 
-def _sklearn(name: str) -> Callable[[], Table]:
-    def read() -> Table:
-        from sklearn import datasets
+def _sklearn(name: str) -> Table:
+    from sklearn import datasets
 
-        bunch: Any = getattr(datasets, f"load_{name}")()
-        columns = [str(column) for column in bunch.feature_names]
-        return Table(name, np.asarray(bunch.data, float), np.asarray(bunch.target, float), columns=columns)
-
-    return read
+    bunch: Any = getattr(datasets, f"load_{name}")()
+    columns = [str(column) for column in bunch.feature_names]
+    return Table(name, np.asarray(bunch.data, float), np.asarray(bunch.target, float), columns=columns)
 
 
 BUNDLED: dict[str, tuple[str, str, Callable[[], Table]]] = {
     "elevation": ("matplotlib", "heights of a valley, 138,632 rows, 2 inputs", _elevation),
-    "diabetes": ("scikit-learn", "disease progression, 442 rows, 10 inputs", _sklearn("diabetes")),
-    "breast_cancer": ("scikit-learn", "two classes, 569 rows, 30 inputs", _sklearn("breast_cancer")),
-    "digits": ("scikit-learn", "ten classes, 1,797 rows, 64 inputs", _sklearn("digits")),
+    "diabetes": ("scikit-learn", "disease progression, 442 rows, 10 inputs", partial(_sklearn, "diabetes")),
+    "breast_cancer": ("scikit-learn", "two classes, 569 rows, 30 inputs", partial(_sklearn, "breast_cancer")),
+    "digits": ("scikit-learn", "ten classes, 1,797 rows, 64 inputs", partial(_sklearn, "digits")),
 }
-"""The data sets that installed packages bundle: package, description, reader."""
+"""The data sets of installed packages: package, description, reader."""
 
 
 def bundled(name: str) -> Table:
-    """A data set of that name, from the package that bundles it.
+    """Load a data set by its name, from the package that has it.
 
     Raises
     ------
@@ -96,7 +92,7 @@ def from_table(path: str | Path, target: str | None) -> Table:
     ValueError
         If there is no such column (those there are listed), or a cell is empty or no number.
     ImportError
-        If what reads such tables is not installed; the message names the extra.
+        If the package that reads such tables is not installed; the message names the extra.
     """
     table = read_table(path)
     header = list(table.frame.columns)

@@ -15,28 +15,26 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agp.errors import not_installed
-
-__all__ = ["TABLES", "TableFile", "bad_number", "npz_arrays", "read_table", "unknown_column"]
+from agp.errors import not_installed, require
 
 TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".npz",)
 TABLES = (*TEXT, *PARQUET, *NPZ)
-"""How the names of tables end."""
+"""The endings of the names of tables."""
 SEPARATORS = ("\t", ";", "|", ",")
-"""In the order in which they are believed: a comma may stand in numbers and texts, a tab hardly."""
+"""From the most to the least reliable: commas also occur in numbers and texts."""
 BLANKS = r"\s+"
 ENCODINGS = ("utf-8-sig", "cp1252", "latin-1")
 SAMPLE = 50
-"""Lines that the dialect is judged by."""
+"""The number of lines from which the dialect is inferred."""
 NUMBER = re.compile(r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*")
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d*,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+([eE].*)?\s*")
 INDICES = ("index", "id", "row", "rowid", "nr", "no")
-"""Names of columns that may do nothing but number the rows; so may one without a name."""
+"""Names of columns that may only number the rows; so may a column without a name."""
 SHOWN = 80
 
 
 class Dialect(NamedTuple):
-    """How cells of text are told apart."""
+    """The dialect of a text file."""
 
     encoding: str
     separator: str
@@ -53,17 +51,17 @@ class TableFile:
     frame: Any
     """The data frame of pandas."""
     notes: tuple[str, ...] = ()
-    """What was decided that nobody asked for, in words."""
+    """Remarks on how the file was read."""
     dialect: Dialect | None = None
 
     def place(self, row: int, column: str) -> str:
-        """Where a cell is, for people: the line of a text, counted from 1, or the row, counted from 0."""
+        """The place of a cell in words: the line of a text file, counted from 1, or the row, counted from 0."""
         where = f"row {row}" if self.dialect is None else f"line {_line(self.path, self.dialect, row)}"
         return f"{where}, column {column!r}"
 
 
 def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[str] = ()) -> TableFile:
-    """A table: text with one header line, Parquet, or an npz file of X and y or of columns.
+    """Read a table: text with one header line, Parquet, or an npz file of X and y or of columns.
 
     Text may begin with a byte-order mark, be separated by commas, semicolons, tabs, bars or blanks, have decimal
     commas and quotes. Columns that only number the rows are left out, with a note.
@@ -73,15 +71,15 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     path
         The file.
     texts
-        Columns whose cells are texts as they are written, even where all of them look like numbers ("007"). Parquet
-        and npz files have types of their own, which are kept.
+        Columns that are read as text, even if all cells look like numbers ("007"). Parquet and npz files have types,
+        which are kept.
     needed
-        Columns that are not left out even if they number the rows, as any whole number does in a table of one row.
+        Columns that are kept even if they only number the rows.
 
     Raises
     ------
     ValueError
-        If there is no such file, or it is none of these; the message says why.
+        If there is no such file, or it cannot be read; the message says why.
     ImportError
         If pandas, or pyarrow for Parquet, is not installed; the message names the extra.
     """
@@ -106,7 +104,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
 
 
 def check_file(path: str | Path) -> None:
-    """ValueError unless there is such a file, and it can be read again."""
+    """ValueError unless the path is a regular file."""
     if not Path(path).exists():
         msg = f"there is no file {path}."
         raise ValueError(msg)
@@ -116,7 +114,7 @@ def check_file(path: str | Path) -> None:
 
 
 def unknown_column(path: str, name: str, columns: Iterable[str]) -> str:
-    """What to say of a column that is not there: the close names, or all."""
+    """The message for an unknown column, with close names or all names."""
     there = [str(column) for column in columns]
     close = difflib.get_close_matches(name, there, n=3, cutoff=0.6)
     close += [column for column in there if column.lower() == name.lower() and column not in close]
@@ -132,7 +130,7 @@ def unknown_column(path: str, name: str, columns: Iterable[str]) -> str:
 
 
 def bad_number(column: Any) -> int | None:
-    """The first row of a text column whose cell is no number, if most others are numbers; else None."""
+    """The first row of a text column whose cell is not a number, if at least half of the cells are; else None."""
     pd = _pandas()
     given = column.notna().to_numpy()
     good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given
@@ -141,12 +139,7 @@ def bad_number(column: Any) -> int | None:
 
 
 def _pandas() -> Any:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        msg = f"tables are read by {not_installed('pandas', 'cli')}."
-        raise ImportError(msg) from error
-    return pd
+    return require("pandas", "tables are read by", "cli")
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
@@ -181,7 +174,7 @@ def _text(path: Path, texts: set[str]) -> TableFile:
 
 
 def _judged(path: Path) -> tuple[Dialect, list[str]]:
-    """The dialect of a file, and its first lines."""
+    """The dialect of a text file, and its first lines."""
     with path.open("rb") as file:
         start = file.read(4096)
     if not start.strip():
@@ -216,7 +209,7 @@ def _decodes(path: Path, encoding: str) -> bool:
 
 
 def _separator(lines: list[str]) -> tuple[str, int]:
-    """What separates as many cells in each line as in the header, and how many those are."""
+    """The separator that gives each line as many cells as the header, and that number."""
     best = (",", len(next(csv.reader(lines[:1]), [""])))
     for separator in SEPARATORS:
         counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
@@ -243,7 +236,7 @@ def _parsed(path: Path, dialect: Dialect, texts: set[str]) -> Any:
     options |= {"index_col": False} if dialect.trailing else {}
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about what is checked here
+            warnings.simplefilter("ignore")
             if texts:
                 written = pd.read_csv(path, nrows=0, **options).columns  # names with the blanks around them
                 options["dtype"] = {name: str for name in written if f"{name}".strip() in texts}
@@ -261,7 +254,7 @@ def _parsed(path: Path, dialect: Dialect, texts: set[str]) -> Any:
 
 
 def _stripped(frame: Any) -> Any:
-    """Texts without blanks around them; a cell of blanks is missing."""
+    """Strip blanks from texts; a cell of blanks is missing."""
     for name in frame.columns:
         if frame[name].dtype.kind in "OUT":
             texts = frame[name].map(lambda cell: cell.strip() or None if isinstance(cell, str) else cell)
@@ -270,7 +263,7 @@ def _stripped(frame: Any) -> Any:
 
 
 def _line(path: str, dialect: Dialect, row: int) -> int:
-    """The line in which a row begins, both as people and programs count: lines from 1, rows from 0."""
+    """The line, counted from 1, in which a row, counted from 0, begins."""
     with Path(path).open(encoding=dialect.encoding, newline="") as file:
         before = 0
         reader: Any = file if dialect.separator == BLANKS else csv.reader(file, delimiter=dialect.separator)
@@ -325,7 +318,7 @@ def _columns_of(path: Path) -> tuple[Any, tuple[str, ...]]:
 def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
     """The arrays of an npz file. ValueError if it is none, or holds objects."""
     try:
-        with zipfile.ZipFile(path):  # anything else np.load takes for something else
+        with zipfile.ZipFile(path):  # np.load also reads other kinds of files
             pass
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -350,7 +343,7 @@ def _nameless(name: str) -> bool:
 
 
 def _indices(frame: Any) -> Iterator[str]:
-    """The first column, if it has no name or one of an index, and counts the rows."""
+    """The first column, if it has no name or the name of an index, and numbers the rows."""
     name = frame.columns[0]
     if len(frame.columns) < 2 or frame[name].dtype.kind not in "iu":
         return

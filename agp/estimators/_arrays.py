@@ -1,4 +1,4 @@
-"""Arrays as estimators get them, and as they give them back."""
+"""Conversion and checks of the arrays that estimators take and return."""
 
 from typing import Any
 
@@ -8,23 +8,9 @@ from sklearn.utils import check_random_state
 
 from agp.backend import Array, backend_of, placed, to_numpy
 
-__all__ = [
-    "answered",
-    "check_choice",
-    "floating",
-    "is_foreign",
-    "on_host",
-    "placed_in_range",
-    "refuse_cells",
-    "refuse_words",
-    "seed_of",
-    "selected",
-    "unmasked",
-]
-
 
 def is_foreign(X: Any) -> bool:
-    """Whether X is an array of a library other than NumPy, which stays where it is."""
+    """Whether X is an array of a library other than NumPy."""
     return array_api_compat.is_array_api_obj(X) and not array_api_compat.is_numpy_array(X)
 
 
@@ -34,7 +20,7 @@ def on_host(x: Any) -> Any:
 
 
 def seed_of(random_state: Any) -> int:
-    """A seed, drawn from whatever scikit-learn takes for one. ValueError if it takes it for none."""
+    """A seed, drawn from any `random_state` of scikit-learn. ValueError for anything else."""
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except (TypeError, ValueError) as error:
@@ -51,12 +37,12 @@ def check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
 
 
 def answered(x: Array, *, host: bool) -> Any:
-    """An answer as a NumPy array, or as it is."""
+    """A result as a NumPy array if `host`, else as it is."""
     return to_numpy(x) if host else x
 
 
 def placed_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = False) -> Array:
-    """Host numbers as an array like another. ValueError for one that is infinite there, or zero where positive."""
+    """Host numbers as an array like `beside`. ValueError if one overflows there or, if `positive`, underflows."""
     B = backend_of(beside)
     info, size = B.xp.finfo(beside.dtype), np.abs(numbers)
     beyond = np.isfinite(numbers) & (size > float(info.max))
@@ -72,13 +58,13 @@ def placed_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = 
 
 
 def floating(x: Array, /) -> Array:
-    """An array of another library whose whole numbers and Booleans are floats, the widest of its device."""
+    """An array with whole numbers and Booleans converted to the widest float of its device."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
 
 
 def unmasked(x: Any) -> Any:
-    """A masked array as one with NaN, or None among text, where it is masked; anything else as it is."""
+    """Fill masked cells of a masked array with NaN, or None in text; anything else as it is."""
     if not isinstance(x, np.ma.MaskedArray):
         return x
     found = np.ma.getdata(x)
@@ -92,7 +78,7 @@ def unmasked(x: Any) -> Any:
 
 
 def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
-    """ValueError if a NumPy array has infinite cells or, unless there is no remedy, missing ones (NaN)."""
+    """ValueError if a NumPy array has infinite cells or, if there is a remedy for them, missing cells (NaN)."""
     for what, found, then in (("inf", np.isinf(x), "correct it"), ("NaN", np.isnan(x), remedy)):
         if then is not None and found.any():
             row, *column = np.argwhere(found)[0].tolist()
@@ -102,7 +88,7 @@ def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
 
 
 def refuse_words(name: str, x: Any, /) -> None:
-    """ValueError if a NumPy array holds text or dates, which would become numbers without a word."""
+    """ValueError if a NumPy array holds text or dates, which would silently become numbers."""
     kind = x.dtype.kind
     if kind in "mM":
         remedy = "pass a data frame, of which they become days" if name == "X" else "make numbers of them"
@@ -114,9 +100,9 @@ def refuse_words(name: str, x: Any, /) -> None:
 
 
 def selected(x: Array, rows: Array) -> Array:
-    """The rows of x [N, ...] where a Boolean array [N] is true; of rows that lie elsewhere, chunks of known lengths."""
+    """The rows of x [N, ...] where a Boolean array [N] is true; of a lazy array, in chunks of known lengths."""
     found: Any = x[rows]
-    if not backend_of(x).rows_elsewhere:
+    if not backend_of(x).is_lazy:
         return found
     found = found.compute_chunk_sizes()
     return found.blocks[np.flatnonzero(found.chunks[0]).tolist()]  # those that have any

@@ -1,4 +1,4 @@
-"""What regressor and classifier share: inputs of every kind, a method by its name, training until it is done."""
+"""The base class of regressor and classifier: inputs of every kind, methods by name, training to convergence."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,21 +8,20 @@ from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from agp._context import public
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
 from agp.estimators._arrays import floating, is_foreign, refuse_cells, refuse_words, seed_of, unmasked
-from agp.estimators._columns import Columns, as_frame, check_missing, indicated, indicator_sources, new_imputer
-from agp.estimators._html import learned_html
-from agp.estimators._learned import Learned
+from agp.estimators._columns import Columns, as_frame, check_missing
 from agp.estimators._observations import Observations, plain, targets_for, wrapped
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inspection import column_names
 from agp.likelihoods import Likelihood
-from agp.markup import guarded
+from agp.markup import guarded, table_html
 from agp.methods import (
     ACTION_METHODS,
     DEEP_METHODS,
@@ -39,51 +38,33 @@ from agp.methods import (
 )
 from agp.models import Model, valid_data
 from agp.predictors import Predictor
-from agp.repairs import counted
 from agp.selection import select_kernel
+from agp.summaries import summary_html
 from agp.training import FALL, RATE, Batches, Round, begun, fit, fit_growing
 from agp.tree import leaves, replaced, to_backend
-
-__all__ = [
-    "GPEstimator",
-    "all_or_nothing",
-    "takes_parts",
-    "usual_inducing",
-]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PREDICTORS: WeakKeyDictionary[Any, Predictor] = WeakKeyDictionary()
-"""Of the models of estimators that have predicted; no part of these, whose state predictions do not change."""
+"""The predictor of each model that has predicted; outside of estimators, whose state predictions do not change."""
 PART_STEPS = 1000
-"""The length of the training that rates of `partial_fit` are made for: inducing inputs wait for a twentieth of it."""
+"""The steps that the rates of `partial_fit` assume; inducing inputs stay fixed for a twentieth of them."""
 
-SQUARE_ROOTS, LEAST, MOST = 2.0, 128, 1000
-"""The default number of inducing inputs: so many square roots of N, within limits."""
-SHARE, FEWEST = 3, 32
-"""Of few rows it is a third, and no fewer than so many."""
-
-
-START = 64
-"""Where growth begins."""
-
-
-def _check_grows(method: str, asked: str, *, parts: bool) -> None:
-    """ValueError unless the number of inducing inputs can be found in training; methods without any do not mind."""
-    if parts:
-        msg = "num_inducing is 'auto', which takes all rows at once; for partial_fit give a number, or leave it out."
-        raise ValueError(msg)
-    if method not in (*GROWING_METHODS, *DENSE_METHODS, "cggp"):
-        known = ", ".join(GROWING_METHODS)
-        name = f"{method}{', which auto stands for,' if asked == 'auto' else ''}"
-        msg = f"num_inducing is 'auto', but the method {name} does not grow; give a number, or use one of {known}."
-        raise ValueError(msg)
+SQUARE_ROOTS, MIN_INDUCING, MAX_INDUCING = 2.0, 128, 1000
+"""The default number of inducing inputs: this multiple of the square root of N, within limits."""
+ROWS_PER_INDUCING, MIN_OF_FEW_ROWS = 3, 32
+"""With few rows it is a third of them, but not less than 32."""
+START_INDUCING = 64
+"""The number of inducing inputs from which growth starts."""
+FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
+"""What notebooks show of a training, beside `facts`."""
+TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
 
 
 def usual_inducing(rows: int) -> int:
     """The default number of inducing inputs for so many rows."""
-    usual = max(LEAST, min(MOST, int(SQUARE_ROOTS * rows**0.5)))
-    return min(rows, max(FEWEST, min(usual, rows // SHARE)))
+    usual = max(MIN_INDUCING, min(MAX_INDUCING, int(SQUARE_ROOTS * rows**0.5)))
+    return min(rows, max(MIN_OF_FEW_ROWS, min(usual, rows // ROWS_PER_INDUCING)))
 
 
 def takes_parts(estimator: Any) -> bool:
@@ -92,9 +73,9 @@ def takes_parts(estimator: Any) -> bool:
 
 
 def all_or_nothing(train: F) -> F:
-    """A method that trains. Where it raises, or is interrupted, the estimator stays what it was before.
+    """Decorator of methods that train: if one raises or is interrupted, the estimator is left unchanged.
 
-    What an interrupted training had reached is the `result` of `agp.errors.Interrupted`.
+    The result of an interrupted training is the `result` of `agp.errors.Interrupted`.
     """
 
     @wraps(train)
@@ -109,11 +90,36 @@ def all_or_nothing(train: F) -> F:
     return trained  # type: ignore[return-value]
 
 
+class Learned:
+    """The attributes that `fit` and `partial_fit` set; some are set only by some trainings.
+
+    They stand in their own class because the fields of an estimator are its parameters.
+    """
+
+    model_: Model
+    method_: str
+    bound_: float
+    history_: dict[str, list[float]]
+    converged_: bool
+    learned_: bool
+    n_iter_: int
+    n_rows_seen_: int
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+    columns_: Columns
+    growth_: dict[str, list[float]]
+    growth_reason_: str
+    kernel_: str
+    candidates_: dict[str, list[Any]]
+    classes_: Any
+    order_: npt.NDArray[np.int64]
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPEstimator(Learned, ABC, BaseEstimator):
     """The parameters and the training of `GPRegressor` and `GPClassifier`.
 
-    Each field is a parameter, once: scikit-learn reads the signature that is made of them.
+    Each field is a parameter: scikit-learn reads the signature that the dataclass makes of them.
     """
 
     method: str = "auto"
@@ -141,7 +147,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- what was learned -------------------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, str]:
-        """What the estimator is, its labels, and how its training ended, in words: for people."""
+        """A description of the estimator, its labels, and how its training ended."""
         check_is_fitted(self, "model_")
         here = vars(self)
         kind = f"{type(self).__name__}, method {self.method_}, missing cells: {self.missing}"
@@ -167,39 +173,47 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return bundle | added
 
     def _learned_html(self) -> str:
-        """What stands below scikit-learn's diagram: nothing before training."""
-        return guarded(lambda: learned_html(self), self) if self._is_started else ""
+        """What notebooks show below scikit-learn's diagram: training, candidates and model; nothing before training."""
+
+        def tables() -> str:
+            here = vars(self)
+            more = [(title, here[name]) for name, title in FACTS.items() if name in here]
+            html = [table_html("Training", [*self.facts().items(), *more])]
+            for name, title in TABLES.items():
+                if name in here:
+                    html.append(table_html(title, zip(*here[name].values(), strict=True), [*here[name]]))
+            return "".join([*html, summary_html(self.model_, columns=self.model_columns())])
+
+        return guarded(tables, self) if self._is_started else ""
 
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def _inputs(self, X: Any, *, reset: bool) -> Array:
-        """Rows of any kind as an array [N, D]: of NumPy, unless they are of another library."""
+        """Rows of any kind as an array [N, D]; arrays of other libraries stay in their library."""
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
         X = unmasked(X)
         check_missing(self.missing)
         if reset:
-            vars(self).pop("columns_", None)
+            self._forget("columns_")
         frame = as_frame(X)
-        if frame is not None and (reset or isinstance(vars(self).get("columns_"), Columns)):
+        if frame is not None and (reset or ("columns_" in vars(self) and self.columns_.named)):
             return self._table_inputs(X, frame, reset=reset)
         X = validate_data(self, X, dtype=None, ensure_all_finite=False, reset=reset)
         refuse_words("X", X)
         kinds: Any = [np.float64, np.float32]
         X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=self, input_name="X")
         if reset and self.missing == "impute":
-            self.columns_ = new_imputer().fit(X)
-        columns: Any = vars(self).get("columns_")
+            self.columns_ = Columns("impute").fit_array(X)
+        columns: Columns | None = vars(self).get("columns_")
         refuse_cells("X", X, self._remedy(columns))
-        if columns is None:
-            return X
-        return columns.transform_array(X) if isinstance(columns, Columns) else columns.transform(X)
+        return X if columns is None else columns.transform_array(X)
 
-    def _remedy(self, columns: Any) -> str | None:
-        """What to do about missing cells of an array; None if what was learned of the columns fills them in."""
+    def _remedy(self, columns: Columns | None) -> str | None:
+        """What to do about missing cells of an array; None if they are imputed."""
         if self.missing == "refuse":
             return "fill it in, or ask for missing='impute'"
-        if columns is None or (isinstance(columns, Columns) and columns.missing == "refuse"):
+        if columns is None or columns.missing == "refuse":
             return "fill it in, or fit again: training did not learn what to impute"
         return None
 
@@ -221,26 +235,24 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         check_inputs("X", X)
         if reset:
             self.n_features_in_ = X.shape[1]
-            for name in ("feature_names_in_", "columns_"):  # of a training before
-                vars(self).pop(name, None)
+            self._forget("feature_names_in_", "columns_")
         elif X.shape[1] != self.n_features_in_:
             name = type(self).__name__
             msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
             raise ValueError(msg)
         elif "columns_" in vars(self):
-            columns, host = self.columns_, to_numpy(X)
-            return placed((columns.transform_array if isinstance(columns, Columns) else columns.transform)(host), X)
+            return placed(self.columns_.transform_array(to_numpy(X)), X)
         return X
 
     def _placed(self, X: Any) -> Array:
-        """An array of the library, device and precision that were asked for."""
+        """The array in the library, device and precision of the parameters."""
         if self.backend is None and self.device is None and self.dtype is None:
             return X
         B = backend_of(X)
-        if B.rows_elsewhere:  # the model decides in which library they are evaluated
+        if B.is_lazy:  # the model decides which library evaluates them
             if self.dtype is None:
                 return X
-            return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # checked, by any name
+            return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # checks the name
         library = self.backend or B.name
         return to_backend(X, library, device=self.device, dtype=self.dtype)
 
@@ -259,16 +271,16 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self.method
 
     def _methods(self) -> list[str]:
-        """The methods for this task."""
+        """The names of the methods for this task."""
         return list(METHODS)
 
     @abstractmethod
     def _usual_method(self, rows: int) -> str:
-        """The method for so many rows."""
+        """The method that "auto" stands for."""
 
     def _built(self, data: Observations, likelihood: Likelihood, *, parts: bool, **settings: Any) -> Model:
         X = data.X
-        self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).rows_elsewhere)
+        self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).is_lazy)
         self._seed = seed_of(self.random_state)
         by_noise = self.method_ in GAUSSIAN_METHODS
         likelihood = wrapped(likelihood, data, weighted=not by_noise)
@@ -284,47 +296,58 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             settings["weights"] = data.weights
         settings |= self._layers()
         model = build(self.method_, X, y, likelihood=likelihood, **settings)
-        if backend_of(X).rows_elsewhere and (self.backend, self.device) != (None, None):
+        if backend_of(X).is_lazy and (self.backend, self.device) != (None, None):
             return to_backend(model, self.backend or "numpy", device=self.device)
         return model
 
     def _training_targets(self, likelihood: Likelihood, data: Observations) -> Array:
-        """The targets with the columns that the likelihood takes; models of Gaussian methods hold the weights."""
+        """The targets with the columns that the likelihood takes; the models of Gaussian methods hold the weights."""
         return targets_for(likelihood, data._replace(weights=None) if self.method_ in GAUSSIAN_METHODS else data)
 
     def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
-        """The kernel that was asked for, or the one that suits a sample of the rows."""
+        """The kernel of the parameters, or the one that predicts a sample of the rows best."""
         kernel = kernel_or_auto(self.kernel)
         if not isinstance(kernel, str):
             return kernel
         return "rbf" if self.method_ in DEEP_METHODS else select_kernel(X, y, likelihood)
 
     def _layers(self) -> dict[str, int]:
-        """The argument of `build` for the layers, where they are told."""
+        """The argument `layers` of `build`, if given."""
         if self.layers is None:
             return {}
         if self.method_ not in DEEP_METHODS:
             some = ", ".join(name for name in self._methods() if name in DEEP_METHODS)
-            method = f"the method {self.method_}{', which auto stands for,' if self.method == 'auto' else ''}"
-            msg = f"layers is {self.layers!r}, but {method} has none; leave it out, or use {some}."
+            msg = f"layers is {self.layers!r}, but {self._method_in_words} has none; leave it out, or use {some}."
             raise ValueError(msg)
         return {"layers": check_whole("layers", self.layers)}
 
     def _grows(self) -> bool:
-        """Whether the number of inducing inputs is found in training."""
+        """Whether training chooses the number of inducing inputs."""
         return self.num_inducing == "auto" and self.method_ in GROWING_METHODS
 
     def _check_grows(self, *, parts: bool) -> None:
-        """ValueError unless the number of inducing inputs can be found in training, for one that is "auto"."""
-        _check_grows(self.method_, self.method, parts=parts)
+        """ValueError if num_inducing is "auto" and training cannot choose it."""
+        if parts:
+            msg = (
+                "num_inducing is 'auto', which takes all rows at once; for partial_fit give a number, or leave it out."
+            )
+            raise ValueError(msg)
+        if self.method_ not in (*GROWING_METHODS, *DENSE_METHODS, "cggp"):
+            remedy = f"give a number, or use one of {', '.join(GROWING_METHODS)}"
+            msg = f"num_inducing is 'auto', but {self._method_in_words} does not grow; {remedy}."
+            raise ValueError(msg)
+
+    @property
+    def _method_in_words(self) -> str:
+        return f"the method {self.method_}{', which auto stands for,' if self.method == 'auto' else ''}"
 
     def _inducing(self, rows: int, *, parts: bool) -> int:
-        """How many inducing inputs, or actions, to begin with: no more than there are rows for each group."""
+        """The number of inducing inputs, or actions, at the start: no more than rows for each group."""
         asked: Any = self.num_inducing
         if asked == "auto":
             self._check_grows(parts=parts)
         if asked == "auto" or self._grows():
-            asked = START
+            asked = START_INDUCING
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
         return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
 
@@ -344,19 +367,19 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             seed=self._seed,
             progress=bool(self.verbose),
         )
-        self.model_ = result.model
-        self.n_iter_ = result.steps
-        self.n_rows_seen_ = X.shape[0]
-        self.history_ = result.trace
-        self.converged_, self.learned_ = result.converged, result.learned
-        self._forget_growth()
+        self._keep(result, X.shape[0])
         if grows:
             columns = zip(*result.rounds, strict=True)
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
             self.growth_reason_ = result.reason
         self.bound_ = float(result.model.bound(X, y)[0])
         self.model_ = self.model_._without_rows()
-        self._forget_updates()
+
+    def _keep(self, result: Any, rows: int) -> None:
+        """Keep the result of a training, and nothing of trainings before."""
+        self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = result.model, result.steps, rows, result.trace
+        self.converged_, self.learned_ = result.converged, result.learned
+        self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
 
     def _keep_untrained(self, model: Any, data: Observations) -> None:
         self._start_parts(model)
@@ -376,24 +399,18 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _is_started(self) -> bool:
         return "model_" in vars(self)
 
-    def _forget_growth(self) -> None:
-        for name in ("growth_", "growth_reason_", "candidates_", "kernel_"):
-            vars(self).pop(name, None)
-
-    def _forget_updates(self) -> None:
-        for name in ("_updates", "_states"):
+    def _forget(self, *names: str) -> None:
+        """Delete attributes that a training before this one may have left."""
+        for name in names:
             vars(self).pop(name, None)
 
     def _start_parts(self, model: Any) -> None:
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}
-        self._forget_growth()
-        self._forget_updates()
+        self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
 
-    @counted
-    @underflow_is_zero
-    @overflow_is_judged
+    @public(context=False)
     def _fit_part(self, data: Observations) -> None:
-        """One step of the recipe on some more rows."""
+        """One step of the recipe on more rows."""
         if self.method_ not in PART_METHODS:
             msg = f"the method {self.method_} needs all rows at once; use fit, or another method, such as wsvgp."
             raise ValueError(msg)
@@ -403,7 +420,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         seen = self.n_rows_seen_ + X.shape[0]
         total = seen if self.total_rows is None else self._total(X.shape[0])
         if "_updates" not in vars(self):
-            # after a training, at the rate where trainings end: that of their beginning would undo some of it
+            # after `fit`, at the final rate: the initial rate would undo some of the training
             rate, fall = (FALL * RATE, 1.0) if self.n_iter_ else (RATE, FALL)
             self.model_ = begun(self.model_)
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
@@ -422,7 +439,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.bound_, self.converged_, self.learned_ = numbers["bound"], False, True
 
     def _total(self, rows: int) -> int:
-        """How many rows there are in all. ValueError if so many as came at once are more."""
+        """The number of all rows. ValueError if more came at once."""
         total = check_whole("total_rows", self.total_rows)
         if total < rows:
             msg = f"total_rows is {total}, but {rows} rows came at once; count all rows, or leave it out."
@@ -432,14 +449,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- predictions ------------------------------------------------------------------------------------------------
 
     def _fitted_inputs(self, X: Any) -> tuple[Array, bool]:
-        """Test inputs as the model takes them, and whether answers go back as host arrays."""
+        """Test inputs as the model takes them, and whether results are returned as NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
         return placed(A, next(iter(leaves(self.model_).values()))) if host else self._placed(A), host
 
     @property
     def predictor_(self) -> Predictor:
-        """The `agp.Predictor` of `model_`: computed when it is first needed, and kept."""
+        """The `agp.Predictor` of `model_`, computed on first use."""
         check_is_fitted(self, "model_")
         found = _PREDICTORS.get(self.model_)
         if found is None:
@@ -448,13 +465,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return found
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
-        """The likelihood of observations, for one that was trained."""
+        """The likelihood of observations, from the trained one."""
         return plain(trained)
 
     def name_columns(self, example: Any) -> Self:
-        """Say what the columns are called of an array that the estimator was trained on, by a data frame of numbers.
+        """Name the columns of the array that the estimator was trained on, by a data frame of numbers.
 
-        Tables with such columns are then understood. ValueError if the frame has other columns than the array had.
+        Afterwards it takes tables with these columns. ValueError if the frame has more or fewer columns than the array.
         """
         check_is_fitted(self, "model_")
         frame = as_frame(example)
@@ -475,19 +492,12 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def model_columns(self) -> list[str]:
         """The names of the columns of `model_inputs`, such as ``"when [days since 1970-01-01]"`` of dates."""
-        names, columns = self._table_columns(), vars(self).get("columns_")
-        if columns is None:
-            return names
-        return columns.names() if isinstance(columns, Columns) else [*names, *indicated(columns, names)]
+        return self.columns_.names() if "columns_" in vars(self) else self._unnamed_columns()
 
     def model_sources(self) -> list[str]:
-        """The column of the table that each column of `model_inputs` was made of, by its name."""
-        names, columns = self._table_columns(), vars(self).get("columns_")
-        if columns is None:
-            return names
-        return columns.sources() if isinstance(columns, Columns) else [*names, *indicator_sources(columns, names)]
+        """The column of the table from which each column of `model_inputs` was made, by its name."""
+        return self.columns_.sources() if "columns_" in vars(self) else self._unnamed_columns()
 
-    def _table_columns(self) -> list[str]:
+    def _unnamed_columns(self) -> list[str]:
         check_is_fitted(self, "model_")
-        named = vars(self).get("feature_names_in_")
-        return [*column_names(self.n_features_in_)] if named is None else [str(name) for name in named]
+        return [*column_names(self.n_features_in_)]

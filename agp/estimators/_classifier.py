@@ -12,8 +12,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from agp._context import public
 from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.entrances import entrance
 from agp.estimators._arrays import answered, check_choice, is_foreign, on_host, unmasked
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._columns import missing_rows, ordered_values
@@ -23,19 +23,17 @@ from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
 from agp.models import level_probabilities
 
-__all__ = ["GPClassifier"]
-
 LIKELIHOODS = ("auto", "ordinal")
 FULL_ROWS = 128
-"""Up to so many rows there are no inducing inputs by default."""
+"""Up to this number of rows, the default method has no inducing inputs."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPClassifier(ClassifierMixin, Distribution):
     """Gaussian-process classification of two or more classes: calibrated probabilities.
 
-    Two classes have a Bernoulli likelihood with the probit link, more a softmax with one latent function each; classes
-    that have an order share one latent function, which is cut into bins (`agp.Ordinal`), if that is asked for.
+    Two classes have a Bernoulli likelihood with the probit link; more classes have a softmax with one latent function
+    each. With ``likelihood="ordinal"``, ordered classes share one latent function, cut into bins (`agp.Ordinal`).
 
     Parameters
     ----------
@@ -45,7 +43,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         up to 128 rows, else W-SVGP.
     likelihood
         "auto", or "ordinal" for classes that have an order: that of numbers, or of an ordered categorical series (of
-        pandas or polars). Text by itself is refused.
+        pandas or polars). Text without such an order is refused.
     kernel, num_inducing, layers, missing, backend, device, dtype
         As `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
@@ -63,7 +61,7 @@ class GPClassifier(ClassifierMixin, Distribution):
 
     likelihood: str = "auto"
 
-    @entrance
+    @public(repairs=False, ignore=None)
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPClassifier":
         """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans.
@@ -81,17 +79,17 @@ class GPClassifier(ClassifierMixin, Distribution):
         return self
 
     @available_if(takes_parts)
-    @entrance
+    @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "GPClassifier":
-        """A training step on some more rows; the first call also sets the model up.
+        """A training step on more rows; the first call also builds the model.
 
         Parameters
         ----------
         X, y, sample_weight
             As `fit`; weights that the first call has are 1 where later ones have none.
         classes
-            All labels there will be, needed in the first call if its rows do not have them all.
+            All labels, needed in the first call if its rows do not have all of them.
         """
         first = not self._is_started
         A = self._placed(self._inputs(X, reset=first))
@@ -107,9 +105,9 @@ class GPClassifier(ClassifierMixin, Distribution):
         self._fit_part(data)
         return self
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def predict(self, X: Any) -> Any:
-        """The most probable label [N] at each row of X [N, D], as the labels came: text, NumPy or another library."""
+        """The most probable label [N] at each row of X [N, D], of the type of the training labels."""
         probabilities, host = self._probabilities(X)
         classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
         if not is_foreign(classes):
@@ -118,15 +116,15 @@ class GPClassifier(ClassifierMixin, Distribution):
         codes = codes if backend_of(codes) is B else placed(to_numpy(codes), classes)
         return B.xp.take(classes, codes, axis=0)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def predict_proba(self, X: Any) -> Any:
         """The probabilities [N, C] of the labels `classes_`."""
         probabilities, host = self._probabilities(X)
         return answered(probabilities, host=host)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of rows whose predicted label is that of y, with a weight for each if given."""
+        """The accuracy: the share of rows whose predicted label equals that of y, weighted if weights are given."""
         y, found = unmasked(on_host(y)), on_host(self.predict(X))
         return float(accuracy_score(y, found, sample_weight=on_host(sample_weight)))
 
@@ -180,10 +178,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return labels
 
     def _learn_classes(self, labels: Any, given: Any) -> None:
-        """The sorted labels: NumPy's, or an array of the library and on the device that the labels are on.
-
-        What was given tells the order of those that have one.
-        """
+        """Set the sorted labels, in the library and on the device of the labels, and the order of `given`, if any."""
         if is_foreign(labels):
             self._encoder: Any = None
             B = backend_of(labels)
@@ -194,7 +189,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         if self.classes_.shape[0] < 2:
             msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."
             raise ValueError(msg)
-        vars(self).pop("order_", None)  # of a training before
+        self._forget("order_")
         if self.likelihood == "ordinal":
             self.order_ = _order_of(to_numpy(self.classes_), ordered_values(given))
 
@@ -229,12 +224,9 @@ class GPClassifier(ClassifierMixin, Distribution):
 
 
 def _order_of(classes: Any, values: list[Any] | None) -> Any:
-    """The positions [C] of classes from the lowest to the highest, by values in ascending order, or as numbers.
+    """The positions [C] of classes from the lowest to the highest, by values in order or as numbers.
 
-    Raises
-    ------
-    ValueError
-        If they are no numbers, and there are no such values.
+    ValueError if there are no values, and the classes are not numbers.
     """
     if values is not None:
         return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])
@@ -248,7 +240,7 @@ def _order_of(classes: Any, values: list[Any] | None) -> Any:
 
 
 def _checked(labels: Array) -> Array:
-    """Labels [N] of another library. ValueError if they are no labels."""
+    """Labels [N] of another library, checked."""
     xp = backend_of(labels).xp
     if labels.ndim != 1:
         msg = f"y has shape {tuple(labels.shape)}, but must be 1-dimensional."

@@ -1,5 +1,6 @@
-"""Tables as numbers: categories one by one, dates as days, missing cells imputed or refused."""
+"""Tables as numbers: one-hot categories, dates as days, missing cells imputed or refused."""
 
+import datetime as dt
 import re
 import warnings
 from collections import Counter
@@ -14,41 +15,32 @@ from narwhals.exceptions import DuplicateError
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
-from agp.estimators._times import KINDS, days_of, unit_of
+from agp.inspection import column_names
 from agp.repairs import outside
-
-__all__ = [
-    "Columns",
-    "Missing",
-    "as_frame",
-    "check_missing",
-    "indicated",
-    "indicator_sources",
-    "missing_rows",
-    "new_encoder",
-    "new_imputer",
-    "ordered_values",
-]
 
 Missing = Literal["refuse", "impute"]
 
 NUMBERS = (Real, Decimal)  # a Decimal is no Real to Python
 WORDS = (str, bool, np.bool_)
 """What the cells of a column of Python objects may be: all numbers, or all categories."""
+DAYS, DAYS_UTC, DURATION = "days since 1970-01-01", "days since 1970-01-01 UTC", "days"
+UNITS = {DAYS: "dates", DAYS_UTC: "times with a time zone", DURATION: "durations"}
+"""The units of dates (or times without a time zone), times and durations, and what such columns hold."""
+DAY = dt.timedelta(days=1)
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?")
 
 
 def check_missing(missing: Any) -> None:
-    """ValueError unless it says what happens to missing cells."""
+    """ValueError unless `missing` is one of its values."""
     if missing not in ("refuse", "impute"):
         msg = f"missing is {missing!r}, but must be 'refuse' or 'impute'."
         raise ValueError(msg)
 
 
 def as_frame(X: Any, name: str = "X") -> Any:
-    """X as a narwhals data frame if it is one of pandas, polars or another library that narwhals knows; else None.
+    """A data frame of pandas, polars or another library as one of narwhals; None for anything else.
 
-    ValueError if two columns have one name.
+    ValueError if two columns have the same name.
     """
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
@@ -61,7 +53,7 @@ def as_frame(X: Any, name: str = "X") -> Any:
 
 
 def missing_rows(y: Any) -> list[int]:
-    """The rows of a series, a list or a NumPy array [N] of labels that hold none: None, NaN or a library's own null."""
+    """The rows of labels [N], a series, list or NumPy array, that are missing: None, NaN or the null of a library."""
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         gone = series.is_null().to_list()
@@ -72,7 +64,7 @@ def missing_rows(y: Any) -> list[int]:
 
 
 def ordered_values(y: Any) -> list[Any] | None:
-    """The values of a series of an ordered categorical type, in their order; None of anything else."""
+    """The values of an ordered categorical series, in order; None for anything else."""
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
     return [*series.cat.get_categories()] if isinstance(series, nw.Series) and series.dtype == nw.Enum else None
 
@@ -83,7 +75,7 @@ class Columns:
     Numbers and Booleans stay as they are, and decimal numbers become floats; dates and times become days since
     1970-01-01 (in UTC if they have a time zone), and durations days; text, categories and enumerations become a
     column of 0 and 1 for each of their values, all zero for a value that was not seen. Missing numbers and dates are
-    refused, or replaced by the mean with a further column that says where; a missing category is a category.
+    refused, or replaced by the mean, with a further column that marks them; a missing category is a category.
 
     Parameters
     ----------
@@ -93,6 +85,7 @@ class Columns:
 
     def __init__(self, missing: Missing) -> None:
         self.missing = missing
+        self.named = True
         self.numbers: list[str] = []
         self.times: dict[str, str] = {}
         self.categories: list[str] = []
@@ -103,7 +96,7 @@ class Columns:
             column = frame.get_column(name)
             if dtype.is_numeric() or dtype == nw.Boolean or _holds_numbers(column):
                 self.numbers.append(name)
-            elif unit := unit_of(name, column):
+            elif unit := _unit_of(name, column):
                 self.numbers.append(name)
                 self.times[name] = unit
             elif dtype in (nw.String, nw.Categorical, nw.Enum) or _holds_words(name, column):
@@ -119,6 +112,12 @@ class Columns:
             self.encoder.fit(self._texts(frame))
         return self
 
+    def fit_array(self, X: npt.NDArray[Any]) -> "Columns":
+        """Learn the means of an array [N, D], whose columns have no names."""
+        self.named, self.numbers = False, [*column_names(X.shape[1])]
+        self.imputer = new_imputer().fit(X)
+        return self
+
     def transform(self, frame: Any) -> npt.NDArray[np.float64]:
         """The numbers [N, D] of a frame with the same columns."""
         parts = []
@@ -129,16 +128,22 @@ class Columns:
             parts.append(self.encoder.transform(self._texts(frame)))
         return np.concatenate(parts, axis=1)
 
+    def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The numbers of rows without names, in the order of the columns. ValueError if some columns held text."""
+        if self.categories:
+            msg = f"X is an array, but training saw a table with text in {self.categories[0]!r}; pass such a table."
+            raise ValueError(msg)
+        return self.imputer.transform(X) if self.missing == "impute" else X
+
     def names(self) -> list[str]:
         """The names of the columns that `transform` makes; those of dates and durations end with their unit."""
         numbers = [f"{name} [{self.times[name]}]" if name in self.times else name for name in self.numbers]
-        found = [*numbers, *(indicated(self.imputer, self.numbers) if self.missing == "impute" else [])]
+        found = [*numbers, *(f"{name} is missing" for name in self._marked)]
         return found + [f"{name} = {value}" for name, values in self.values.items() for value in values]
 
     def sources(self) -> list[str]:
-        """The column of the table that each column of `transform` is made of."""
-        gaps = indicator_sources(self.imputer, self.numbers) if self.missing == "impute" else []
-        return [*self.numbers, *gaps, *(name for name, values in self.values.items() for _ in values)]
+        """The column of the table from which each column of `transform` is made."""
+        return [*self.numbers, *self._marked, *(name for name, values in self.values.items() for _ in values)]
 
     @property
     def values(self) -> dict[str, list[Any]]:
@@ -147,31 +152,23 @@ class Columns:
         return {name: known.tolist() for name, known in zip(self.categories, found, strict=True)}
 
     @property
-    def width(self) -> int:
-        """The number D of columns that `transform` makes."""
-        indicators = len(self.imputer.indicator_.features_) if self.missing == "impute" and self.numbers else 0
-        return len(self.numbers) + indicators + sum(map(len, self.values.values()))
-
-    def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The numbers of rows that come without names, in the order of the columns. ValueError if some held text."""
-        if self.categories:
-            msg = f"X is an array, but training saw a table with text in {self.categories[0]!r}; pass such a table."
-            raise ValueError(msg)
-        return self.imputer.transform(X) if self.missing == "impute" else X
+    def _marked(self) -> list[str]:
+        """The columns of numbers whose missing cells are marked by a further column."""
+        if self.missing == "refuse" or not self.numbers:
+            return []
+        indicator: Any = self.imputer.indicator_
+        return [self.numbers[i] for i in indicator.features_]
 
     def _numbers(self, frame: Any) -> npt.NDArray[np.float64]:
         columns = [_as_numbers(name, frame.get_column(name), self.times.get(name)) for name in self.numbers]
         found = np.stack(columns, axis=1).astype(np.float64) if columns else np.zeros((len(frame), 0))
         for name, column in zip(self.numbers, found.T, strict=True):
-            self._check(name, column)
+            if np.isinf(column).any():
+                msg = f"column {name!r} has an infinite number in row {int(np.argmax(np.isinf(column)))}."
+                raise ValueError(msg)
+            if self.missing == "refuse" and np.isnan(column).any():
+                raise ValueError(_missing(name, int(np.argmax(np.isnan(column)))))
         return found
-
-    def _check(self, name: str, column: npt.NDArray[np.float64]) -> None:
-        if np.isinf(column).any():
-            msg = f"column {name!r} has an infinite number in row {int(np.argmax(np.isinf(column)))}."
-            raise ValueError(msg)
-        if self.missing == "refuse" and np.isnan(column).any():
-            raise ValueError(_missing(name, int(np.argmax(np.isnan(column)))))
 
     def _texts(self, frame: Any) -> npt.NDArray[np.object_]:
         columns = []
@@ -185,24 +182,13 @@ class Columns:
 
 
 def new_imputer() -> Any:
-    """What fills missing cells with the means of their columns, and says in further columns where they were."""
+    """Fills missing cells with the means of their columns, and marks them in further columns."""
     return SimpleImputer(add_indicator=True, keep_empty_features=True)
 
 
 def new_encoder() -> Any:
-    """What makes a column of 0 and 1 of each value of a category."""
+    """Makes a column of 0 and 1 for each value of a category."""
     return OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-
-
-def indicated(imputer: SimpleImputer, names: list[str]) -> list[str]:
-    """The names of the columns in which a fitted imputer says where cells of the named ones are missing."""
-    return [f"{name} is missing" for name in indicator_sources(imputer, names)]
-
-
-def indicator_sources(imputer: SimpleImputer, names: list[str]) -> list[str]:
-    """Which of the named columns these are."""
-    indicator: Any = imputer.indicator_
-    return [names[i] for i in indicator.features_] if names else []
 
 
 def _missing(name: str, row: int) -> str:
@@ -210,7 +196,7 @@ def _missing(name: str, row: int) -> str:
 
 
 def _holds_numbers(column: Any) -> bool:
-    """Whether a column of Python objects, such as pandas makes of numbers with None among them, holds numbers."""
+    """Whether a column of Python objects holds numbers, as of pandas with None among them."""
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
@@ -218,7 +204,7 @@ def _holds_numbers(column: Any) -> bool:
 
 
 def _holds_words(name: str, column: Any) -> bool:
-    """Whether a column of Python objects holds text or Booleans. ValueError if it has others, each its own category."""
+    """Whether a column of Python objects holds text or Booleans. ValueError if it holds anything else."""
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
@@ -230,7 +216,7 @@ def _holds_words(name: str, column: Any) -> bool:
 
 
 def _warn_of_dates(name: str, column: Any) -> None:
-    """Warn where a column of text holds dates, of which each becomes a category."""
+    """Warn if a column of text holds dates, because each would become a category."""
     known = column.drop_nulls().unique().to_list() if column.dtype in (nw.String, nw.Object) else []
     if known and all(isinstance(one, str) and ISO_DATE.fullmatch(one) for one in known):
         text = (
@@ -241,16 +227,16 @@ def _warn_of_dates(name: str, column: Any) -> None:
 
 
 def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
-    """The numbers [N] of a column that training knows as one of numbers, or of dates or durations with that unit."""
-    if column.dtype in (nw.String, nw.Object) and column.is_null().all():  # of a table whose rows all lack it
+    """The numbers [N] of a column that held numbers in training, or dates or durations with that unit."""
+    if column.dtype in (nw.String, nw.Object) and column.is_null().all():  # all cells are missing
         return np.full(len(column), np.nan)
-    found = unit_of(name, column)
+    found = _unit_of(name, column)
     if found != unit:
-        now, before = KINDS[found] if found else column.dtype, KINDS[unit] if unit else "numbers"
+        now, before = UNITS[found] if found else column.dtype, UNITS[unit] if unit else "numbers"
         msg = f"column {name!r} holds {now}, but held {before} in training."
         raise ValueError(msg)
     if unit is not None:
-        return days_of(column)
+        return _days_of(column)
     if _holds_numbers(column):
         values = zip(column.to_list(), column.is_null().to_list(), strict=True)
         return np.asarray([np.nan if is_missing else float(value) for value, is_missing in values])
@@ -258,3 +244,48 @@ def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
         msg = f"column {name!r} holds {column.dtype}, but held numbers in training."
         raise ValueError(msg)
     return column.cast(nw.Float64).to_numpy()
+
+
+# -- dates, times and durations ----------------------------------------------------------------------------------------
+
+
+def _unit_of(name: str, column: Any) -> str | None:
+    """The unit of a narwhals series of dates, times or durations; None for anything else.
+
+    ValueError if the cells of a column of Python objects have different units.
+    """
+    dtype = column.dtype
+    if dtype == nw.Date:
+        return DAYS
+    if isinstance(dtype, nw.Datetime):
+        return DAYS if dtype.time_zone is None else DAYS_UTC
+    if isinstance(dtype, nw.Duration):
+        return DURATION
+    units = {_unit(cell) for cell in column.drop_nulls().to_list()} if dtype == nw.Object else set()
+    if len(units) > 1 and None not in units:
+        kinds = " and ".join(kind for unit, kind in UNITS.items() if unit in units)
+        msg = f"column {name!r} holds {kinds}; make all of them one kind, or leave it out."
+        raise ValueError(msg)
+    return units.pop() if len(units) == 1 else None
+
+
+def _days_of(column: Any) -> npt.NDArray[np.float64]:
+    """The days [N] of a column with a unit, NaN where cells are missing."""
+    if column.dtype == nw.Date or isinstance(column.dtype, nw.Datetime):
+        return column.dt.timestamp("us").cast(nw.Float64).to_numpy() / (DAY / dt.timedelta(microseconds=1))
+    cells = zip(column.to_list(), column.is_null().to_list(), strict=True)
+    return np.asarray([np.nan if is_missing else _days(cell) for cell, is_missing in cells])
+
+
+def _unit(cell: Any) -> str | None:
+    if isinstance(cell, dt.datetime):
+        return DAYS if cell.tzinfo is None else DAYS_UTC
+    if isinstance(cell, dt.date):
+        return DAYS
+    return DURATION if isinstance(cell, dt.timedelta) else None
+
+
+def _days(cell: Any) -> float:
+    if isinstance(cell, dt.datetime):
+        return (cell - dt.datetime(1970, 1, 1, tzinfo=cell.tzinfo and dt.UTC)) / DAY
+    return (cell - dt.date(1970, 1, 1) if isinstance(cell, dt.date) else cell) / DAY

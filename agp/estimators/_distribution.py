@@ -1,30 +1,28 @@
-"""Answers of an estimator that are a distribution, not a number."""
+"""Predictive distributions: quantiles, intervals, densities and samples."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
-from agp.entrances import entrance
 from agp.estimators._arrays import answered, seed_of
 from agp.estimators._base import GPEstimator
 from agp.estimators._observations import log_exposures
-from agp.host import generator
 from agp.methods import DEEP_METHODS
 from agp.predictors import Predictor, with_offsets
-
-__all__ = ["Distribution"]
+from agp.random import generator
 
 
 class Distribution(GPEstimator):
-    """What is known of observations at given inputs."""
+    """The predictive distribution of observations."""
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), exposure: Any = None) -> Any:
-        """The values that an observation does not exceed with these probabilities: [N, Q], or [N, K, Q].
+        """Quantiles of an observation: [N, Q], or [N, K, Q].
 
-        Noise and what is not known of the function are both in them; those of counts are whole numbers.
+        They include the noise and the uncertainty of the function; those of counts are whole numbers.
 
         Parameters
         ----------
@@ -33,21 +31,21 @@ class Distribution(GPEstimator):
         quantiles
             Q probabilities between 0 and 1.
         exposure
-            What the rate of each row is multiplied with [N]; None is 1.
+            The factor of the rate of each row [N]; None is 1.
         """
         predictor, A, host = self._predictor_at(X, exposure)
         found = predictor.quantile(A, tuple(quantiles))
         return self._targets_shaped(backend_of(found).xp.permute_dims(found, (1, 2, 0)), host=host)
 
     def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None) -> Any:
-        """Ends [N, 2], or [N, K, 2], of intervals that hold an observation with the probability `level`.
+        """Ends [N, 2], or [N, K, 2], of intervals that contain an observation with the probability `level`.
 
-        An observation lies below and above with the same probability; intervals of counts hold at least as much.
+        An observation lies below and above with equal probability; for counts, `level` is the least probability.
         Arguments as `predict_quantiles`.
         """
         return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def log_density(self, X: Any, y: Any, exposure: Any = None) -> Any:
         """The logarithm of the predictive density (of counts and classes: the probability) of each row of y [N].
 
@@ -61,12 +59,12 @@ class Distribution(GPEstimator):
         predictor, A, host = self._predictor_at(X, exposure)
         return answered(predictor.log_density(A, self._known_targets(X, y, A)), host=host)
 
-    @entrance
+    @public(repairs=False, ignore=None)
     def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None) -> Any:
         """Draws of the observations at X, jointly for all rows: [N, count], or [N, K, count].
 
-        Those of one draw share a sample of the function, so that sums over rows have the right spread; `sample_y` draws
-        functions without noise. O(N^3) operations; deep models draw functions by random features instead.
+        Each draw uses one sample of the function, so sums over rows have the right spread; `sample_y` draws functions
+        without noise. O(N^3) operations; deep models draw functions by random features instead.
 
         Parameters
         ----------
@@ -75,7 +73,7 @@ class Distribution(GPEstimator):
         count
             The number of draws.
         random_state
-            As the parameter of that name.
+            A seed, a `numpy.random.RandomState`, or None.
         """
         predictor, A, host = self._predictor_at(X, exposure)
         count, seed = check_whole("count", count), seed_of(random_state)
@@ -93,14 +91,14 @@ class Distribution(GPEstimator):
 
     @abstractmethod
     def _targets_shaped(self, x: Array, *, host: bool) -> Any:
-        """An answer [N, K, ...] in the terms of the targets: without the axis K where they were [N]."""
+        """A result [N, K, ...] in the shape of the targets: without the axis K if they were [N]."""
 
     @abstractmethod
     def _check_takes_exposure(self) -> None:
-        """ValueError unless the mean of observations may be a multiple of an exposure."""
+        """ValueError unless the likelihood takes exposures."""
 
     def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
-        """A predictor of observations, its inputs at X, and whether answers go back as host arrays."""
+        """A predictor of observations, its inputs at X, and whether results are returned as NumPy arrays."""
         A, host = self._fitted_inputs(X)
         predictor = self.predictor_
         if exposure is None:

@@ -1,4 +1,4 @@
-"""Estimators in files: the model, and beside it what else predictions need, as facts and arrays without code."""
+"""Estimators in files: the model and whatever else predictions need, as facts and arrays without code."""
 
 import inspect
 import math
@@ -14,17 +14,15 @@ from agp.backend import placed, to_numpy
 from agp.estimators._arrays import is_foreign
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
-from agp.estimators._column_states import columns_of, state_of, widths
-from agp.estimators._columns import Columns, check_missing
+from agp.estimators._columns import UNITS, Columns, check_missing, new_encoder, new_imputer
 from agp.estimators._observations import plain
 from agp.estimators._regressor import GPRegressor
+from agp.inspection import column_names
 from agp.io import Kind, Stored, fits, register_kind
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import LIKELIHOODS, METHODS
 from agp.selection import Candidate
 from agp.training import Round
-
-__all__ = ["register", "restored", "stored"]
 
 KIND = "estimator"
 CLASSES = {"GPRegressor": GPRegressor, "GPClassifier": GPClassifier}
@@ -39,9 +37,9 @@ LEARNED: dict[str, type] = {
     "_seed": int,
     "_single": bool,
 }
-"""What training leaves on an estimator beside its model, columns, classes and history, and its type."""
+"""Attributes that training sets beside model, columns, classes and history, and their types."""
 LATER = {"learned_": True}
-"""What files of 0.2.0 do not say of a training, and what stands for it: it was not judged."""
+"""Attributes that files of 0.2.0 lack, and the values that stand for them."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 LABELS += ("float32", "float64")
@@ -57,16 +55,16 @@ def register() -> None:
 
 
 def stored(estimator: GPEstimator) -> Stored:
-    """A trained estimator, taken apart.
+    """The contents of a file for a trained estimator.
 
     Raises
     ------
     sklearn.exceptions.NotFittedError
         If it is not trained.
     TypeError
-        If a parameter, a label or the name of a column is nothing that files can hold; the message says which.
+        If files cannot hold a parameter, a label or the name of a column; the message says which.
     """
-    check_is_fitted(estimator, "bound_")  # what comes last
+    check_is_fitted(estimator, "bound_")  # set last
     if type(estimator) not in CLASSES.values():
         msg = f"{type(estimator).__name__} is a class of your own; save its model_ instead."
         raise TypeError(msg)
@@ -103,7 +101,7 @@ def _scalar(value: Any) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A parameter as a file holds it."""
+    """A parameter as it is written to a file."""
     value = _scalar(value)
     if name == "dtype" and value is not None and not isinstance(value, str):
         return str(value).rpartition(".")[2].rstrip("'>")  # numpy.float32, torch.float64, ...
@@ -116,7 +114,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _labels(given: Any) -> dict[str, Any]:
-    """Labels as a file holds them, and whether they are those of a library other than NumPy."""
+    """Labels as they are written to a file, and whether they are an array of another library than NumPy."""
     foreign = is_foreign(given)
     classes = to_numpy(given) if foreign else given
     name = "str" if classes.dtype.kind == "U" else classes.dtype.name
@@ -131,28 +129,31 @@ def _labels(given: Any) -> dict[str, Any]:
 
 
 def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
-    """The estimator of `stored`, once everything in it has been looked at.
+    """The estimator of `stored`, after checking everything in it.
 
     Parameters
     ----------
     found
-        What a file holds.
+        The contents of a file.
     asked
-        The backend, device and dtype that were asked for, in place of those of the estimator's parameters.
+        Backend, device and dtype, in place of those of the estimator's parameters.
 
     Raises
     ------
     LookupError, TypeError, ValueError
-        If something is missing, or not of its type, or does not fit the rest.
+        If something is missing, has a wrong type, or does not fit the rest.
     """
     facts = found.facts
     cls = CLASSES[facts["class"]]
     estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
-    check_missing(estimator.missing)  # constructors look at nothing, and predictions need it
+    check_missing(estimator.missing)  # constructors check nothing
     learned = _learned(cls, facts["learned"])
     vars(estimator).update(learned, model_=found.model)
     if "names" in facts:
-        estimator.feature_names_in_ = np.asarray(_names(facts["names"], learned["n_features_in_"]), dtype=object)
+        count, names = learned["n_features_in_"], facts["names"]
+        what = f"the names of {count} columns belong"
+        names = _check(len(_texts(names, what)) == count, names, what)
+        estimator.feature_names_in_ = np.asarray(names, dtype=object)
     if "columns" in facts:
         estimator.columns_ = columns_of(facts["columns"])
     estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
@@ -162,7 +163,8 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         numbers = {name: found.arrays[f"candidates.{name}"].tolist() for name in Candidate._fields if name != "kernel"}
         estimator.candidates_ = {"kernel": [str(name) for name in compared["compared"]], **numbers}
     if "growth" in facts:
-        estimator.growth_reason_ = _reason(facts["growth"])
+        reason = facts["growth"]
+        estimator.growth_reason_ = _check(isinstance(reason, str), reason, "the reason of an end belongs")
         estimator.growth_ = {name: found.arrays[f"growth.{name}"].tolist() for name in Round._fields}
     if cls is GPClassifier:
         classes = _classes(facts["classes"])
@@ -177,7 +179,7 @@ def restored(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
 
 
 def _learned(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What training leaves, of its types; none may be missing that a release wrote."""
+    """The attributes that training sets, after checking that all are there and have their types."""
     for name, value in facts.items():
         if type(value) is not LEARNED[name]:
             msg = f"it has {value!r:.80} for {name}"
@@ -205,26 +207,25 @@ def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | N
     return parameters | {name: value for name, value in asked.items() if value is not None}
 
 
-def _reason(found: Any) -> str:
-    if not isinstance(found, str):
-        msg = f"it has {found!r:.80} where the reason of an end belongs"
-        raise TypeError(msg)
-    return found
-
-
-def _names(found: Any, count: int) -> list[str]:
-    if not isinstance(found, list) or len(found) != count or not all(isinstance(name, str) for name in found):
-        msg = f"it has {str(found)[:80]} where the names of {count} columns belong"
+def _check(sound: bool, found: Any, what: str) -> Any:
+    """What was found. ValueError unless it is sound."""
+    if not sound:
+        msg = f"it has {str(found)[:80]} where {what}"
         raise ValueError(msg)
     return found
+
+
+def _texts(found: Any, what: str, *, gaps: bool = False) -> list[Any]:
+    """A list of texts, some of which may be None."""
+    sound = isinstance(found, list) and all(isinstance(text, str) or (gaps and text is None) for text in found)
+    return _check(sound, found, what)
 
 
 def _classes(facts: Any) -> Any:
     name, values = facts["dtype"], facts["values"]
     kind = str if name in TEXT_LABELS else bool if name == "bool" else float if name.startswith("float") else int
-    if name not in LABELS or not isinstance(values, list) or any(type(value) is not kind for value in values):
-        msg = f"it has {str(facts)[:80]} where labels belong"
-        raise TypeError(msg)
+    sound = name in LABELS and isinstance(values, list) and all(type(value) is kind for value in values)
+    _check(sound, facts, "labels belong")
     classes = np.asarray(values, dtype=name)
     if len(classes) < 2 or (classes[1:] <= classes[:-1]).any():
         msg = "its labels are not in order, or are there twice"
@@ -233,28 +234,24 @@ def _classes(facts: Any) -> Any:
 
 
 def _order(found: Any, count: int) -> Any:
-    if not isinstance(found, list) or any(type(k) is not int for k in found) or sorted(found) != [*range(count)]:
-        msg = f"it has {str(found)[:80]} where the order of {count} labels belongs"
-        raise ValueError(msg)
-    return np.asarray(found)
-
-
-def _check_names(names: Any, columns: Any) -> None:
-    """ValueError unless something was learned of each named column."""
-    if not isinstance(columns, Columns):
-        msg = "it has names of columns, but nothing that was learned of them"
-        raise ValueError(msg)
-    if sorted(names) != sorted([*columns.numbers, *columns.categories]):
-        msg = "its names of columns are not those of which something was learned"
-        raise ValueError(msg)
+    sound = isinstance(found, list) and all(type(k) is int for k in found) and sorted(found) == [*range(count)]
+    return np.asarray(_check(sound, found, f"the order of {count} labels belongs"))
 
 
 def _check_fit(estimator: Any) -> None:
     """ValueError unless columns, model and labels fit each other."""
     model, columns = estimator.model_, vars(estimator).get("columns_")
-    given, width = (estimator.n_features_in_,) * 2 if columns is None else widths(columns)
+    if columns is None:
+        given = width = estimator.n_features_in_
+    else:
+        given, width = len(columns.numbers) + len(columns.categories), len(columns.sources())
     if "feature_names_in_" in vars(estimator):
-        _check_names(estimator.feature_names_in_, columns)
+        if columns is None or not columns.named:
+            msg = "it has names of columns, but nothing that was learned of them"
+            raise ValueError(msg)
+        if sorted(estimator.feature_names_in_) != sorted([*columns.numbers, *columns.categories]):
+            msg = "its names of columns are not those of which something was learned"
+            raise ValueError(msg)
     if (given, width) != (estimator.n_features_in_, model._width):
         takes = f"{model._width} of {estimator.n_features_in_}"
         msg = f"its columns make {width} inputs of {given}, its model takes {takes}"
@@ -274,10 +271,66 @@ def _check_fit(estimator: Any) -> None:
 
 
 def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], int | None]:
-    """The likelihoods that suit so many labels, or none, and the number of latent functions, if labels tell it."""
+    """The likelihoods for this number of labels (0 in regression), and the number of latent functions, if known."""
     if not count:
         asked = estimator.likelihood
         return (LIKELIHOODS[asked] if isinstance(asked, str) else type(asked),), None
     if "order_" in vars(estimator):
         return (Ordinal,), 1
     return ((Bernoulli,), 1) if count == 2 else ((Softmax,), count)
+
+
+# -- columns ----------------------------------------------------------------------------------------------------------
+
+
+def state_of(columns: Columns) -> dict[str, Any]:
+    """What was learned of columns, as text, numbers and lists. TypeError if the name of a column is not text."""
+    if other := [name for name in (*columns.numbers, *columns.categories) if not isinstance(name, str)]:
+        msg = f"the table has a column named {other[0]!r}, which is no text; name the columns by text, and fit again."
+        raise TypeError(msg)
+    indicator: Any = columns.imputer.indicator_
+    learned = {"means": columns.imputer.statistics_.tolist(), "holes": indicator.features_.tolist()}
+    if not columns.named:
+        return {"of": "array", **learned}
+    names = {"missing": columns.missing, "numbers": columns.numbers, "categories": columns.categories}
+    return {"of": "frame", **names, "times": columns.times, "values": [*columns.values.values()], **learned}
+
+
+def columns_of(state: dict[str, Any]) -> Columns:
+    """The columns of a `state_of`. LookupError, TypeError or ValueError if it is damaged."""
+    means, holes = state["means"], state["holes"]
+    width = len(means)
+    sound = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
+    _check(sound and width > 0 and holes == sorted(set(holes)), state, "means and missing cells belong")
+    row = np.asarray(means)  # the imputer learns again, from the means, and the means with the missing cells
+    imputer = new_imputer().fit(np.stack([row, np.where(np.isin(np.arange(width), holes), np.nan, row)]))
+    found = Columns("impute" if state["of"] == "array" else state["missing"])
+    check_missing(found.missing)
+    found.imputer = imputer
+    if state["of"] == "array":
+        found.named, found.numbers = False, [*column_names(width)]
+        return found
+    found.numbers, found.categories = (_texts(state[name], "texts belong") for name in ("numbers", "categories"))
+    times = state.get("times", {})  # files of 0.2.0 have none
+    sound = isinstance(times, dict) and times.keys() <= {*found.numbers} and {*times.values()} <= UNITS.keys()
+    found.times = _check(sound, times, "the units of dates belong")
+    values = [_texts(column, "texts belong", gaps=True) for column in state["values"]]
+    _check(all(values), values, "texts belong")
+    if width != max(1, len(found.numbers)) or len(values) != len(found.categories):
+        msg = "its columns do not fit what was learned of them"
+        raise ValueError(msg)
+    found.encoder = _encoder_of(values)
+    return found
+
+
+def _encoder_of(values: list[list[Any]]) -> Any:
+    """The encoder of the values of each category: it learns again, from rows that have every one in each column."""
+    encoder = new_encoder()
+    if not values:
+        return encoder
+    rows = [[column[i % len(column)] for column in values] for i in range(max(map(len, values)))]
+    encoder.fit(np.asarray(rows, dtype=object))
+    if [column.tolist() for column in encoder.categories_] != values:
+        msg = "its categories are not in order, or are there twice"
+        raise ValueError(msg)
+    return encoder

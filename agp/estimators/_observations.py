@@ -1,4 +1,4 @@
-"""What an estimator is trained on: rows, targets, how often each row counts, and what its rate is multiplied with."""
+"""The training data of an estimator: rows, targets, weights and exposures."""
 
 from typing import Any, NamedTuple
 
@@ -10,13 +10,10 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.estimators._arrays import is_foreign, placed_in_range, selected, unmasked
 from agp.likelihoods import Exposed, Likelihood, Weighted
 
-__all__ = ["Observations", "log_exposures", "plain", "row_numbers", "targets_for", "wrapped"]
-
-
-REPEATED = 1.5
-"""How often rows without weights are there on average, from which on those that repeat are taken as one."""
-MOST_COMPARED = 4000
-"""Rows without weights in which repetitions are looked for."""
+MIN_REPEATS = 1.5
+"""Rows without weights that repeat are merged if each occurs so often on average."""
+MAX_COMPARED = 4000
+"""The most rows without weights that are compared with each other."""
 
 
 class Observations(NamedTuple):
@@ -29,26 +26,26 @@ class Observations(NamedTuple):
     weights: Array | None = None
     """How often each row counts [N]; None is once."""
     exposure: Array | None = None
-    """What the rates are multiplied with [N]; None is 1."""
+    """The factors of the rates [N]; None is 1."""
 
     def where(self, rows: Array) -> "Observations":
-        """Those rows where a Boolean array [N] is true."""
+        """The rows where a Boolean array [N] is true."""
         return Observations(*(None if x is None else selected(x, rows) for x in self))
 
     def weighted(self) -> "Observations":
-        """Those of positive weight."""
+        """The rows of positive weight."""
         if self.weights is None or bool(backend_of(self.weights).xp.all(self.weights > 0.0)):
             return self
         return self.where(self.weights > 0.0)
 
     def distinct(self, *, spread_learned: bool) -> "Observations":
-        """The same with rows that repeat taken as one that counts so many times, for methods that take weights.
+        """Merge rows that repeat into one row with a weight, for methods that take weights.
 
-        Copies of a row tell nothing of the spread of observations: where that is learned, and less than half of the
-        weight is at inputs that were observed with different targets, weights are relative, their mean 1.
+        Copies of a row carry no information on the spread of observations. If the spread is learned, and less than
+        half of the weight is at inputs with different targets, weights are relative, with mean 1.
         """
         B = backend_of(self.X)
-        compared = B.name == "numpy" and (self.weights is not None or self.X.shape[0] <= MOST_COMPARED)
+        compared = B.name == "numpy" and (self.weights is not None or self.X.shape[0] <= MAX_COMPARED)
         data, replicated = self._distinct() if compared else (self, 0.0)
         if data.weights is None or not spread_learned or replicated >= 0.5:
             return data
@@ -58,7 +55,7 @@ class Observations(NamedTuple):
         """The different rows, and the share of the weight at inputs with several targets; by NumPy."""
         columns = [self.X, self.y, *([] if self.exposure is None else [self.exposure[:, None]])]
         _, first, inverse = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
-        if self.weights is None and len(first) * REPEATED > len(self.X):
+        if self.weights is None and len(first) * MIN_REPEATS > len(self.X):
             return self, 0.0
         weights = np.bincount(inverse.reshape(-1), self.weights)
         X = self.X[first, :]
@@ -75,17 +72,14 @@ def wrapped(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Li
 
 
 def plain(likelihood: Likelihood) -> Likelihood:
-    """The likelihood of the targets alone."""
+    """The likelihood without exposures and weights."""
     return plain(likelihood.likelihood) if isinstance(likelihood, Exposed | Weighted) else likelihood
 
 
 def targets_for(likelihood: Likelihood, data: Observations) -> Array:
-    """The targets with the further columns that the likelihood takes: ones where there is nothing else.
+    """The targets, beside the exposures and weights that the likelihood takes; ones if there are none.
 
-    Raises
-    ------
-    ValueError
-        If it takes no exposures or weights, which there are.
+    ValueError if there are exposures or weights that it does not take.
     """
     columns = [data.y]
     for name, kind, numbers in (("exposure", Exposed, data.exposure), ("sample_weight", Weighted, data.weights)):
@@ -104,12 +98,9 @@ def _has(likelihood: Likelihood, kind: type) -> bool:
 
 
 def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> Array | None:
-    """A number for each row [N], not negative, as an array like X; None where there is none.
+    """Weights or exposures [N] as an array like X; None if none are given.
 
-    Raises
-    ------
-    ValueError
-        If there are more or fewer, or some are negative (or zero, if they must be positive), or all are zero.
+    ValueError unless there is one for each row, none is negative (or zero, if `positive`), and some are not zero.
     """
     if given is None:
         return None

@@ -1,13 +1,11 @@
-"""Where inducing variables live, and where their inputs start: chosen on the host, the same ones on every backend."""
+"""Inducing variables, and ways to choose their inputs: on the host, with the same result on every backend."""
 
 from agp.inducing._base import Inducing
-from agp.inducing._choose import choose
+from agp.inducing._choose import choose, kmeans, random
 from agp.inducing._greedy import greedy_variance
-from agp.inducing._kmeans import kmeans
 from agp.inducing._patch_grid import PatchGrid
 from agp.inducing._patches import Patches
 from agp.inducing._points import Points
-from agp.inducing._random import random
 from agp.inducing._together import Together
 
 __all__ = ["Inducing", "PatchGrid", "Patches", "Points", "Together", "choose", "greedy_variance", "kmeans", "random"]

@@ -1,4 +1,4 @@
-"""Where inducing variables live: what a sparse process asks of them, each answer with its pullback."""
+"""The base classes of inducing variables: their covariances, each with its pullback."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,8 +8,6 @@ from agp import tree
 from agp.backend import Array, Pullback
 from agp.kernels import RBF, Kernel
 
-__all__ = ["AtInputs", "FeatureMap", "Inducing"]
-
 FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 """X [N, D] -> features [N, F], and ``bar -> X_bar``."""
 
@@ -17,12 +15,11 @@ FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 class Inducing(ABC):
     """M inducing variables u of a process f with a kernel, and their covariances with f.
 
-    Cotangents of the variables' own leaves come back in the class of the object, those of the kernel in the kernel's;
-    None is zero.
+    Cotangents of their leaves have the class of the object, those of the kernel the class of the kernel; None is zero.
     """
 
     locations: ClassVar[tuple[str, ...]] = ()
-    """The leaves that say where the variables are: training moves them late, and slowly."""
+    """The leaves with the positions of the variables, which training moves late and slowly."""
 
     @property
     @abstractmethod
@@ -37,10 +34,10 @@ class Inducing(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array whose library, dtype and device are those that inputs must have."""
+        """The name and value of an array with the library, dtype and device that inputs must have."""
 
     def usual_kernel(self) -> Kernel:
-        """The kernel where the user gives none; its leaves start with `started`."""
+        """The default kernel; `started` fills its leaves."""
         return RBF()
 
     @abstractmethod
@@ -62,41 +59,41 @@ class Inducing(ABC):
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:  # noqa: ARG002
         """Features of f a priori, ``X [N, D] -> ([N, F], pullback)``, and the same features of u [M, F].
 
-        Arguments and errors as `agp.kernels.Kernel.random_features`; TypeError also if the inducing variables give
+        Arguments and errors as for `agp.kernels.Kernel.random_features`; TypeError also if the inducing variables have
         none.
         """
-        msg = f"{type(self).__name__} has no random features, so there are no samples of functions; use sample."
+        msg = f"{type(self).__name__} has no random features, so functions cannot be sampled; use sample."
         raise TypeError(msg)
 
     @abstractmethod
     def floats_per_row(self, kernel: Kernel, /) -> int:
-        """Numbers that `cross` and `diag` hold for each row of X, for memory budgets."""
+        """The numbers held by `cross` and `diag` for each row of X, for memory budgets."""
 
     @abstractmethod
     def check(self, kernel: Kernel, /) -> None:
-        """ValueError unless the leaves fit each other and the kernel."""
+        """Raise ValueError unless the leaves fit each other and the kernel."""
 
     def grown(self, Z: Array, /, *, front: bool = False) -> Self:  # noqa: ARG002
-        """With further variables at inputs Z [M, D], after those that are there or in front; TypeError if it cannot."""
-        msg = f"{type(self).__name__} does not grow by inducing inputs; use Points."
+        """With further variables at inputs Z [M, D] after the existing ones, or in front; TypeError if unsupported."""
+        msg = f"{type(self).__name__} cannot add inducing inputs; use Points."
         raise TypeError(msg)
 
     @abstractmethod
     def started(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
-        """The object and its kernel with starting values for the leaves that are missing.
+        """The object and its kernel with missing leaves filled.
 
         Parameters
         ----------
         X
             Inputs [N, D], checked.
         kernel
-            The kernel, of which leaves may be missing or numbers.
+            The kernel; its leaves may be missing or numbers.
         variance
-            Of the targets, in their squared unit.
+            The variance of the targets.
         num_inducing, how, seed
-            M (128 by default, or as many as there are), and what `agp.inducing.choose` takes.
+            M (by default 128, or N if smaller), and arguments of `agp.inducing.choose`.
 
         Raises
         ------
@@ -106,7 +103,7 @@ class Inducing(ABC):
 
 
 class AtInputs(Inducing):
-    """Inducing variables that are values of the kernel's own process: u = g(Z) for inducing inputs `Z` [M, .]."""
+    """Inducing variables that are values of the kernel's process: u = g(Z) for inducing inputs `Z` [M, .]."""
 
     Z: Array
 

@@ -1,20 +1,86 @@
-"""One entrance to all ways of choosing inducing inputs."""
+"""Ways to choose inducing inputs: k-means, random rows, and `choose` for all of them."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
-from agp.backend import Array
-from agp.checks import check_inputs, check_like
-from agp.inducing._greedy import greedy_variance
-from agp.inducing._kmeans import kmeans
-from agp.inducing._random import random
-from agp.inducing._rows import check_count
-from agp.kernels import Kernel
+import numpy as np
 
-__all__ = ["How", "choose"]
+from agp.backend import Array, placed
+from agp.checks import check_inputs, check_like, check_whole
+from agp.inducing._greedy import greedy_variance
+from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, taken
+from agp.kernels import Kernel
+from agp.random import generator
+
+GRID = 2.0**-34
+"""Scaled inputs are rounded to multiples of this, so that ties do not depend on the units of the columns."""
+
+
+def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 10, rows: int = ROWS) -> Array:
+    """Inducing inputs Z [M, D] by k-means from a k-means++ start, for inputs X [N, D], N >= M.
+
+    Columns are scaled by their spread, and at most `rows` rows, drawn at random, are used. If fewer than M rows are
+    distinct, some inducing inputs coincide.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X is not a finite floating-point array [N, D], M is not a whole number from 1 to N, or `rows` is not a
+        positive whole number.
+
+    Source: Arthur & Vassilvitskii, "k-means++: the advantages of careful seeding", SODA 2007.
+    """
+    from scipy.cluster.vq import kmeans2
+
+    M = check_count(X, num_inducing)
+    rng = generator(seed, 1)
+    some = taken(X, np.sort(rng.permutation(X.shape[0])[: check_whole("rows", rows)]))
+    centre, spread = some.mean(axis=0), some.std(axis=0)
+    usual = np.where(spread > 1e-15 * np.abs(some).max(axis=0), spread, 1.0)
+    scaled = np.round((some - centre) / usual / GRID) * GRID
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre, as intended
+        centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=iterations, minit="matrix")
+    return placed(centre + centres * usual, X)
+
+
+def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
+    from scipy.spatial.distance import cdist
+
+    # the k-means++ start of SciPy recomputes all distances for each centre, O(M^2 N); this one is O(M N)
+    chosen = [int(rng.integers(len(rows)))]
+    nearest = np.full(len(rows), np.inf)
+    for _ in range(count - 1):
+        nearest = np.minimum(nearest, cdist(rows[chosen[-1:]], rows, "sqeuclidean")[0])
+        total = nearest.sum()
+        weights = nearest / total if total > 0 else None
+        chosen.append(int(rng.choice(len(rows), p=weights)))
+    return rows[chosen]
+
+
+def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
+    """Inducing inputs Z [M, D]: M distinct rows of X [N, D], drawn without replacement.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If X is not a finite floating-point array [N, D], M is not a whole number from 1 to N, or fewer than M rows are
+        distinct.
+    """
+    M = check_count(X, num_inducing)
+    order = generator(seed, 5).permutation(X.shape[0])
+    rows = taken(X, order[:M])
+    first = distinct(rows)[0]
+    if len(first) < M:  # rows repeat: use all of them
+        rows = taken(X, order)
+        first = distinct(rows)[0]
+        check_distinct(len(first), len(rows), M)
+    return placed(np.ascontiguousarray(rows[first[:M]]), X)
+
 
 How: TypeAlias = Literal["kmeans", "random", "greedy-variance"] | Callable[[Array, Kernel, int, int], Array]
-"""A way by name, or a function of (X [N, D], kernel, M, seed) that gives Z [M', D]."""
+"""The name of a way, or a function of (X [N, D], kernel, M, seed) that returns Z [M', D]."""
 
 _WAYS: dict[str, Callable[[Array, Kernel, int, int], Array]] = {
     "kmeans": lambda X, _, num_inducing, seed: kmeans(X, num_inducing, seed=seed),
@@ -24,18 +90,18 @@ _WAYS: dict[str, Callable[[Array, Kernel, int, int], Array]] = {
 
 
 def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how: How = "kmeans") -> Array:
-    """Inducing inputs Z [M, D] for inputs X [N, D] and a kernel whose values are known.
+    """Inducing inputs Z [M, D] for inputs X [N, D] and a kernel with values.
 
     Parameters
     ----------
     X
         Inputs [N, D].
     kernel
-        The kernel, for the ways that look at it.
+        The kernel, for "greedy-variance" and functions.
     num_inducing
-        M, from 1 to N. A function of your own may give another number of rows, up to N.
+        M, from 1 to N. A function may return another number of rows, up to N.
     seed
-        Of whatever is random.
+        The seed of random numbers.
     how
         "kmeans" (`agp.inducing.kmeans`), "random" (`agp.inducing.random`), "greedy-variance"
         (`agp.inducing.greedy_variance`), or a function of (X, kernel, M, seed).
@@ -43,8 +109,8 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     Raises
     ------
     TypeError, ValueError
-        If the way is unknown, as the way itself raises, or if what a function gives is no finite array [M', D] like X
-        with 1 <= M' <= N.
+        If the way is unknown, as that way raises, or if a function does not return a finite array [M', D] like X with
+        1 <= M' <= N.
     """
     if not callable(how):
         if not isinstance(how, str) or how not in _WAYS:
@@ -53,7 +119,7 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
             raise ValueError(msg)
         return _WAYS[how](X, kernel, num_inducing, seed)
     Z: Any = how(X, kernel, check_count(X, num_inducing), seed)
-    name = "what the function for inducing inputs gave"
+    name = "the result of the function for inducing inputs"
     check_inputs(name, Z)
     check_like(name, Z, "X", X)
     if Z.shape[1] != X.shape[1] or Z.shape[0] > X.shape[0]:

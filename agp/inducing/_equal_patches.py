@@ -1,4 +1,4 @@
-"""Patches of an image that are equal, such as those of an empty background: one, with the sum of their weights."""
+"""Equal patches of an image, such as those of an empty background, merged into one with the sum of their weights."""
 
 from collections.abc import Callable
 
@@ -6,22 +6,19 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels import Kernel, White
 
-__all__ = ["merged"]
-
 WORTHWHILE = 0.9
-"""Patches are merged where no more than this share of them is left."""
+"""Patches are merged if at most this share of them remains."""
 CANCELLED = 1e-3
-"""... and where the sum of the merged weights has not cancelled below this share of the sum of their sizes."""
+"""... and if the sum of the merged weights is above this share of the sum of their sizes."""
 
 Merged = tuple[Array, Array, Callable[[Array, Array], tuple[Array, Array]]]
 
 
 def merged(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
-    """Fewer patches and weights with the same weighted sums, of any function of patches, for each image.
+    """Fewer patches and weights with the same weighted sums of any function of patches, for each image.
 
-    Those that equal the first patch of their image become one, on a CPU and outside of programs that are traced or that
-    differentiate with respect to the patches; others stay as they are. Where images are left with unlike numbers, some
-    patches have the weight zero.
+    Patches that equal the first patch of their image are merged, on a CPU and outside of programs that are traced or
+    differentiate with respect to the patches. If images keep different numbers of patches, some have the weight zero.
 
     Parameters
     ----------
@@ -30,7 +27,7 @@ def merged(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
     w
         Weights [Q], the same for all images.
     among
-        A kernel, where the sums are over pairs of patches: one that sees noise in each row tells equal ones apart.
+        The kernel, for sums over pairs of patches: equal patches differ for a kernel with white noise.
 
     Returns
     -------
@@ -57,7 +54,7 @@ def merged(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
     weights = alone * _chosen(w, kept) + first * total[:, None]
 
     def pullback(patches_bar, weights_bar):
-        share = 1.0 + equal * (w / total[:, None] - 1.0)  # of its group in what moves the patch that stands for all
+        share = 1.0 + equal * (w / total[:, None] - 1.0)  # of each patch in the cotangent of its representative
         spread = _chosen(xp.reshape(patches_bar, (N * K, D)), where + K * row)
         w_bar = xp.sum(_chosen(xp.reshape(weights_bar, (N * K,)), where + K * row), axis=0)
         return share[:, :, None] * spread, w_bar
@@ -66,7 +63,7 @@ def merged(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
 
 
 def _equal_to_first(patches: Array, w: Array) -> Array | None:
-    """Which patches [N, Q] equal the first one of their image; None where nothing is to be merged."""
+    """Which patches [N, Q] equal the first one of their image; None if nothing is merged."""
     B = backend_of(patches)
     if not (B.is_concrete(patches) and B.is_concrete(w)) or B.asks_gradient(patches) or B.device_name(patches) != "cpu":
         return None
@@ -79,9 +76,9 @@ def _equal_to_first(patches: Array, w: Array) -> Array | None:
 
 
 def _positions(same: Array) -> tuple[Array, Array]:
-    """Which patches [N, K] are kept, and the position [N, Q] among them of the one that stands for each.
+    """The indices [N, K] of the kept patches, and the position [N, Q] among them of each patch's representative.
 
-    The first, then those that differ from it, then as many of the others as it takes.
+    Kept are the first, those that differ from it, and others to fill up.
     """
     xp = backend_of(same).xp
     other = xp.astype(~same, xp.int64)

@@ -1,4 +1,4 @@
-"""Rows of the data, each the one that those before it explain least."""
+"""Rows of the data chosen greedily by their conditional variance."""
 
 import numbers
 from typing import Any
@@ -9,17 +9,15 @@ import numpy.typing as npt
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_inputs, check_whole
-from agp.host import generator
 from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct, taken
 from agp.kernels import Kernel
 from agp.linalg import add_diagonal, cholesky
-
-__all__ = ["greedy_variance"]
+from agp.random import generator
 
 TIE = 1e-6
-"""Variances that differ by this share count as equal: the kernels of two backends may differ in their last digits."""
+"""Variances within this relative distance count as equal, since backends may differ in the last digits of kernels."""
 JITTER = 1e-12
-"""On the diagonal of the covariance of given inducing inputs, relative to its mean."""
+"""Jitter on the covariance of given inducing inputs, relative to its mean diagonal."""
 
 
 def greedy_variance(
@@ -35,38 +33,37 @@ def greedy_variance(
 ) -> Array:
     """Inducing inputs Z [M, D], rows of X [N, D] chosen one by one: next the row with the largest variance given Z.
 
-    This is the pivoted Cholesky factorisation of k(X, X), whose trace of what is left, tr(Kff - Kfu Kuu^-1 Kuf), is
-    what the collapsed bound pays for sparseness. It costs O(n M^2) time and O(n M) memory on the host, in float64, for
-    the n rows that are looked at, 20,000 at most by default and drawn at random. The seed decides between rows that are
-    equally good, the first of a stationary kernel among them. Where the covariance of the rows has a numerical rank
-    below M, the rest is drawn at random. Rows are distinct. Variance is largest at the edge of the data, so with few
-    inducing inputs k-means leaves less; with enough of them, this does.
+    This is the pivoted Cholesky factorisation of k(X, X), which reduces the trace tr(Kff - Kfu Kuu^-1 Kuf) in the
+    collapsed bound. It takes O(n M^2) time and O(n M) memory on the host, in float64, for n rows drawn at random. The
+    seed decides between equally good rows, such as the first one for a stationary kernel. If the numerical rank of the
+    covariance is below M, the remaining rows are drawn at random. Rows are distinct. Since the variance is largest at
+    the edge of the data, k-means gives a smaller trace for few inducing inputs, and this method for many.
 
     Parameters
     ----------
     X
         Inputs [N, D].
     kernel
-        The kernel, with its values: it should be about right, since the choice depends on its lengthscales.
+        The kernel, with reasonable values, since the choice depends on its lengthscales.
     num_inducing
         M, from 1 to N.
     seed
-        Of the rows that are looked at, and of ties.
+        The seed of the rows that are used, and of ties.
     tolerance
-        Stop, with fewer than M rows, once the trace that is left is at most this share, in [0, 1), of tr(Kff), or no
-        distinct row is left.
+        Stop with fewer than M rows when the trace is at most this share, in [0, 1), of tr(Kff), or no distinct row is
+        left.
     given
-        Inducing inputs [M0, D] that are there already: the M rows are those that come after them. With those that it
-        began with, the greedy sequence goes on where it ended. With a tolerance there may be none to add.
+        Existing inducing inputs [M0, D], to which the M rows are added. Given the result of an earlier call, the greedy
+        sequence continues. With a tolerance the result may be empty.
     rows
-        n, or M if that is more.
+        n, raised to M if smaller.
 
     Raises
     ------
     TypeError, ValueError
-        If X is no finite floating-point array [N, D], M is not a whole number from 1 to N, fewer than M of the rows
-        looked at are distinct, the kernel has missing values or cannot take D columns, the tolerance is outside
-        [0, 1), the given inducing inputs have not D columns, or the number of rows to look at is none from 1 on.
+        If X is not a finite floating-point array [N, D], M is not a whole number from 1 to N, fewer than M of the rows
+        are distinct, the kernel has missing values or cannot take D columns, the tolerance is outside [0, 1), the given
+        inducing inputs do not have D columns, or `rows` is not a positive whole number.
 
     Source: Burt, Rasmussen & van der Wilk, "Convergence of sparse variational inference in Gaussian processes
     regression", JMLR 2020.
@@ -110,7 +107,7 @@ def _number(x: Any) -> npt.NDArray[np.float64]:
 
 
 def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: Rows) -> list[int]:
-    """The positions of the chosen rows [n, D], after those that are given [M0, D]."""
+    """The positions of the chosen rows [n, D], in addition to the given ones [M0, D]."""
     both, kind = distinct(np.concatenate([given, rows]))
     M0, there = len(given), set(kind[: len(given)].tolist())
     first, kind = both[both >= M0] - M0, kind[M0:]  # rows that are new
@@ -130,7 +127,7 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
         if tolerance is not None and (chosen or M0) and np.maximum(left, 0.0).sum() <= tolerance * total:
             break
         best = np.max(left, where=free, initial=-np.inf)
-        if best <= floor * largest:  # what is left is rounding
+        if best <= floor * largest:  # only rounding is left
             if tolerance is not None and (chosen or M0):
                 break
             rest = first[free[first]]
@@ -146,7 +143,7 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
 
 
 def _projected(kernel: Kernel, given: Rows, rows: Rows) -> Rows:
-    """L^-1 k(given, rows) with L L^T = k(given, given), which may be singular but for rounding."""
+    """L^-1 k(given, rows) with L L^T = k(given, given), which may be numerically singular."""
     K = np.asarray(kernel(given)[0])
     L = cholesky(add_diagonal(K, JITTER * np.mean(np.diagonal(K))))
     return backend_of(K).solve_triangular(L, np.asarray(kernel(given, rows)[0]))

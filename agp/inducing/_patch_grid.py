@@ -1,4 +1,4 @@
-"""The patches of images: where they lie, and how images are cut into them."""
+"""The patches of images: their grid, and the map from images to patches."""
 
 from typing import Any
 
@@ -7,18 +7,15 @@ from agp.backend import Array, Pullback, backend_of, constant, like
 from agp.checks import check_whole
 from agp.kernels import RBF, Kernel, Matern32
 
-__all__ = ["PatchGrid"]
-
 
 @tree.model
 class PatchGrid:
-    """How images are cut into Q = H' W' patches, which lie on a grid and may overlap.
+    """The division of images into Q = H' W' patches on a grid, which may overlap.
 
         H' = (H + 2 padding - h) // stride + 1,  W' = (W + 2 padding - w) // stride + 1
 
-    An image of H x W pixels with C channels is one row of inputs [H W C]: row after row of pixels, and the channels of
-    each pixel beside each other. A patch is written in the same way [h w C]. Patches stand in the order of the grid,
-    row after row.
+    An image of H x W pixels with C channels is one row of inputs [H W C]: row after row of pixels, with the channels of
+    each pixel together. Patches [h w C] have the same layout, and follow the grid row after row.
 
     Parameters
     ----------
@@ -31,11 +28,10 @@ class PatchGrid:
     channels
         C.
     per_channel
-        Patches of one channel each [h w]: then there are Q = H' W' C of them, those of the channels of one place beside
-        each other.
+        Patches of one channel each [h w]: then there are Q = H' W' C of them, with the channels of each place together.
     located
-        Each patch has two columns more: the row and the column of its centre in the image, in pixels, counted from 0.
-        They are constants.
+        Each patch has two further, constant columns: the row and the column of its centre in the image, in pixels,
+        counted from 0.
     """
 
     image: tuple[int, int]
@@ -72,16 +68,16 @@ class PatchGrid:
 
     @property
     def pixels(self) -> int:
-        """The columns of a patch that are pixels: h w C, or h w of one channel."""
+        """The number of pixel columns of a patch: h w C, or h w of one channel."""
         return self.patch[0] * self.patch[1] * (1 if self.per_channel else self.channels)
 
     @property
     def columns(self) -> int:
-        """The columns of a patch, its place included where it has one."""
+        """The number of columns of a patch, including its place if located."""
         return self.pixels + (2 if self.located else 0)
 
     def check(self) -> None:
-        """ValueError unless patches fit into the images."""
+        """Raise ValueError unless patches fit into the images."""
         if min(self.shape) < 1:
             (H, W), (h, w) = self.image, self.patch
             around = f" with {self.padding} pixels of zeros around them" if self.padding else ""
@@ -95,14 +91,14 @@ class PatchGrid:
         return f"patches of {h} x {w} pixels{more}{' with places' if self.located else ''}"
 
     def usual_kernel(self) -> Kernel:
-        """RBF; where patches are located, one of the pixels times one of the place."""
+        """RBF; for located patches, a kernel of the pixels times one of the place."""
         if not self.located:
             return RBF()
         place = self.pixels, self.pixels + 1
         return RBF().on(range(self.pixels)) * Matern32(1.0).on(place)
 
     def check_images(self, X: Array) -> None:
-        """ValueError unless X [N, H W C] has the columns of such images."""
+        """Raise ValueError unless X [N, H W C] has the columns of the images."""
         self.check()
         if X.shape[1] != self.width:
             (H, W), C = self.image, self.channels
@@ -113,7 +109,7 @@ class PatchGrid:
     # -- cuts -------------------------------------------------------------------------------------------------------
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The patches [N, Q, .] of images X [N, H W C], and ``bar -> X_bar``: cuts, and sums of shifted patches."""
+        """The patches [N, Q, .] of images X [N, H W C], and ``bar -> X_bar``."""
         xp = backend_of(X).xp
         (h, w), (rows, columns), C, N = self.patch, self.shape, self.channels, X.shape[0]
         images = _padded(xp.reshape(X, (N, *self.image, C)), self.padding)
@@ -138,12 +134,12 @@ class PatchGrid:
         return xp.reshape(patches, (-1, self.columns)), lambda bar: pull(xp.reshape(bar, patches.shape))
 
     def _summed(self, bar: Array) -> Array:
-        """The images [N, H W C] whose every pixel is the sum of what patches [N, H', W', h w, C] have at it."""
+        """The images [N, H W C] whose pixels are sums over all patches [N, H', W', h w, C] that contain them."""
         xp = backend_of(bar).xp
         (H, W), (h, w), around = self.image, self.patch, self.padding
         total = None
         for i in range(h):
-            strip = None  # the patches' rows of number i, [N, H', W + 2 padding, C]
+            strip = None  # row i of the patches, [N, H', W + 2 padding, C]
             for j in range(w):
                 strip = tree.add(strip, _scattered(bar[:, :, :, i * w + j, :], 2, j, self.stride, W + 2 * around))
             total = tree.add(total, _scattered(strip, 1, i, self.stride, H + 2 * around))
@@ -151,7 +147,7 @@ class PatchGrid:
         return xp.reshape(inside, (bar.shape[0], self.width))
 
     def places(self, X: Array, /) -> Array:
-        """The row and column [Q, 2] of each patch's centre, in pixels, beside X."""
+        """The row and column [Q, 2] of each patch's centre in pixels, like X."""
         (rows, columns), (h, w) = self.shape, self.patch
         first = [0.5 * (n - 1) - self.padding for n in (h, w)]
         repeats = range(self.channels if self.per_channel else 1)
@@ -179,7 +175,7 @@ def _every(first: int, count: int, step: int) -> slice:
 
 
 def _padded(images: Array, around: int) -> Array:
-    """Images [N, H, W, C] with so many rows and columns of zeros around them."""
+    """Images [N, H, W, C] with `around` rows and columns of zeros around them."""
     if not around:
         return images
     for axis in (1, 2):
@@ -188,7 +184,7 @@ def _padded(images: Array, around: int) -> Array:
 
 
 def _scattered(x: Array, axis: int, first: int, step: int, size: int) -> Array:
-    """Zeros of so many entries along an axis, with the entries of x at first, first + step, ..."""
+    """Zeros with `size` entries along an axis, and the entries of x at first, first + step, ..."""
     xp = backend_of(x).xp
     shape = list(x.shape)
 

@@ -1,4 +1,4 @@
-"""Inducing patches: values of the response to small images, for convolutional processes on large ones."""
+"""Inducing patches for convolutional processes: values of the patch response."""
 
 import dataclasses
 import numbers
@@ -7,25 +7,22 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed
-from agp.checks import check_inputs
-from agp.host import generator
+from agp.checks import check_inputs, usable
+from agp.chunking import cached_rows, on_device, row_ranges, tile_rows
 from agp.inducing._base import AtInputs, FeatureMap
 from agp.inducing._equal_patches import merged
 from agp.inducing._patch_grid import PatchGrid
 from agp.inducing._points import chosen_rows
 from agp.kernels import Features, Kernel
-from agp.leaves import placed as placed_leaves
-from agp.leaves import usable
 from agp.linalg import diagonal
-from agp.rows import cached_rows, on_device, row_ranges, tile_rows
-from agp.units import column_spreads
-
-__all__ = ["Patches", "some_rows"]
+from agp.random import generator
+from agp.scaling import column_spreads
+from agp.tree import placed as placed_leaves
 
 IMAGES = 500
-"""Images from which patches are taken where inducing patches and lengthscales start."""
+"""The number of images whose patches determine starting values."""
 FEW_IMAGES = 20
-"""Images that tell how much of the response's variance is left in the average over its patches."""
+"""The number of images for the variance of the average over patches."""
 
 
 @tree.model
@@ -34,31 +31,27 @@ class Patches(AtInputs):
 
         Kuu = k(Z, Z),  Kuf[m, n] = 1/Q sum_q w_q k(z_m, patch_q(x_n)),  kff[n] = 1/Q^2 w^T k(patches, patches) w
 
-    An input is an image of H x W pixels with C channels as one row, H x W x C: row after row of pixels, the channels of
-    each beside each other. Its patches of h x w pixels lie on a grid (`PatchGrid`) and may overlap; with stride 1 and
-    no padding there are Q = (H - h + 1) (W - w + 1). The kernel is that of g, a function of patches; a variance that is
-    not given starts so that f, the average, has the variance of the targets.
+    An input is an image of H x W pixels with C channels as one row, and its patches of h x w pixels form a grid
+    (`PatchGrid`); with stride 1 and no padding there are Q = (H - h + 1) (W - w + 1). The kernel is that of g, a
+    function of patches. A missing variance starts so that the average f has the variance of the targets.
 
     Parameters
     ----------
     image, patch
         (H, W) and (h, w).
     Z
-        Inducing patches [M, h w C], or [M, h w] of one channel; with their places in two columns more where patches are
-        located. None starts among the patches of the data.
+        Inducing patches [M, h w C], or [M, h w] of one channel, with two further columns of places if located. None is
+        chosen from the patches of the data.
     weights
-        w [Q], without units, trained; None takes all patches alike, w = 1. A number is where all of them start.
-    stride, padding
-        From one patch to the next, and rows and columns of zeros around the image, in pixels.
-    channels
-        C.
+        w [Q], without units, trained. None is w = 1; a number is the start of all weights.
+    stride, padding, channels
+        As for `PatchGrid`.
     per_channel
-        One response to the patches of every channel, g(h w pixels), rather than to all channels at once; then Q counts
-        the patches of all channels.
+        One response to patches of single channels, g(h w pixels), instead of all channels; then Q counts the patches of
+        all channels.
     located
-        The response sees where in the image a patch is, too: two columns more, the row and column of its centre in
-        pixels. By default the kernel is then one of the pixels times one of the place,
-        ``RBF().on(pixels) * Matern32(1.0).on(place)``, and else ``RBF()``.
+        The response also depends on the place of a patch, in two further columns, the row and column of its centre in
+        pixels. The default kernel is then ``RBF().on(pixels) * Matern32(1.0).on(place)``, and otherwise ``RBF()``.
 
     Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017; patches with places:
     Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional Gaussian
@@ -77,11 +70,11 @@ class Patches(AtInputs):
     located: bool = False
 
     def __post_init__(self) -> None:
-        self.grid  # noqa: B018 - its settings are checked where it is built
+        self.grid  # noqa: B018 - checks its settings
 
     @property
     def grid(self) -> PatchGrid:
-        """Where the patches lie."""
+        """The grid of the patches."""
         settings = self.stride, self.padding, self.channels, self.per_channel, self.located
         return PatchGrid(self.image, self.patch, *settings)
 
@@ -95,7 +88,7 @@ class Patches(AtInputs):
         return self.grid.number
 
     def usual_kernel(self) -> Kernel:
-        """As the base; where patches are located, one of the pixels times one of the place."""
+        """RBF; for located patches, a kernel of the pixels times one of the place."""
         return self.grid.usual_kernel()
 
     # -- covariances ------------------------------------------------------------------------------------------------
@@ -108,10 +101,10 @@ class Patches(AtInputs):
         return self._mapped(_variances, self.number, kernel, X)
 
     def _mapped(self, f: Callable, others: int, kernel: Kernel, X: Array) -> tuple[Array, Pullback]:
-        """`f((self, kernel), patches)`: of a few images after the other, of whose covariances nothing is kept.
+        """`f((self, kernel), patches)` for a few images at a time, without keeping their covariances.
 
-        On a device of all images at once where its memory allows, and then the covariances are kept. Each patch has
-        covariances with so many others. The pullback gives (patches_bar, kernel_bar, X_bar).
+        On a device, if its memory allows, for all images at once, keeping the covariances. Each patch has covariances
+        with `others` patches. The pullback returns (patches_bar, kernel_bar, X_bar).
         """
         patches, pull_patches = self.grid(X)
         at_once, params = cached_rows(self._covariance_floats(others, kernel), X), (self, kernel)
@@ -127,7 +120,7 @@ class Patches(AtInputs):
         return value, pullback
 
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        # each pair of images once, [Q, n Q] numbers at a time, none of which is kept: the pullback finds them anew
+        # each pair of images once, [Q, n Q] numbers at a time, which the pullback computes again
         xp = backend_of(X).xp
         N, Q = X.shape[0], self.number
         rows, pull_rows = self.grid.rows(X)
@@ -171,17 +164,17 @@ class Patches(AtInputs):
 
     def floats_per_row(self, kernel: Kernel, /) -> int:
         row = 2 * self.count + 3 * self.number * self.grid.columns
-        # on a CPU a few images at a time have covariances, which the caches hold (`_mapped`); on a device all have
+        # on a CPU the covariances of a few images at a time fit into caches (`_mapped`); on a device all are held
         return row + self._covariance_floats(self.count + self.number, kernel) if on_device(self.Z) else row
 
     def _covariance_floats(self, others: int, kernel: Kernel) -> int:
-        """The numbers that an image needs at once for covariances of each patch with so many others."""
+        """The numbers held for an image by covariances of each patch with `others` patches."""
         return self.number * others * (kernel.floats_per_entry + 1)
 
     # -- patches ----------------------------------------------------------------------------------------------------
 
     def patch_weights(self, X: Array, /) -> Array:
-        """w [Q], beside X."""
+        """w [Q], like X."""
         return backend_of(X).xp.ones((self.number,), **like(X)) if self.weights is None else self.weights
 
     def _weights_bar(self, bar: Array) -> dict[str, Array]:
@@ -220,7 +213,7 @@ class Patches(AtInputs):
         return found, kernel
 
     def _share(self, kernel: Kernel, images: Array, variance: float) -> float:
-        """The variance that an average of responses of such a variance is left with, on average over a few images."""
+        """The mean variance of f over a few images, relative to the variance of the response."""
         few = images[: min(FEW_IMAGES, images.shape[0]), :]
         share = float(backend_of(few).xp.mean(self.diag(kernel, few)[0])) / variance
         return share if share > 0.0 else 1.0
@@ -278,6 +271,6 @@ class ResponseFeatures:
 
 
 def some_rows(X: Array, most: int, seed: int) -> Array:
-    """At most so many rows of X [N, D], drawn at random on the host."""
+    """At most `most` rows of X [N, D], drawn at random on the host."""
     order = generator(seed, 7).permutation(X.shape[0])[:most]
     return backend_of(X).rows_at(X, placed(order, X))

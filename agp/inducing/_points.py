@@ -4,17 +4,15 @@ from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.checks import check_inputs, check_like, check_whole
+from agp.checks import check_inputs, check_like, check_whole, usable
 from agp.inducing._base import AtInputs, FeatureMap, Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
-from agp.leaves import constant_data, copied, usable
-from agp.units import column_spreads
-
-__all__ = ["NUM_INDUCING", "Points", "chosen_rows", "placement"]
+from agp.scaling import column_spreads
+from agp.tree import constant_data, copied
 
 NUM_INDUCING = 128
-"""Inducing variables where the user does not say how many."""
+"""The default number of inducing variables."""
 
 
 @tree.model
@@ -24,7 +22,7 @@ class Points(AtInputs):
     Parameters
     ----------
     Z
-        [M, D], in units of the inputs. None starts among the data.
+        [M, D], in units of the inputs. None is chosen from the data.
     """
 
     Z: Array = tree.param(default=None, unit="Z_unit")
@@ -82,15 +80,15 @@ class Points(AtInputs):
 def chosen_rows(
     X: Array, Z: Array | None, kernel: Kernel, num_inducing: int | None, /, *, how: Any, seed: int
 ) -> Array:
-    """The given inducing inputs, checked and copied, or as many as wanted, chosen among the rows X [N, D].
+    """The given inducing inputs, checked and copied, or `num_inducing` ones chosen from the rows X [N, D].
 
     Raises
     ------
     TypeError, ValueError
-        If Z is not like X, has other columns or more rows, or M is out of range.
+        If Z is not like X, has different columns or more rows, or M is out of range.
     """
     if num_inducing == "auto":
-        msg = "num_inducing is 'auto', which is a matter of training: begin with 64, and use agp.fit_growing."
+        msg = "num_inducing is 'auto', which only training supports: start with 64, and use agp.fit_growing."
         raise ValueError(msg)
     if Z is None:
         M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
@@ -110,28 +108,25 @@ def chosen_rows(
 
 
 def _check_variance(kernel: Kernel, Z: Array) -> None:
-    """ValueError if Kuu would be zero: then the inducing variables say nothing, and nothing can be factorised."""
+    """ValueError if Kuu would be zero, so that it cannot be factorised."""
     xp = backend_of(Z).xp
     if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):
-        zeros = "" if bool(xp.any(Z != 0.0)) else ": they are all zero"
+        zeros = "" if bool(xp.any(Z != 0.0)) else " (all are zero)"
         msg = (
-            f"the kernel {type(kernel).__name__} has the variance 0 at every inducing input{zeros}; add "
+            f"the kernel {type(kernel).__name__} has variance 0 at every inducing input{zeros}; add "
             "agp.kernels.Constant() to it, or give other inputs."
         )
         raise ValueError(msg)
 
 
 def placement(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:
-    """Where inducing variables live, and how their inputs are chosen, from what the user gives: a way, or an object.
+    """The inducing variables, and how their inputs are chosen, from a user's `inducing`: an object, or a way.
 
-    Raises
-    ------
-    ValueError
-        If inducing inputs are given beside an object that has its own.
+    ValueError if inducing inputs are given together with an object.
     """
     if not isinstance(inducing, Inducing):
         return Points(Z), inducing
     if Z is not None:
-        msg = f"Z is given beside inducing={type(inducing).__name__}; give the inducing inputs to one of them."
+        msg = f"Z is given together with inducing={type(inducing).__name__}; give the inducing inputs to one of them."
         raise ValueError(msg)
     return inducing, "kmeans"

@@ -1,4 +1,4 @@
-"""Inducing variables of several independent processes whose sum is f, under one joint q(u)."""
+"""Inducing variables of several independent processes whose sum is f, with one joint q(u)."""
 
 from typing import Any, Self
 
@@ -7,17 +7,15 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._points import NUM_INDUCING
-from agp.kernels import Kernel, Sum, side_by_side
+from agp.kernels import Features, Kernel, Sum
 from agp.linalg import block_diagonal, groups_of
-
-__all__ = ["Together"]
 
 
 @tree.model
 class Together(Inducing):
-    """The inducing variables of the terms of f = f_1 + f_2 + ..., where the kernel is a `Sum` of as many parts.
+    """The inducing variables of the terms of f = f_1 + f_2 + ..., for a kernel that is a `Sum` of as many parts.
 
-    The terms are independent a priori, so Kuu is block-diagonal; one q(u) makes them dependent a posteriori.
+    The terms are independent a priori, so Kuu is block-diagonal; the joint q(u) makes them dependent a posteriori.
 
     Parameters
     ----------
@@ -46,7 +44,7 @@ class Together(Inducing):
         return self.parts[0].reference
 
     def usual_kernel(self) -> Kernel:
-        """As the base: the sum of those of the parts."""
+        """The sum of the kernels of the parts."""
         return Sum(tuple(part.usual_kernel() for part in self.parts))
 
     def _terms(self, kernel: Any) -> list[tuple[Inducing, Kernel]]:
@@ -82,7 +80,7 @@ class Together(Inducing):
         return sum(others, start=first), lambda bar: self._joined(kernel, [pull(bar) for _, pull in found])
 
     def _joined(self, kernel: Kernel, bars: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """The cotangents of the terms as one: inducing_bar, kernel_bar and, where there are any, X_bar."""
+        """The cotangents of the terms as one: inducing_bar, kernel_bar and, if there are any, X_bar."""
         own, kernels, *inputs = zip(*bars, strict=True)
         joint = tree.cotangent(self, parts=own), tree.cotangent(kernel, parts=kernels)
         if not inputs:
@@ -93,13 +91,13 @@ class Together(Inducing):
         return *joint, X_bar
 
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:
-        # the terms side by side; the variables of each know the features of their own term alone
+        # the terms side by side; the variables of each depend on the features of their own term
         maps, own = zip(*(part.random_features(k, rng, count) for part, k in self._terms(kernel)), strict=True)
         xp, widths = backend_of(own[0]).xp, [phi.shape[1] for phi in own]
         rows = [[xp.zeros((phi.shape[0], width), **like(phi)) for width in widths] for phi in own]
         for i, phi in enumerate(own):
             rows[i][i] = phi
-        return SideBySide(maps), xp.concat([xp.concat(row, axis=1) for row in rows], axis=0)
+        return Features(maps), xp.concat([xp.concat(row, axis=1) for row in rows], axis=0)
 
     def floats_per_row(self, kernel: Kernel, /) -> int:
         return sum(part.floats_per_row(k) for part, k in self._terms(kernel))
@@ -126,16 +124,6 @@ class Together(Inducing):
         ]
         parts, kernels = zip(*found, strict=True)
         return type(self)(parts), Sum(kernels)
-
-
-@tree.model
-class SideBySide:
-    """The features of several terms, side by side."""
-
-    maps: tuple[Any, ...]
-
-    def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        return side_by_side(self.maps, X)
 
 
 def _check_sum(together: Together, kernel: Any) -> None:

@@ -1,10 +1,9 @@
-"""What a trained model or estimator says about a table, as numbers: what each column does, and how much it matters.
+"""The effect and the importance of each column of a table in a trained model or estimator.
 
 `agp.plot` draws the effects. `permutation_importance` needs the extra ``sklearn``, the others need none.
 """
 
 from agp.inspection._effects import Effect, partial_dependence
-from agp.inspection._inducing import inducing_inputs
 from agp.inspection._relevance import (
     KernelRelevance,
     Lengthscale,
@@ -12,6 +11,7 @@ from agp.inspection._relevance import (
     kernel_relevance,
     permutation_importance,
 )
+from agp.inspection._subject import inducing_inputs
 
 __all__ = [
     "Effect",

@@ -1,4 +1,4 @@
-"""What predictions do, on average over the data, when one column changes."""
+"""The effect of one column on predictions, averaged over the data."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,20 +9,18 @@ import numpy.typing as npt
 
 from agp.backend import Array, backend_of, like, to_numpy
 from agp.checks import check_whole
-from agp.host import generator
 from agp.inspection._subject import Z95, Host, host, of_function, subject_of
 from agp.inspection._table import Table, as_table
-
-__all__ = ["Effect", "average_prediction", "observed_mean", "partial_dependence"]
+from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
-"""Rows over which means are averaged, and over which the uncertainty of the average is found."""
+"""The most rows over which means are averaged, and from which the uncertainty of the average is computed."""
 GRID = 25
 """Values of a column of numbers."""
 CATEGORIES = 12
-"""The most categories: the most frequent ones."""
+"""The number of categories, the most frequent ones."""
 TAIL = 1.0
-"""Percent at either end of a column that are left out."""
+"""The percentage left out at either end of a column."""
 FEATURES = 256
 """Random frequencies of a sampled function."""
 
@@ -77,8 +75,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     where = table.position(column)
     values, chosen = _grid(table, where), rng.permutation(table.rows)
     many, few = (
-        subject.inputs(table.taken(np.sort(chosen[:count])).crossed(where, values).native())
-        for count in (MEAN_ROWS, BAND_ROWS)
+        subject.inputs(table.crossed(where, values, np.sort(chosen[:count]))) for count in (MEAN_ROWS, BAND_ROWS)
     )
     mean = _averaged(observed_mean(subject.model, many), len(values))
     middle, lower, upper = average_prediction(subject.model, few, len(values), samples=samples, seed=seed)
@@ -93,32 +90,11 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
 def average_prediction(
     model: Any, X: Array, groups: int, /, *, samples: int = 100, seed: int = 0
 ) -> tuple[Host, Host, Host]:
-    """The average prediction over each of G groups of rows, and where that average of the function lies with 95 %.
+    """The average prediction over each of G groups of the rows X [G n, D], and its 95 % interval, each [G, P].
 
-    Parameters
-    ----------
-    model
-        An `agp.models.Model`.
-    X
-        Inputs [G n, D], the n rows of a group together.
-    groups
-        G.
-    samples
-        How many are drawn where the interval has no closed form.
-    seed
-        Of the samples.
-
-    Returns
-    -------
-    mean, lower, upper
-        Each [G, P]. Where observations have the function's own mean the interval is exact: 1.96 times the root of the
-        average entry of the joint covariance of the group. Elsewhere, and in deep models, it holds the middle 95 % of
-        samples of the function.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the number of samples is no whole number from 1 on.
+    Where observations have the function's own mean the interval is exact: 1.96 times the root of the average entry of
+    the joint covariance of the group. Elsewhere, and in deep models, it holds the middle 95 % of samples of the
+    function. ValueError unless the number of samples is a whole number from 1 on.
     """
     samples = check_whole("samples", samples)
     mean = _averaged(observed_mean(model, X), groups)
@@ -135,12 +111,12 @@ def average_prediction(
 
 
 def observed_mean(model: Any, X: Array) -> Array:
-    """The mean of observations [N, P]; without variances, which cost the most, where it is the function's own."""
+    """The mean of observations [N, P], without computing variances if it is the mean of the function."""
     return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
 
 
 def _observes_function(model: Any, X: Array) -> bool:
-    """Whether observations have the function's own mean: the likelihood is asked about one."""
+    """Whether observations have the mean of the function, tested on one value."""
     xp = backend_of(X).xp
     mean = xp.full((1, model.outputs), 0.25, **like(X))
     observed = model.likelihood.predict(mean, xp.ones_like(mean))[0]
@@ -149,7 +125,7 @@ def _observes_function(model: Any, X: Array) -> bool:
 
 def _deviation(model: Any, X: Array, groups: int) -> Host:
     size, found = X.shape[0] // groups, []
-    predictor = model.predictor()  # once, which is what costs
+    predictor = model.predictor()  # computed once
     for g in range(groups):
         covariance = host(predictor.predict_covariance(X[g * size : (g + 1) * size, :]))
         found.append(np.sqrt(np.maximum(covariance.mean(axis=(1, 2)), 0.0)))
@@ -157,7 +133,7 @@ def _deviation(model: Any, X: Array, groups: int) -> Host:
 
 
 def _samples(model: Any, X: Array, groups: int, count: int, seed: int) -> Iterator[Array]:
-    """Samples [N, P] of the latent functions: joint ones, from random features where the kernel has them."""
+    """Joint samples [N, P] of the latent functions, from random features if the kernel has them."""
     size = X.shape[0] // groups
     try:
         functions = model.sample_functions(count, seed=seed, features=FEATURES)

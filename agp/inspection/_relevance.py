@@ -9,35 +9,26 @@ import numpy.typing as npt
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_whole
-from agp.errors import not_installed
-from agp.host import generator
+from agp.errors import require
 from agp.inducing import Inducing, Points
 from agp.inspection._effects import observed_mean
-from agp.inspection._inducing import inducing_inputs
-from agp.inspection._subject import Host, Subject, host, subject_of
+from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of
 from agp.kernels import Kernel, Stationary
 from agp.likelihoods import Exposed, LogNormal, Weighted
 from agp.models import level_probabilities
 from agp.processes import Deep
+from agp.random import generator
 from agp.summaries import columns_seen
 from agp.training import laplace
 
-__all__ = [
-    "KernelRelevance",
-    "Lengthscale",
-    "PermutationImportance",
-    "kernel_relevance",
-    "permutation_importance",
-]
-
 PAIRS = 2000
-"""Of rows, in which a column is replaced."""
+"""The number of pairs of rows in which a column is exchanged."""
 CURVATURE_ROWS = 1000
 STEP = 1e-5
-"""Of the derivatives of relevances, in raw coordinates."""
+"""The step of the derivatives of relevances, in raw coordinates."""
 NOT_HELD = "the model does not hold its training data; give them as X and y"
-LEAST = 1e-300
-"""The least probability that is scored."""
+MIN_PROBABILITY = 1e-300
+"""Smaller probabilities are scored as this."""
 
 
 class Lengthscale(NamedTuple):
@@ -46,13 +37,13 @@ class Lengthscale(NamedTuple):
     column: str
     """The column of the table."""
     input: str
-    """The column of the model that was made of it, such as "kind = round"."""
+    """The column of the model made from it, such as "kind = round"."""
     kernel: str
     """The path of the kernel."""
     value: float
     """In the unit of the column."""
     factor: float
-    """One standard deviation of its logarithm, as a factor: it lies between value / factor and value * factor."""
+    """The exponential of one standard deviation of its logarithm: from value / factor to value * factor."""
 
 
 class KernelRelevance(NamedTuple):
@@ -62,11 +53,11 @@ class KernelRelevance(NamedTuple):
     mean: Host
     """[C], from 0 to 1 for stationary kernels."""
     deviation: Host
-    """[C], of the posterior of the hyperparameters; NaN where it is not known."""
+    """[C], from the posterior of the hyperparameters; NaN if unknown."""
     lengthscales: tuple[Lengthscale, ...]
-    """In the order of the kernels; a lengthscale that columns share stands there for each of them."""
+    """In the order of the kernels; a lengthscale that columns share is listed for each."""
     rows: int
-    """From how many rows the deviations come; 0 if there are none."""
+    """The number of rows from which the deviations were computed; 0 if there are none."""
     reason: str
     """Why there are no deviations; empty if there are."""
 
@@ -97,11 +88,10 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
         sum E[(f(x) - f(x'))^2] / sum E[(f(x) - f(z))^2],    E[(f(x) - f(z))^2] = k(x, x) + k(z, z) - 2 k(x, z),
 
     over 2,000 pairs of rows: the total Sobol index of the column under the prior of f. It has no unit, serves every
-    kernel, sums, products and shared lengthscales included, and takes the columns of a category together. Shares add
-    up to one for additive functions, and to more where columns interact. All is computed on the host, in double
-    precision, which differences need. It is what the kernel allows, as all
-    relevance by lengthscales: a column whose effect is linear has a long lengthscale, and matters more than it seems
-    (`permutation_importance` shows that). Of several kernels it is the average.
+    kernel, including sums, products and shared lengthscales, and takes the columns of a category together. Shares add
+    up to one for additive functions, and to more if columns interact. Computed on the host in double precision. Like
+    all relevance by lengthscales, it describes the prior: a column with a linear effect has a long lengthscale, and
+    matters more than it seems (`permutation_importance` shows that). For several kernels it is the average.
 
     Parameters
     ----------
@@ -166,7 +156,7 @@ def _check_columns(model: Any) -> None:
 
 
 def _rows(subject: Subject, X: Any) -> Host:
-    """The inputs X [N, D], or those that the model holds, or its inducing inputs."""
+    """The inputs X [N, D], else those that the model holds, else its inducing inputs."""
     if X is not None:
         return host(subject.inputs(X))
     held = tree.leaves(subject.model)
@@ -180,7 +170,7 @@ def _rows(subject: Subject, X: Any) -> Host:
 
 
 def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
-    """The model, with some of the rows that it holds in place of all, or else some of those given, if there are any."""
+    """The model and a sample of the rows that it holds, or of those given; None if there are none."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
         weights = [held["weights"][:, None]] if "weights" in held else []
@@ -193,13 +183,13 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
     targets = subject.targets(y)
     if isinstance(subject.predictor().likelihood, LogNormal):
         targets = np.log(targets)
-    if subject.order:  # the likelihood takes the places of classes in their order
+    if subject.order:  # the likelihood takes positions in the order
         targets = np.argsort(subject.order)[targets.astype(int)].astype(float)
     return subject.model, *_sample(X, targets, CURVATURE_ROWS, seed)
 
 
 class _Shares:
-    """The shares [C] of the prior variance that depend on each column, of a model at any hyperparameters."""
+    """The shares [C] of the prior variance that depend on each column, as a function of the model."""
 
     def __init__(self, subject: Subject, X: Host, seed: int) -> None:
         paths = [*columns_seen(subject.model, subject.columns)]
@@ -215,7 +205,7 @@ class _Shares:
         X = self.first
 
         def differences(Z: Host) -> float:
-            """The average of E[(f(x) - f(z))^2] over pairs of rows; two arguments leave white noise aside."""
+            """The average of E[(f(x) - f(z))^2] over pairs of rows, without white noise."""
             pairs = [(X, X), (Z, Z), (X, Z)]
             xx, zz, xz = (kernel.grouped(a[:, None, :], b[:, None, :])[0].mean() for a, b in pairs)
             return xx + zz - 2.0 * xz
@@ -228,7 +218,7 @@ class _Shares:
 
 
 def _pairs(X: Host, seed: int) -> tuple[Host, Host]:
-    """Pairs of different rows: X [N, D], shuffled, beside itself moved by one row, by two, and so on."""
+    """Pairs of different rows: shuffled rows of X [N, D], and the same shifted by one row, two rows and so on."""
     N, rng = X.shape[0], generator(seed, 21)
     if N < 2:
         msg = "relevance is about differences between rows; give two or more."
@@ -300,11 +290,7 @@ def permutation_importance(
 
     Source: Breiman, "Random forests", Machine Learning 2001.
     """
-    try:
-        from sklearn import inspection
-    except ImportError as error:
-        msg = f"permutation_importance needs {not_installed('scikit-learn', 'sklearn')}."
-        raise ImportError(msg) from error
+    inspection = require("sklearn.inspection", "permutation_importance needs", "sklearn", package="scikit-learn")
     check_whole("repeats", repeats)
     subject = subject_of(model)
     inputs, targets = _scored_rows(subject, X, y)
@@ -337,14 +323,14 @@ def _scored_rows(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
 
 
 class _Shuffled:
-    """A subject as scikit-learn sees it, whose rows are numbers: of which row each column [N, C] has its cells."""
+    """An estimator for scikit-learn whose inputs [N, C] are row numbers: from which row each column takes its cells."""
 
     def __init__(self, subject: Subject, X: Array, groups: list[list[int]]) -> None:
-        self.subject = replace(subject, model=subject.predictor())  # once, which is what costs
+        self.subject = replace(subject, model=subject.predictor())  # computed once
         self.X, self.host, self.groups = X, np.asarray(to_numpy(X)), groups
 
     def fit(self, *_: Any) -> None:
-        """Nothing: it is trained."""
+        """Do nothing; the model is trained."""
 
     def predict(self, places: npt.NDArray[np.int64]) -> Host:
         """Means [N, K], or the probabilities of classes."""
@@ -359,10 +345,10 @@ class _Shuffled:
 
 
 def _score(shuffled: _Shuffled, places: npt.NDArray[np.int64], y: Host) -> dict[str, float]:
-    """The score of each target, the higher the better; missing targets do not count."""
+    """The score of each target, higher is better; missing targets are ignored."""
     predicted = shuffled.predict(places)
     if shuffled.subject.classes:
         likely = np.take_along_axis(predicted, y.astype(int), axis=1)
-        return {"0": float(np.mean(np.log(np.maximum(likely, LEAST))))}
+        return {"0": float(np.mean(np.log(np.maximum(likely, MIN_PROBABILITY))))}
     squares = np.nanmean((predicted - y[:, : predicted.shape[1]]) ** 2, axis=0)
     return {str(k): -float(x) for k, x in enumerate(np.sqrt(squares))}

@@ -1,5 +1,6 @@
-"""A trained model or estimator under one roof: what it takes, what it predicts, what its columns and classes are."""
+"""One interface to trained models and estimators: inputs, predictions, names of columns and classes."""
 
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,21 +12,22 @@ import numpy.typing as npt
 from agp import tree
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.errors import RepairWarning
+from agp.inducing import Points
 from agp.inspection._table import column_names, is_array
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, RobustMax, Softmax
 from agp.models import Model, level_probabilities
-
-__all__ = ["Z95", "Host", "Predicted", "Subject", "host", "of_function", "subject_of"]
 
 Z95 = 1.959963984540054
 """The 97.5 % quantile of the standard normal distribution."""
 
 Host = npt.NDArray[np.float64]
+INNER = re.compile(r"\blayers\.[1-9]")
+"""Paths of what belongs to inner layers."""
 
 
 @runtime_checkable
 class Estimator(Protocol):
-    """What `agp.estimators` offer, seen from below."""
+    """The interface of `agp.estimators` that this room uses."""
 
     def model_inputs(self, X: Any) -> Array:
         """Rows as numbers [N, D] for the model."""
@@ -36,7 +38,7 @@ class Estimator(Protocol):
         ...
 
     def model_sources(self) -> list[str]:
-        """The names of the columns of the table that these were made of."""
+        """For each of them, the name of the column of the table it is made from."""
         ...
 
     @property
@@ -53,33 +55,33 @@ class Predicted(NamedTuple):
     variance: Host
     """Of observations."""
     lower: Host
-    """Where the function itself lies with 95 %, in the terms of `mean`."""
+    """The ends of the 95 % interval of the function, on the scale of `mean`."""
     upper: Host
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A trained model, what its inputs are made of, and the names in them."""
+    """A trained model with its inputs, the names of their columns, and its classes."""
 
     model: Any
     predictor: Callable[[], Any]
-    """Gives the predictor of observations, in the terms of the user's targets."""
+    """Returns the predictor of observations, on the scale of the user's targets."""
     inputs: Callable[[Any], Array]
-    """Rows as the user writes them -> X [N, D] beside the model."""
+    """Converts rows of the user to X [N, D], as the model takes it."""
     names: tuple[str, ...] | None
-    """Of the columns that the user writes, where they have names."""
+    """The names of the columns of the user, if they have names."""
     columns: tuple[str, ...]
-    """Of the columns of the model."""
+    """The names of the columns of the model."""
     classes: tuple[Any, ...]
-    """The labels; none where values are predicted."""
+    """The labels; empty in regression."""
     order: tuple[int, ...] = ()
-    """Of classes in an order, their positions among the labels, the lowest first."""
+    """The positions of ordered classes among the labels, the lowest first."""
     sources: tuple[str, ...] = ()
-    """For each column of the model, the column of the table that it was made of."""
+    """For each column of the model, the column of the table it is made from."""
 
     @property
     def groups(self) -> dict[str, list[int]]:
-        """The columns of the model that each column of the table became, in the order of the table."""
+        """The columns of the model made from each column of the table, in the order of the table."""
         found: dict[str, list[int]] = {name: [] for name in self.names or self.sources}
         for i, name in enumerate(self.sources):
             found[name].append(i)
@@ -87,15 +89,14 @@ class Subject:
 
     @property
     def several_classes(self) -> bool:
-        """Whether each prediction is the probabilities of classes that exclude each other."""
+        """Whether predictions are probabilities of several classes."""
         return bool(self.order) or isinstance(self.model.likelihood, (RobustMax, Softmax))
 
     def predict(self, X: Array) -> Predicted:
-        """Predictions of observations, and where the function lies, at the model's inputs [N, D].
+        """Predictions of observations, and 95 % intervals of the function, at the model's inputs [N, D].
 
-        Where observations have the function's own mean, its interval is 1.96 standard deviations to each side; else
-        its ends are mapped as the likelihood maps functions. Several classes, which share the probability, have no such
-        interval, and get NaN.
+        The ends are the mean of the function plus and minus 1.96 standard deviations, mapped as the likelihood maps
+        functions. Several classes have no such interval, and get NaN.
         """
         predictor = self.predictor()
         if self.order:
@@ -109,18 +110,12 @@ class Subject:
         return Predicted(mean, variance, *(host(of_function(predictor.likelihood, f)) for f in ends))
 
     def interval(self, X: Array, level: float = 0.95) -> tuple[Host, Host]:
-        """The ends [N, K] of intervals that hold an observation with this probability, at the model's inputs."""
+        """The ends [N, K] of intervals that contain an observation with this probability."""
         low, high = self.predictor().interval(X, level)
         return host(low), host(high)
 
     def targets(self, y: Any) -> Host:
-        """Targets or labels as the model takes them [N, K], on the host.
-
-        Raises
-        ------
-        ValueError
-            For labels that training did not see.
-        """
+        """Targets or labels as the model takes them [N, K], on the host. ValueError for unknown labels."""
         y = np.asarray(to_numpy(y) if is_array(y) else y)
         if self.classes:
             y = self._codes(y)
@@ -137,23 +132,17 @@ class Subject:
         return np.searchsorted(known, y)
 
     def pit(self, X: Array, y: Host, seed: int = 0) -> Host:
-        """The probability integral transforms [N, K] of targets at the model's inputs; NaN where they are."""
+        """The probability integral transforms [N, K] of targets, NaN where the targets are NaN."""
         return host(self.predictor().pit(X, placed(y, X), seed=seed))
 
     def known_noise(self, y: Host) -> Host | float:
-        """The variances of noise that come with the targets [N, K], beyond those of predictions."""
+        """The noise variances that are given beside the targets [N, K]."""
         heteroscedastic = isinstance(self.model.likelihood, HeteroscedasticGaussian)
         return y[:, self.model.outputs :] if heteroscedastic else 0.0
 
 
 def subject_of(x: Any) -> Subject:
-    """A model of the library, or a fitted estimator, as a subject.
-
-    Raises
-    ------
-    TypeError
-        For anything else.
-    """
+    """Wrap a model of the library or a fitted estimator. TypeError for anything else."""
     if isinstance(x, Model):
         reference = next(iter(tree.leaves(x).values()))
         columns = column_names(x._width)
@@ -174,9 +163,9 @@ def subject_of(x: Any) -> Subject:
 
 
 def of_function(likelihood: Any, f: Array) -> Array:
-    """The means [N, P] of observations where the latent functions are f [N, P]."""
+    """The means [N, P] of observations given latent functions f [N, P]."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RepairWarning)  # about variances, which may be zero and are not used
+        warnings.simplefilter("ignore", RepairWarning)  # variances may be zero, and are not used
         return likelihood.predict(f, 0.0 * f).mean
 
 
@@ -187,10 +176,19 @@ def _classes_of(likelihood: Any) -> tuple[int, ...]:
 
 
 def _beside(X: Any, reference: Array) -> Array:
-    """Host rows beside a model; arrays of other libraries as they are."""
+    """NumPy rows as an array like those of the model; other arrays as they are."""
     return placed(X.astype(np.float64), reference) if isinstance(X, np.ndarray) else X
 
 
 def host(x: Array) -> Host:
-    """An array of any library as host numbers of double precision."""
+    """An array of any library as a NumPy array of float64."""
     return np.asarray(backend_of(x).to_numpy(x), dtype=np.float64)
+
+
+def inducing_inputs(model: Any, /) -> dict[str, npt.NDArray[np.float64]]:
+    """The inducing inputs [M, D] in the input space of a model, as NumPy arrays, by the path of their node.
+
+    Those of inner layers, and patches of images, are in other spaces and left out.
+    """
+    found = tree.nodes(model, Points)
+    return {path: np.asarray(to_numpy(node.Z), np.float64) for path, node in found.items() if not INNER.search(path)}

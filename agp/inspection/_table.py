@@ -1,4 +1,4 @@
-"""Rows of any kind, of which a column can be looked at and replaced."""
+"""Rows of any kind, whose columns can be read and replaced."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,9 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.backend import to_numpy
-from agp.errors import not_installed
-
-__all__ = ["ArrayTable", "Table", "as_table", "column_names", "is_array"]
+from agp.errors import require
 
 
 class Table(ABC):
@@ -21,43 +19,28 @@ class Table(ABC):
 
     @abstractmethod
     def is_number(self, column: int) -> bool:
-        """Whether the column holds numbers, rather than names of categories."""
+        """Whether the column holds numbers, not categories."""
 
     @abstractmethod
     def values(self, column: int) -> npt.NDArray[Any]:
         """The entries [N] of a column."""
 
     @abstractmethod
-    def taken(self, rows: npt.NDArray[np.intp]) -> "Table":
-        """The rows with these numbers."""
-
-    @abstractmethod
-    def replaced(self, column: int, values: npt.NDArray[Any]) -> "Table":
-        """The table with other entries [N] in a column."""
-
-    @abstractmethod
     def native(self) -> Any:
         """The rows as the user would write them: a host array [N, D], or a data frame."""
 
-    def position(self, column: str | int) -> int:
-        """The number of a column that is named, or given as its number.
+    @abstractmethod
+    def crossed(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
+        """The rows [n] once for each value [G], with that value in the column: G n rows as in `native`."""
 
-        Raises
-        ------
-        ValueError
-            If there is no such column.
-        """
+    def position(self, column: str | int) -> int:
+        """The number of a column, given by its name or number. ValueError if there is none."""
         if column in self.names:
             return self.names.index(str(column))
         if isinstance(column, int) and not isinstance(column, bool) and -len(self.names) <= column < len(self.names):
             return column % len(self.names)
         msg = f"there is no column {column!r}; the columns are {', '.join(map(repr, self.names[:20]))}"
         raise ValueError(msg + (", ..." if len(self.names) > 20 else "."))
-
-    def crossed(self, column: int, values: npt.NDArray[Any]) -> "Table":
-        """All rows once for each value [G], with that value in the column: G N rows, those of a value together."""
-        several = self.taken(np.tile(np.arange(self.rows), len(values)))
-        return several.replaced(column, np.repeat(values, self.rows))
 
 
 class ArrayTable(Table):
@@ -72,16 +55,13 @@ class ArrayTable(Table):
     def values(self, column: int) -> npt.NDArray[Any]:
         return self.array[:, column]
 
-    def taken(self, rows: npt.NDArray[np.intp]) -> "ArrayTable":
-        return ArrayTable(self.array[rows], self.names)
-
-    def replaced(self, column: int, values: npt.NDArray[Any]) -> "ArrayTable":
-        changed = self.array.copy()
-        changed[:, column] = values
-        return ArrayTable(changed, self.names)
-
     def native(self) -> Any:
         return self.array
+
+    def crossed(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
+        found = self.array[np.tile(rows, len(values))]
+        found[:, column] = np.repeat(values, len(rows))
+        return found
 
 
 class FrameTable(Table):
@@ -94,34 +74,32 @@ class FrameTable(Table):
         return self.frame.schema[self.names[column]].is_numeric()
 
     def values(self, column: int) -> npt.NDArray[Any]:
+        import narwhals.stable.v2 as nw
+
         found = self.frame.get_column(self.names[column])
         if not self.is_number(column):
             return np.asarray(found.to_list(), dtype=object)
-        import narwhals.stable.v2 as nw
-
         return np.asarray(found.cast(nw.Float64).to_numpy(), dtype=np.float64)
-
-    def taken(self, rows: npt.NDArray[np.intp]) -> "FrameTable":
-        return FrameTable(self.frame[rows.tolist(), :])
-
-    def replaced(self, column: int, values: npt.NDArray[Any]) -> "FrameTable":
-        import narwhals.stable.v2 as nw
-
-        series = nw.new_series(self.names[column], values.tolist(), backend=self.frame.implementation)
-        columns = {name: self.frame.get_column(name) for name in self.names} | {series.name: series}
-        return FrameTable(nw.from_dict(columns, backend=self.frame.implementation))
 
     def native(self) -> Any:
         return self.frame.to_native()
 
+    def crossed(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
+        import narwhals.stable.v2 as nw
+
+        several, kind = self.frame[np.tile(rows, len(values)).tolist(), :], self.frame.implementation
+        series = nw.new_series(self.names[column], np.repeat(values, len(rows)).tolist(), backend=kind)
+        columns = {name: several.get_column(name) for name in self.names} | {series.name: series}
+        return nw.from_dict(columns, backend=kind).to_native()
+
 
 def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
-    """An array of any library, lists, or a data frame (which needs narwhals) as a table.
+    """Wrap an array of any library, lists, or a data frame (which needs narwhals).
 
     Raises
     ------
     TypeError, ValueError
-        If X is nothing of that, or has no rows or columns.
+        If X is something else, or has no rows or columns.
     """
     if isinstance(X, (list, tuple)):
         X = np.asarray(X)
@@ -131,11 +109,7 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
             msg = f"X has shape {values.shape}, but must be a table [N, D] with rows and columns."
             raise ValueError(msg)
         return ArrayTable(values, tuple(names) if names else column_names(values.shape[1]))
-    try:
-        import narwhals.stable.v2 as nw
-    except ImportError as error:
-        msg = f"X is a {type(X).__name__}; tables that are no arrays need {not_installed('narwhals', 'sklearn')}."
-        raise ImportError(msg) from error
+    nw = require("narwhals.stable.v2", f"X is a {type(X).__name__}; tables that are no arrays need", "sklearn")
     try:
         frame = nw.from_native(X, eager_only=True)
     except TypeError:
@@ -148,12 +122,12 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
 
 
 def is_array(x: Any) -> bool:
-    """Whether x is an array of any library, as opposed to lists, data frames and their columns."""
+    """Whether x is an array of any library, not a list, a data frame or a column of one."""
     import array_api_compat
 
     return array_api_compat.is_array_api_obj(x)
 
 
 def column_names(count: int) -> tuple[str, ...]:
-    """What columns without names are called."""
+    """Names for columns without names."""
     return ("input",) if count == 1 else tuple(f"input {i + 1}" for i in range(count))

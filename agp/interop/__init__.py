@@ -1,6 +1,6 @@
-"""Models of this library as those of others: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
+"""Models of this library in others: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
 
-Each module needs the library that it is named for, and is loaded when it is asked for first.
+Each module needs the library it is named after, and is imported on first use.
 """
 
 import importlib
@@ -8,15 +8,9 @@ from typing import Any
 
 __all__: list[str] = []
 
-_MODULES = ("botorch",)
-
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"agp.interop.{name}")
+    if name == "botorch":
+        return importlib.import_module("agp.interop.botorch")
     msg = f"module 'agp.interop' has no attribute {name!r}"
     raise AttributeError(msg)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})

@@ -11,8 +11,8 @@ from agp import tree
 from agp.backend import backend_of
 from agp.checks import check_finite, check_model, check_results
 from agp.errors import not_installed as _not_installed
-from agp.leaves import first_leaf
 from agp.predictors import Predictor, check_test_inputs
+from agp.tree import first_leaf
 
 try:
     import botorch as _botorch  # noqa: F401
@@ -32,15 +32,15 @@ Tensor = torch.Tensor
 
 
 class BoTorchModel(Model, FantasizeMixin):
-    """What a model of this library knows, as a model of BoTorch.
+    """A model of this library as a model of BoTorch.
 
-    Posteriors are those of the latent functions in the units of the targets: outcome transforms are not needed.
+    Posteriors are those of the latent functions, in the units of the targets: outcome transforms are not needed.
     BoTorch maximises, so train on minus the targets of a minimisation.
 
     Parameters
     ----------
     model
-        A model, or a predictor. From another library than torch it is moved there.
+        A model or a predictor. It is moved to torch if it is of another library.
 
     Raises
     ------
@@ -66,12 +66,12 @@ class BoTorchModel(Model, FantasizeMixin):
 
     @property
     def num_outputs(self) -> int:
-        """How many outputs posteriors have."""
+        """The number of outputs of posteriors."""
         return len(self._chosen)
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The axes of several posteriors, such as fantasies; none for one."""
+        """The leading axes of several posteriors, such as fantasies; empty for one."""
         return self._batch
 
     @property
@@ -99,7 +99,7 @@ class BoTorchModel(Model, FantasizeMixin):
         X
             Inputs, whose leading axes are broadcast against `batch_shape`.
         output_indices
-            The outputs that are wanted, by default all.
+            The outputs, by default all.
         observation_noise
             Of observations rather than the functions: with the noise of a Gaussian likelihood, or the variances
             [..., q, m] given.
@@ -122,7 +122,7 @@ class BoTorchModel(Model, FantasizeMixin):
         predictor = self._single
         together = len(chosen) > 1 and predictor.conditionals[0].mixing is not None
         if X.shape[-2] == 1 and not self._batch and not together:
-            mean, variance = predictor.predict(X)  # of single points the marginals are all; rows come together
+            mean, variance = predictor.predict(X)  # single points need only marginals
             covariance = variance.mT[..., None]  # type: ignore[union-attr]
         else:
             mean, covariance = self._over_sets(lambda one, x: _joint(one, x, cross=together), X)
@@ -145,7 +145,7 @@ class BoTorchModel(Model, FantasizeMixin):
         return MultitaskMultivariateNormal.from_batch_mvn(each, task_dim=-1)
 
     def _noise_at(self, X: Tensor, asked: bool | Tensor, chosen: list[int]) -> Tensor | None:
-        """Variances [..., q, m] that are added, if any."""
+        """Noise variances [..., q, m], or None."""
         if not isinstance(asked, bool):
             return asked.expand(*asked.shape[:-2], X.shape[-2], len(chosen))
         if not asked:
@@ -198,7 +198,7 @@ class BoTorchModel(Model, FantasizeMixin):
             return tree.leaves(found[-1])
 
         data = (X, Y) if noise is None else (X, Y, noise.expand(*noise.shape[:-2], *Y.shape[-2:]))
-        looped = not self.likelihood.quadratic  # dual steps end where they have settled, and sets do so apart
+        looped = not self.likelihood.quadratic  # the number of dual steps differs between sets
         leaves = self._over_sets(given, *data, looped=looped)
         batch = self._batch_with(*data)
         first = {name: x[(0,) * len(batch)] for name, x in leaves.items()}
@@ -232,7 +232,7 @@ class BoTorchModel(Model, FantasizeMixin):
         return torch.broadcast_shapes(self._batch, *(x.shape[:-2] for x in rows))
 
     def _over_sets(self, f: Callable[..., Any], *rows: Tensor, looped: bool = False) -> Any:
-        """``f(predictor, *rows)`` for each set of rows [..., n, .] and the posterior that is its own."""
+        """``f(predictor, *rows)`` for each set of rows [..., n, .] and its posterior."""
         batch = self._batch_with(*rows)
         names, kept = list(self._leaves), len(self._batch)
         arguments = [_Argument.of(x, kept, batch) for x in self._leaves.values()]
@@ -266,11 +266,11 @@ def _joint(predictor: Predictor, X: Tensor, *, cross: bool) -> tuple[Tensor, Ten
 
 
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
-"""What is added to variances, in shares of them, where rounding has left a covariance without a factor."""
+"""Jitter, relative to the variances, for covariances that rounding has made singular."""
 
 
 def _factorisable(covariance: Tensor) -> LinearOperator:
-    """Covariances [..., q, q] to sample from; those jitters that BoTorch would add have the units of one table."""
+    """Covariances [..., q, q] with relative jitter where needed; that of BoTorch is absolute."""
     variances = covariance.detach().diagonal(dim1=-2, dim2=-1)
     found = covariance.detach()
     added = torch.zeros_like(variances)
@@ -284,21 +284,21 @@ def _factorisable(covariance: Tensor) -> LinearOperator:
 
 
 class _Argument(NamedTuple):
-    """An array with some of the axes of a batch, in their order, before its own."""
+    """An array whose leading axes are some of the axes of a batch, in order."""
 
     array: Tensor
     axes: tuple[int, ...]
 
     @classmethod
     def of(cls, x: Tensor, count: int, batch: Sequence[int]) -> Self:
-        """x, whose first `count` axes are the last of the batch; those along which it does not change are left out."""
+        """x, whose first `count` axes are the last of the batch, without the axes along which it is constant."""
         varying = [i for i in range(count) if x.shape[i] > 1 and x.stride(i)]
         array = x[tuple(slice(None) if i in varying else 0 for i in range(count))]
         return cls(array, tuple(len(batch) - count + i for i in varying))
 
 
 def _over_axes(f: Callable, batch: Sequence[int], arguments: list[_Argument], axis: int, mapped: Callable) -> Any:
-    """``f(*arrays)`` for each index of the batch, from an axis on; what is the same along an axis is computed once."""
+    """``f(*arrays)`` for each index of the batch from an axis on, computed once along constant axes."""
     if axis == len(batch):
         return f(*(x.array for x in arguments))
     here = [axis in x.axes for x in arguments]

@@ -6,8 +6,6 @@ __all__ = ["load", "save"]
 
 # for other rooms
 from agp.io._atomic import remove_leftovers, write_atomically
-from agp.io._checkpoint import REMEDY, load_checkpoint, save_checkpoint
-from agp.io._kinds import Kind, Stored, register_kind
-from agp.io._model import load_described, read_model, save_described, write_model
-from agp.io._nested import layout, named_arrays, nested
-from agp.io._types import fits
+from agp.io._checkpoint import REMEDY, layout, load_checkpoint, named_arrays, nested, save_checkpoint
+from agp.io._classes import fits
+from agp.io._model import Kind, Stored, load_described, register_kind, save_described

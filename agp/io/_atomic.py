@@ -1,20 +1,18 @@
-"""Files that are replaced at one stroke: whoever is killed while writing leaves the old one."""
+"""Atomic writes: a process that is killed while writing leaves the old file."""
 
 import contextlib
 import os
 import re
 from pathlib import Path
 
-__all__ = ["remove_leftovers", "write_atomically"]
-
 _UNFINISHED: set[str] = set()
 """The names of temporary files that this process is writing."""
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Replace the file, or the target of a symbolic link, once the content is on the disk.
+    """Replace the file, or the target of a symbolic link, once the content is on disk.
 
-    Each writer has a temporary file of its own, so of several at once the last one wins as a whole.
+    Each writer has its own temporary file, so of several concurrent writers the last one wins as a whole.
 
     Raises
     ------
@@ -37,10 +35,10 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 
 def remove_leftovers(path: str | Path) -> None:
-    """Remove the temporary files of this path whose writers were killed; those of living processes stay."""
+    """Remove the temporary files of this path whose writers were killed; those of running processes stay."""
     target = Path(os.path.realpath(path))
     pattern = re.compile(re.escape(target.name) + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
-    with contextlib.suppress(OSError):  # tidying up is no reason to fail
+    with contextlib.suppress(OSError):  # cleaning up must not fail
         for file in target.parent.iterdir():
             found = pattern.fullmatch(file.name)
             if found and file.name not in _UNFINISHED and not _other_lives(int(found["writer"])):

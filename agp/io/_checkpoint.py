@@ -1,14 +1,16 @@
-"""Checkpoints: nested dictionaries of arrays and JSON-able facts in one file."""
+"""Checkpoints: nested dictionaries of arrays, and JSON-able facts, in one file.
+
+A file holds a flat dictionary of arrays, and their layout as JSON: the dictionaries, with paths in place of arrays.
+"""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agp.backend import backend_of, to_numpy
 from agp.io._atomic import write_atomically
 from agp.io._container import packed, refusing, unpacked
-from agp.io._nested import layout, named_arrays, nested
-
-__all__ = ["REMEDY", "load_checkpoint", "save_checkpoint"]
 
 KIND = "checkpoint"
 REMEDY = "name another file, or remove it to start afresh."
@@ -20,11 +22,11 @@ def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, A
     Parameters
     ----------
     path
-        The file; of a symbolic link the target is replaced.
+        The file; the target of a symbolic link is replaced.
     arrays
         Dictionaries of arrays and of further dictionaries.
     facts
-        What else to know: text, numbers, lists and dictionaries.
+        Text, numbers, lists and dictionaries.
 
     Raises
     ------
@@ -38,19 +40,19 @@ def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, A
 
 
 def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays of `save_checkpoint`, as NumPy, and its facts.
+    """The arrays of `save_checkpoint`, as NumPy arrays, and its facts.
 
     Parameters
     ----------
     path
         The file.
     most
-        The bytes that it can have; a larger one is refused unread.
+        The largest size in bytes; a larger file is refused unread.
 
     Raises
     ------
     agp.errors.FileError
-        If the file is not such a checkpoint, is damaged or cannot be read.
+        If the file is not a checkpoint, is damaged or cannot be read.
     """
     with refusing(path, KIND, REMEDY):
         arrays, structure = unpacked(path, most)
@@ -61,3 +63,74 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
             msg = "it holds no facts"
             raise ValueError(msg)
         return nested(structure.get("arrays"), arrays), structure["facts"]
+
+
+# -- nested dictionaries ----------------------------------------------------------------------------------------------
+
+
+def named_arrays(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """All arrays (any library) as NumPy arrays, by path: ``{"a": {"b": x}}`` gives ``{"a/b": x}``.
+
+    Raises
+    ------
+    TypeError
+        If a value is not an array, or a key is not text.
+    """
+    found = {}
+    for key, value in arrays.items():
+        path = _path(prefix, key)
+        found |= named_arrays(value, f"{path}/") if isinstance(value, dict) else {path: _on_host(path, value)}
+    return found
+
+
+def layout(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The same dictionaries with the path of each array in its place."""
+    return {
+        key: layout(value, f"{_path(prefix, key)}/") if isinstance(value, dict) else _path(prefix, key)
+        for key, value in arrays.items()
+    }
+
+
+def nested(layout: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested dictionaries of a layout.
+
+    Raises
+    ------
+    ValueError
+        If the layout is malformed, or does not name every array once.
+    """
+    seen: list[str] = []
+    out = _placed(layout, arrays, seen)
+    if not isinstance(layout, dict) or sorted(seen) != sorted(arrays):
+        msg = "its structure does not name every array once"
+        raise ValueError(msg)
+    return out
+
+
+def _placed(layout: Any, arrays: Mapping[str, Any], seen: list[str]) -> Any:
+    if isinstance(layout, dict):
+        return {key: _placed(value, arrays, seen) for key, value in layout.items()}
+    if not isinstance(layout, str) or layout not in arrays:
+        msg = f"its structure has {str(layout)[:80]!r} where the name of an array belongs"
+        raise ValueError(msg)
+    seen.append(layout)
+    return arrays[layout]
+
+
+def _path(prefix: str, key: Any) -> str:
+    """The prefix with a key, whose slashes are escaped as in JSON pointers (RFC 6901), so that paths are unique."""
+    if not isinstance(key, str):
+        msg = f"{prefix}{key!r} cannot be saved: the keys of dictionaries must be text."
+        raise TypeError(msg)
+    return prefix + key.replace("~", "~0").replace("/", "~1")
+
+
+def _on_host(name: str, x: Any) -> Any:
+    try:
+        if backend_of(x).is_lazy:
+            msg = "its rows are lazy, and a file would hold them; save model.predictor(), which predicts alike."
+            raise TypeError(msg)
+        return to_numpy(x)
+    except TypeError as error:
+        msg = f"{name} cannot be saved: {error}"
+        raise TypeError(msg) from error

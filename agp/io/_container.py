@@ -1,8 +1,8 @@
 """The file format: one safetensors file of named arrays, their structure as JSON, and a digest of everything.
 
 The metadata of the file holds two texts. "agp" is the structure: any JSON, which says what the arrays are. "sha256" is
-the digest of the structure and of the name, type, shape and bytes of every array; it is verified before anything is
-used. Nothing in such a file can run code, and nothing is allocated that the file does not hold.
+the digest of the structure and of the name, type, shape and bytes of every array, and is verified before anything is
+used. Loading runs no code from the file, and allocates no more than its content.
 
 The format: https://huggingface.co/docs/safetensors.
 """
@@ -12,7 +12,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,9 @@ import numpy as np
 
 from agp.errors import FileError
 
-__all__ = ["packed", "refusing", "unpacked"]
-
 STRUCTURE, DIGEST = "agp", "sha256"
 RESERVED = "__metadata__"
-"""The name that the format keeps for itself."""
+"""The name that the format reserves."""
 DTYPES = {
     "BOOL": "bool",
     **{f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
@@ -33,9 +31,7 @@ DTYPES = {
 }
 """The types of arrays that files hold: their names in the format and in NumPy."""
 HEADER_BYTES = 2**22
-"""The header at most: a hundred thousand lines of names, and nothing that exhausts the memory as Python objects."""
-DEPTH = 200
-"""Lists and dictionaries inside one another at most, in the structure."""
+"""The largest header: room for a hundred thousand names, and small enough as Python objects."""
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -47,9 +43,9 @@ def packed(arrays: Mapping[str, Any], structure: Any) -> bytes:
     Raises
     ------
     TypeError
-        For an array of a type that files cannot hold, or a structure that is no JSON.
+        For an array of an unsupported type, or a structure that is not JSON-able.
     ValueError
-        For a number that JSON does not know, a structure too large or too deep, or a name that the format reserves.
+        For a number that JSON does not have, a structure too large, or a name that the format reserves.
     """
     if RESERVED in arrays:
         msg = f"no array can have the name {RESERVED}; choose another."
@@ -57,7 +53,6 @@ def packed(arrays: Mapping[str, Any], structure: Any) -> bytes:
     from safetensors.numpy import save
 
     text = json.dumps(structure, allow_nan=False)
-    _check_depth(json.loads(text))
     ordered = {name: _plain(name, x) for name, x in arrays.items()}
     content = save(ordered, {STRUCTURE: text, DIGEST: _digest(text, ordered)})
     if (size := _header_bytes(content)) > HEADER_BYTES:
@@ -67,7 +62,7 @@ def packed(arrays: Mapping[str, Any], structure: Any) -> bytes:
 
 
 def _plain(name: str, x: Any) -> Any:
-    """The array little-endian and in C order; other orders the library writes as they lie, which garbles them."""
+    """The array, little-endian and in C order: safetensors would write other orders as they are in memory."""
     if x.dtype.name not in DTYPES.values():
         msg = f"{name} has dtype {x.dtype}, but files hold {', '.join(DTYPES.values())}; convert it first."
         raise TypeError(msg)
@@ -89,12 +84,12 @@ def _digest(text: str, arrays: Mapping[str, Any]) -> str:
 
 @contextmanager
 def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
-    """Whatever is wrong with a file becomes one FileError with its name, the reason and the remedy."""
+    """Turn any error about the content of a file into one FileError with its name, the reason and the remedy."""
     from safetensors import SafetensorError
 
     try:
         yield
-    except FileError:  # says it all
+    except FileError:
         raise
     except FileNotFoundError as error:
         msg = f"there is no file {path}; {remedy}"
@@ -116,7 +111,7 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
 
 
 def unpacked(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
-    """The NumPy arrays and the structure of a file of so many bytes at most, verified; call it inside `refusing`."""
+    """The verified NumPy arrays and structure of a file of at most `most` bytes; call it inside `refusing`."""
     from safetensors import safe_open
 
     _check_header(path, most)
@@ -125,31 +120,26 @@ def unpacked(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], 
         if not metadata.keys() >= {STRUCTURE, DIGEST}:
             msg = "it is a safetensors file of something else"
             raise ValueError(msg)
-        arrays = {name: _array(file, name) for name in file.keys()}  # noqa: SIM118 - no dictionary
+        arrays = {name: _array(file, name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     if metadata[DIGEST] != _digest(metadata[STRUCTURE], arrays):
         msg = "its content does not match its digest: it is damaged"
         raise ValueError(msg)
-    structure = json.loads(metadata[STRUCTURE], parse_constant=_no_number)
-    _check_depth(structure)
-    return arrays, structure
+    return arrays, json.loads(metadata[STRUCTURE], parse_constant=_no_number)
 
 
 def _check_header(path: str | Path, most: float) -> None:
-    """Refuse what can be told from the size of the file and its first eight bytes, the length of the header."""
+    """Refuse a file by its size and the first eight bytes, which hold the length of the header."""
     status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):  # a FIFO would wait for a writer
-        msg = "it is no ordinary file"
+    if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for a writer
+        msg = "it is not a regular file"
         raise ValueError(msg)
-    if status.st_size == 0:
-        msg = "it is empty"
-        raise ValueError(msg)
-    if status.st_size > most:  # a file with holes takes no room on the disk, but would take it in memory
+    if status.st_size > most:  # a sparse file is small on disk, but not in memory
         msg = f"it has {status.st_size} bytes, where at most {most} are needed"
         raise ValueError(msg)
     with Path(path).open("rb") as file:
         size = _header_bytes(file.read(8))
     if size > status.st_size - 8:
-        msg = "it is truncated, or no safetensors file"
+        msg = "it is truncated, or not a safetensors file"
         raise ValueError(msg)
     if size > HEADER_BYTES:
         msg = f"its header has {size} bytes, of at most {HEADER_BYTES}"
@@ -161,16 +151,16 @@ def _header_bytes(content: bytes) -> int:
 
 
 def _array(file: Any, name: str) -> Any:
-    """One array of an open file; the library has compared its shape with the bytes that are there."""
+    """One array of an open file, whose shape safetensors has compared with the bytes."""
     part = file.get_slice(name)
     dtype = part.get_dtype()
     if dtype not in DTYPES:
         msg = f"{name} has the type {dtype}"
         raise ValueError(msg)
-    np.empty(part.get_shape(), DTYPES[dtype])  # raises where there is no memory; the library would panic
+    np.empty(part.get_shape(), DTYPES[dtype])  # raises without enough memory, where safetensors would panic
     x = file.get_tensor(name)
     if dtype == "BOOL" and np.any(x.view(np.uint8) > 1):
-        msg = f"{name} has truth values other than 0 and 1"
+        msg = f"{name} has Booleans other than 0 and 1"
         raise ValueError(msg)
     return x
 
@@ -178,19 +168,3 @@ def _array(file: Any, name: str) -> Any:
 def _no_number(name: str) -> None:
     msg = f"its structure has the number {name}"
     raise ValueError(msg)
-
-
-def _check_depth(structure: Any) -> None:
-    level = [structure]
-    for _ in range(DEPTH):
-        level = [part for x in level for part in _parts(x)]
-        if not level:
-            return
-    msg = f"its structure is more than {DEPTH} levels deep"
-    raise ValueError(msg)
-
-
-def _parts(x: Any) -> Iterable[Any]:
-    if isinstance(x, dict):
-        return x.values()
-    return x if isinstance(x, list) else ()

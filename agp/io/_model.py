@@ -1,25 +1,64 @@
-"""Models in files."""
+"""Models, and objects that contain a model, in files."""
 
-from collections.abc import Iterable, Mapping
+import importlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from agp import tree
-from agp.errors import FileError
+from agp.backend import Backend, backend_of, get_backend
+from agp.errors import BackendError, FileError
 from agp.io._atomic import remove_leftovers, write_atomically
+from agp.io._checkpoint import named_arrays
 from agp.io._classes import known_classes
 from agp.io._container import packed, refusing, unpacked
-from agp.io._kinds import KIND, REMEDY, Stored, kind_named, kind_of, kinds
-from agp.io._nested import named_arrays
-from agp.io._place import DTYPES, destination, origin, placed
 from agp.io._structure import array_leaves, restored, structure_of
 from agp.io._trial import check_whole_model
 
-__all__ = ["load", "load_described", "read_model", "save", "save_described", "write_model"]
-
 VERSION = 1
+KIND = "model"
+REMEDY = "name another file."
+DTYPES = ("float64", "float32")
 PARTS, BESIDE = "parts/", "beside/"
-"""What the names of arrays begin with that are not the model's; no leaf has a slash in its name."""
+"""Prefixes of the names of arrays that are not the model's; no leaf has a slash in its name."""
+
+
+class Stored(NamedTuple):
+    """The content of a file with a model."""
+
+    model: Any
+    kind: str
+    """What the model is part of; "model" if nothing."""
+    facts: Mapping[str, Any]
+    """Text, numbers, lists and dictionaries."""
+    parts: Mapping[str, Any]
+    """Further models, or parts of models, by name."""
+    arrays: Mapping[str, Any]
+    """Further NumPy arrays, by name."""
+
+
+class Kind(NamedTuple):
+    """How objects that contain a model are written and read."""
+
+    cls: type
+    taken_apart: Callable[[Any], Stored]
+    put_together: Callable[[Stored, Mapping[str, str | None]], Any]
+    """From the content of a file, and the backend, device and dtype that were asked for."""
+
+
+HOMES = {"estimator": "agp.estimators"}
+"""The rooms that register kinds; a room is loaded when a file of its kind is met."""
+_KINDS: dict[str, Kind] = {}
+
+
+def register_kind(name: str, kind: Kind) -> None:
+    """Let `agp.save` and `agp.load` take objects of a kind of `HOMES`."""
+    _KINDS[name] = kind
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def save(model: Any, path: str | Path) -> None:
@@ -29,10 +68,10 @@ def save(model: Any, path: str | Path) -> None:
     ----------
     model
         A model of any array library, or a kernel, a likelihood, a process, ... with or without values; or a trained
-        estimator of `agp.estimators`. Settings that are lists come back as tuples; what automatic differentiation
-        recorded is left out.
+        estimator of `agp.estimators`. Settings that are lists come back as tuples; graphs of automatic differentiation
+        are left out.
     path
-        The file, usually named ``*.safetensors``; of a symbolic link the target is replaced.
+        The file, usually named ``*.safetensors``; the target of a symbolic link is replaced.
 
     Raises
     ------
@@ -48,53 +87,44 @@ def save(model: Any, path: str | Path) -> None:
 
 def save_described(path: str | Path, model: Any, notes: Mapping[str, Any]) -> None:
     """`save`, with notes for `load_described`: text, numbers, lists and dictionaries of those."""
-    kind = kind_of(model)
+    kind = next((kind for kind in _KINDS.values() if isinstance(model, kind.cls)), None)
     stored = Stored(model, KIND, {}, {}, {}) if kind is None else kind.taken_apart(model)
-    facts = {**stored.facts, "notes": dict(notes)} if notes else stored.facts
-    write_model(path, **stored._replace(facts=facts)._asdict())
-
-
-def write_model(
-    path: str | Path,
-    model: Any,
-    *,
-    kind: str = KIND,
-    facts: Mapping[str, Any] | None = None,
-    parts: Mapping[str, Any] | None = None,
-    arrays: Mapping[str, Any] | None = None,
-) -> None:
-    """`save`, for what has a model and more to say.
-
-    Parameters
-    ----------
-    path, model
-        As `save`.
-    kind
-        What the model is part of.
-    facts
-        Text, numbers, lists and dictionaries of those.
-    parts
-        Further models, or parts of models, by name.
-    arrays
-        Further arrays, by name; they come back as NumPy's.
-    """
-    _check_is_model(model)
-    written = {name: _written(path, part) for name, part in {"": model, **(parts or {})}.items()}
-    structures = {name: structure for name, (structure, _) in written.items()}
-    more = named_arrays({BESIDE.removesuffix("/"): dict(arrays or {})})
-    for name, (_, found) in written.items():
-        more |= {f"{PARTS}{name}/{leaf}" if name else leaf: x for leaf, x in found.items()}
-    everything = {"kind": kind, "version": VERSION, **origin(array_leaves(model)), "model": structures.pop("")}
-    everything |= {"facts": dict(facts or {})} | ({"parts": structures} if structures else {})
-    _replace(path, packed(more, everything))
+    model = stored.model
+    if not tree.is_model(model):
+        cls = model if isinstance(model, type) else type(model)
+        what = f"{'the class ' if model is cls else ''}{cls.__module__}.{cls.__qualname__}"
+        msg = f"agp.save takes a model or a part of one, or an estimator of agp.estimators, not {what}."
+        raise TypeError(msg)
+    structures, arrays = {}, named_arrays({BESIDE.removesuffix("/"): dict(stored.arrays)})
+    for name, part in {"": model, **stored.parts}.items():
+        structures[name], leaves = _written(path, part)
+        arrays |= {f"{PARTS}{name}/{leaf}" if name else leaf: x for leaf, x in leaves.items()}
+    first = next(iter(array_leaves(model).values()), None)
+    B = None if first is None else backend_of(first)
+    content = {
+        "kind": stored.kind,
+        "version": VERSION,
+        "backend": B and B.name,
+        "device": B and B.device_name(first),
+        "model": structures.pop(""),
+        "facts": {**stored.facts, "notes": dict(notes)} if notes else dict(stored.facts),
+    } | ({"parts": structures} if structures else {})
+    file = packed(arrays, content)
+    try:
+        remove_leftovers(path)
+        write_atomically(path, file)
+    except (MemoryError, OSError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        msg = f"{path} could not be written ({reason}); make room or name another file."
+        raise FileError(msg) from error
 
 
 def _written(path: str | Path, model: Any) -> tuple[Any, dict[str, Any]]:
-    """The structure and the arrays of a model, once it is known that they can be read."""
+    """The structure and the arrays of a model, which are read back for a check."""
     structure, classes = structure_of(model)
     arrays = named_arrays(array_leaves(model))
     try:
-        restored(structure, arrays, classes, path)  # what cannot be read is not written
+        restored(structure, arrays, classes, path)
         check_whole_model(model)
     except (LookupError, TypeError, ValueError) as error:
         msg = f"the model cannot be saved: {str(error).removesuffix('.')}."
@@ -102,22 +132,7 @@ def _written(path: str | Path, model: Any) -> tuple[Any, dict[str, Any]]:
     return structure, arrays
 
 
-def _check_is_model(x: Any) -> None:
-    if not tree.is_model(x):
-        cls = x if isinstance(x, type) else type(x)
-        what = f"{'the class ' if x is cls else ''}{cls.__module__}.{cls.__qualname__}"
-        msg = f"agp.save takes a model or a part of one, or an estimator of agp.estimators, not {what}."
-        raise TypeError(msg)
-
-
-def _replace(path: str | Path, content: bytes) -> None:
-    try:
-        remove_leftovers(path)
-        write_atomically(path, content)
-    except (MemoryError, OSError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-        msg = f"{path} could not be written ({reason}); make room or name another file."
-        raise FileError(msg) from error
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def load(
@@ -135,24 +150,24 @@ def load(
     path
         The file.
     backend, device
-        The array library and the device of the leaves; those of the model that was saved by default, and the default
-        device of another library.
+        The array library and the device of the leaves. By default those of the saved model; the default device if the
+        library is another.
     dtype
         "float64" or "float32" for all leaves; by default each keeps its own.
     classes
-        Classes of your own that the model has parts of; no module is imported to find them.
+        Your own classes of parts of the model; no module is imported to find them.
 
     Raises
     ------
     agp.errors.FileError
-        If the file is no such file, is damaged, of a newer format, or has parts of classes that are not known; if it
-        holds a model that could not predict; and if the library or device that wrote it is not available.
+        If the file is not a model, is damaged, has a newer format or parts of unknown classes; if its model cannot
+        predict; and if the library or device that wrote it is not available.
     agp.errors.BackendError
         If the backend asked for is not available.
     ImportError
         If the file holds an estimator, and the extra ``sklearn`` is not installed.
     TypeError, ValueError
-        For arguments that are none of those.
+        For other arguments.
     """
     return load_described(path, backend=backend, device=device, dtype=dtype, classes=classes)[0]
 
@@ -166,56 +181,45 @@ def load_described(
     classes: Iterable[type] = (),
 ) -> tuple[Any, dict[str, Any]]:
     """`load`, with the notes of `save_described`."""
-    asked = {"backend": backend, "device": device, "dtype": dtype}
-    stored = read_model(path, kinds=kinds(), **asked, classes=classes)
-    notes = stored.facts.get("notes", {})
-    if stored.kind == KIND:
-        return stored.model, notes
-    kind = kind_named(stored.kind, path)
-    with refusing(path, KIND, REMEDY):
-        return kind.put_together(stored, asked), notes
-
-
-def read_model(
-    path: str | Path,
-    *,
-    kinds: tuple[str, ...] = (KIND,),
-    backend: str | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-    classes: Iterable[type] = (),
-) -> Stored:
-    """`load`, for files of other kinds too: the model with all that was written beside it."""
     if dtype not in (None, *DTYPES):
         msg = f"dtype is {dtype!r}, but must be one of {', '.join(DTYPES)}."
         raise ValueError(msg)
     known = known_classes(classes)
     with refusing(path, KIND, REMEDY):
-        arrays, structure = unpacked(path)
-        _check_kind(path, structure, kinds)
-        to = destination(path, structure, backend, device)
-        parts = structure.get("parts", {})
-        beside = _taken(arrays, BESIDE) if structure["kind"] != KIND else {}
-        structures = {"": structure["model"], **parts}
-    if to is not None:
-        arrays = {name: placed(x, to, dtype) for name, x in arrays.items()}
+        arrays, content = unpacked(path)
+        _check_kind(path, content)
+        place = _place(path, content, backend, device)
+        parts = content.get("parts", {})
+        beside = _taken(arrays, BESIDE) if content["kind"] != KIND else {}
+        structures = {"": content["model"], **parts}
+    if place is not None:
+        B, where = place
+        with np.errstate(over="ignore", under="ignore"):  # leaves that become infinite, or zero, are found later
+            for name, x in arrays.items():
+                arrays[name] = B.from_numpy(x, dtype=dtype if x.dtype.kind == "f" else None, device=where)
     with refusing(path, KIND, REMEDY):
         arrays_of = {name: _taken(arrays, f"{PARTS}{name}/") for name in parts}
         arrays_of[""] = arrays
         models = {name: restored(node, arrays_of[name], known, path) for name, node in structures.items()}
-        for model in models.values():
-            check_whole_model(model)
-    return Stored(models.pop(""), structure["kind"], structure["facts"], models, beside)
+        for one in models.values():
+            check_whole_model(one)
+    stored = Stored(models.pop(""), content["kind"], content["facts"], models, beside)
+    notes = stored.facts.get("notes", {})
+    if stored.kind == KIND:
+        return stored.model, notes
+    kind = _kind_named(stored.kind, path)
+    with refusing(path, KIND, REMEDY):
+        return kind.put_together(stored, {"backend": backend, "device": device, "dtype": dtype}), notes
 
 
 def _taken(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """The arrays whose names begin so, without that, taken out of the others."""
+    """Remove the arrays whose names have a prefix, and return them without it."""
     return {name.removeprefix(prefix): arrays.pop(name) for name in [*arrays] if name.startswith(prefix)}
 
 
-def _check_kind(path: str | Path, structure: Any, kinds: tuple[str, ...]) -> None:
-    """The kind and the version of a file, before anything else of it is looked at."""
-    found = structure if isinstance(structure, dict) else {}
+def _check_kind(path: str | Path, content: Any) -> None:
+    """Refuse files of other kinds or versions."""
+    found = content if isinstance(content, dict) else {}
     kind, version = found.get("kind"), found.get("version")
     if kind == "checkpoint":
         msg = f"{path} is a checkpoint, not a {KIND}; resume it with agp.train(..., checkpoint=...)."
@@ -223,9 +227,53 @@ def _check_kind(path: str | Path, structure: Any, kinds: tuple[str, ...]) -> Non
     if type(version) is int and version > VERSION:
         msg = f"{path} has format {version!s:.20} of a newer agp, and this one reads {VERSION}; upgrade agp to read it."
         raise FileError(msg)
-    if version != VERSION or kind not in kinds:
+    if version != VERSION or kind not in (KIND, *HOMES):
         msg = f"it holds {kind!r:.80} of version {version!r:.80}"
         raise ValueError(msg)
     if not isinstance(found.get("facts"), dict) or "model" not in found:
         msg = "it holds no model"
         raise ValueError(msg)
+
+
+def _kind_named(name: str, path: str | Path) -> Kind:
+    """The kind of that name, its room loaded. ImportError, naming the extra, if the room needs a missing package."""
+    try:
+        importlib.import_module(HOMES[name])
+    except ImportError as error:
+        msg = f"{path} holds an {name}: {error}"
+        raise ImportError(msg) from error
+    return _KINDS[name]
+
+
+def _place(
+    path: str | Path, content: Mapping[str, Any], backend: str | None, device: str | None
+) -> tuple[Backend, str | None] | None:
+    """The backend and the device (None: the default) for the arrays of a file; None for a file without arrays."""
+    wrote, there = content.get("backend"), content.get("device")
+    if not isinstance(wrote, str | None) or not isinstance(there, str | None):
+        msg = "it does not say what wrote it"
+        raise TypeError(msg)
+    if wrote is None and backend is None:
+        return None
+    try:
+        B = get_backend(str(wrote) if backend is None else backend)
+    except BackendError as error:
+        if backend is not None:
+            raise
+        hint = 'name another library, such as backend="numpy"'
+        msg = f"{path} was written by {wrote:.80}, which cannot be used here; {hint}."
+        raise FileError(msg) from error
+    devices = B.devices()
+    names = ", ".join(devices)
+    if device is not None:
+        # "cuda" is short for any of "cuda:0", ...
+        if not any(name == device or name.startswith(f"{device}:") for name in devices):
+            msg = f"device is {device!r}, but {B.name} has {names} here."
+            raise FileError(msg)
+        return B, device
+    if wrote == B.name and there and there not in devices:
+        msg = (
+            f"{path} was written on the device {there!r:.80} of {B.name}, which has {names} here; name one by device=."
+        )
+        raise FileError(msg)
+    return B, (there or None) if wrote == B.name else None

@@ -15,13 +15,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from agp import tree
-from agp.io._classes import class_named, is_own, name_of
-from agp.io._types import declared, fits
-
-__all__ = ["array_leaves", "restored", "structure_of"]
+from agp.io._classes import class_named, declared, fits, is_own, name_of
 
 ARRAY = "array"
-"""What stands for an array."""
+"""The text in place of an array."""
 NOT_FINITE = ("inf", "-inf", "nan")
 
 
@@ -29,12 +26,12 @@ NOT_FINITE = ("inf", "-inf", "nan")
 
 
 def array_leaves(model: Any) -> dict[str, Any]:
-    """The leaves that are arrays, by name; those of models that met no data may be missing, or numbers."""
+    """The leaves that are arrays, by name; before a model has met data, leaves may be missing, or numbers."""
     return {name: x for name, x in tree.leaves(model).items() if not _is_given(x)}
 
 
 def _is_given(x: Any) -> bool:
-    # by its very type: NumPy's numbers are arrays here
+    # the exact type: NumPy scalars count as arrays
     return type(x) in (int, float) or (type(x) in (list, tuple) and all(map(_is_given, x)))
 
 
@@ -44,7 +41,7 @@ def structure_of(x: Any, path: str = "") -> tuple[Any, dict[str, type]]:
     Raises
     ------
     TypeError
-        If a setting is nothing that files can hold; the message names the field.
+        If files cannot hold a setting; the message names the field.
     """
     classes: dict[str, type] = {}
     return _written_node(x, path, classes), classes
@@ -53,7 +50,7 @@ def structure_of(x: Any, path: str = "") -> tuple[Any, dict[str, type]]:
 def _written_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]:
     cls = type(x)
     if any(map(tree.is_model_class, cls.__mro__)):
-        tree.is_model(x)  # raises for a class that was not decorated itself
+        tree.is_model(x)  # raises unless the class itself was decorated
     try:
         name = name_of(cls)
     except TypeError as error:
@@ -102,8 +99,8 @@ def _written(value: Any, place: str, classes: dict[str, type]) -> Any:
 
 def _refuse(place: str, what: str) -> NoReturn:
     msg = (
-        f"{place or 'the model'} cannot be saved, for it is {what}: a file holds numbers, texts, truth values, None, "
-        "tuples and parts of models, and arrays in fields declared as leaves."
+        f"{place or 'the model'} cannot be saved, for it is {what}: files hold numbers, texts, Booleans, None, tuples "
+        "and parts of models, and arrays in fields declared as leaves."
     )
     raise TypeError(msg)
 
@@ -112,16 +109,16 @@ def _refuse(place: str, what: str) -> NoReturn:
 
 
 def restored(structure: Any, arrays: Mapping[str, Any], known: Mapping[str, type], path: str | Path) -> Any:
-    """The model of a structure, its arrays as they are given, its classes among the known ones.
+    """The model of a structure, with the given arrays and known classes.
 
-    The constructors of these classes run, and nothing else.
+    No code runs but the constructors of these classes.
 
     Raises
     ------
     agp.errors.FileError
-        For the name of a class that is not known.
+        For an unknown class.
     TypeError, ValueError
-        If the structure is malformed, does not name every array once, or has something else than a class declares.
+        If the structure is malformed, does not name every array once, or does not fit the types of a class.
     """
     model = _read_node(structure, "", arrays, known, path)
     found = array_leaves(model) if tree.is_model(model) else {}

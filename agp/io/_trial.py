@@ -1,4 +1,4 @@
-"""Whether a model is whole: what a file must not hide, and none is written without."""
+"""The check of models before they are written and after they are read."""
 
 from typing import Any
 
@@ -11,17 +11,14 @@ from agp.likelihoods import Likelihood
 from agp.models import Model
 from agp.predictors import Conditional, Predictor
 from agp.priors import check_priors
-from agp.repairs import collected
-
-__all__ = ["check_whole_model"]
+from agp.repairs import collect_reports
 
 
 def check_whole_model(model: Any) -> None:
     """Raise unless the arrays of a model, or of a part of one, are alike, finite and satisfy their constraints.
 
-    A whole model must be able to predict, too: it is tried at one input, on the first of the data that it holds, so
-    that shapes which do not fit each other are found at little cost. Trouble of numbers alone, such as a matrix that
-    cannot be factorised, is left to predictions to tell.
+    A whole model must also predict at one input, on the first of its data, which finds shapes that do not fit each
+    other at little cost. Numerical trouble, such as a matrix without a Cholesky factor, is left to predictions.
 
     Raises
     ------
@@ -41,32 +38,25 @@ def check_whole_model(model: Any) -> None:
         if not tree.missing(likelihood) and array_leaves(likelihood).keys() == tree.leaves(likelihood).keys():
             likelihood.check_parameters()
     if isinstance(model, Model):
-        _try(model)
-    if isinstance(model, Predictor) and not tree.missing(model):
-        _, reference = model.conditionals[0].reference
-        _try_input(model, backend_of(reference).xp.zeros((1, model.width), **like(reference)))
+        if missing := tree.missing(model) + [name for name in tree.leaves(model) if name not in arrays]:
+            msg = f"the leaf {missing[0]} has no array; build the model with from_data"
+            raise ValueError(msg)
+        check_priors(model)
+        small = model._on_first_datum()
+        _, held = small._reference()
+        same_width = held.ndim == 2 and held.shape[1] == small._width
+        _try_input(small, held[:1, :] if same_width else _zeros(held, small._width))
+    elif isinstance(model, Predictor) and not tree.missing(model):
+        _try_input(model, _zeros(model.conditionals[0].reference[1], model.width))
 
 
-def _try(model: Model) -> None:
-    if missing := tree.missing(model) + [name for name in tree.leaves(model) if name not in array_leaves(model)]:
-        msg = f"the leaf {missing[0]} has no array; build the model with from_data"
-        raise ValueError(msg)
-    check_priors(model)
-    small = model._on_first_datum()
-    _try_input(small, _example_input(small))
-
-
-def _example_input(model: Model) -> Array:
-    """An input [1, D] that the model can take: the first of those that it holds, or zeros."""
-    _, reference = model._reference()
-    if reference.ndim == 2 and reference.shape[1] == model._width:
-        return reference[:1, :]
-    return backend_of(reference).xp.zeros((1, model._width), **like(reference))
+def _zeros(reference: Array, width: int) -> Array:
+    return backend_of(reference).xp.zeros((1, width), **like(reference))
 
 
 def _try_input(model: Model | Predictor, X: Array) -> None:
-    """Raise unless the model predicts so many numbers at X [1, D]."""
-    with collected():  # repairs are told when the model is used
+    """Raise unless the model predicts one row per input X [1, D], with its number of outputs."""
+    with collect_reports():  # the warnings come when the model is used
         try:
             found = model.predict(X)
             model.predict(X, observed=True)

@@ -1,4 +1,4 @@
-"""Stage (a): covariance functions and their pullbacks to hyperparameters and inputs."""
+"""Covariance functions and their pullbacks to hyperparameters and inputs."""
 
 from agp.kernels._base import ActiveDims, Kernel, Product, Scaled, Sum, check_number, check_per_column, per_column
 from agp.kernels._constant import Constant, White
@@ -31,6 +31,3 @@ __all__ = [
     "features_of",
     "per_column",
 ]
-
-# for other rooms
-from agp.kernels._features import side_by_side

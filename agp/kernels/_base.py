@@ -1,4 +1,4 @@
-"""What every kernel offers, and what operators make of kernels: sums, products, multiples, and chosen columns."""
+"""The base class of kernels, and their combinations: sums, products, multiples, and kernels of some columns."""
 
 import functools
 import math
@@ -9,31 +9,27 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.entrances import entrance
-from agp.kernels._columns import chosen, scattered
-from agp.kernels._features import Features, features_of
+from agp.kernels._features import Features, chosen, features_of, scattered
 from agp.kernels._quadratic_forms import quadratic_forms
-from agp.leaves import at_inputs
-
-__all__ = ["ActiveDims", "Kernel", "Product", "Scaled", "Sum", "check_number", "check_per_column", "per_column"]
+from agp.tree import at_inputs
 
 
 class Kernel(ABC):
     """A covariance function k(x, z) of inputs with D columns.
 
-    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, and ``k.on((0, 2))``, which sees only those columns.
+    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, and ``k.on((0, 2))``, a kernel of those columns.
 
-    Its leaves may be left None, or given as plain numbers, until `from_data` or a model's constructor turns them into
-    arrays like the data.
+    Leaves may be None or plain numbers until `from_data` or a model's constructor turns them into arrays like the data.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in {"__call__", "diag"} & vars(cls).keys():
             evaluated = at_inputs(vars(cls)[name], "kernel.from_data(X, variance)")
-            setattr(cls, name, entrance(evaluated))
+            setattr(cls, name, public(evaluated, repairs=False, ignore=None))
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -44,8 +40,8 @@ class Kernel(ABC):
         X
             Inputs [N, D].
         Z
-            Other inputs [M, D]. One argument and two are different calls, never told apart by the identity of arrays:
-            k(X, X) of one argument is exactly symmetric, and sees white noise.
+            Other inputs [M, D]. Only the call with one argument is exactly symmetric and includes white noise; k(X, X)
+            with two arguments is not treated specially.
 
         Returns
         -------
@@ -59,16 +55,16 @@ class Kernel(ABC):
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         """The variances k(x, x) [N] of inputs X [N, D], and the pullback ``bar [N] -> (kernel_bar, X_bar)``.
 
-        X_bar is None where the variances do not depend on the inputs.
+        X_bar is None if the variances do not depend on the inputs.
         """
 
     takes_groups: ClassVar[bool] = False
-    """Whether a call takes groups of inputs [G, N, D] and [G, M, D] as it takes those of one group."""
+    """Whether calls accept groups of inputs [G, N, D] and [G, M, D]."""
 
     def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         """The covariances within each group of inputs, k(X_g, Z_g) or the symmetric k(X_g, X_g), with their pullback.
 
-        One call for all groups where `takes_groups`, and else one for each.
+        One call for all groups if `takes_groups`, otherwise one for each.
 
         Parameters
         ----------
@@ -82,7 +78,7 @@ class Kernel(ABC):
         K
             [G, N, M], or [G, N, N].
         pullback
-            As that of a call, with a first axis G in K_bar, X_bar and Z_bar.
+            As for a call, with a leading axis G in K_bar, X_bar and Z_bar.
         """
         inputs = (X,) if Z is None else (X, Z)
         if self.takes_groups:
@@ -127,7 +123,7 @@ class Kernel(ABC):
         return (by_group @ w[:, :, None])[:, :, 0], pullback
 
     def quadratic_forms(self, X: Array, w: Array, /) -> tuple[Array, Pullback]:
-        """w_g^T k(X_g, X_g) w_g of each group of inputs, with k(X_g) of one argument, which sees white noise.
+        """w_g^T k(X_g) w_g for each group of inputs, with k of one argument, which includes white noise.
 
         Parameters
         ----------
@@ -147,15 +143,15 @@ class Kernel(ABC):
 
     @property
     def floats_per_entry(self) -> int:
-        """Arrays of the shape of K that an evaluation holds at once, for memory budgets."""
+        """The number of arrays of the shape of K held by an evaluation, for memory budgets."""
         return 3
 
     @abstractmethod
     def from_data(self, X: Array, variance: float, /) -> Self:
-        """A kernel whose missing leaves start at values that suit inputs X [N, D] and a variance of the targets."""
+        """The kernel with missing leaves filled for inputs X [N, D] and this variance of the targets."""
 
     def scaled_by(self, factor: Array | float, /) -> "Kernel":
-        """The kernel times a positive factor, by its variances: of the same structure if it has such a leaf.
+        """The kernel times a positive factor, which goes into its variances if it has any.
 
         Raises
         ------
@@ -171,7 +167,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def check(self, width: int, /) -> None:
-        """Raise ValueError if this kernel cannot take inputs with that many columns."""
+        """Raise ValueError if this kernel cannot take inputs with this number of columns."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         """Features phi with phi(x)^T phi(z) = k(x, z), exactly for kernels of finite rank, on average for others.
@@ -179,19 +175,19 @@ class Kernel(ABC):
         Parameters
         ----------
         rng
-            A NumPy generator, from which the frequencies of stationary kernels are drawn, on the host.
+            A NumPy generator, which draws the frequencies of stationary kernels on the host.
         count
-            How many frequencies stand for each stationary kernel.
+            The number of frequencies for each stationary kernel.
         width
             The number of columns D of the inputs.
 
         Raises
         ------
         TypeError
-            If the kernel, or a part of it, has no features.
+            If the kernel or a part of it has no features.
         """
         msg = (
-            f"{type(self).__name__} has no random features, so there are no samples of its functions; define "
+            f"{type(self).__name__} has no random features, so its functions cannot be sampled; define "
             "random_features, or use sample at given inputs."
         )
         raise TypeError(msg)
@@ -204,7 +200,7 @@ class Kernel(ABC):
         TypeError
             If a column is not a whole number.
         ValueError
-            If there is none, one is negative, or one appears twice. Whether the data have them all, `check` tells.
+            If there is none, one is negative, or one appears twice. `check` compares them with the data.
         """
         several = columns if isinstance(columns, Iterable) else (columns,)
         kernel = ActiveDims(self, tuple(operator.index(column) for column in several))
@@ -227,7 +223,22 @@ class Kernel(ABC):
         return self * other if isinstance(other, numbers.Real) else NotImplemented
 
 
-# -- what the kernels share -------------------------------------------------------------------------------------------
+class ConstantVariance(Kernel):
+    """Kernels with the same variance k(x, x) everywhere, which is a leaf, 0-d."""
+
+    variance: Array
+    takes_groups: ClassVar[bool] = True
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        B = backend_of(X)
+
+        def pullback(bar):
+            return tree.cotangent(self, variance=B.xp.sum(bar)), None
+
+        return B.xp.zeros((X.shape[0],), **B.like(X)) + self.variance, pullback
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
 
 
 def _shape(kernel: Kernel, name: str) -> tuple[int, ...]:
@@ -237,7 +248,7 @@ def _shape(kernel: Kernel, name: str) -> tuple[int, ...]:
 
 
 def check_number(kernel: Kernel, name: str, /) -> None:
-    """ValueError unless that leaf of the kernel is 0-d: for the `Kernel.check` of one's own kernels."""
+    """ValueError unless this leaf of the kernel is 0-d; for `Kernel.check`."""
     shape = _shape(kernel, name)
     if shape != ():
         msg = f"{type(kernel).__name__} has {name} of shape {shape}, but needs one number."
@@ -245,7 +256,7 @@ def check_number(kernel: Kernel, name: str, /) -> None:
 
 
 def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
-    """ValueError unless that leaf of the kernel is 0-d or has one entry for each column of the inputs, [width]."""
+    """ValueError unless this leaf of the kernel is 0-d or has one entry for each column of the inputs, [width]."""
     shape = _shape(kernel, name)
     if shape not in ((), (width,)):
         msg = (
@@ -256,7 +267,7 @@ def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
 
 
 def per_column(by_column: Array, leaf: Array) -> Array:
-    """A cotangent by column [D] as that of a leaf [D], or their sum for a leaf that all columns share, 0-d."""
+    """The cotangent of a leaf [D] or 0-d, from cotangents [D] by column."""
     return by_column if leaf.ndim == 1 else backend_of(by_column).xp.sum(by_column)
 
 
@@ -267,9 +278,17 @@ def _parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
     return kernel.parts if isinstance(kernel, cls) else (kernel,)
 
 
+def _evaluated(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
+    """The covariances of a part of a kernel, for inputs or for groups of inputs [G, ., D]."""
+    if X.ndim == 3:
+        return kernel.grouped(X, Z)
+    return kernel(X) if Z is None else kernel(X, Z)
+
+
 class _Composite(Kernel):
-    # what sums and products share: each part receives a cotangent, and the inputs receive the total
+    # sums and products: each part receives a cotangent, and the inputs receive the total
     parts: tuple[Kernel, ...]
+    takes_groups: ClassVar[bool] = True
 
     def _pull_parts(self, pulls: list[Pullback], part_bars: Iterable[Array]) -> tuple[Any, ...]:
         bars: list[Any] = []
@@ -296,11 +315,7 @@ class Sum(_Composite):
     parts: tuple[Kernel, ...]
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        return self._sum(part(*inputs) for part in self.parts)
-
-    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._sum(part.grouped(X, Z) for part in self.parts)
+        return self._sum(_evaluated(part, X, Z) for part in self.parts)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._sum(part.diag(X) for part in self.parts)
@@ -332,23 +347,19 @@ class Sum(_Composite):
 class Product(_Composite):
     """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
 
-    Of missing variances, that of the first part starts at the variance of the targets, the others at one.
+    If variances are missing, that of the first part starts at the variance of the targets, the others at one.
     """
 
     parts: tuple[Kernel, ...]
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        return self._product([part(*inputs) for part in self.parts])
-
-    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._product([part.grouped(X, Z) for part in self.parts])
+        return self._product([_evaluated(part, X, Z) for part in self.parts])
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._product([part.diag(X) for part in self.parts])
 
     def _product(self, terms: list[tuple[Array, Pullback]]) -> tuple[Array, Pullback]:
-        # each part receives the cotangent times the others, multiplied anew: a quotient would fail where a part is zero
+        # each part receives the cotangent times the other parts; a quotient would fail where a part is zero
         values, pulls = [K for K, _ in terms], [pull for _, pull in terms]
 
         def pullback(bar):
@@ -384,8 +395,8 @@ def _multiplier(number: Any) -> float:
 class Scaled(Kernel):
     """A multiple of a kernel, variance * k(x, z), also written ``2.0 * k``.
 
-    The multiplier is a parameter and trained with the variance that the kernel has of its own, of which a missing one
-    starts so that the product suits the targets; freeze the leaf to keep the number.
+    The multiplier is a parameter, trained together with the kernel's own variance; freeze the leaf to keep the number.
+    A missing variance of the kernel starts so that the product suits the targets.
 
     Parameters
     ----------
@@ -397,12 +408,10 @@ class Scaled(Kernel):
 
     variance: Array = tree.param(POSITIVE)
     kernel: Kernel
+    takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._scaled(*(self.kernel(X) if Z is None else self.kernel(X, Z)))
-
-    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._scaled(*self.kernel.grouped(X, Z))
+        return self._scaled(*_evaluated(self.kernel, X, Z))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._scaled(*self.kernel.diag(X))
@@ -435,7 +444,7 @@ class Scaled(Kernel):
         self.kernel.check(width)
 
 
-# -- chosen columns ---------------------------------------------------------------------------------------------------
+# -- some columns -----------------------------------------------------------------------------------------------------
 
 
 @tree.model
@@ -452,17 +461,14 @@ class ActiveDims(Kernel):
 
     kernel: Kernel
     columns: tuple[int, ...]
+    takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        inputs = (X,) if Z is None else (X, Z)
-        return self._on(X.shape[1], *self.kernel(*map(self._chosen, inputs)))
-
-    def grouped(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        others = None if Z is None else self._chosen(Z)
-        return self._on(X.shape[-1], *self.kernel.grouped(self._chosen(X), others))
+        others = None if Z is None else chosen(Z, self.columns)
+        return self._on(X.shape[-1], *_evaluated(self.kernel, chosen(X, self.columns), others))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._on(X.shape[1], *self.kernel.diag(self._chosen(X)))
+        return self._on(X.shape[1], *self.kernel.diag(chosen(X, self.columns)))
 
     def _on(self, width: int, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
         def pullback(bar):
@@ -471,9 +477,6 @@ class ActiveDims(Kernel):
             return bar, *(scattered(x, self.columns, width) for x in input_bars)
 
         return K, pullback
-
-    def _chosen(self, X: Array) -> Array:
-        return chosen(X, self.columns)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return self.kernel.random_features(rng, count, len(self.columns)).on(self.columns)
@@ -487,14 +490,14 @@ class ActiveDims(Kernel):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         self.check_columns(X.shape[1])
-        return type(self)(self.kernel.from_data(self._chosen(X), variance), self.columns)
+        return type(self)(self.kernel.from_data(chosen(X, self.columns), variance), self.columns)
 
     def check(self, width: int, /) -> None:
         self.check_columns(width)
         self.kernel.check(len(self.columns))
 
     def check_columns(self, width: int | None = None, /) -> None:
-        """ValueError unless the columns are some, different, not negative, and within the width where it is given."""
+        """ValueError unless the columns are distinct, not negative and, if given, below the width."""
         problem = None
         if not self.columns or any(column < 0 for column in self.columns):
             problem = "give one or more columns, counted from 0"

@@ -1,32 +1,23 @@
-"""Kernels that do not look at the inputs: a constant offset and white noise."""
+"""Kernels that do not depend on the inputs: a constant offset and white noise."""
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
-from agp.kernels._base import Kernel, check_number
+from agp.kernels._base import ConstantVariance, check_number
 from agp.kernels._features import Features, features_of
 
-__all__ = ["Constant", "White"]
 
-
-class _WithoutInputs(Kernel):
-    # what Constant and White share: one variance, and no cotangent for the inputs
-    variance: Array
-    takes_groups: ClassVar[bool] = True
+@tree.model
+class _WithoutInputs(ConstantVariance):
+    # the cotangents of the inputs are zero
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    variance_unit: Array | None = tree.unit(default=None)
 
     def _zeros(self, X: Array, Z: Array | None) -> tuple[Array, ...]:
         xp = backend_of(X).xp
         return (xp.zeros_like(X),) if Z is None else (xp.zeros_like(X), xp.zeros_like(Z))
-
-    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
-
-        def pullback(bar):
-            return tree.cotangent(self, variance=xp.sum(bar)), None
-
-        return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
 
     def from_data(self, _X: Array, variance: float, /) -> Self:
         return tree.filled(self, variance=variance, variance_unit=variance)
@@ -42,16 +33,13 @@ def _shape(X: Array, Z: Array | None) -> tuple[int, ...]:
 
 @tree.model
 class Constant(_WithoutInputs):
-    """k(x, z) = variance: a function that is one unknown number, such as the intercept of a `Linear` one.
+    """k(x, z) = variance: an unknown constant, such as the intercept beside a `Linear` kernel.
 
     Parameters
     ----------
     variance
         0-d, in squared units of the targets.
     """
-
-    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    variance_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -73,7 +61,7 @@ class Constant(_WithoutInputs):
 class White(_WithoutInputs):
     """White noise: k(X) = variance I for one argument, and k(X, Z) = 0 for two, even where rows of X and Z coincide.
 
-    Every row has noise of its own: Kuu and the variances k(x, x) see it, Kuf does not.
+    Every row has its own noise, which is part of Kuu and of the variances k(x, x) but not of Kuf.
 
     Parameters
     ----------
@@ -81,27 +69,25 @@ class White(_WithoutInputs):
         0-d, in squared units of the targets.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    variance_unit: Array | None = tree.unit(default=None)
-
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
         if Z is None:
             identity = xp.broadcast_to(xp.eye(X.shape[-2], **like(X)), _shape(X, Z))
-            return self.variance * identity, lambda K_bar: (self._bar(xp.sum(identity * K_bar)), *self._zeros(X, Z))
-        # a multiple of the variance, so that automatic differentiation finds its way to a gradient of zero
+
+            def pullback(K_bar):
+                return tree.cotangent(self, variance=xp.sum(identity * K_bar)), *self._zeros(X, Z)
+
+            return self.variance * identity, pullback
+        # a multiple of the variance, so that automatic differentiation gives a gradient of zero
         K = xp.broadcast_to(0.0 * self.variance, _shape(X, Z))
-        return K, lambda _: (self._bar(xp.zeros_like(self.variance)), *self._zeros(X, Z))
+        return K, lambda _: (tree.cotangent(self, variance=xp.zeros_like(self.variance)), *self._zeros(X, Z))
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         msg = (
-            "White is noise of each row and no function of the inputs, so there are no samples of it as functions; "
-            "leave it to the noise of the likelihood."
+            "White is noise of each row, not a function of the inputs, so it cannot be sampled as one; use the noise "
+            "of the likelihood instead."
         )
         raise TypeError(msg)
-
-    def _bar(self, variance_bar: Array) -> "White":
-        return tree.cotangent(self, variance=variance_bar)
 
     @property
     def floats_per_entry(self) -> int:

@@ -1,4 +1,4 @@
-"""Squared distances of scaled inputs, without cancellation, and what else kernels compute from pairs of rows."""
+"""Squared distances of scaled inputs without cancellation, and inner products."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,20 +8,10 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
-__all__ = [
-    "centre_of",
-    "inner_products",
-    "least_root",
-    "least_square",
-    "safe_sqrt",
-    "squared_distances",
-    "sums_by_column",
-]
-
 FEW_COLUMNS = 4
-"""Up to this width differences are formed column by column; they cost one pass over the result for each column."""
+"""Up to this number of columns differences are computed column by column, with one pass over the result for each."""
 SMALL_ROUNDOFF = 1e-5
-"""The expansion serves only while max |x|^2 times the unit roundoff stays below this."""
+"""The expansion is used only if max |x|^2 times the unit roundoff is below this."""
 
 
 def squared_distances(
@@ -29,20 +19,20 @@ def squared_distances(
 ) -> tuple[Array, Callable[..., tuple[Array, Array | None, Array]]]:
     """r2[n, m] = sum_d (x_nd - z_md)^2 / lengthscale_d^2, for X [N, D] and Z [M, D], or Z = X with an exact diagonal.
 
-    Both, or one of them, may be stacks [G, ., D]; then so is r2 [G, N, M].
-    Sums of squared differences are exactly zero for equal rows and safe in float32; the expansion
-    |x|^2 + |z|^2 - 2 x.z of centred inputs, one matrix product, is faster for many columns. Differences serve for at
-    most four columns, where `differences` is asked for, and unless the centred scaled inputs are small.
+    Both, or one of them, may be stacks [G, ., D]; then so is r2 [G, N, M]. Sums of squared differences are exactly zero
+    for equal rows and safe in float32. The expansion |x|^2 + |z|^2 - 2 x.z of centred inputs, one matrix product, is
+    faster for many columns. Differences are used for up to four columns, if `differences` is set, and if the centred
+    scaled inputs are large.
 
     Returns
     -------
     r2
     pullback
         ``(bar, size=1.0, scales=None) -> (X_bar, Z_bar, lengthscale_bar)`` for the cotangent size bar of r2, with a 0-d
-        size and bar [N, M]; Z_bar is None where Z is. By two matrix products; or, where `differences` is asked for, by
-        one pass over [N, M] for each column, which does not cancel for close pairs of rows whose cotangents are large.
-        With `scales` a [..., N], b [..., M], for two sets of rows and products alone, the cotangent is
-        size diag(a) bar diag(b), and the arrays may be stacks.
+        size and bar [N, M]; Z_bar is None if Z is. Computed by two matrix products or, with `differences`, by one pass
+        over [N, M] for each column, without cancellation for close rows with large cotangents. `scales` a [..., N],
+        b [..., M] (only for two sets of rows, without `differences`) make the cotangent size diag(a) bar diag(b), and
+        allow stacks.
     """
     B = backend_of(X)
     xp = B.xp
@@ -93,7 +83,7 @@ def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
     B = backend_of(X)
     xp = B.xp
     scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
-    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # one loop for a compiler, whatever the number of columns
+    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # one loop in compiled programs
         columns = xp.moveaxis(X, -1, 0), xp.moveaxis(Z, -1, 0), scale
         return B.fold(_one_difference, (), columns, 1, add=tree.add)[0]
     r2 = None
@@ -123,9 +113,9 @@ def _pull_products(
     size: Array | float = 1.0,
     scales: tuple[Array | None, Array | None] = (None, None),
 ) -> tuple[Array, Array | None, Array]:
-    # with xs, zs of no unit: X_bar = 2/ell (r xs - W zs), Z_bar = 2/ell (q zs - W^T xs) with the row and column sums
-    # r, q of W, which are columns of the same products;
-    # Euler: k depends on x/ell, z/ell only and is shift invariant, so ell_bar_d = -sum(xs X_bar + zs Z_bar)
+    # for scaled inputs xs, zs: X_bar = 2/ell (r xs - W zs), Z_bar = 2/ell (q zs - W^T xs), where the row and column
+    # sums r, q of W are columns of the same products. Since k depends on x/ell, z/ell only and is shift invariant,
+    # ell_bar_d = -sum(xs X_bar + zs Z_bar)
     xp, factor = B.xp, (2.0 * size) / lengthscale
     xs, zs = _centred(B, X, Z, lengthscale) if scaled is None else scaled
     a, b = scales
@@ -142,9 +132,9 @@ def _pull_products(
 
 
 def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
-    """R Xc - W Zc, with the sums of the rows of W [N, M] in the diagonal matrix R, for diag(a) W diag(b).
+    """R Xc - W Zc for diag(a) W diag(b), with its row sums in the diagonal matrix R.
 
-    Of stacks, for each; and the sum of them where Xc is none.
+    Stacks give stacks, or their sum if Xc is not one.
     """
     right = [Zc, xp.ones_like(Zc[..., :1])] if b is None else [b[..., None] * Zc, b[..., None]]
     products = W @ xp.concat(right, axis=-1)
@@ -174,7 +164,7 @@ def _pull_differences(
 
 
 def inner_products(X: Array, Z: Array | None) -> Array:
-    """X Z^T [N, M] of X [N, D] and Z [M, D], or X X^T, exactly symmetric whatever the order of summation."""
+    """X Z^T [N, M] for X [N, D] and Z [M, D], or the exactly symmetric X X^T."""
     if Z is not None:
         return X @ Z.mT
     products = X @ X.mT
@@ -182,14 +172,14 @@ def inner_products(X: Array, Z: Array | None) -> Array:
 
 
 def least_root(x: Array) -> float:
-    """What `safe_sqrt` gives at zero: nothing beside the roundings of 1, and its square and its inverse are numbers."""
+    """The value of `safe_sqrt` at zero: negligible compared to 1, with a representable square and inverse."""
     return float(backend_of(x).xp.finfo(x.dtype).smallest_normal) ** 0.25
 
 
 def safe_sqrt(x: Array) -> Array:
-    """sqrt(x), and `least_root` at x = 0, where its derivative under automatic differentiation is 0, not NaN.
+    """sqrt(x), but `least_root` at x = 0, where automatic differentiation then gives 0, not NaN.
 
-    Nothing is selected by x > 0: a compiler that forms x twice, rounded in two ways, would select in two ways.
+    Not by selecting x > 0: a compiler may evaluate x twice with different rounding.
     """
     xp = backend_of(x).xp
     return xp.sqrt(xp.maximum(x, least_square(x)))

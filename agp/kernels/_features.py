@@ -2,30 +2,45 @@
 
 A stationary kernel is the average of cos(w^T (x - z)) over frequencies w from its spectral density (Rahimi & Recht,
 "Random features for large-scale kernel machines", NeurIPS 2007). Each of H frequencies gives a block of two features,
-cos(w^T x) and sin(w^T x), whose inner product is that cosine; kernels of finite rank are one block, with all features.
-So k is the average over blocks, for sums of kernels of the blocks of each, and for products of the outer products of
-blocks, of which one alone stands beside each of H.
+cos(w^T x) and sin(w^T x), whose inner product is that cosine. Kernels of finite rank have one block with all features.
+A sum of kernels has the blocks of all terms, a product the outer products of blocks; a single block is combined with
+each of H.
 """
 
 import functools
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.kernels._columns import chosen, scattered
 
-__all__ = ["Blocks", "Features", "Level", "Slopes", "Waves", "features_of", "side_by_side"]
+
+def chosen(X: Array, columns: tuple[int, ...]) -> Array:
+    """These columns of X [..., N, D], in this order."""
+    if columns == tuple(range(columns[0], columns[0] + len(columns))):
+        return X[..., columns[0] : columns[0] + len(columns)]
+    return backend_of(X).xp.stack([X[..., column] for column in columns], axis=-1)
+
+
+def scattered(bar: Array | None, columns: tuple[int, ...], width: int) -> Array | None:
+    """The adjoint of `chosen` [..., N, D]: zero in the other columns."""
+    if bar is None:
+        return None
+    xp = backend_of(bar).xp
+    zero = xp.zeros_like(bar[..., 0])
+    place = {column: i for i, column in enumerate(columns)}
+    return xp.stack([bar[..., place[column]] if column in place else zero for column in range(width)], axis=-1)
 
 
 class Blocks(ABC):
-    """Features in H blocks of b, of which the average of the inner products is a kernel."""
+    """Features in H blocks of b, whose inner products average to a kernel."""
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The blocks [N, H, b] at X [N, D], and ``bar -> X_bar``, None where they do not depend on X."""
+        """The blocks [N, H, b] at X [N, D], and ``bar -> X_bar``, None if they do not depend on X."""
 
 
 @tree.model
@@ -47,7 +62,7 @@ class Waves(Blocks):
 
 @tree.model
 class Slopes(Blocks):
-    """The inputs, from a centre [D] if there is one, times their scales, 0-d or [D], as one block."""
+    """The inputs, less a centre [D] if given, times their scales, 0-d or [D], as one block."""
 
     scale: Array = tree.auxiliary()
     centre: Array | None = tree.constant(default=None, optional=True)
@@ -59,7 +74,7 @@ class Slopes(Blocks):
 
 @tree.model
 class Level(Blocks):
-    """One feature, the same number everywhere, 0-d."""
+    """One constant feature, 0-d."""
 
     level: Array = tree.auxiliary()
 
@@ -89,7 +104,7 @@ class Term:
         """The features [N, F] at X [N, D], and ``bar -> X_bar``."""
         found = [factor(X) for factor in self.factors]
         values = [value for value, _ in found]
-        partial = list(_accumulated(values))
+        partial = list(itertools.accumulate(values, _outer))
         product, xp = partial[-1], backend_of(X).xp
         share = 1.0 / math.sqrt(product.shape[1])
 
@@ -103,16 +118,8 @@ class Term:
         return share * xp.reshape(product, (X.shape[0], -1)), pullback
 
 
-def _accumulated(values: list[Array]) -> Iterable[Array]:
-    product = values[0]
-    yield product
-    for value in values[1:]:
-        product = _outer(product, value)
-        yield product
-
-
 def _outer(a: Array, b: Array) -> Array:
-    """[N, H, p q] of a [N, H, p] and b [N, H, q], of which one may have H = 1."""
+    """The outer products [N, H, p q] of a [N, H, p] and b [N, H, q]; one may have H = 1."""
     both = a[:, :, :, None] * b[:, :, None, :]
     return backend_of(a).xp.reshape(both, (*both.shape[:2], a.shape[2] * b.shape[2]))
 
@@ -130,22 +137,6 @@ def _as_blocks_of(value: Array, bar: Array) -> Array:
     return backend_of(bar).xp.sum(bar, axis=1, keepdims=True)
 
 
-def side_by_side(maps: Sequence[Callable[[Array], tuple[Array, Pullback]]], X: Array, /) -> tuple[Array, Pullback]:
-    """The features [N, F] of several maps at X [N, D], one after the other, and ``bar -> X_bar``."""
-    found = [one(X) for one in maps]
-    if len(found) == 1:
-        return found[0]
-
-    def pullback(bar):
-        X_bar, start = None, 0
-        for value, pull in found:
-            X_bar = tree.add(X_bar, pull(bar[:, start : start + value.shape[1]]))
-            start += value.shape[1]
-        return X_bar
-
-    return backend_of(X).xp.concat([value for value, _ in found], axis=1), pullback
-
-
 @tree.model
 class Features:
     """The features phi of a kernel, made by `Kernel.random_features`: phi(x)^T phi(z) is or approximates k(x, z).
@@ -153,11 +144,23 @@ class Features:
     With standard normal numbers g [F], phi(x)^T g is a function with the kernel's prior.
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[Any, ...]
+    """Maps with the signature of `Term`."""
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """phi(X) [N, F] at X [N, D], and ``bar -> X_bar``; None where it does not depend on X."""
-        return side_by_side(self.terms, X)
+        """phi(X) [N, F] at X [N, D], and ``bar -> X_bar``; None if it does not depend on X."""
+        found = [term(X) for term in self.terms]
+        if len(found) == 1:
+            return found[0]
+
+        def pullback(bar):
+            X_bar, start = None, 0
+            for value, pull in found:
+                X_bar = tree.add(X_bar, pull(bar[:, start : start + value.shape[1]]))
+                start += value.shape[1]
+            return X_bar
+
+        return backend_of(X).xp.concat([value for value, _ in found], axis=1), pullback
 
     def times(self, other: "Features", /) -> "Features":
         """The features of the product of two kernels."""
@@ -180,6 +183,6 @@ class Features:
 
 
 def features_of(variance: Any, blocks: Blocks | None = None, /) -> Features:
-    """The features of a variance, 0-d, times the kernel of some blocks, or times 1."""
+    """The features of a variance, 0-d, times the kernel of some blocks, or of the variance alone."""
     level = Level(backend_of(variance).xp.sqrt(variance))
     return Features((Term((level,) if blocks is None else (blocks, level)),))

@@ -9,25 +9,23 @@ from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_per_column, per_column
 from agp.kernels._distance import inner_products, sums_by_column
 from agp.kernels._features import Features, Slopes, Term
-from agp.leaves import placed
-from agp.units import unit_by_column
-
-__all__ = ["Linear"]
+from agp.scaling import unit_by_column
+from agp.tree import placed
 
 
 @tree.model
 class Linear(Kernel):
-    """k(x, z) = sum_d variance_d (x_d - c_d) (z_d - c_d): linear functions that are zero at the centre c.
+    """k(x, z) = sum_d variance_d (x_d - c_d) (z_d - c_d): linear functions that vanish at the centre c.
 
-    Add `Constant` for an intercept, or let a `ConstantMean` be trained.
+    Add `Constant` for an intercept, or use a `ConstantMean`.
 
     Parameters
     ----------
     variance
-        Of the slope, in squared units of the targets per squared unit of the inputs: 0-d, or one for each column [D].
-        None starts at an equal share of the variance of the targets for each column.
+        The variance of the slope, in squared units of the targets per squared unit of the inputs: 0-d, or one for each
+        column [D]. None starts with an equal share of the variance of the targets for each column.
     centre
-        c [D], or one number for all columns; the origin by default. `Linear.centred` takes it from the data.
+        c [D], or one number for all columns; the origin by default. `Linear.centred` computes it from the data.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -84,7 +82,7 @@ class Linear(Kernel):
             check_like("centre", self.centre, "X", X)
             check_per_column(self, "centre", X.shape[1])
         xp, X = backend_of(X).xp, self._from_centre(X)
-        # the variances k(x, x) then have the mean that is asked for; a column of zeros has no say
+        # the variances k(x, x) then average to the given one; columns of zeros do not count
         square = xp.mean(X * X, axis=0)
         usual = xp.where(square > 0.0, square, xp.ones_like(square))
         unit = unit_by_column(self.variance, variance / usual)

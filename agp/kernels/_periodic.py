@@ -1,28 +1,24 @@
-"""The periodic kernel: an RBF kernel of the points on circles to which the inputs are wound up."""
+"""Periodic kernels: an RBF kernel of inputs that are mapped to circles."""
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import backend, tree
 from agp.backend import Array, Pullback, backend_of, to_numpy
 from agp.constraints import POSITIVE
-from agp.kernels._base import Kernel, check_number, check_per_column, per_column
+from agp.kernels._base import ConstantVariance, check_number, check_per_column, per_column
 from agp.kernels._distance import centre_of, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
-from agp.leaves import placed
-from agp.units import column_spreads, unit_by_column
-
-__all__ = ["Periodic", "Seasonal"]
+from agp.scaling import column_spreads, unit_by_column
+from agp.tree import placed
 
 
-class Winding(Kernel):
-    """Kernels of inputs that are wound up to circles whose circumference is the period."""
+class Winding(ConstantVariance):
+    """Kernels of inputs mapped to circles whose circumference is the period."""
 
-    variance: Array
     lengthscale: Array
     period: Array
-    takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         # the squared distance of (cos, sin)(2 pi x / p) and (cos, sin)(2 pi z / p) is 4 sin^2(pi (x - z) / p)
@@ -56,7 +52,7 @@ class Winding(Kernel):
     def _wound(self, Xc: Array) -> tuple[Array, Pullback]:
         """[cos(a), sin(a)] [..., N, 2 D] of the angles a = 2 pi Xc / period, and ``bar -> (X_bar, period_bar [D])``.
 
-        The inputs are centred, which the kernel does not notice, but the precision of large angles does.
+        Centring the inputs does not change the kernel, but keeps the precision of large angles.
         """
         xp = backend_of(Xc).xp
         frequency = 2.0 * math.pi / self.period
@@ -79,23 +75,15 @@ class Winding(Kernel):
 
     @abstractmethod
     def _pull_period(self, bar: Array) -> Array | None:
-        """The gradient with respect to the period from that [D] of each column, None if it is not trained."""
+        """The cotangent of the period from those [D] by column; None if it is not trained."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
-        # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period: the
-        # weights are the probabilities of n, the difference of two Poisson numbers of mean c / 2
+        # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period; the
+        # weights are the probabilities of the difference n of two Poisson numbers of mean c / 2
         mean = 0.125 / to_numpy(self.lengthscale) ** 2
         first, second = (rng.poisson(mean, (count, width)) for _ in range(2))
         cycles = backend.placed((first - second).astype(float), self.period)
         return features_of(self.variance, Waves(2.0 * math.pi * cycles / self.period))
-
-    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
-
-        def pullback(bar):
-            return tree.cotangent(self, variance=xp.sum(bar)), None
-
-        return xp.broadcast_to(self.variance, (X.shape[0],)), pullback
 
     def check(self, width: int, /) -> None:
         check_number(self, "variance")
@@ -107,8 +95,8 @@ class Winding(Kernel):
 class Periodic(Winding):
     """k(x, z) = variance exp(-1/2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2): repeating functions.
 
-    Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Other libraries write the same kernel with
-    2 sin^2 in place of sin^2 / 2, so that their lengthscale is twice this one, or with the lengthscale not squared.
+    Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Other libraries use 2 sin^2 instead of sin^2 / 2,
+    so that their lengthscale is twice this one, or do not square the lengthscale.
 
     Parameters
     ----------
@@ -117,9 +105,9 @@ class Periodic(Winding):
     lengthscale
         Smoothness within a period, without units: 0-d, or one for each column [D]. None starts at 1.
     period
-        In units of the inputs: 0-d, or one for each column [D]. None starts at twice the spread of each column,
-        somewhat more than half the range of evenly spread inputs. Bounds have many local optima in the period: take
-        `Seasonal` if you know it.
+        In units of the inputs: 0-d, or one for each column [D]. None starts at twice the spread of each column, a bit
+        more than half the range of uniform inputs. Bounds have many local optima in the period; use `Seasonal` if it is
+        known.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -140,7 +128,7 @@ class Periodic(Winding):
 
 @tree.model
 class Seasonal(Winding):
-    """The kernel `Periodic` with a known period, which training leaves as it is: days, years, turns of a shaft.
+    """The kernel `Periodic` with a known, constant period: days, years, turns of a shaft.
 
     Multiplied by an RBF kernel it is a season whose shape changes slowly.
 
@@ -149,12 +137,12 @@ class Seasonal(Winding):
     variance, lengthscale
         As `Periodic`.
     period
-        In units of the inputs: 0-d, or one for each column [D]. Of dates in tables they are days: 365.25 for a year.
+        In units of the inputs: 0-d, or one for each column [D]. Dates in tables count days: 365.25 for a year.
 
     Raises
     ------
     ValueError
-        By `from_data`, if there is no period, or one that is not positive.
+        From `from_data`, if the period is missing or not positive.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -167,7 +155,7 @@ class Seasonal(Winding):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         if self.period is None:
-            msg = "Seasonal has no period; give it in units of the inputs, or take Periodic, whose period is trained."
+            msg = "Seasonal has no period; give it in units of the inputs, or use Periodic, whose period is trained."
             raise ValueError(msg)
         self = placed(self, X)
         period = to_numpy(self.period)

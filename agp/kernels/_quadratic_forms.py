@@ -1,22 +1,19 @@
-"""Weighted sums of all covariances within groups of inputs, each pair of which is looked at once."""
+"""Weighted sums of all covariances within groups of inputs, evaluating each pair once."""
 
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.rows import row_ranges
-
-__all__ = ["quadratic_forms"]
+from agp.chunking import row_ranges
 
 HEIGHT = 192
-"""Inputs in a strip of the triangle below the diagonal: up to so many, one call for the square is faster."""
+"""Inputs in a strip of the triangle below the diagonal; up to this number one call for the square is faster."""
 
 
 def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = HEIGHT) -> tuple[Array, Pullback]:
-    """w_g^T k(X_g, X_g) w_g [G] of inputs X [G, C, D] and weights w [G, C], by strips of so many rows of all groups.
+    """`Kernel.quadratic_forms`, by strips of `height` rows of all groups.
 
-    The pullback is ``bar [G] -> (kernel_bar, X_bar, w_bar)``. The blocks on the diagonal are those of k(X) with one
-    argument, which sees white noise.
+    The blocks on the diagonal are calls with one argument, which includes white noise.
     """
     xp = backend_of(X).xp
     found = [_strip(kernel, X, w, i, j) for i, j in row_ranges(X.shape[1], height)]
@@ -35,9 +32,9 @@ def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = HEIGHT) -> tu
 
 
 def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pullback]:
-    """The share [G, C] of k(X_g, X_g) w_g that the rows i to j have with themselves, and both ways with those after.
+    """The contribution [G, C] to k(X_g, X_g) w_g of the rows i to j with themselves, and both ways with later rows.
 
-    The pullback takes the cotangent [G] of w_g^T k(X_g, X_g) w_g to (kernel_bar, X_bar).
+    The pullback maps the cotangent [G] of w_g^T k(X_g, X_g) w_g to (kernel_bar, X_bar).
     """
     xp = backend_of(X).xp
     (G, C, D), own, others = X.shape, w[:, i:j], w[:, j:]

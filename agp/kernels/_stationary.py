@@ -1,6 +1,6 @@
 """Stationary kernels k(x, z) = variance g(r2), with r2 = sum_d (x_d - z_d)^2 / lengthscale_d^2.
 
-A kernel is its profile g and the slope g' = dg/dr2; everything else is shared.
+Each kernel defines its profile g and the slope g' = dg/dr2; everything else is shared.
 """
 
 import math
@@ -11,49 +11,41 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of, like, placed, to_numpy
 from agp.constraints import POSITIVE
-from agp.kernels._base import Kernel, check_number, check_per_column
+from agp.kernels._base import ConstantVariance, check_number, check_per_column
 from agp.kernels._distance import least_root, least_square, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
-from agp.units import column_spreads, unit_by_column
-
-__all__ = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Stationary"]
+from agp.scaling import column_spreads, unit_by_column
 
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 
 @tree.model
-class Stationary(Kernel):
-    """What the stationary kernels share: distances, and the pullback through them."""
+class Stationary(ConstantVariance):
+    """The base class of stationary kernels: distances, and the pullback through them."""
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
     variance_unit: Array | None = tree.unit(default=None)
     lengthscale_unit: Array | None = tree.unit(default=None)
-    takes_groups: ClassVar[bool] = True
     differences = False
-    """Whether distances and their pullback must be formed from differences: where the slope is singular at 0."""
+    """Whether distances and their pullback must be computed from differences, for slopes that are singular at 0."""
 
     @abstractmethod
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
-        """g(r2) and a function of no arguments that gives the slope dg/dr2."""
+        """g(r2), and a function without arguments that returns the slope dg/dr2."""
 
     def pull_shape(self, _r2: Array, /) -> Callable[[Array], dict[str, Array]]:
-        """Maps the cotangent of K to those of the profile's own parameters, by name; most profiles have none."""
+        """The map from the cotangent of K to those of the profile's own parameters, by name; most have none."""
         return lambda _: {}
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:  # noqa: ARG002
         """Draws [count, width] from the spectral density of g at lengthscale 1, on the host, by a NumPy generator.
 
-        g(r2) is the average of cos(w^T r) over such w, for any r [width] with r^T r = r2. They are needed for samples
-        of functions alone.
-
-        Raises
-        ------
-        TypeError
-            If the kernel does not tell.
+        g(r2) is the average of cos(w^T r) over such w, for any r [width] with r^T r = r2. Only needed for
+        samples of functions; TypeError if the kernel does not define it.
         """
         msg = (
-            f"{type(self).__name__} has no spectral sampler, so there are no samples of its functions; define "
+            f"{type(self).__name__} has no spectral sampler, so its functions cannot be sampled; define "
             "frequencies, or use sample at given inputs."
         )
         raise TypeError(msg)
@@ -76,7 +68,7 @@ class Stationary(Kernel):
         return self.variance * g, pullback
 
     def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
-        # K_bar = bar w^T is of rank one in each group: its factors scale the narrow arrays of the pullback, not g'
+        # K_bar = bar w^T has rank one in each group, so its factors can scale the narrow arrays of the pullback
         if not self._scales_cotangents:
             return super().grouped_sums(X, Z, w)
         r2, pull = squared_distances(X, Z, self.lengthscale)
@@ -90,7 +82,7 @@ class Stationary(Kernel):
         return self.variance * sums, pullback
 
     def quadratic_forms(self, X: Array, w: Array, /) -> tuple[Array, Pullback]:
-        # k is even: the two halves of X_bar, of the same size by symmetry, are those of different inputs
+        # by symmetry X_bar is the sum of the cotangents for both arguments
         if not self._scales_cotangents:
             return super().quadratic_forms(X, w)
         r2, pull = squared_distances(X, X, self.lengthscale)
@@ -106,7 +98,7 @@ class Stationary(Kernel):
 
     @property
     def _scales_cotangents(self) -> bool:
-        """Whether distances come from products, and the profile has no parameters that need the whole cotangent."""
+        """Whether distances come from products, and the profile has no parameters of its own."""
         return not self.differences and type(self).pull_shape is Stationary.pull_shape
 
     def _pull_scaled(self, pull: Callable, slope: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
@@ -114,16 +106,8 @@ class Stationary(Kernel):
         variance_bar = backend_of(sums).inner(scales[0], sums)
         return X_bar, Z_bar, tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar)
 
-    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        B = backend_of(X)
-
-        def pullback(bar):
-            return tree.cotangent(self, variance=B.xp.sum(bar)), None
-
-        return B.xp.zeros((X.shape[0],), **B.like(X)) + self.variance, pullback
-
     def from_data(self, X: Array, variance: float, /) -> Self:
-        # r2 between two rows is then about 2 for any number of columns, where neither g(r2) nor its slope vanishes
+        # r2 between two rows is then about 2 for any number of columns, so that neither g(r2) nor its slope vanishes
         spreads = column_spreads(X) * X.shape[1] ** 0.5
         units = {"variance_unit": variance, "lengthscale_unit": unit_by_column(self.lengthscale, spreads)}
         return tree.filled(self, variance=variance, lengthscale=spreads, **units)
@@ -143,7 +127,7 @@ class RBF(Stationary):
         k(x, x), 0-d, in squared units of the targets.
     lengthscale
         In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
-        times the root of their number (`from_data` of models then compares multiples of it).
+        times the root of their number, and `from_data` of models compares multiples of it.
     """
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -155,10 +139,10 @@ class RBF(Stationary):
 
 
 class Matern(Stationary):
-    """What the Matern kernels share: an evaluation that takes a square root holds one array more."""
+    """The base class of Matern kernels."""
 
     degrees: ClassVar[int]
-    """Twice the smoothness: the spectral density is that of Student's t with so many degrees of freedom."""
+    """Twice the smoothness: the degrees of freedom of the spectral density, a Student-t."""
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
         normals = rng.standard_normal((count, width))
@@ -166,23 +150,20 @@ class Matern(Stationary):
 
     @property
     def floats_per_entry(self) -> int:
-        return 4
+        return 4  # the square root is one more array
 
 
 @tree.model
 class Matern12(Matern):
     """The Matern kernel of smoothness 1/2, g = exp(-r), also called exponential: continuous, rough functions.
 
-    Distances are formed by differences for any number of columns: the slope -exp(-r) / (2 r) is singular at r = 0,
-    where it counts as 0, and would magnify what an expansion leaves between equal rows.
+    Distances are computed from differences for any number of columns: the slope -exp(-r) / (2 r), which counts as 0 at
+    r = 0, would amplify the rounding errors of an expansion between equal rows.
 
     Parameters
     ----------
-    variance
-        k(x, x), 0-d, in squared units of the targets.
-    lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
-        times the root of their number (`from_data` of models then compares multiples of it).
+    variance, lengthscale
+        As for `RBF`.
     """
 
     differences = True
@@ -207,11 +188,8 @@ class Matern32(Matern):
 
     Parameters
     ----------
-    variance
-        k(x, x), 0-d, in squared units of the targets.
-    lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
-        times the root of their number (`from_data` of models then compares multiples of it).
+    variance, lengthscale
+        As for `RBF`.
     """
 
     degrees: ClassVar[int] = 3
@@ -233,17 +211,13 @@ class Matern52(Matern):
 
     Parameters
     ----------
-    variance
-        k(x, x), 0-d, in squared units of the targets.
-    lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
-        times the root of their number (`from_data` of models then compares multiples of it).
+    variance, lengthscale
+        As for `RBF`.
     """
 
     degrees: ClassVar[int] = 5
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
-        # nothing but `scaled` and `decay` is kept
         g, scaled, decay = backend_of(r2).fused(_matern52, r2, least_square(r2))
         return g, lambda: (-5.0 / 6.0) * (1.0 + scaled) * decay
 
@@ -260,13 +234,10 @@ class RationalQuadratic(Stationary):
 
     Parameters
     ----------
-    variance
-        k(x, x), 0-d, in squared units of the targets.
-    lengthscale
-        In units of the inputs: 0-d, or one for each column [D]. None starts at the spread of each column
-        times the root of their number (`from_data` of models then compares multiples of it).
+    variance, lengthscale
+        As for `RBF`.
     alpha
-        0-d, without units: the smaller, the more the lengths vary; RBF is the limit of large alpha. None starts at 1.
+        0-d, without units: the smaller, the more the lengths vary; RBF is the limit for large alpha. None starts at 1.
     """
 
     alpha: Array = tree.param(POSITIVE, default=None)
@@ -278,7 +249,7 @@ class RationalQuadratic(Stationary):
         return g, lambda: -0.5 * g / (1.0 + 0.5 * r2 / self.alpha)
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:
-        # RBF kernels exp(-t r2 / 2) with t of the gamma distribution of shape and rate alpha
+        # a mixture of RBF kernels exp(-t r2 / 2), t gamma distributed with shape and rate alpha
         alpha = float(to_numpy(self.alpha))
         normals = rng.standard_normal((count, width))
         return normals * (rng.standard_gamma(alpha, (count, 1)) / alpha) ** 0.5

@@ -1,16 +1,15 @@
-"""Stage (c): expected log densities with their pullbacks, and predictive densities."""
+"""Likelihoods: expected log densities with their pullbacks, and predictive densities."""
 
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._bernoulli import Bernoulli
 from agp.likelihoods._beta import Beta
 from agp.likelihoods._columns import Exposed, Weighted
+from agp.likelihoods._counts import NegativeBinomial, Poisson
 from agp.likelihoods._gamma import Exponential, Gamma
 from agp.likelihoods._gaussian import Gaussian, HeteroscedasticGaussian
 from agp.likelihoods._latent_noise import LatentNoiseGaussian
 from agp.likelihoods._log_normal import LogNormal
-from agp.likelihoods._negative_binomial import NegativeBinomial
 from agp.likelihoods._ordinal import Ordinal
-from agp.likelihoods._poisson import Poisson
 from agp.likelihoods._quadrature import expectation, log_expectation, nodes_and_weights
 from agp.likelihoods._robustmax import RobustMax
 from agp.likelihoods._softmax import Softmax

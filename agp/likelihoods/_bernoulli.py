@@ -1,18 +1,16 @@
 """The Bernoulli likelihood for two classes."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.likelihoods._base import Prediction
-from agp.likelihoods._finite import OrderedCategories, Tails
+from agp.likelihoods._categories import OrderedCategories, Tails
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
-from agp.likelihoods._quadrature import check_points, expectation
+from agp.likelihoods._quadrature import ByQuadrature
 from agp.likelihoods._range import positive_variance
-
-__all__ = ["Bernoulli"]
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -26,7 +24,7 @@ class _Link(NamedTuple):
     log_slope: Callable[[Array], Array]
     """Log F'(x)."""
     closed: bool
-    """Whether F(f) averages over f ~ N(mu, var) to F(mu / sqrt(1 + var))."""
+    """Whether E[F(f)] = F(mu / sqrt(1 + var)) for f ~ N(mu, var)."""
 
 
 def _softplus(x: Array) -> Array:
@@ -50,24 +48,31 @@ LINKS = {
 }
 
 
+def check_link(name: str) -> None:
+    """ValueError unless there is such a link."""
+    if name not in LINKS:
+        msg = f"unknown link {name!r}; known are {', '.join(LINKS)}."
+        raise ValueError(msg)
+
+
 def _pull_density(B: Backend, bar: Array, sign: Array, log_slope: Array, value: Array, share: float) -> tuple[Array]:
     # d/dx log((1 - 2q) F(x) + q) = (1 - 2q) F'(x) / p, formed in the log so that it is safe in the tails
     return (bar * sign * (share * B.xp.exp(log_slope - value)),)
 
 
 @tree.model
-class Bernoulli(OrderedCategories):
+class Bernoulli(OrderedCategories, ByQuadrature):
     """y in {0, 1} with p(y = 1 | f) = (1 - 2 squash) F(f) + squash.
 
     Parameters
     ----------
     squash
-        Probability of a label flipped by accident, each way; 0 is the pure link, and 1e-3 what GPflow uses with probit.
+        The probability that a label is flipped, each way; 0 is the pure link, and 1e-3 the value of GPflow for probit.
     points
         Nodes of the Gauss-Hermite quadrature in expectations.
     link
-        F: "probit", the standard normal distribution function, or "logit", 1 / (1 + exp(-f)). Predictions are closed
-        forms for probit, and quadrature with panels of its own for logit.
+        F: "probit", the standard normal distribution function, or "logit", 1 / (1 + exp(-f)). Predictions have closed
+        forms for probit, and need quadrature for logit.
     """
 
     squash: float = 0.0
@@ -90,13 +95,8 @@ class Bernoulli(OrderedCategories):
 
         return value, pullback
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
-        return expectation(self._log_density, mu, var, y, self.points)
-
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        # the probabilities of 1 and of 0, each by itself: 1 - p would lose the digits of a small one
+        # the probabilities of 1 and of 0 separately: 1 - p would lose the digits of a small one
         p, q = (backend_of(mu).xp.exp(self._log_probability(x, var)) for x in (mu, -mu))
         return Prediction(p, positive_variance(p * q))
 
@@ -129,13 +129,8 @@ class Bernoulli(OrderedCategories):
         if not 0.0 <= self.squash < 0.5:
             msg = f"squash is {self.squash!r}, but must be at least 0 and less than 0.5."
             raise ValueError(msg)
-        if self.link not in LINKS:
-            msg = f"unknown link {self.link!r}; known are {', '.join(LINKS)}."
-            raise ValueError(msg)
-        check_points(self.points)
-
-    def from_data(self, variance: float, /) -> Self:
-        return self
+        check_link(self.link)
+        super().check_parameters()
 
     def check_targets(self, y: Array, /) -> None:
         xp = backend_of(y).xp
@@ -147,7 +142,7 @@ class Bernoulli(OrderedCategories):
 
 
 def _log_cdf_of_logit(like_this: Array) -> Datum:
-    """-log(1 + exp(-f)) as a function of f, concave, for arrays of this shape: it bends at 0."""
+    """-log(1 + exp(-f)) as a function of f for arrays of this shape: concave, with its bend at 0."""
     zero = backend_of(like_this).xp.zeros_like(like_this)
     link = LINKS["logit"]
     return Datum(

@@ -1,51 +1,35 @@
 """The beta likelihood, for shares between 0 and 1."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._bernoulli import LINKS
-from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
-from agp.likelihoods._quadrature import check_points, expectation, nodes_and_weights
+from agp.likelihoods._base import Prediction, check_number
+from agp.likelihoods._bernoulli import LINKS, check_link
+from agp.likelihoods._panels import FLOATS, ByPanels, Datum
+from agp.likelihoods._quadrature import ByQuadrature, nodes_and_weights
 from agp.likelihoods._range import positive_variance
 from agp.quantiles import LARGEST, LEAST, ObservationModel, beta_tail
 
-__all__ = ["Beta"]
-
 ROUNDING = 2.0**-53
-"""The distance of 1 from the next smaller number of float64."""
-
-
-class _Shapes(NamedTuple):
-    """The two parameters of the beta distribution at f, a = s F(f) and b = s F(-f), and what their slopes need."""
-
-    a: Array
-    b: Array
-    log_a: Array
-    log_b: Array
-    a_ratio: Array
-    """d log a / df."""
-    b_ratio: Array
-    """-d log b / df."""
+"""The distance from 1 to the next smaller float64."""
 
 
 @tree.model
-class Beta(Likelihood):
+class Beta(ByPanels, ByQuadrature):
     """y_np ~ Beta(s F(f_np), s F(-f_np)): shares between 0 and 1, both excluded, with the mean F(f).
 
     log p(y | f) = lgamma(s) - lgamma(a) - lgamma(b) + (a - 1) log y + (b - 1) log(1 - y). The variance of y is
-    F(f) F(-f) / (s + 1). Both tails of F are exact: no mean is kept away from 0 or 1.
+    F(f) F(-f) / (s + 1). Both tails of F are exact, without clipping the mean away from 0 and 1.
 
     Parameters
     ----------
     precision
         s, 0-d, without unit. Trained; freeze it to keep it.
     points
-        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities have panels of their own.
+        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities use other panels.
     link
         F: "probit", the standard normal distribution function, or "logit", 1 / (1 + exp(-f)).
 
@@ -58,12 +42,13 @@ class Beta(Likelihood):
 
     bounded_curvature: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    # not log-concave: where s is large, f moves F(f) less and less in its tails, and log p levels off
+    # not log-concave: for large s, log p levels off in the tails of F
 
-    def _shapes(self, f: Array) -> _Shapes:
+    def _shapes(self, f: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """The parameters a = s F(f) and b = s F(-f) at f, their logarithms, d log a / df and -d log b / df."""
         xp, link = backend_of(f).xp, LINKS[self.link]
         log_p, log_q, log_slope, log_s = link.log_cdf(f), link.log_cdf(-f), link.log_slope(f), xp.log(self.precision)
-        return _Shapes(
+        return (
             self.precision * xp.exp(log_p),
             self.precision * xp.exp(log_q),
             log_s + log_p,
@@ -77,7 +62,7 @@ class Beta(Likelihood):
         xp, s = B.xp, self.precision
         a, b, log_a, log_b, a_ratio, b_ratio = self._shapes(f)
         log_y, log_rest = xp.log(y), xp.log1p(-y)
-        # lgamma(a) = lgamma(1 + a) - log a, which holds where a is too small for a number
+        # lgamma(a) = lgamma(1 + a) - log a, which also holds where a underflows
         norm = B.special("gammaln", s) - B.special("gammaln", 1.0 + a) - B.special("gammaln", 1.0 + b) + log_a + log_b
         value = norm + (a - 1.0) * log_y + (b - 1.0) * log_rest
 
@@ -89,11 +74,6 @@ class Beta(Likelihood):
             return tree.cotangent(self, precision=s_bar), a_bar * a_ratio - b_bar * b_ratio
 
         return value, pullback
-
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
-        return expectation(self._log_density, mu, var, y, self.points)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         xp, link = backend_of(mu).xp, LINKS[self.link]
@@ -109,7 +89,7 @@ class Beta(Likelihood):
         bend = B.special("ndtri", y) if self.link == "probit" else xp.log(y) - xp.log1p(-y)
 
         def slopes(f: Array) -> tuple[Array, Array]:
-            # the curvature that is expected of all targets: (da/df)^2 (trigamma(a) + trigamma(b))
+            # the expected curvature, (da/df)^2 (trigamma(a) + trigamma(b))
             a, b, _, _, a_ratio, b_ratio = self._shapes(f)
             information = (a * a_ratio) ** 2 * B.special("polygamma", 1, 1.0 + a) + a_ratio * a_ratio
             information = information + (b * b_ratio) ** 2 * B.special("polygamma", 1, 1.0 + b) + b_ratio * b_ratio
@@ -123,9 +103,6 @@ class Beta(Likelihood):
             width=1.0 / xp.sqrt(1.0 + slopes(bend)[1]),
         )
 
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        return backend_of(mu).xp.sum(log_predictive_density(self._datum(y), mu, var), axis=-1)
-
     def observation_model(self) -> ObservationModel:
         cdf, s = LINKS[self.link].cdf, float(self.precision)
 
@@ -136,7 +113,7 @@ class Beta(Likelihood):
         return ObservationModel(tail, cdf, self._bends, 1.0 / math.sqrt(s + 1.0), (-end, end))
 
     def _bends(self, v: Any) -> tuple[tuple[Any, Any], ...]:
-        """Where the tails at y = F(v) bend: at f = v, and where y^a does for a small a: a log y = -1, or else f = 0."""
+        """Where the tails at y = F(v) bend: at f = v, and where y^a does for small a, at a log y = -1 or else f = 0."""
         B, link, s = backend_of(v), LINKS[self.link], float(self.precision)
         xp = B.xp
         share = xp.minimum(-1.0 / (s * link.log_cdf(-xp.abs(v))), xp.full_like(v, 0.5))
@@ -145,7 +122,7 @@ class Beta(Likelihood):
         return (v, xp.minimum(own, self._scale(v))), (-xp.sign(v) * depth, self._scale(depth))
 
     def _scale(self, f: Any) -> Any:
-        """Over what distance the logarithm of F changes, in its lower tail."""
+        """The distance over which log F changes in its lower tail."""
         xp = backend_of(f).xp
         return 1.0 / (1.0 + xp.abs(f)) if self.link == "probit" else xp.ones_like(f)
 
@@ -157,17 +134,10 @@ class Beta(Likelihood):
     def floats_per_row(self) -> int:
         return 12 * self.points + 2 * FLOATS
 
-    def from_data(self, variance: float, /) -> Self:
-        return self
-
     def check_parameters(self) -> None:
-        if self.precision.ndim != 0:
-            msg = f"precision has shape {tuple(self.precision.shape)}, but must be one number."
-            raise ValueError(msg)
-        if self.link not in LINKS:
-            msg = f"unknown link {self.link!r}; known are {', '.join(LINKS)}."
-            raise ValueError(msg)
-        check_points(self.points)
+        check_number("precision", self.precision)
+        check_link(self.link)
+        super().check_parameters()
 
     def check_targets(self, y: Array, /) -> None:
         xp = backend_of(y).xp

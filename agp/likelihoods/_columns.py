@@ -1,25 +1,30 @@
-"""Likelihoods of targets whose last column says something of each datum: its weight, or its exposure."""
+"""Likelihoods with a further column of targets: the weight or the exposure of each datum."""
 
-from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.quantiles import Mixture, ObservationModel
 
-__all__ = ["Exposed", "Weighted"]
+
+def _forwarded(name: str) -> Any:
+    """A property that is that of the wrapped likelihood."""
+    return property(attrgetter(f"likelihood.{name}"))
 
 
 class WithColumn(Likelihood):
-    """What these share: the targets [N, K + 1] are those of a likelihood, and then the column.
+    """A likelihood of targets [N, K + 1]: those of another likelihood, and a further column.
 
-    Predictions do not need the column; where targets come without it, it is 1.
+    Predictions do not need the column, which is 1 if it is absent.
     """
 
     likelihood: Likelihood
     column: ClassVar[str]
-    """What the column holds, in the plural."""
+    """The contents of the column, in the plural."""
+    positive: ClassVar[bool]
+    """Whether zeros in the column are refused."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.likelihood, Likelihood):
@@ -27,47 +32,59 @@ class WithColumn(Likelihood):
             msg = f"likelihood is {self.likelihood!r}, but must be an instance of agp's Likelihood{hint}."
             raise TypeError(msg)
 
-    def _split(self, y: Array) -> tuple[Array, Array]:
-        """The targets [N, K] and the column [N]."""
-        return y[:, :-1], y[:, -1]
+    def _inner(self, mu: Array, y: Array) -> tuple[Array, Array]:
+        """Latent means [S N, P] and targets [N, K] of the wrapped likelihood, for targets [N, K + 1]."""
+        return mu, y[:, :-1]
 
-    # -- what the likelihood itself says ----------------------------------------------------------------------------
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
+        weights = self.row_weights(y)
+        mu, y = self._inner(mu, y)
+        value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
 
-    @property
-    def couples_outputs(self) -> bool:  # type: ignore[override]
-        return self.likelihood.couples_outputs
+        def pullback(bar):
+            own, mu_bar, var_bar = pull(bar if weights is None else weights * bar)
+            return tree.cotangent(self, likelihood=own), mu_bar, var_bar
 
-    @property
-    def bounded_curvature(self) -> bool:  # type: ignore[override]
-        return self.likelihood.bounded_curvature
+        return value if weights is None else weights * value, pullback
 
-    @property
-    def log_concave(self) -> bool:  # type: ignore[override]
-        return self.likelihood.log_concave
+    def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
+        weights = self.row_weights(y)
+        mu, y = self._inner(mu, y)
+        alpha, beta = self.likelihood.site_gradients(mu, var, y, draws)
+        return (alpha, beta) if weights is None else (weights[:, None] * alpha, weights[:, None] * beta)
 
-    @property
-    def quadratic(self) -> bool:  # type: ignore[override]
-        return self.likelihood.quadratic
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        mu, y = self._inner(mu, self.with_columns(y, mu.shape[1]))
+        return self.likelihood.predictive_log_density(mu, var, y)
 
-    @property
-    def slopes_vanish(self) -> bool:  # type: ignore[override]
-        return self.likelihood.slopes_vanish
+    def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
+        mu, y = self._inner(mu, self.with_columns(y, mu.shape[1]))
+        return self.likelihood.predictive_cdf(mu, var, y, samples=samples)
 
-    @property
-    def support(self) -> tuple[float, float]:  # type: ignore[override]
-        return self.likelihood.support
+    def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
+        mu, y = self._inner(mu, self.with_columns(y, mu.shape[1]))
+        return self.likelihood.predictive_crps(mu, var, y, samples=samples)
 
-    @property
-    def whole_numbers(self) -> bool:  # type: ignore[override]
-        return self.likelihood.whole_numbers
+    def check_targets(self, y: Array, /) -> None:
+        self.latents(y.shape[1])
+        self.likelihood.check_targets(y[:, :-1])
+        xp, column = backend_of(y).xp, y[:, -1]
+        if not bool(xp.all(column > 0.0 if self.positive else column >= 0.0)):
+            rule = "be positive" if self.positive else "not be negative"
+            msg = f"{self.column}, the last column of y, must {rule}; found {float(xp.min(column)):g}."
+            raise ValueError(msg)
 
-    @property
-    def missing(self) -> bool:  # type: ignore[override]
-        return self.likelihood.missing
+    # -- forwarded to the wrapped likelihood ------------------------------------------------------------------------
 
-    @property
-    def infinite_variance(self) -> bool:
-        return self.likelihood.infinite_variance
+    couples_outputs = _forwarded("couples_outputs")
+    bounded_curvature = _forwarded("bounded_curvature")
+    log_concave = _forwarded("log_concave")
+    quadratic = _forwarded("quadratic")
+    slopes_vanish = _forwarded("slopes_vanish")
+    support = _forwarded("support")
+    whole_numbers = _forwarded("whole_numbers")
+    missing = _forwarded("missing")
+    infinite_variance = _forwarded("infinite_variance")  # type: ignore[override]
 
     @property
     def floats_per_row(self) -> int:
@@ -100,18 +117,6 @@ class WithColumn(Likelihood):
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         return self.likelihood.predict(mu, var)
 
-    def _alone(self, mu: Array, y: Array) -> tuple[Array, Array]:
-        """Latent means [S N, P] and targets [N, K] as the likelihood itself takes them."""
-        return mu, self._split(self.with_columns(y, mu.shape[1]))[0]
-
-    def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
-        mu, y = self._alone(mu, y)
-        return self.likelihood.predictive_cdf(mu, var, y, samples=samples)
-
-    def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
-        mu, y = self._alone(mu, y)
-        return self.likelihood.predictive_crps(mu, var, y, samples=samples)
-
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
         return self.likelihood._quantiles(mu, var, levels)
 
@@ -132,7 +137,7 @@ class WithColumn(Likelihood):
 
 
 def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:
-    """Whether the targets have the columns that go with so many latent functions."""
+    """Whether the targets have the columns for this number of latent functions."""
     try:
         return likelihood.latents(y.shape[1]) == latents
     except ValueError:
@@ -141,12 +146,11 @@ def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:
 
 @tree.model
 class Weighted(WithColumn):
-    """p(y_n | f_n)^(w_n): the last column of the targets [N, K + 1] says how many observations each row counts as.
+    """p(y_n | f_n)^(w_n): the last column of the targets [N, K + 1] is the number of observations each row counts as.
 
     Weights w_n >= 0 need not be whole, and stay with their rows in minibatches and blocks. They count in training, in
-    starting values and in what further data tell (`Predictor.condition_on`). The log density of a row is that of one
-    observation whatever its weight, and its targets may come without the column. With Gaussian noise of one size
-    `agp.GPR` and `agp.SGPR` take weights by themselves.
+    starting values and in `Predictor.condition_on`. Predictive log densities are those of single observations, for
+    targets with or without the column. `agp.GPR` and `agp.SGPR` have a `weights` argument of their own.
 
     Parameters
     ----------
@@ -157,64 +161,33 @@ class Weighted(WithColumn):
     likelihood: Likelihood
 
     column: ClassVar[str] = "weights"
-
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
-        y, weights = self._split(y)
-        value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
-
-        def pullback(bar):
-            own, mu_bar, var_bar = pull(weights * bar)
-            return tree.cotangent(self, likelihood=own), mu_bar, var_bar
-
-        return weights * value, pullback
-
-    def site_gradients(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Array]:
-        y, weights = self._split(y)
-        alpha, beta = self.likelihood.site_gradients(mu, var, y, draws)
-        return weights[:, None] * alpha, weights[:, None] * beta
-
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        y, _ = self._split(self.with_columns(y, mu.shape[1]))
-        return self.likelihood.predictive_log_density(mu, var, y)
+    positive: ClassVar[bool] = False
 
     def row_weights(self, y: Array, /) -> Array:
-        return self._split(y)[1]
+        return y[:, -1]
 
     def observations(self, y: Array, /) -> Array | None:
-        return self.likelihood.observations(self._split(y)[0])
+        return self.likelihood.observations(y[:, :-1])
 
     def level(self, y: Array, /) -> Array | None:
-        return self.likelihood.level(self._split(y)[0])
+        return self.likelihood.level(y[:, :-1])
 
     def proxies(self, y: Array, /) -> Array:
-        return self.likelihood.proxies(self._split(y)[0])
+        return self.likelihood.proxies(y[:, :-1])
 
     def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
-        y, own = self._split(y)
-        return self.likelihood.log_density_alone(y, own if weights is None else own * weights)
-
-    def check_targets(self, y: Array, /) -> None:
-        self.latents(y.shape[1])
-        y, weights = self._split(y)
-        self.likelihood.check_targets(y)
-        xp = backend_of(y).xp
-        if not bool(xp.all(weights >= 0.0)):
-            msg = f"weights, the last column of y, must not be negative; found {float(xp.min(weights)):g}."
-            raise ValueError(msg)
+        own = y[:, -1]
+        return self.likelihood.log_density_alone(y[:, :-1], own if weights is None else own * weights)
 
 
 @tree.model
 class Exposed(WithColumn):
-    """The last column of the targets [N, K + 1] is an exposure e_n, with which the mean of y_n is multiplied.
+    """The last column of the targets [N, K + 1] is an exposure e_n that multiplies the mean of y_n.
 
-    That is the time, area or population that a count, a sum or a waiting time belongs to: for likelihoods whose mean is
-    a multiple of exp(f), f is shifted by log(e). Predictions are for an exposure of 1, as are targets that come without
-    the column. Rates y / e take the place of targets where starting values are sought. Weights come last:
-    ``Weighted(Exposed(Poisson()))`` has the columns y, exposure, weight.
+    The exposure is the time, area or population that a count, a sum or a waiting time belongs to: for likelihoods whose
+    mean is a multiple of exp(f), f is shifted by log(e). Predictions, and targets without the column, have an exposure
+    of 1. Starting values come from the rates y / e. Weights come last: ``Weighted(Exposed(Poisson()))`` has the columns
+    y, exposure, weight.
 
     Parameters
     ----------
@@ -225,6 +198,7 @@ class Exposed(WithColumn):
     likelihood: Likelihood
 
     column: ClassVar[str] = "exposures"
+    positive: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -235,63 +209,21 @@ class Exposed(WithColumn):
             )
             raise TypeError(msg)
 
-    def _shifted(self, mu: Array, y: Array) -> tuple[Array, Array]:
-        """mu + log(exposure) [N, P], and the targets [N, K]."""
-        y, exposure = self._split(y)
-        return mu + backend_of(mu).xp.log(exposure)[:, None], y
-
-    def _alone(self, mu: Array, y: Array) -> tuple[Array, Array]:
-        y, exposure = self._split(self.with_columns(y, mu.shape[1]))
+    def _inner(self, mu: Array, y: Array) -> tuple[Array, Array]:
+        # log(exposure) is added to mu, for each of S samples
         xp = backend_of(mu).xp
-        offset = xp.log(exposure)[:, None]
-        return mu + xp.tile(offset, (mu.shape[0] // offset.shape[0], 1)), y
-
-    def _rates(self, y: Array) -> Array:
-        """The targets by unit of exposure [N, K]."""
-        y, exposure = self._split(y)
-        return y / exposure[:, None]
-
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
-        mu, y = self._shifted(mu, y)
-        value, pull = self.likelihood.expected_log_density(mu, var, y, draws)
-
-        def pullback(bar):
-            own, mu_bar, var_bar = pull(bar)
-            return tree.cotangent(self, likelihood=own), mu_bar, var_bar
-
-        return value, pullback
-
-    def site_gradients(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Array]:
-        mu, y = self._shifted(mu, y)
-        return self.likelihood.site_gradients(mu, var, y, draws)
-
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        mu, y = self._shifted(mu, self.with_columns(y, mu.shape[1]))
-        return self.likelihood.predictive_log_density(mu, var, y)
+        offset = xp.log(y[:, -1:])
+        samples = mu.shape[0] // max(offset.shape[0], 1)
+        return mu + (offset if samples <= 1 else xp.tile(offset, (samples, 1))), y[:, :-1]
 
     def observations(self, y: Array, /) -> Array | None:
-        return self.likelihood.observations(self._rates(y))
+        return self.likelihood.observations(y[:, :-1] / y[:, -1:])
 
     def level(self, y: Array, /) -> Array:
-        # the logarithm of the rate of all together, in which no targets count as half of one
-        y, exposure = self._split(y)
+        # the logarithm of the overall rate; a total of zero counts as one half
         xp = backend_of(y).xp
-        total = xp.sum(y, axis=0)
-        return xp.log(xp.where(total > 0.0, total, xp.full_like(total, 0.5))) - xp.log(xp.sum(exposure))
+        total = xp.sum(y[:, :-1], axis=0)
+        return xp.log(xp.where(total > 0.0, total, xp.full_like(total, 0.5))) - xp.log(xp.sum(y[:, -1]))
 
     def proxies(self, y: Array, /) -> Array:
-        y, exposure = self._split(y)
-        return self.likelihood.proxies(y) - backend_of(y).xp.log(exposure)[:, None]
-
-    def check_targets(self, y: Array, /) -> None:
-        self.latents(y.shape[1])
-        y, exposure = self._split(y)
-        self.likelihood.check_targets(y)
-        xp = backend_of(y).xp
-        if not bool(xp.all(exposure > 0.0)):
-            msg = f"exposures, the last column of y, must be positive; found {float(xp.min(exposure)):g}."
-            raise ValueError(msg)
+        return self.likelihood.proxies(y[:, :-1]) - backend_of(y).xp.log(y[:, -1:])

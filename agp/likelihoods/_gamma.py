@@ -1,43 +1,52 @@
 """The gamma and the exponential likelihood, for positive targets."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._log_link import capped_exp, log_normal_prediction
-from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
+from agp.likelihoods._base import Drawn, Prediction, check_number
+from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
+from agp.likelihoods._panels import Datum
 from agp.quantiles import LARGEST, Mixture, ObservationModel, averaged, gamma_tail
-
-__all__ = ["Exponential", "Gamma"]
 
 
 def _ratio(f: Array, y: Array) -> Array:
-    """y exp(-f), for y >= 0; cut where no number can hold it."""
+    """y exp(-f) for y >= 0, capped below overflow."""
     xp = backend_of(f).xp
     return capped_exp(xp.log(xp.where(y > 0.0, y, xp.ones_like(y))) - f) * xp.astype(y > 0.0, y.dtype)
 
 
-def _datum(y: Array, shape: Array) -> Datum:
-    """-shape f - y exp(-f), as a function of f, for targets [N, P] and a shape 0-d."""
-    xp = backend_of(y).xp
+class GammaForm(LogLink):
+    """y_np = exp(f_np) times a gamma variable."""
 
-    def slopes(f: Array) -> tuple[Array, Array]:
-        ratio = _ratio(f, y)
-        return ratio - shape, ratio
+    support: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
-    # it falls off towards small f, at shape f of the order of y exp(-f)
-    steep = xp.maximum(shape, xp.ones_like(shape))
-    positive = xp.where(y > 0.0, y, xp.ones_like(y))
-    return Datum(
-        log_density=lambda f: -shape * f - _ratio(f, y[..., None]),
-        slopes=slopes,
-        bend=xp.log(positive) - xp.log(steep),
-        width=xp.zeros_like(y) + 1.0 / xp.sqrt(steep),
-    )
+    @abstractmethod
+    def _shape_like(self, x: Array) -> Array:
+        """The shape of the gamma variable, 0-d, as an array like x."""
+
+    def _datum(self, y: Array) -> Datum:
+        # -shape f - y exp(-f), which falls off towards small f, at shape f of the order of y exp(-f)
+        xp, shape = backend_of(y).xp, self._shape_like(y)
+
+        def slopes(f: Array) -> tuple[Array, Array]:
+            ratio = _ratio(f, y)
+            return ratio - shape, ratio
+
+        steep = xp.maximum(shape, xp.ones_like(shape))
+        positive = xp.where(y > 0.0, y, xp.ones_like(y))
+        return Datum(
+            log_density=lambda f: -shape * f - _ratio(f, y[..., None]),
+            slopes=slopes,
+            bend=xp.log(positive) - xp.log(steep),
+            width=xp.zeros_like(y) + 1.0 / xp.sqrt(steep),
+        )
+
+    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+        return averaged(_observation_model(self._shape_like(mu)), mu, var)
 
 
 def _observation_model(shape: Any) -> ObservationModel:
@@ -55,13 +64,13 @@ def _observation_model(shape: Any) -> ObservationModel:
 
 
 @tree.model
-class Gamma(Likelihood):
+class Gamma(GammaForm):
     """y_np ~ Gamma(shape, scale exp(f_np)): positive targets with the mean shape exp(f), whose spread is a share of it.
 
-    log p(y | f) = -shape f - lgamma(shape) + (shape - 1) log y - y exp(-f). Expectations are closed forms, by
-    E[exp(-f)]; predictive densities, and they alone, are quadrature. A predicted mean or variance beyond the largest
-    float comes back as that float, with a `RepairWarning`. The logarithms of targets observe f but for a constant, so
-    they start its prior.
+    log p(y | f) = -shape f - lgamma(shape) + (shape - 1) log y - y exp(-f). Expectations have closed forms; only
+    predictive densities need quadrature. A predicted mean or variance beyond the largest float comes back as that
+    float, with a `RepairWarning`. The prior of f starts at the logarithms of the targets, which observe f up to a
+    constant.
 
     Parameters
     ----------
@@ -71,17 +80,14 @@ class Gamma(Likelihood):
 
     shape: Array = tree.param(POSITIVE, default=1.0)
 
-    log_concave: ClassVar[bool] = True
-    log_link: ClassVar[bool] = True
-    support: ClassVar[tuple[float, float]] = (0.0, math.inf)
+    def _shape_like(self, x: Array) -> Array:
+        return self.shape
 
     def _log_constant(self, y: Array) -> Array:
         B = backend_of(y)
         return (self.shape - 1.0) * B.xp.log(y) - B.special("gammaln", self.shape)
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # -shape mu - lgamma(shape) + (shape - 1) log y - y exp(-mu + var / 2)
         B = backend_of(mu)
         xp = B.xp
@@ -100,30 +106,17 @@ class Gamma(Likelihood):
         log_mean = mu + 0.5 * var + log_shape
         return log_normal_prediction(log_mean, 2.0 * log_mean + var - log_shape, var)
 
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        value = log_predictive_density(_datum(y, self.shape), mu, var) + self._log_constant(y)
-        return backend_of(mu).xp.sum(value, axis=-1)
-
     def observation_model(self) -> ObservationModel:
         return _observation_model(self.shape)
 
     def _sample(self, f: Any, rng: Any) -> Any:
         return capped_exp(f) * rng.standard_gamma(float(self.shape), f.shape)
 
-    @property
-    def floats_per_row(self) -> int:
-        return 8 + FLOATS
-
-    def from_data(self, variance: float, /) -> Self:
-        return self
-
     def observations(self, y: Array, /) -> Array:
         return backend_of(y).xp.log(y)
 
     def check_parameters(self) -> None:
-        if self.shape.ndim != 0:
-            msg = f"shape has shape {tuple(self.shape.shape)}, but must be one number."
-            raise ValueError(msg)
+        check_number("shape", self.shape)
 
     def check_targets(self, y: Array, /) -> None:
         if not bool(backend_of(y).xp.all(y > 0.0)):
@@ -132,22 +125,18 @@ class Gamma(Likelihood):
 
 
 @tree.model
-class Exponential(Likelihood):
+class Exponential(GammaForm):
     """y_np ~ Exponential with the mean exp(f_np): waiting times, `Gamma` with shape 1.
 
-    log p(y | f) = -f - y exp(-f). Expectations are closed forms; predictive densities, and they alone, are quadrature.
-    A predicted mean or variance beyond the largest float comes back as that float, with a `RepairWarning`. The
-    logarithms of targets observe f but for a constant, so they start its prior; zeros count as the smallest target that
-    is positive there.
+    log p(y | f) = -f - y exp(-f). Expectations have closed forms; only predictive densities need quadrature. A
+    predicted mean or variance beyond the largest float comes back as that float, with a `RepairWarning`. The prior of f
+    starts at the logarithms of the targets, with zeros replaced by the smallest positive target.
     """
 
-    log_concave: ClassVar[bool] = True
-    log_link: ClassVar[bool] = True
-    support: ClassVar[tuple[float, float]] = (0.0, math.inf)
+    def _shape_like(self, x: Array) -> Array:
+        return backend_of(x).xp.ones_like(x[(0,) * x.ndim])
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # -mu - y exp(-mu + var / 2)
         ratio = _ratio(mu - 0.5 * var, y)
 
@@ -161,22 +150,8 @@ class Exponential(Likelihood):
         log_mean = mu + 0.5 * var
         return log_normal_prediction(log_mean, 2.0 * log_mean + var, var)
 
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        xp = backend_of(mu).xp
-        return xp.sum(log_predictive_density(_datum(y, xp.ones_like(y[0, 0])), mu, var), axis=-1)
-
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        return averaged(_observation_model(backend_of(mu).xp.ones_like(mu[0, 0, 0])), mu, var)
-
     def _sample(self, f: Any, rng: Any) -> Any:
         return capped_exp(f) * rng.standard_exponential(f.shape)
-
-    @property
-    def floats_per_row(self) -> int:
-        return 8 + FLOATS
-
-    def from_data(self, variance: float, /) -> Self:
-        return self
 
     def observations(self, y: Array, /) -> Array:
         xp = backend_of(y).xp

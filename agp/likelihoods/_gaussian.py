@@ -1,44 +1,21 @@
-"""The Gaussian likelihood, y = f + noise, whose variance is trained (one, or one for each output), or known for each
-datum.
-"""
+"""Gaussian likelihoods, y = f + noise: the variance of the noise is trained, or known for each datum."""
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._by_output import check_by_output
+from agp.likelihoods._base import Drawn, Likelihood, Prediction, check_by_output
 from agp.likelihoods._range import positive_variance
 from agp.quantiles import Mixture, normal_quantile, normal_tail
-from agp.units import unit_by_column
-
-__all__ = ["Gaussian", "HeteroscedasticGaussian"]
+from agp.scaling import unit_by_column
 
 LOG_2PI = math.log(2.0 * math.pi)
-
-
-def _expected(
-    mu: Array, var: Array, y: Array, noise: Array, weight: Array | None = None
-) -> tuple[Array, Callable[[Array], tuple]]:
-    """The expected log density [N] for noise variances, 0-d, [P] or [N, P], and ``bar -> (noise, mu, var)_bar`` [N, P].
-
-    That of the noise is a function of no arguments, which gives a tuple of one: not all want it, and it is the first to
-    overflow. The terms of single targets count with their weights [N, P], where there are any.
-    """
-    B = backend_of(mu)
-    terms, residual, square = B.fused(_terms, mu, var, y, noise)
-
-    def pullback(bar):
-        column = bar[:, None] if weight is None else bar[:, None] * weight
-        moments_bar = B.fused(_pull_moments, column, residual, noise)
-        return partial(B.fused, _pull_noise, column, square, noise), *moments_bar
-
-    return -0.5 * B.xp.sum(terms if weight is None else weight * terms, axis=-1), pullback
 
 
 # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
@@ -58,56 +35,6 @@ def _pull_noise(_: Backend, column: Array, square: Array, noise: Array) -> tuple
     return (column * (square / noise - 1.0) / (2.0 * noise),)
 
 
-def _like_noise(noise_bar: Callable[[], tuple[Array]], noise: Array) -> Array:
-    """The cotangents [N, P] of noise variances, summed to the shape of the leaf, 0-d or [P]."""
-    (terms,) = noise_bar()
-    return backend_of(terms).xp.sum(terms, axis=0 if noise.ndim else None)
-
-
-def _log_density(mu: Array, var: Array, y: Array, weight: Array | None = None) -> Array:
-    """Log N(y; mu, var) summed over the outputs [N], with weights if there are any."""
-    xp = backend_of(mu).xp
-    terms = LOG_2PI + xp.log(var) + (y - mu) ** 2 / var
-    return -0.5 * xp.sum(terms if weight is None else weight * terms, axis=-1)
-
-
-def _normal_quantiles(mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-    """The quantiles [Q, N, P] of N(mu, var), for moments [N, P]."""
-    xp = backend_of(mu).xp
-    root = xp.sqrt(var)
-    return xp.stack([mu + normal_quantile(level) * root for level in levels])
-
-
-def _normal_mixture(mu: Any, var: Any) -> Mixture:
-    """The mixture of N(mu, var) over samples, for moments [S, N, P] on the host."""
-    xp = backend_of(mu).xp
-    root = xp.sqrt(xp.maximum(var, xp.full_like(var, float(xp.finfo(var.dtype).smallest_normal))))
-    centre = xp.mean(mu, axis=0)
-    return Mixture(
-        tail=lambda y, upper: xp.mean(normal_tail((y - mu) / root, upper), axis=0),
-        value=lambda y: y,
-        centre=centre,
-        spread=xp.sqrt(xp.mean(root * root + (mu - centre) ** 2, axis=0)),
-    )
-
-
-def _normal_cdf(mu: Array, var: Array, y: Array) -> Array:
-    """P(Y <= y) [N, P] of the mixture of N(mu, var) over samples, for moments [S, N, P]."""
-    B = backend_of(mu)
-    return B.xp.mean(B.special("ndtr", (y - mu) / B.xp.sqrt(var)), axis=0)
-
-
-def _normal_crps(mu: Array, var: Array, y: Array) -> Array:
-    """The CRPS [N, P] of that mixture: E|Y - y| - E|Y - Y'| / 2.
-
-    Source: Grimit et al., "The continuous ranked probability score for circular variables and its application to
-    mesoscale forecast ensemble verification", QJRMS 2006, Eq. 5.
-    """
-    xp = backend_of(mu).xp
-    apart = sum(xp.mean(_absolute(mu - mu[s, ...], var + var[s, ...]), axis=0) for s in range(mu.shape[0]))
-    return xp.mean(_absolute(y - mu, var), axis=0) - 0.5 * apart / mu.shape[0]
-
-
 def _absolute(mean: Array, var: Array) -> Array:
     """E|x| for x ~ N(mean, var): mean (2 Phi(z) - 1) + 2 s phi(z), with z = mean / s."""
     B = backend_of(mean)
@@ -117,69 +44,123 @@ def _absolute(mean: Array, var: Array) -> Array:
     return mean * (2.0 * B.special("ndtr", z) - 1.0) + 2.0 * root * density
 
 
+class GaussianNoise(Likelihood):
+    """Gaussian noise of any variances: predictions are normal, and a mixture of normals for several samples."""
+
+    bounded_curvature: ClassVar[bool] = True
+    log_concave: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = True
+
+    @abstractmethod
+    def _split(self, y: Array) -> tuple[Array, Array]:
+        """Observed values [N, P], and the variances of their noise, 0-d, [P] or [N, P]."""
+
+    @abstractmethod
+    def _with_noise(self, var: Array) -> Array:
+        """Variances [..., P] of f plus those of the noise of new observations."""
+
+    def _observed(self, y: Array) -> tuple[Array, Array | None]:
+        """The values with zeros for unobserved ones, and weights [N, P], 1 where observed; None if all are."""
+        return y, None
+
+    @abstractmethod
+    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
+        """The cotangent of the likelihood, from a function that returns those of the noise variances [N, P]."""
+
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
+        B = backend_of(mu)
+        values, noise = self._split(y)
+        values, weight = self._observed(values)
+        terms, residual, square = B.fused(_terms, mu, var, values, noise)
+
+        def pullback(bar):
+            column = bar[:, None] if weight is None else bar[:, None] * weight
+            mu_bar, var_bar = B.fused(_pull_moments, column, residual, noise)
+            # evaluated only if needed, since it is the first to overflow
+            return self._bar(partial(B.fused, _pull_noise, column, square, noise)), mu_bar, var_bar
+
+        return -0.5 * B.xp.sum(terms if weight is None else weight * terms, axis=-1), pullback
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        values, noise = self._split(y)
+        values, weight = self._observed(values)
+        xp, var = backend_of(mu).xp, var + noise
+        terms = LOG_2PI + xp.log(var) + (values - mu) ** 2 / var
+        return -0.5 * xp.sum(terms if weight is None else weight * terms, axis=-1)
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        if mu.shape[0] > 1:
+            return super()._quantiles(mu, var, levels)
+        xp, mu = backend_of(mu).xp, mu[0, ...]
+        root = xp.sqrt(self._with_noise(var[0, ...]))
+        return xp.stack([mu + normal_quantile(level) * root for level in levels])
+
+    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+        B, (values, noise) = backend_of(mu), self._split(y)
+        return B.xp.mean(B.special("ndtr", (values - mu) / B.xp.sqrt(var + noise)), axis=0)
+
+    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+        """E|Y - y| - E|Y - Y'| / 2 [N, P].
+
+        Source: Grimit et al., "The continuous ranked probability score for circular variables and its application to
+        mesoscale forecast ensemble verification", QJRMS 2006, Eq. 5.
+        """
+        xp, (values, noise) = backend_of(mu).xp, self._split(y)
+        var = var + noise
+        apart = sum(xp.mean(_absolute(mu - mu[s, ...], var + var[s, ...]), axis=0) for s in range(mu.shape[0]))
+        return xp.mean(_absolute(values - mu, var), axis=0) - 0.5 * apart / mu.shape[0]
+
+    def mixture(self, mu: Any, var: Any, /) -> Mixture:
+        xp, var = backend_of(mu).xp, self._with_noise(var)
+        root = xp.sqrt(xp.maximum(var, xp.full_like(var, float(xp.finfo(var.dtype).smallest_normal))))
+        centre = xp.mean(mu, axis=0)
+        return Mixture(
+            tail=lambda y, upper: xp.mean(normal_tail((y - mu) / root, upper), axis=0),
+            value=lambda y: y,
+            centre=centre,
+            spread=xp.sqrt(xp.mean(root * root + (mu - centre) ** 2, axis=0)),
+        )
+
+
 @tree.model
-class Gaussian(Likelihood):
-    """y_np ~ N(f_np, noise_variance_p): noise shared by the outputs, or of a variance for each.
+class Gaussian(GaussianNoise):
+    """y_np ~ N(f_np, noise_variance_p): noise with one variance for all outputs, or one for each.
 
     Parameters
     ----------
     noise_variance
         sigma^2, 0-d for all outputs or [P] for each, in squared units of the targets. None starts at a tenth of their
-        variance: by output where there are several, but for the exact models and their collapsed forms, whose outputs
-        share one covariance.
+        variance, output by output; exact models and their collapsed forms use one value, since their outputs share a
+        covariance.
     missing
-        Whether a target that is NaN was not observed: its log density is 0, and it moves nothing. By default NaN is
-        refused. For models that look at targets one by one, such as `agp.SVGP`; the exact ones and their collapsed
-        forms take all targets of a row, or none.
+        Whether NaN marks an unobserved target, which has no influence: its log density is 0. By default NaN is refused.
+        Available in models that treat targets one by one, such as `agp.SVGP`; exact models and their collapsed forms
+        need all targets of a row.
     """
 
     noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
     noise_variance_unit: Array | None = tree.unit(default=None)
     missing: bool = dataclasses.field(default=False, kw_only=True)
 
-    bounded_curvature: ClassVar[bool] = True
-    log_concave: ClassVar[bool] = True
-    quadratic: ClassVar[bool] = True
-
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
-        y, weight = self._observed(y)
-        value, pull = _expected(mu, var, y, self.noise_variance, weight)
-
-        def pullback(bar):
-            noise_bar, mu_bar, var_bar = pull(bar)
-            own = tree.cotangent(self, noise_variance=_like_noise(noise_bar, self.noise_variance))
-            return own, mu_bar, var_bar
-
-        return value, pullback
+    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
+        (terms,) = noise_bar()
+        return tree.cotangent(
+            self, noise_variance=backend_of(terms).xp.sum(terms, axis=0 if self.noise_variance.ndim else None)
+        )
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         return Prediction(mu, var + self.noise_variance)
 
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        y, weight = self._observed(y)
-        return _log_density(mu, var + self.noise_variance, y, weight)
+    def _split(self, y: Array) -> tuple[Array, Array]:
+        return y, self.noise_variance
 
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        if mu.shape[0] > 1:
-            return super()._quantiles(mu, var, levels)
-        return _normal_quantiles(mu[0, ...], var[0, ...] + self.noise_variance, levels)
-
-    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
-        return _normal_cdf(mu, var + self.noise_variance, y)
-
-    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
-        return _normal_crps(mu, var + self.noise_variance, y)
-
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        return _normal_mixture(mu, var + self.noise_variance)
+    def _with_noise(self, var: Array) -> Array:
+        return var + self.noise_variance
 
     def _sample(self, f: Any, rng: Any) -> Any:
         return f + self.noise_variance**0.5 * rng.standard_normal(f.shape)
 
     def _observed(self, y: Array) -> tuple[Array, Array | None]:
-        """The targets with zeros for those not observed, and weights [N, P], 1 for the observed ones; None for all."""
         if not self.missing:
             return y, None
         xp = backend_of(y).xp
@@ -218,29 +199,22 @@ class Gaussian(Likelihood):
     def check_parameters(self) -> None:
         check_by_output("noise_variance", self.noise_variance)
 
-    def check_targets(self, y: Array, /) -> None:
-        """Every finite target is allowed."""
-
 
 @tree.model
-class HeteroscedasticGaussian(Likelihood):
-    """y_np ~ N(f_np, s_np + common), where the variance s_np of the noise of every single datum is known.
+class HeteroscedasticGaussian(GaussianNoise):
+    """y_np ~ N(f_np, s_np + common), with a known noise variance s_np for each datum.
 
-    The targets [N, 2 P] are P columns of values, then P columns with their noise variances in the squared unit of the
-    values: so the noise of a datum stays with its row in minibatches and blocks. Observations at new inputs, whose
-    noise nobody knows, are predicted with the common noise alone; log densities take the variances of their targets.
+    The targets [N, 2 P] are P columns of values, then P columns of their noise variances, so that these stay with their
+    rows in minibatches and blocks. Predictions at new inputs include only the common noise; log densities use the
+    variances of their targets.
 
     Parameters
     ----------
     common
-        A `Gaussian` for noise that all data have besides and that is trained; None for none.
+        A `Gaussian` for additional noise that all data share and whose variance is trained; None for none.
     """
 
     common: Gaussian | None = None
-
-    bounded_curvature: ClassVar[bool] = True
-    log_concave: ClassVar[bool] = True
-    quadratic: ClassVar[bool] = True
 
     def latents(self, columns: int, /) -> int:
         if columns % 2:
@@ -256,49 +230,17 @@ class HeteroscedasticGaussian(Likelihood):
             self.common.check_outputs(outputs)
 
     def _split(self, y: Array) -> tuple[Array, Array]:
-        """The values and the variances of all noise, both [N, P]."""
         P = self.latents(y.shape[1])
-        return y[:, :P], self._with_common(y[:, P:])
+        return y[:, :P], self._with_noise(y[:, P:])
 
-    def _with_common(self, variance: Array) -> Array:
-        return variance if self.common is None else variance + self.common.noise_variance
+    def _with_noise(self, var: Array) -> Array:
+        return var if self.common is None else var + self.common.noise_variance
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
-        value, pull = _expected(mu, var, *self._split(y))
-
-        def pullback(bar):
-            noise_bar, mu_bar, var_bar = pull(bar)
-            if self.common is None:
-                return tree.cotangent(self), mu_bar, var_bar
-            common_bar = tree.cotangent(self.common, noise_variance=_like_noise(noise_bar, self.common.noise_variance))
-            return tree.cotangent(self, common=common_bar), mu_bar, var_bar
-
-        return value, pullback
+    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
+        return tree.cotangent(self, **({} if self.common is None else {"common": self.common._bar(noise_bar)}))
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        return Prediction(mu, positive_variance(self._with_common(var)))
-
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        values, noise = self._split(y)
-        return _log_density(mu, var + noise, values)
-
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        if mu.shape[0] > 1:
-            return super()._quantiles(mu, var, levels)
-        return _normal_quantiles(mu[0, ...], self._with_common(var[0, ...]), levels)
-
-    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
-        values, noise = self._split(y)
-        return _normal_cdf(mu, var + noise, values)
-
-    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
-        values, noise = self._split(y)
-        return _normal_crps(mu, var + noise, values)
-
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        return _normal_mixture(mu, self._with_common(var))
+        return Prediction(mu, positive_variance(self._with_noise(var)))
 
     def _sample(self, f: Any, rng: Any) -> Any:
         return f if self.common is None else self.common._sample(f, rng)

@@ -1,22 +1,19 @@
 """The Gaussian likelihood whose noise is a function of the inputs: two latent functions for each target."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.likelihoods._log_link import capped_exp
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
 from agp.likelihoods._range import exp_in_range
 from agp.quantiles import LARGEST, LEAST, Mixture, expected, normal_tail
 
-__all__ = ["LatentNoiseGaussian"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 SHARE = 0.1
-"""Of the variance of targets that is noise at the start."""
+"""The share of noise in the variance of the targets at the start."""
 
 
 @tree.model
@@ -30,9 +27,8 @@ class LatentNoiseGaussian(Likelihood):
     Parameters
     ----------
     unit
-        u, 0-d or [K], a constant in the unit of the targets: with it g has their unit, as f has, so that one kernel may
-        serve both. None takes their standard deviation (and 1 where there are no data), and g starts at noise with a
-        tenth of their variance.
+        u, 0-d or [K], a constant in the unit of the targets. It gives g the unit of f, so that both can share a kernel.
+        None uses the standard deviation of the targets (1 without data); g starts at a tenth of their variance.
 
     Source: Lazaro-Gredilla & Titsias, "Variational heteroscedastic Gaussian process regression", ICML 2011.
     """
@@ -55,9 +51,7 @@ class LatentNoiseGaussian(Likelihood):
     def _scaled_variance(self, var: Array) -> Array:
         return self._scaled(self._scaled(var))
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # -log(2 pi) / 2 - l - ((y - m)^2 + v) E[exp(-2 log noise)] / 2, l = E[log noise]
         xp, K = backend_of(mu).xp, y.shape[1]
         log_noise = self._log_noise(mu[:, K:])
@@ -96,7 +90,7 @@ class LatentNoiseGaussian(Likelihood):
         return xp.sum(log_predictive_density(datum, log_noise, spread), axis=-1)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        """By quadrature over the logarithm of the noise, whose tails bend where it is as large as other things are."""
+        """By quadrature over the logarithm of the noise, with bends where it equals the residual or the spread of f."""
         xp, K = backend_of(mu).xp, mu.shape[2] // 2
         mean, own = mu[..., :K], xp.sqrt(var[..., :K] + LEAST)
         log_noise, spread = self._log_noise(mu[..., K:]), self._scaled_variance(var[..., K:])
@@ -133,14 +127,11 @@ class LatentNoiseGaussian(Likelihood):
         return self.from_data(float(variances[0])) if K == 1 else tree.filled(self, unit=variances[:K] ** 0.5)
 
     def observations(self, y: Array, /) -> Array:
-        # those of g: values with its mean at the start, and the variance of the targets, which is that of its prior
+        # for g: values with its starting mean, and the variance of the targets, which is that of its prior
         xp = backend_of(y).xp
         centred = y - xp.mean(y, axis=0)
         start = 0.5 * math.log(SHARE) * xp.sqrt(xp.mean(centred * centred, axis=0))
         return xp.concat([y, centred + start], axis=1)
-
-    def check_targets(self, y: Array, /) -> None:
-        """Every finite target is allowed."""
 
 
 def _density_of_log_noise(own: Array, square: Array) -> Datum:

@@ -1,27 +1,30 @@
-"""What likelihoods whose mean is a multiple of exp(f) share: f is Gaussian, the mean log-normal."""
+"""Likelihoods whose mean is a multiple of exp(f), so that it is log-normal for Gaussian f."""
+
+from typing import ClassVar
 
 from agp.backend import Array, backend_of
 from agp.likelihoods._base import Prediction
+from agp.likelihoods._panels import ByPanels
 from agp.likelihoods._range import exp_in_range, log_range
 
-__all__ = ["capped_exp", "log_largest", "log_normal_prediction"]
 
+class LogLink(ByPanels):
+    """A log-concave likelihood whose mean is a multiple of exp(f)."""
 
-def log_largest(x: Array) -> float:
-    """The logarithm at which `capped_exp` cuts."""
-    return log_range(x)[1] - 20.0
+    log_concave: ClassVar[bool] = True
+    log_link: ClassVar[bool] = True
 
 
 def capped_exp(x: Array) -> Array:
-    """exp(x), cut where no number can hold it, far enough below the largest that sums of them stay finite."""
+    """exp(x), capped far enough below the largest float that sums stay finite."""
     xp = backend_of(x).xp
-    return xp.exp(xp.minimum(x, xp.full_like(x, log_largest(x))))
+    return xp.exp(xp.minimum(x, xp.full_like(x, log_range(x)[1] - 20.0)))
 
 
 def log_normal_prediction(log_mean: Array, log_noise: Array, var: Array) -> Prediction:
     """Mean and variance of observations [N, P], from log E[m], log E[var(y | f)] and the variance of log m = f + const.
 
-    var(y) = E[var(y | f)] + E[m]^2 (e^var - 1), by logarithms, which never overflow.
+    var(y) = E[var(y | f)] + E[m]^2 (e^var - 1), computed in logarithms, which do not overflow.
     """
     xp = backend_of(var).xp
     some = var > 0.0

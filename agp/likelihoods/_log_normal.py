@@ -1,25 +1,22 @@
 """The log-normal likelihood, for positive targets whose logarithm has Gaussian noise."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Likelihood, Prediction
+from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.likelihoods._gaussian import Gaussian
 from agp.likelihoods._log_link import capped_exp, log_normal_prediction
 from agp.quantiles import LARGEST, Mixture
-
-__all__ = ["LogNormal"]
 
 
 @tree.model
 class LogNormal(Likelihood):
     """log y_np ~ N(f_np, noise_variance_p): positive targets whose spread is a share of their size.
 
-    p(y | f) = N(log y; f, noise_variance) / y. Predicted means and variances are those of y, E[y] = exp(mu + (var +
-    noise_variance) / 2); quantiles are the exponentials of those of log y. A predicted mean or variance beyond the
-    largest float comes back as that float, with a `RepairWarning`.
+    p(y | f) = N(log y; f, noise_variance) / y. Predictions are for y: E[y] = exp(mu + (var + noise_variance) / 2), and
+    quantiles are the exponentials of those of log y. A predicted mean or variance beyond the largest float comes back
+    as that float, with a `RepairWarning`.
 
     Parameters
     ----------
@@ -38,9 +35,7 @@ class LogNormal(Likelihood):
     def missing(self) -> bool:  # type: ignore[override]
         return self.logs.missing
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         log_y = backend_of(y).xp.log(y)
         value, pull = self.logs.expected_log_density(mu, var, log_y, draws)
 

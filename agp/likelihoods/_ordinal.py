@@ -1,39 +1,35 @@
 """The ordinal likelihood: categories that have an order."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.constraints import ORDERED
-from agp.host import normal_quantiles
 from agp.likelihoods._base import Prediction
-from agp.likelihoods._classes import check_labels
-from agp.likelihoods._finite import OrderedCategories, Tails
-from agp.likelihoods._quadrature import check_points, expectation
+from agp.likelihoods._categories import OrderedCategories, Tails, check_labels
+from agp.likelihoods._quadrature import ByQuadrature
 from agp.likelihoods._range import positive_variance
-
-__all__ = ["Ordinal"]
+from agp.quantiles import normal_quantile
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @tree.model
-class Ordinal(OrderedCategories):
-    """Categories y_np = 0 .. K-1 in their order: the bin into which f_np plus standard normal noise falls.
+class Ordinal(OrderedCategories, ByQuadrature):
+    """Ordered categories y_np = 0 .. K-1: the bin into which f_np plus standard normal noise falls.
 
     p(y = k | f) = Phi(e_k - f) - Phi(e_(k-1) - f), for the edges e_0 < ... < e_(K-2) between the bins; the outer bins
-    have no ends. Predictions are closed forms. They are the mean and the variance of the category as a number.
+    are unbounded. Predictions are the mean and variance of the category as a number, in closed form.
 
     Parameters
     ----------
     classes
         K.
     edges
-        [K-1], ascending: the first is trained as it is, the distances between them as positive numbers. None starts at
-        bins that are equally probable for f ~ N(0, 1).
+        [K-1], ascending. Training moves the first edge freely and keeps the distances between edges positive. None
+        starts with bins of equal probability for f ~ N(0, 1).
     points
         Nodes of the Gauss-Hermite quadrature in expectations.
 
@@ -48,7 +44,7 @@ class Ordinal(OrderedCategories):
     log_concave: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array, scale: Array | None = None) -> tuple[Array, Pullback]:
-        """Log p(y | f), or of noise with other standard deviations than 1."""
+        """Log p(y | f) for noise of standard deviation 1, or of the given scale."""
         B = backend_of(f)
         xp = B.xp
         number = xp.arange(self.classes - 1, **like(y))
@@ -69,11 +65,6 @@ class Ordinal(OrderedCategories):
             return tree.cotangent(self, edges=edges_bar), down - up
 
         return value, pullback
-
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
-        return expectation(self._log_density, mu, var, y, self.points)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         B = backend_of(mu)
@@ -108,7 +99,7 @@ class Ordinal(OrderedCategories):
     def from_data(self, variance: float, /) -> Self:
         K = check_whole("classes", self.classes, least=2)
         spread = math.sqrt(2.0)  # of f ~ N(0, 1) and the noise
-        return tree.filled(self, edges=[spread * x for x in normal_quantiles(K)])
+        return tree.filled(self, edges=[spread * normal_quantile(k / K) for k in range(1, K)])
 
     def check_parameters(self) -> None:
         check_whole("classes", self.classes, least=2)
@@ -118,18 +109,18 @@ class Ordinal(OrderedCategories):
                 "between them."
             )
             raise ValueError(msg)
-        check_points(self.points)
+        super().check_parameters()
 
     def check_targets(self, y: Array, /) -> None:
         check_labels(y, check_whole("classes", self.classes, least=2), type(self).__name__)
 
 
 def _log_interval(bottom: Array, top: Array, first: Array, last: Array) -> Array:
-    """Log(Phi(top) - Phi(bottom)), without the bottom of the first bin and the top of the last; exact in both tails."""
+    """Log(Phi(top) - Phi(bottom)), accurate in both tails; the first bin has no bottom, the last no top."""
     B = backend_of(top)
     xp = B.xp
     inner = ~(first | last)
-    # in the right tail by Phi(-bottom) - Phi(-top); where bins are open, anything with bottom < top
+    # in the right tail by Phi(-bottom) - Phi(-top); for open bins any values with bottom < top
     right = bottom > 0.0
     upper = xp.where(inner, xp.where(right, -bottom, top), xp.ones_like(top))
     lower = xp.where(inner, xp.where(right, -top, bottom), -xp.ones_like(top))

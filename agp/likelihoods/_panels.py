@@ -1,55 +1,75 @@
-"""Predictive densities by composite quadrature, whose panels follow the prior, the density of the datum and their peak.
+"""Predictive densities by composite quadrature, with panels around the prior, the density of the datum and their peak.
 
-The nodes of one Gauss-Hermite rule lie about the mean of the prior, in its standard deviations. Where the prior is wide
-they miss the datum, and where the datum is far, the posterior.
+The nodes of a Gauss-Hermite rule are spread over the prior. They miss the datum if the prior is wide, and the posterior
+if the datum is far away.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, constant
-from agp.host import gauss_legendre
+from agp.likelihoods._base import Likelihood
 from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
-
-__all__ = ["FLOATS", "Datum", "log_predictive_density"]
+from agp.quadrature import gauss_legendre
 
 REACH = 9.0
-"""Standard deviations of the prior beyond which exp(-t^2 / 2) is nothing in float64."""
+"""Standard deviations of the prior beyond which exp(-t^2 / 2) vanishes in float64."""
 GROWING = 6
-"""Panels on each side of a centre: their widths grow from that of the centre to the reach in equal ratios."""
+"""Panels on each side of a centre; their widths grow in equal ratios from that of the centre to the reach."""
 NODES = 12
-"""Of the Gauss-Legendre rule in each panel."""
+"""Nodes of the Gauss-Legendre rule in each panel."""
 STEPS = 40
-"""Towards the peak: Newton's and bisections in turn."""
+"""Steps towards the peak, Newton steps and bisections in turn."""
 TOGETHER = 5
-"""Panels that are evaluated at once."""
+"""Panels evaluated at once."""
 FLOATS = 6 * TOGETHER * NODES + 6 * GROWING + 12
 """Numbers held for each datum and latent function."""
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Datum(NamedTuple):
-    """log p(y | f) as a function of f, concave or with one peak, and where it bends; arrays are [N, P]."""
+    """log p(y | f) as a function of f, concave or with one peak, and the place where it bends; arrays are [N, P]."""
 
     log_density: Callable[[Array], Array]
     """Of latent values [N, P, I], up to a constant of the datum."""
     slopes: Callable[[Array], tuple[Array, Array]]
     """Its first derivative and minus its second, at f [N, P]."""
     bend: Array
-    """Where it bends: at its peak, or where it falls off."""
+    """Its peak, or the place where it falls off."""
     width: Array
-    """How wide that place is."""
+    """The width of that place."""
+
+
+class ByPanels(Likelihood):
+    """A likelihood whose predictive densities are computed by `log_predictive_density`."""
+
+    @abstractmethod
+    def _datum(self, y: Array) -> Datum:
+        """log p(y | f) of targets [N, P]."""
+
+    def _log_constant(self, y: Array) -> Array | None:
+        """The terms of log p(y | f) that `_datum` leaves out [N, P]; None if there are none."""
+        return None
+
+    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
+        value, constant = log_predictive_density(self._datum(y), mu, var), self._log_constant(y)
+        return backend_of(mu).xp.sum(value if constant is None else value + constant, axis=-1)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 + FLOATS
 
 
 def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
     """Log of the integral of p(y | f) N(f; mu, var) df [N, P].
 
     In t = (f - mu) / sqrt(var) the integrand is exp(l(t) - t^2 / 2). Gauss-Legendre panels whose widths grow in equal
-    ratios lie about its peak, about 0, and about the bend of l, up to `REACH` beyond all three. If l is concave the
-    integrand falls from its peak at least as fast as exp(-t^2 / 2), so that nothing is left out; if l has
-    one peak, the posterior is between that and 0 but for the tails of the prior. Panels are constants of
-    differentiation: an integral does not depend on how it is evaluated.
+    ratios surround its peak, 0, and the bend of l, up to `REACH` beyond all three. If l is concave, the integrand falls
+    from its peak at least as fast as exp(-t^2 / 2), so that nothing is left out. If l has one peak, the posterior lies
+    between that peak and 0, apart from the tails of the prior. Panels are constants of differentiation, since the
+    integral does not depend on them.
     """
     B = backend_of(mu)
     xp = B.xp
@@ -72,7 +92,7 @@ def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
 
 
 def _edges(datum: Datum, mu: Array, root: Array) -> Array:
-    """The ends of all panels [N, P, K], in ascending order; some may be empty."""
+    """The ends of all panels [N, P, K] in ascending order; panels may be empty."""
     xp = backend_of(mu).xp
     bend, width = (datum.bend - mu) / root, datum.width / root
     peak = _peak(datum, mu, root, bend)
@@ -90,7 +110,7 @@ def _edges(datum: Datum, mu: Array, root: Array) -> Array:
 
 
 def _about(centre: Array, width: Array) -> Array:
-    """Ends of panels on both sides of a centre [..., K], the first as far from it as its width, the last `REACH`."""
+    """Ends of panels on both sides of a centre [..., K], at distances from its width to `REACH`."""
     xp = backend_of(centre).xp
     growth = xp.log(REACH / width) / GROWING
     distance = [width * xp.exp(j * growth) for j in range(GROWING + 1)]
@@ -98,9 +118,9 @@ def _about(centre: Array, width: Array) -> Array:
 
 
 def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
-    """Where l(t) - t^2 / 2 is largest, in t [N, P]: steps as many for every datum.
+    """The t [N, P] at which l(t) - t^2 / 2 is largest, by a fixed number of steps.
 
-    A concave l has one peak, which a bracket finds. Of two, which one l has, that is far from 0, may be the higher one.
+    If l is concave there is one peak, found within a bracket. Otherwise there may be two, and the higher one counts.
     """
     xp = backend_of(mu).xp
 
@@ -121,10 +141,7 @@ def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
 
 
 def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tuple[Array, Array]:
-    """Two ends with the peak between them.
-
-    They are 0 and the bend, or else, where l is concave and t = l'(t) beyond both, no further than l' is there.
-    """
+    """Two ends around the peak: 0 and the bend, or, if a concave l has its peak beyond both, up to l' from there."""
     xp = backend_of(bend).xp
     low, high = xp.minimum(bend, xp.zeros_like(bend)), xp.maximum(bend, xp.zeros_like(bend))
     beyond, before = slopes(high)[0], slopes(low)[0]

@@ -1,34 +1,42 @@
-"""Expectations under one-dimensional Gaussians by Gauss-Hermite quadrature, and the logarithms that they need."""
+"""Expectations under one-dimensional Gaussians by Gauss-Hermite quadrature."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 
 from agp.backend import Array, Backend, Pullback, backend_of, constant
 from agp.checks import check_whole
-from agp.host import gauss_hermite
-
-__all__ = [
-    "check_points",
-    "expectation",
-    "log_expectation",
-    "log_mean_exp",
-    "log_sum_exp",
-    "nodes_and_weights",
-    "root_and_slope",
-]
+from agp.likelihoods._base import Drawn, Likelihood
+from agp.quadrature import gauss_hermite
 
 LogDensity = Callable[[Array, Array], tuple[Array, Pullback]]
 
 
 def check_points(points: int) -> None:
-    """ValueError unless there is a quadrature of so many nodes."""
+    """ValueError unless there is a quadrature with this number of nodes."""
     gauss_hermite(check_whole("points", points))
 
 
-def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:
-    """The standard deviations sqrt(var) and their slopes d sqrt(var) / d var, of the shape of var.
+class ByQuadrature(Likelihood):
+    """A likelihood whose expected log densities are Gauss-Hermite quadratures with `points` nodes."""
 
-    The square root has no slope at 0: variances up to the floor (tiny by default) count as the floor.
+    points: int
+
+    @abstractmethod
+    def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
+        """Log p(y | f) as `expectation` takes it."""
+
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
+        return expectation(self._log_density, mu, var, y, self.points)
+
+    def check_parameters(self) -> None:
+        check_points(self.points)
+
+
+def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:
+    """The standard deviations sqrt(var) and their slopes d sqrt(var) / d var.
+
+    Variances below the floor (tiny by default) are raised to it, since the square root has no slope at 0.
     """
     B = backend_of(var)
     return B.fused(_root_and_slope, var, _tiny(B, var) if floor is None else floor)
@@ -62,9 +70,9 @@ def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points
     """E[g(f_np)] summed over p [N], for g = log_density(f, y), and its pullback.
 
     `log_density(f, y)` takes latent values [N, P, I] for I nodes and targets [N, P, 1]; it returns values [N, P, I]
-    with the pullback ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P] the pullback here
-    is ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as `Likelihood.expected_log_density` has it. The derivative is
-    that of the sum itself (reparameterised), so it agrees with automatic differentiation.
+    with the pullback ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P] the pullback
+    returned here is ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as for `Likelihood.expected_log_density`. It
+    differentiates the weighted sum, so it agrees with automatic differentiation.
     """
     xp = backend_of(mu).xp
     f, slope, weights = nodes_and_weights(mu, var, points)
@@ -78,9 +86,9 @@ def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points
 
 
 def log_expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> Array:
-    """Log E[exp g(f_np)] [N, P], for g = log_density(f, y) as `expectation` takes it."""
+    """Log E[exp g(f_np)] [N, P], for g = log_density(f, y) as for `expectation`."""
     f, _, _ = nodes_and_weights(mu, var, points)
-    # the logarithms of weights that single precision cannot hold are still numbers
+    # weights too small for single precision still have finite logarithms
     log_weights = tuple(math.log(max(weight, 1e-300)) for weight in gauss_hermite(points)[1])
     return log_sum_exp(log_density(f, y[..., None])[0] + constant(log_weights, mu), axis=-1)
 

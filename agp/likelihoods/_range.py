@@ -1,12 +1,10 @@
-"""Moments of observations that no floating-point number can hold: the nearest one stands for them, and it is said."""
+"""Moments of observations beyond the floating-point range: replaced by the nearest number, and reported."""
 
 import math
 from typing import Any
 
 from agp.backend import Array, backend_of, placed
 from agp.repairs import report
-
-__all__ = ["exp_in_range", "in_range", "log_range", "positive_variance", "report_cut"]
 
 
 def log_range(x: Array) -> tuple[float, float]:
@@ -17,7 +15,7 @@ def log_range(x: Array) -> tuple[float, float]:
 
 
 def exp_in_range(*logs: Array) -> tuple[Array, ...]:
-    """exp of each; what is larger than the largest float is that float, and likewise below the smallest normal one."""
+    """exp of each, clipped to the largest and the smallest normal float."""
     low, high = log_range(logs[0])
     xp = backend_of(logs[0]).xp
     info = xp.finfo(logs[0].dtype)
@@ -32,7 +30,7 @@ def exp_in_range(*logs: Array) -> tuple[Array, ...]:
 
 
 def positive_variance(variance: Array) -> Array:
-    """The variances of observations, of which those below the smallest normal float are that float."""
+    """The variances of observations, raised to the smallest normal float."""
     xp = backend_of(variance).xp
     smallest = xp.full_like(variance, float(xp.finfo(variance.dtype).smallest_normal))
     under = variance < smallest
@@ -41,9 +39,9 @@ def positive_variance(variance: Array) -> Array:
 
 
 def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]) -> Array:
-    """Observations of the host as an array like another; what is outside its range, or the support, is the nearest end.
+    """Host observations as an array like another, clipped to its range and to the support.
 
-    Of what is too large that is said; next to 0 and to 1 it is but rounding.
+    Values beyond the range are reported; those clipped at 0 or 1 only differ by rounding.
     """
     info = backend_of(beside).xp.finfo(beside.dtype)
     low = float(info.smallest_normal) if support[0] == 0.0 else -float(info.max)
@@ -58,8 +56,8 @@ def report_cut(what: str, *outside: Array) -> None:
     xp = backend_of(outside[0]).xp
     count = xp.astype(sum((xp.count_nonzero(x) for x in outside[1:]), start=xp.count_nonzero(outside[0])), xp.float32)
     report(
-        f"{{0:.0f}} {what} of observations are too large or too small for their dtype; the nearest normal number "
-        "stands for each. Look at the latent means and variances there.",
+        f"{{0:.0f}} {what} of observations are too large or too small for their dtype and were replaced by the nearest "
+        "normal number. Check the latent means and variances there.",
         count,
         count=count > 0.0,
     )

@@ -1,21 +1,18 @@
 """The robust-max likelihood for several classes, by one-dimensional quadrature."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Prediction
-from agp.likelihoods._classes import MultiClass
+from agp.likelihoods._base import Drawn, Prediction
+from agp.likelihoods._categories import MultiClass
 from agp.likelihoods._quadrature import check_points, nodes_and_weights, root_and_slope
 from agp.likelihoods._range import positive_variance
 
-__all__ = ["RobustMax"]
-
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 FLOOR = 1e-10
-"""Smaller variances count as this: it is the width of a step, which no quadrature resolves."""
+"""Smaller variances are raised to this: no quadrature resolves a step of zero width."""
 
 
 @tree.model
@@ -30,9 +27,9 @@ class RobustMax(MultiClass):
     classes
         C.
     epsilon
-        The probability of a label that is wrong by accident.
+        The probability of a wrong label.
     squash
-        Phi is moved into [squash, 1 - squash], for safe products.
+        Phi is mapped to [squash, 1 - squash], for safe products.
     points
         Nodes of the quadrature.
 
@@ -45,14 +42,12 @@ class RobustMax(MultiClass):
     squash: float = 1e-6
     points: int = 20
 
-    couples_outputs: ClassVar[bool] = True
-    bounded_curvature: ClassVar[bool] = True
     slopes_vanish: ClassVar[bool] = True
 
     def _largest(self, mu: Array, var: Array, chosen: Array) -> tuple[Array, Pullback]:
         """The probability that the chosen function is the largest [N], and ``bar [N] -> (mu_bar, var_bar)`` [N, C].
 
-        `chosen` is Boolean [N, C], true once in each row.
+        `chosen` is Boolean [N, C], with one True in each row.
         """
         B = backend_of(mu)
         xp = B.xp
@@ -85,9 +80,7 @@ class RobustMax(MultiClass):
         """1 - `_density`, without the cancellation."""
         return largest * self.epsilon + (1.0 - largest) * (1.0 - self.epsilon / (self.classes - 1))
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # p log(1 - epsilon) + (1 - p) log(epsilon / (C - 1))
         right, wrong = math.log1p(-self.epsilon), math.log(self.epsilon / (self.classes - 1))
         largest, pull = self._largest(mu, var, self.chosen(y))

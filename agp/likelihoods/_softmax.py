@@ -1,19 +1,16 @@
 """The softmax likelihood for several classes, by Monte Carlo."""
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_whole
-from agp.host import generator
-from agp.likelihoods._base import Prediction
-from agp.likelihoods._classes import MultiClass
+from agp.likelihoods._base import Drawn, Prediction
+from agp.likelihoods._categories import MultiClass
 from agp.likelihoods._quadrature import log_mean_exp, log_sum_exp, root_and_slope
 from agp.likelihoods._range import positive_variance
-
-__all__ = ["Softmax"]
+from agp.random import generator
 
 
 @tree.model
@@ -21,9 +18,9 @@ class Softmax(MultiClass):
     """p(y = c | f) = exp(f_c) / sum_k exp(f_k), for labels y [N, 1] and C latent functions.
 
     Expectations are means over samples f = mu + sqrt(var) eps. Training draws new standard normal noise eps [S, N, C]
-    for each step. Everything else (predictions, and bounds that are given no draws) uses fixed noise, the same for all
-    rows: seeded antithetic pairs, scaled to unit variance. So those are deterministic, and do not depend on how rows
-    are taken in chunks; their error is of order 1 / sqrt(fixed_samples).
+    for each step. Predictions, and bounds without draws, use fixed noise: seeded antithetic pairs with unit variance,
+    the same for all rows. They are deterministic and independent of chunking; their error is of order
+    1 / sqrt(fixed_samples).
 
     Parameters
     ----------
@@ -32,21 +29,19 @@ class Softmax(MultiClass):
     samples
         S in training.
     fixed_samples
-        S of the fixed noise; an odd number counts as the next even one.
+        S of the fixed noise, rounded up to an even number.
     """
 
     classes: int
     samples: int = 20
     fixed_samples: int = 200
 
-    couples_outputs: ClassVar[bool] = True
-    bounded_curvature: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
         return {"eps": rng.standard_normal((self.samples, rows, latents))}
 
-    def _noise(self, mu: Array, draws: Mapping[str, Array] | None = None) -> Array:
+    def _noise(self, mu: Array, draws: Drawn = None) -> Array:
         """Standard normal noise [S, N, C] or [S, 1, C]."""
         if draws and "eps" in draws:
             return draws["eps"]
@@ -62,9 +57,7 @@ class Softmax(MultiClass):
         xp = backend_of(log_p).xp
         return xp.sum(xp.where(self.chosen(y), log_p, xp.zeros_like(log_p)), axis=-1)
 
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         xp = backend_of(mu).xp
         eps = self._noise(mu, draws)
         root, slope = root_and_slope(var)
@@ -77,12 +70,10 @@ class Softmax(MultiClass):
 
         return xp.mean(self._log_density(log_p, y), axis=0), pullback
 
-    def site_gradients(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Array]:
+    def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
         """alpha = 1[y = c] - E[p_c] and beta = E[p_c (1 - p_c)], both [N, C].
 
-        By Price's theorem that is -2 times the derivative with respect to the variance. Its estimate is never negative,
+        By Price's theorem beta is -2 times the derivative with respect to the variance. This estimate is never negative
         and less noisy than the derivative of the estimated expectation.
         """
         xp = backend_of(mu).xp

@@ -1,20 +1,16 @@
 """The Student-t likelihood: regression with heavy-tailed noise."""
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.likelihoods._base import Likelihood, Prediction
-from agp.likelihoods._by_output import check_by_output
-from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
-from agp.likelihoods._quadrature import check_points, expectation
+from agp.likelihoods._base import Prediction, check_by_output
+from agp.likelihoods._panels import FLOATS, ByPanels, Datum
+from agp.likelihoods._quadrature import ByQuadrature
 from agp.quantiles import ObservationModel, t_tail
-from agp.units import unit_by_column
-
-__all__ = ["StudentT"]
+from agp.scaling import unit_by_column
 
 # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))
 
@@ -31,16 +27,16 @@ def _density(
 def _pull_density(
     _: Backend, bar: Array, residual: Array, square: Array, scale: Array, nu: float, above: float
 ) -> tuple[Array, Array]:
-    """The cotangents of log c, by entry, and of f; `above` is nu + 1."""
+    """The cotangents of log c, entry by entry, and of f; `above` is nu + 1."""
     weight = above / (nu * scale * scale + square)
     return bar * (weight * square - 1.0), bar * weight * residual
 
 
 @tree.model
-class StudentT(Likelihood):
-    """y_np = f_np + scale e_np, e_np ~ Student-t with nu degrees of freedom: outliers cost little.
+class StudentT(ByPanels, ByQuadrature):
+    """y_np = f_np + scale e_np, e_np ~ Student-t with nu degrees of freedom: robust to outliers.
 
-    The noise has the variance scale^2 nu / (nu - 2), infinite up to nu = 2; up to nu = 1 the predicted mean is but the
+    The variance of the noise is scale^2 nu / (nu - 2), infinite for nu <= 2. For nu <= 1 the predicted mean is the
     median.
 
     Parameters
@@ -51,7 +47,7 @@ class StudentT(Likelihood):
     degrees_of_freedom
         nu > 0, fixed.
     points
-        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities have panels of their own.
+        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities use other panels.
     """
 
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")
@@ -74,13 +70,8 @@ class StudentT(Likelihood):
         return value, pullback
 
     def _by_node(self) -> Array:
-        """The scale beside latent values [N, P, I]."""
+        """The scale, broadcastable to latent values [N, P, I]."""
         return self.scale[:, None] if self.scale.ndim else self.scale
-
-    def expected_log_density(
-        self, mu: Array, var: Array, y: Array, /, draws: Mapping[str, Array] | None = None
-    ) -> tuple[Array, Pullback]:
-        return expectation(self._log_density, mu, var, y, self.points)
 
     @property
     def infinite_variance(self) -> bool:
@@ -107,9 +98,6 @@ class StudentT(Likelihood):
             bend=y,
             width=self.scale + xp.zeros_like(y),
         )
-
-    def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        return backend_of(mu).xp.sum(log_predictive_density(self._datum(y), mu, var), axis=-1)
 
     def observation_model(self) -> ObservationModel:
         nu, scale = self.degrees_of_freedom, self._by_node()
@@ -145,7 +133,4 @@ class StudentT(Likelihood):
         if not 0.0 < self.degrees_of_freedom < math.inf:
             msg = f"degrees_of_freedom is {self.degrees_of_freedom!r}, but must be positive and finite."
             raise ValueError(msg)
-        check_points(self.points)
-
-    def check_targets(self, y: Array, /) -> None:
-        """Every finite target is allowed."""
+        super().check_parameters()

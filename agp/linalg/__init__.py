@@ -1,11 +1,11 @@
-"""Numerical linear algebra on any array library: factorisations with one answer to failure, matrix-only inversion."""
+"""Numerical linear algebra on any array library: factorisations with automatic repair, and inversion by products."""
 
 from agp.linalg._cholesky import cholesky, cholesky_pullback, relative_cholesky_pullback
-from agp.linalg._inverse import InverseFactor, inverse_factor, inverse_residual
-from agp.linalg._jitter import add_jitter
+from agp.linalg._diagonal import add_jitter, nonnegative
+from agp.linalg._inverse import InverseFactor, inverse_factor
+from agp.linalg._inverse_step import inverse_residual
 from agp.linalg._step_rules import constant_step, doubling_step, log_linear_step, safe_step
 from agp.linalg._triangular import lower_of
-from agp.linalg._variances import nonnegative
 
 __all__ = [
     "InverseFactor",
@@ -24,27 +24,33 @@ __all__ = [
 ]
 
 # for other rooms
-from agp.linalg._batches import each_cholesky, each_inverse, each_outer, each_solved, each_times
-from agp.linalg._blocks import block_diagonal, groups_of
+from agp.linalg._blocks import (
+    block_diagonal,
+    each_cholesky,
+    each_inverse,
+    each_outer,
+    each_solved,
+    each_times,
+    groups_of,
+)
 from agp.linalg._cholesky import inverse_from_cholesky, phi, positive_definite
 from agp.linalg._conjugate_gradients import LOOK_EVERY, Solution, conjugate_gradients, log_quadrature
-from agp.linalg._inverse import Gap, largest_eigenvalue, natural_step, starting_vector
-from agp.linalg._inverse_reports import report_fallbacks, report_restarts
-from agp.linalg._jitter import add_diagonal, checked_jitter, default_jitter, diagonal, identity
+from agp.linalg._diagonal import add_diagonal, checked_jitter, covariance_with, default_jitter, diagonal, identity
+from agp.linalg._inverse import Gap, report_fallbacks, report_restarts
+from agp.linalg._inverse_step import largest_eigenvalue, natural_step, starting_vector
 from agp.linalg._pivoted_cholesky import Preconditioner, pivoted_cholesky, preconditioner
 from agp.linalg._reduced_steps import PRECISIONS
 from agp.linalg._step_rules import StepRule
 from agp.linalg._triangular import (
     congruence,
     gram,
-    inner,
     lower_product,
     lower_times,
     lower_times_lower,
     lower_transposed_product,
     lower_transposed_times,
+    symmetric_from_blocks,
     symmetric_from_lower,
     times_lower,
     times_own_transpose,
 )
-from agp.linalg._variances import covariance_with

@@ -1,10 +1,10 @@
-"""Matrices whose rows and columns come in consecutive groups."""
+"""Block-diagonal matrices, and matrices of several outputs [P, M, M] with their vectors as columns [M, P]."""
 
 from collections.abc import Sequence
 
 from agp.backend import Array, backend_of, like
-
-__all__ = ["block_diagonal", "groups_of"]
+from agp.linalg._cholesky import cholesky
+from agp.linalg._diagonal import identity
 
 
 def groups_of(sizes: Sequence[int]) -> list[slice]:
@@ -16,9 +16,9 @@ def groups_of(sizes: Sequence[int]) -> list[slice]:
 def block_diagonal(
     blocks: Sequence[Array | None], sizes: Sequence[int], columns: Sequence[int] | None = None
 ) -> Array | None:
-    """The matrix with these blocks on its diagonal and zeros elsewhere; None is a zero block, or all zero.
+    """The matrix with these blocks on its diagonal; None is a zero block, and None alone a zero matrix.
 
-    Block i has `sizes[i]` rows, and as many columns, or `columns[i]`.
+    Block i has `sizes[i]` rows and as many columns, or `columns[i]`.
     """
     there = next((block for block in blocks if block is not None), None)
     if there is None:
@@ -30,3 +30,35 @@ def block_diagonal(
         cells[i] = cells[i] if block is None else block
         rows.append(xp.concat(cells, axis=1))
     return xp.concat(rows, axis=0)
+
+
+def each_times(A: Array, x: Array, /) -> Array:
+    """The columns A_p x_p [M, P], for A [P, M, M] and x [M, P]."""
+    return (A @ x.mT[:, :, None])[:, :, 0].mT
+
+
+def each_outer(x: Array, y: Array, /) -> Array:
+    """The symmetric 1/2 (x_p y_p^T + y_p x_p^T) [P, M, M], for x and y [M, P]."""
+    outer = x.mT[:, :, None] * y.mT[:, None, :]
+    return 0.5 * (outer + outer.mT)
+
+
+def each_solved(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
+    """L^-1 C_p, or L^-T C_p [P, M, K], for lower L [M, M] and C [P, M, K], by one solve with P K columns."""
+    B = backend_of(C)
+    P, M, K = C.shape
+    columns = B.xp.reshape(B.xp.permute_dims(C, (1, 0, 2)), (M, P * K))
+    solved = B.solve_triangular(L, columns, transpose=transpose)
+    return B.xp.permute_dims(B.xp.reshape(solved, (M, P, K)), (1, 0, 2))
+
+
+def each_cholesky(S: Array, /) -> Array:
+    """The Cholesky factors of S [P, M, M], each repaired separately if necessary; errors as `cholesky`."""
+    return backend_of(S).xp.stack([cholesky(S[p, ...]) for p in range(S.shape[0])], axis=0)
+
+
+def each_inverse(L: Array, /) -> Array:
+    """L_p^-1 for lower triangular L [P, M, M]."""
+    B = backend_of(L)
+    eye = identity(L)
+    return B.xp.stack([B.solve_triangular(L[p, ...], eye) for p in range(L.shape[0])], axis=0)

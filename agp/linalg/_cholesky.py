@@ -1,48 +1,39 @@
-"""The Cholesky factorisation: one answer to failure on every backend, and its adjoint."""
+"""The Cholesky factorisation, with the same repair on every backend, and its adjoint."""
 
 import math
 
 from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError
-from agp.linalg._jitter import default_jitter, diagonal, identity
-from agp.linalg._triangular import lower_of
+from agp.linalg._diagonal import default_jitter, diagonal, identity
+from agp.linalg._triangular import lower_of, symmetric_from_blocks
 from agp.repairs import report
 
-__all__ = [
-    "cholesky",
-    "cholesky_pullback",
-    "inverse_from_cholesky",
-    "phi",
-    "positive_definite",
-    "relative_cholesky_pullback",
-]
-
 REPAIRS = 3
-"""How often a failed factorisation is tried again, each time with ten times more jitter."""
+"""The number of further attempts after a failure, each with ten times more jitter."""
 
-NEGATIVE = "The kernel gave a negative variance ({2:.3g}): look at its parameters and its formula."
+NEGATIVE = "The kernel gave a negative variance ({2:.3g}): check its parameters and its formula."
 
 BLOCK = 128
-"""Blocks of this size or smaller are solved with as a whole, and on accelerators up to `Backend.device_block`."""
+"""The largest block that is not divided; on accelerators, `Backend.device_block` if that is larger."""
 
 
 def cholesky(A: Array) -> Array:
-    """Lower L with L L^T = A [..., M, M], repaired if need be.
+    """Lower L with L L^T = A [..., M, M], repaired if necessary.
 
-    If a matrix has no factor, ten, a hundred and a thousand times its default jitter are tried; others of a batch stay
-    as they are. A repair is reported to `agp.repairs`: a `RepairWarning`, or an entry of `collected`.
+    If a matrix has no factor, jitter of ten, a hundred and a thousand times the default is tried, leaving the other
+    matrices of a batch as they are. Repairs are reported to `agp.repairs`.
 
     Raises
     ------
     agp.errors.NotPositiveDefiniteError
-        If the last repair fails; the message gives the likely cause. Inside a compiled function the factor is NaN
-        instead, and the error comes where the report is read.
+        If the last repair fails; the message gives the likely cause. Inside a compiled function the factor is NaN, and
+        the error is raised when the report is read.
     """
     return _attempt(A, None, 0)
 
 
 def _attempt(A: Array, jitter: Array | None, repairs: int) -> Array:
-    # jitter [...] of the matrices that have failed so far, zero for the others
+    # jitter [...] is zero for the matrices that have not failed
     B = backend_of(A)
     xp = B.xp
     L = B.cholesky(A if jitter is None else A + jitter[..., None, None] * identity(A))
@@ -78,7 +69,7 @@ def _report_repair(A: Array, jitter: Array, repairs: int) -> None:
 
 
 def _fail(A: Array, jitter: Array) -> None:
-    """Raise, or where nothing can be inspected report, that the last repair has failed."""
+    """Raise the error of a failed last repair, or report it inside compiled functions."""
     B = backend_of(A)
     variances = B.stop_gradient(diagonal(A))
     numbers = B.xp.max(jitter), B.xp.mean(variances), B.xp.min(variances)
@@ -92,14 +83,14 @@ def _fail(A: Array, jitter: Array) -> None:
 
 
 def _causes(A: Array) -> list[tuple[str, Array]]:
-    """The likely causes of a failure, and whether each applies, 0-d; one of them does."""
+    """The likely causes of a failure, and whether each applies, 0-d; exactly one does."""
     xp = backend_of(A).xp
     finite = xp.all(xp.isfinite(A))
     positive, negative = xp.all(diagonal(A) > 0), xp.any(diagonal(A) < 0)
     return [
         (NEGATIVE, finite & negative),
-        ("It has NaN or infinite entries: look at the inputs and the kernel's parameters.", ~finite),
-        ("Its diagonal has zeros: look at the kernel's variance.", finite & ~positive & ~negative),
+        ("It has NaN or infinite entries: check the inputs and the kernel's parameters.", ~finite),
+        ("Its diagonal has zeros: check the kernel's variance.", finite & ~positive & ~negative),
         (
             "Likely causes: duplicated or nearly equal inputs, lengthscales much larger than the spread of the inputs, "
             "or float32; use fewer inducing points, more jitter or float64.",
@@ -109,7 +100,7 @@ def _causes(A: Array) -> list[tuple[str, Array]]:
 
 
 def positive_definite(A: Array) -> Array:
-    """Whether each of the matrices [P, M, M] has a Cholesky factor as it is, Boolean [P]."""
+    """Whether each of the matrices [P, M, M] has a Cholesky factor without repair, Boolean [P]."""
     B = backend_of(A)
     factors = [B.cholesky(A[p, ...]) for p in range(A.shape[0])]
     return B.xp.stack([B.xp.all(diagonal(L) < math.inf) for L in factors])
@@ -127,9 +118,9 @@ def inverse_from_cholesky(L: Array) -> Array:
 
 
 def cholesky_pullback(L: Array, L_bar: Array) -> Array:
-    """The cotangent of A = L L^T [M, M], symmetric, from that of L, of which only the lower triangle is read.
+    """The symmetric cotangent of A = L L^T [M, M], from the lower triangle of that of L.
 
-    Where the cotangent of the relative change L^-1 dL is at hand, see `relative_cholesky_pullback`.
+    For the cotangent of the relative change L^-1 dL, use `relative_cholesky_pullback`.
 
     Source: the recursion by halves of Murray, "Differentiation of the Cholesky decomposition", arXiv:1602.07527.
     """
@@ -142,19 +133,19 @@ def cholesky_pullback(L: Array, L_bar: Array) -> Array:
     W22 = cholesky_pullback(L22, bar22)
     W12 = _solve_transposed(L11, (0.5 * bar21 - W22 @ L21).mT)
     W11 = cholesky_pullback(L11, bar11 - lower_of(2.0 * W12, L21))
-    return _joined(W11, W12, W22)
+    return symmetric_from_blocks(W11, W12, W22)
 
 
 def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
-    """The cotangent of A = L L^T [M, M], symmetric, from the cotangent of the relative change of L.
+    """The symmetric cotangent of A = L L^T [M, M], from the lower triangle of that of the relative change of L.
 
-    With dL = L dS, dS = Phi(L^-1 dA L^-T), hence A_bar = L^-T sym(Phi(S_bar)) L^-1; of S_bar only the lower triangle is
-    read. A cotangent L_bar of L itself is S_bar = L^T L_bar; some callers have S_bar at hand without that product.
+    With dL = L dS, dS = Phi(L^-1 dA L^-T), hence A_bar = L^-T sym(Phi(S_bar)) L^-1. A cotangent L_bar of L corresponds
+    to S_bar = L^T L_bar; some callers have S_bar without that product.
     """
     if L.shape[-1] <= BLOCK or L.shape[-1] <= backend_of(L).device_block(L):
         return _dense_pullback(L, S_bar)
-    # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), block by block from the last: M^3 operations, most of them
-    # in products, where two triangular solves need twice as many
+    # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), block by block from the last: M^3 operations, mostly products;
+    # two triangular solves need twice as many
     L11, L21, L22 = _quarters(L)
     S11, S21, S22 = _quarters(S_bar)
     W22 = relative_cholesky_pullback(L22, S22)
@@ -165,19 +156,13 @@ def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
     # L11^T W11 L11 = S11 - Q - Q^T, Q = L21^T (W21 L11 + W22 L21 / 2); doubled, since Phi will halve it
     Q = L21.mT @ (2.0 * rest + known)
     W11 = relative_cholesky_pullback(L11, S11 - Q - Q.mT)
-    return _joined(W11, W12, W22)
+    return symmetric_from_blocks(W11, W12, W22)
 
 
 def _quarters(A: Array) -> tuple[Array, Array, Array]:
     """The blocks 11, 21 and 22 of A [M, M]."""
     h = A.shape[-1] // 2
     return A[:h, :h], A[h:, :h], A[h:, h:]
-
-
-def _joined(W11: Array, W12: Array, W22: Array) -> Array:
-    """The symmetric matrix of these blocks."""
-    xp = backend_of(W11).xp
-    return xp.concat([xp.concat([W11, W12], axis=-1), xp.concat([W12.mT, W22], axis=-1)], axis=-2)
 
 
 def _dense_pullback(L: Array, S_bar: Array) -> Array:

@@ -1,23 +1,21 @@
-"""Linear systems and log determinants from matrix products alone: conjugate gradients and Lanczos quadrature."""
+"""Linear systems and log determinants by matrix products: conjugate gradients and Lanczos quadrature."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["LOOK_EVERY", "Solution", "conjugate_gradients", "log_quadrature"]
-
 LOOK_EVERY = 5
-"""Iterations between looks of the host at what a device has left to do."""
+"""Iterations between two checks by the host whether a device is done."""
 
 
 class Solution(NamedTuple):
-    """What `conjugate_gradients` leaves behind, column by column."""
+    """The result of `conjugate_gradients`, column by column."""
 
     x: Array
     """The solutions [N, k]."""
     residual: Array
-    """|b - A x| / |b| [k] as the recursion knows it; 0 where b = 0."""
+    """|b - A x| / |b| [k] by the recursion; 0 where b = 0."""
     iterations: Array
     """Products with A, 0-d."""
     steps: Array
@@ -36,11 +34,10 @@ def conjugate_gradients(
     max_iterations: int = 1000,
     coefficients: int = 0,
 ) -> Solution:
-    """Solve A x = b for each column b of the right-hand sides, by products with A that all columns share.
+    """Solve A x = b for each column b of the right-hand sides, with products shared by all columns.
 
-    Each column takes its own steps from zero and stops at its tolerance, or where b^T A b is not positive, which says
-    that A is indefinite to working precision. The loop runs on the device under a compiler and is never
-    differentiated.
+    Each column starts at zero and stops at its tolerance, or if b^T A b is not positive: then A is indefinite to
+    working precision. Compiled loops run on the device. Not differentiable.
 
     Parameters
     ----------
@@ -51,11 +48,11 @@ def conjugate_gradients(
     solve
         [N, k] -> P^-1 [N, k] for a symmetric positive definite P near A; the identity by default.
     tolerance
-        Stop where the norm of the residual is at most this share of the norm of the right-hand side.
+        Stop at this norm of the residual relative to that of the right-hand side.
     max_iterations
-        Iterations at most.
+        The largest number of iterations.
     coefficients
-        L, how many iterations to remember for `log_quadrature`.
+        L, the number of iterations recorded for `log_quadrature`.
 
     Source: Hestenes & Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
     """
@@ -107,9 +104,9 @@ def conjugate_gradients(
 def log_quadrature(steps: Array, ratios: Array, /) -> Array:
     """The Gauss quadratures e_0^T log(T) e_0 [k] from the coefficients [L, k] of conjugate gradients.
 
-    The Lanczos matrix of P^-1/2 A P^-1/2 that the iteration with right-hand side z has built is tridiagonal, with
+    The Lanczos matrix of P^-1/2 A P^-1/2 from the iteration with right-hand side z is tridiagonal, with
     T_jj = 1 / a_j + b_{j-1} / a_{j-1} and T_{j,j+1} = sqrt(b_j) / a_j. For z ~ N(0, P), N e_0^T log(T) e_0 estimates
-    log|A| - log|P|. NaN where the coefficients are not finite.
+    log|A| - log|P|. NaN if the coefficients are not finite.
 
     Source: Ubaru, Chen & Saad, "Fast estimation of tr(f(A)) via stochastic Lanczos quadrature", 2017.
     """

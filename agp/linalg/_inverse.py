@@ -2,8 +2,8 @@
 
 For symmetric positive definite A the function l(L) = KL[N(0, L L^T) || N(0, A^-1)]
 = (tr B - M)/2 - sum log diag L - log|A|/2, with B = L^T A L, is convex in lower L with positive diagonal, and its
-minimiser is the Cholesky factor of A^-1. Its natural-gradient step is L <- L (I - gamma Phi(B - I)): no factorisation,
-no solve. Relaxed Gaussian processes take this step instead of a Cholesky factorisation.
+minimiser is the Cholesky factor of A^-1. Its natural-gradient step is L <- L (I - gamma Phi(B - I)), without any
+factorisation or solve. Relaxed Gaussian processes take this step instead of a Cholesky factorisation.
 """
 
 import math
@@ -13,7 +13,6 @@ from typing import NamedTuple
 from agp.backend import Array, backend_of
 from agp.linalg._inverse_step import (
     COLD_START,
-    inverse_residual,
     largest_eigenvalue,
     merit_of,
     natural_step,
@@ -24,31 +23,21 @@ from agp.linalg._inverse_step import (
 from agp.linalg._reduced_steps import ReducedSteps, is_lower, reduced_steps
 from agp.linalg._step_rules import StepRule, safe_step
 from agp.linalg._triangular import gram
-
-__all__ = [
-    "Gap",
-    "InverseFactor",
-    "inverse_factor",
-    "inverse_residual",
-    "largest_eigenvalue",
-    "natural_step",
-    "starting_factor",
-    "starting_vector",
-]
+from agp.repairs import report
 
 Gap = Callable[[Array, Array, Array], Array]
-"""How far L [M, M] is from done, 0-d, from A [M, M], L and the lower triangle of B = L^T A L [M, M]."""
+"""A stopping criterion, 0-d, computed from A [M, M], L [M, M] and the lower triangle of B = L^T A L [M, M]."""
 
 BASIN = 0.68
 """Unit steps converge quadratically from every B with |B - I|_F below this."""
 ONE_STEP = 1e-3
-"""Tolerances from here on are nearly always met by the least number of steps, from the factor of the last call."""
+"""Larger tolerances are nearly always met by the least number of steps from the factor of the last call."""
 RESCUE = 1e3
-"""Within a call, L is rescaled (no eigenvalue of B above 1) if the largest eigenvalue exceeds this."""
+"""L is rescaled, so that no eigenvalue of B exceeds 1, if the largest eigenvalue exceeds this."""
 
 
 class InverseFactor(NamedTuple):
-    """L with L L^T ~ A^-1, and how it was reached."""
+    """L with L L^T ~ A^-1, and how it was computed."""
 
     factor: Array
     """L [M, M], lower, positive diagonal."""
@@ -57,15 +46,15 @@ class InverseFactor(NamedTuple):
     steps: Array
     """Natural-gradient steps taken, rejected ones included, 0-d."""
     restarts: Array
-    """1 if the given factor was thrown away, 0-d."""
+    """1 if the given factor was discarded, 0-d."""
     vector: Array
-    """The last power iterate [M], to start the next call's eigenvalue estimates from."""
+    """The last power iterate [M], a start for the eigenvalue estimates of the next call."""
     gap: Array
-    """What fell below the tolerance, or would not: the residual unless another gap was asked for, 0-d."""
+    """The stopping criterion, 0-d: the residual unless another gap was given."""
     fallbacks: Array
-    """1 if products in the lower precision that was asked for were not good enough, 0-d."""
+    """1 if products in the requested lower precision were not accurate enough, 0-d."""
     rounding: Array
-    """What such products leave of the residual, by an estimate, 0-d; 0 where none were asked for."""
+    """The estimated residual due to such products, 0-d; 0 if none were requested."""
 
 
 class _Carry(NamedTuple):
@@ -96,37 +85,35 @@ def inverse_factor(
 ) -> InverseFactor:
     """The Cholesky factor of A^-1 by matrix products, to a residual |L^T A L - I|_F / sqrt(M) < tolerance.
 
-    Three things end the iteration, whichever comes first: the residual (or another `gap`) falls below the tolerance, it
-    stays on a plateau, or the steps are used up.
+    The iteration ends when the residual (or another `gap`) falls below the tolerance, stops improving, or the steps are
+    used up.
 
     Parameters
     ----------
     A
         Symmetric positive definite [M, M].
     start
-        A factor to start from, such as the one for the previous A; `starting_factor(A)` by default, and whenever the
-        given one is not finite or too far off (an eigenvalue of L^T A L above 100).
+        A factor to start from, such as the one for the previous A; `starting_factor(A)` by default, and if the given
+        one is not finite or too far off (an eigenvalue of L^T A L above 100).
     tolerance
-        The residual at which to stop, tested before each step: a factor that is good already costs no step.
-    least_steps
-        Steps at least, whatever the residual.
-    max_steps
-        Steps at most.
+        The residual at which to stop, tested before each step, so that a good factor costs no step.
+    least_steps, max_steps
+        The least and the largest number of steps.
     step
         The rule for the step size; its count starts at zero in each call.
     patience
-        Stop after so many unit steps in a row that improve neither the residual (or the gap) nor l(L), or, close to
-        the solution, do not halve the residual: the floor of the precision is reached. A shorter step counts by its
-        length, so that the small steps with which a schedule begins do not use the patience up.
+        Stop after this number of consecutive unit steps that improve neither the residual (or the gap) nor l(L), or,
+        close to the solution, do not halve the residual. Shorter steps count by their length, so that the small first
+        steps of a schedule do not use up the patience.
     vector
         `InverseFactor.vector` of the previous call.
     gap
-        What takes the place of the residual in the tests, evaluated once for each step.
+        Replaces the residual in the tests; evaluated once for each step.
     precision
         "float32", "tf32" or "bfloat16": the first steps multiply in that precision, until the residual is below the
-        tolerance or near their rounding; the residual is then checked, and steps go on if need be, in the precision
-        of A. Where the matrix is too badly conditioned for such products, or they had promised too much, all of it is
-        in the precision of A and `fallbacks` says so. A precision that is not lower than that of A changes nothing.
+        tolerance or near the rounding of the products; the residual is then checked, and steps continue if necessary,
+        in the precision of A. If the matrix is too badly conditioned for such products, all steps use the precision of
+        A, and `fallbacks` is 1. A precision that is not lower than that of A changes nothing.
 
     Returns
     -------
@@ -137,9 +124,9 @@ def inverse_factor(
     Raises
     ------
     agp.errors.BackendError
-        If the array library, or the device of A, has no products in that precision.
+        If the array library or the device of A does not support products in that precision.
 
-    Source: the convergence facts (safe step, rescue, restart) stand in `docs/methods/rsvgp.md`.
+    Source: for convergence (safe step, rescue, restart) see `docs/methods/rsvgp.md`.
     """
     backend = backend_of(A)
     xp = backend.xp
@@ -208,21 +195,21 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     eigenvalue, vector = largest_eigenvalue(c.B, c.vector)
     L, B, eigenvalue = _rescued(c.L, c.B, eigenvalue)
     gamma = step(c.count, eigenvalue)
-    # after a step that was taken back: the safe step, shortened
+    # after a rejected step: the safe step, shortened
     gamma = xp.where(c.damping < 1.0, c.damping * xp.minimum(gamma, safe_step(c.count, eigenvalue)), gamma)
     L_new = natural_step(L, B, gamma)
     B_new = gram(A, L_new)
     merit, residual = merit_of(L_new, B_new), residual_of(B_new)
-    # A step that increases the merit (NaN included) is taken back. Near the solution the merit is flat to rounding, and
-    # the residual, which falls quadratically once |G|_F < 0.68, is the better judge.
+    # Reject a step that increases the merit, NaN included. Near the solution the merit is flat to rounding, and the
+    # residual, which falls quadratically once |G|_F < 0.68, decides.
     rounding = 10.0 * float(xp.finfo(A.dtype).eps) * (A.shape[-1] + xp.abs(c.merit))
     near = c.residual * math.sqrt(A.shape[-1]) < BASIN
     accept = (merit <= c.merit + rounding) | (near & (residual < c.residual) & xp.isfinite(merit))
     measured = xp.where(accept, residual if gap is None else gap(A, L_new, B_new), c.gap)
     wanted, falls = c.best, merit < c.merit - rounding
     if gap is None:
-        # There a unit step does far more than halve the residual, until it wanders on the floor of the precision. So
-        # does the merit, by more than its rounding if A is badly conditioned.
+        # near the solution a unit step does much more than halve the residual, until residual and merit fluctuate at
+        # the floor of the precision
         wanted, falls = xp.where(near, 0.5 * wanted, wanted), falls & ~near
     improved = (measured < wanted) | falls
     spent = xp.where(accept, xp.minimum(gamma, xp.ones_like(gamma)), xp.ones_like(gamma))
@@ -251,3 +238,35 @@ def _rescued(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array, Array
         return L * root, B * root * root[:, None], xp.ones_like(eigenvalue)
 
     return backend.cond(eigenvalue > RESCUE, rescued, lambda: (L, B, eigenvalue), likely=False)
+
+
+# -- reports ----------------------------------------------------------------------------------------------------------
+
+
+def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
+    """`found` itself; if the given factor of this name was discarded, report it as a repair.
+
+    Nothing is reported if `among`, 0-d, is false: then there was no factor yet.
+    """
+    xp = backend_of(found.restarts).xp
+    restarts = found.restarts
+    report(
+        f"the {name.replace('_', ' ')} was too far from the inverse to start from; it was discarded and computed "
+        "anew in {0:.0f} steps (residual {1:.2g}). Try a smaller rate, so that the parameters change more slowly.",
+        found.steps,
+        found.residual,
+        count=restarts if among is None else restarts * xp.astype(among, restarts.dtype),
+    )
+    return found
+
+
+def report_fallbacks(found: InverseFactor, name: str, precision: str, /) -> InverseFactor:
+    """`found` itself; if products in a lower precision were not accurate enough for this factor, report it."""
+    report(
+        f"products in {precision} were too coarse to update the {name.replace('_', ' ')} (their residual is about "
+        "{0:.2g}); steps were taken in the precision of the model. Omit the precision, or raise the jitter or the "
+        "tolerance.",
+        found.rounding,
+        count=found.fallbacks,
+    )
+    return found

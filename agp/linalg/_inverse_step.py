@@ -1,27 +1,16 @@
-"""The parts of one step of the inversion by products: its merit, its residual, its direction, and how far it may go.
+"""One step of the inversion by products: merit, residual, direction and eigenvalue estimate.
 
-For symmetric positive definite A, lower L with positive diagonal and B = L^T A L: see `agp.linalg._inverse`.
+A is symmetric positive definite, L lower with positive diagonal, B = L^T A L; see `agp.linalg._inverse`.
 """
 
 from collections.abc import Callable
 
 from agp.backend import Array, backend_of
-from agp.linalg._jitter import identity
+from agp.linalg._diagonal import identity
 from agp.linalg._triangular import gram, lower_times_lower
 
-__all__ = [
-    "COLD_START",
-    "inverse_residual",
-    "largest_eigenvalue",
-    "merit_of",
-    "natural_step",
-    "residual_of",
-    "starting_factor",
-    "starting_vector",
-]
-
 COLD_START = 100.0
-"""A factor is thrown away at the start of a call if the largest eigenvalue of B exceeds this."""
+"""A given factor is discarded if the largest eigenvalue of B exceeds this."""
 
 
 def starting_factor(A: Array) -> Array:

@@ -1,25 +1,23 @@
-"""Low-rank factors of covariance matrices that are known by their columns, and preconditioners made of them."""
+"""Low-rank factors of covariance matrices from their columns, and preconditioners."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["LowRank", "Preconditioner", "pivoted_cholesky", "preconditioner"]
-
 TIE = 1e-6
-"""Pivots that differ by this share count as equal: the kernels of two backends may differ in their last digits."""
+"""Pivots within this relative distance count as equal, since backends may differ in the last digits of kernels."""
 
 
 ROUNDING = 100.0
-"""Pivots of so many units of rounding are none."""
+"""Pivots below this multiple of the rounding end the factorisation."""
 
 
 class LowRank(NamedTuple):
     """A partial Cholesky factorisation U U^T of a matrix K."""
 
     U: Array
-    """[N, m]; columns are zero once the rank of K is exhausted."""
+    """[N, m], with columns of zeros once the rank of K is exhausted."""
     pivots: Array
     """The rows [m] in the order of their choice."""
     rest: Array
@@ -31,7 +29,7 @@ def pivoted_cholesky(
 ) -> LowRank:
     """The greedy partial Cholesky factorisation of a symmetric positive semi-definite K [N, N]: O(N m^2).
 
-    Each pivot is the row with the largest remaining diagonal, the first of equals. Nothing is differentiated.
+    Each pivot is the row with the largest remaining diagonal, the first of equals. Not differentiable.
 
     Parameters
     ----------
@@ -43,7 +41,7 @@ def pivoted_cholesky(
         m, from 1 to N.
     precision
         The relative accuracy of the columns; by default that of the diagonal's dtype. Pivots below a hundred times this
-        share of the largest entry of the diagonal are rounding, and end the factorisation.
+        share of the largest entry of the diagonal end the factorisation.
 
     Source: Harbrecht, Peters & Schneider, "On the low-rank approximation by the pivoted Cholesky decomposition", 2012.
     """
@@ -90,10 +88,7 @@ class Preconditioner(NamedTuple):
         return x / self.noise if self.Q is None else (x - self.Q @ (self.Q.mT @ x)) / self.noise
 
     def sample(self, low: Array | None, full: Array, /) -> Array:
-        """Vectors U low + sqrt(noise) full [N, k], which have the covariance P for standard normal noise.
-
-        `low` [m, k] belongs to U and is not looked at without one; `full` is [N, k].
-        """
+        """U low + sqrt(noise) full [N, k], which has the covariance P for standard normal low [m, k] and full."""
         z = backend_of(full).xp.sqrt(self.noise) * full
         return z if self.U is None else z + self.U @ low
 
@@ -101,7 +96,7 @@ class Preconditioner(NamedTuple):
 def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditioner:
     """P = U U^T + noise I, from U [N, m] (None for none), the noise variance, 0-d, and N.
 
-    R comes from the QR decomposition of U over sqrt(noise) I, which keeps twice the digits of the Gram matrix.
+    R is from the QR decomposition of U over sqrt(noise) I, which keeps twice the digits of the Gram matrix.
     """
     xp = backend_of(noise).xp
     if U is None:
@@ -110,5 +105,5 @@ def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditione
     eye = xp.eye(m, **like(U))
     Q, R = xp.linalg.qr(xp.concat([U, xp.sqrt(noise) * eye], axis=0))
     log_det = (N - m) * xp.log(noise) + 2.0 * xp.sum(xp.log(xp.abs(xp.sum(R * eye, axis=0))))
-    # a copy: products with a view of a part of Q would make one each time
+    # a copy, which products with a view of Q would make each time
     return Preconditioner(U, noise, xp.asarray(Q[:N, :], copy=True), log_det)

@@ -1,32 +1,30 @@
-"""Steps of the inversion by products that are taken in a lower precision, as long as its rounding allows.
+"""Steps of the inversion by products in a lower precision, as long as its rounding allows.
 
-A step from L needs B = L^T A L and L Phi(B - I), and forgives what is wrong with both: the next B, in the precision of
-A, tells. What products in a precision of unit u (half the distance from 1 to the next number) leave of B is
-|dB|_F / sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T): each entry of A, and each of A L, is off by about
-u times itself, and dB = L^T dA L. It is at most u times the condition number of A at L L^T = A^-1, times sqrt(M) / 5.
+A step from L needs B = L^T A L and L Phi(B - I). Errors of both are corrected by later steps, whose B is computed in
+the precision of A. Products in a precision of unit u (half the distance from 1 to the next number) have the error
+|dB|_F / sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T): the relative error of each entry of A, and of A L, is
+about u, and dB = L^T dA L. It is at most u times the condition number of A at L L^T = A^-1, times sqrt(M) / 5.
 """
 
 import math
 from typing import Any, NamedTuple
 
 from agp.backend import Array, backend_of, like
+from agp.linalg._diagonal import diagonal
 from agp.linalg._inverse_step import COLD_START, largest_eigenvalue, merit_of, natural_step, residual_of
-from agp.linalg._jitter import diagonal
 from agp.linalg._step_rules import StepRule
 from agp.linalg._triangular import gram, lower_times_lower
 
-__all__ = ["PRECISIONS", "ReducedSteps", "is_lower", "reduced_steps"]
-
 PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
-"""The units of the precisions of products."""
+"""The unit of rounding of each precision."""
 ROUNDINGS = 0.2
-"""Of the estimate above; within a factor of two from M = 64 to 1024, for kernels' matrices."""
+"""The factor of the estimate above; within a factor of two from M = 64 to 1024, for kernel matrices."""
 COARSEST = 5e-3
 """Steps in a lower precision end where its rounding exceeds half of this, or half of the tolerance if that is more."""
 
 
 class ReducedSteps(NamedTuple):
-    """Where steps in a lower precision have led."""
+    """The result of steps in a lower precision."""
 
     factor: Array
     """L [M, M] in the precision of A."""
@@ -35,11 +33,11 @@ class ReducedSteps(NamedTuple):
     vector: Array
     """The last power iterate [M]."""
     rounding: Array
-    """What products leave of the residual, 0-d."""
+    """The residual due to the rounding of products, 0-d."""
     refused: Array
-    """Whether the last step was not taken, because of the rounding or because it led nowhere, 0-d."""
+    """Whether the last step was rejected because of the rounding or an increase of the merit, 0-d."""
     reached: Array
-    """Whether the residual is below the tolerance, as far as these products tell, 0-d."""
+    """Whether the residual is below the tolerance, in this precision, 0-d."""
 
 
 class _Carry(NamedTuple):
@@ -55,7 +53,7 @@ class _Carry(NamedTuple):
 
 
 class _Products:
-    """Products of A / a and sqrt(a) L, a the largest entry of A, in a lower precision; they give float32."""
+    """Products of A / a and sqrt(a) L in a lower precision, as float32; a is the largest entry of A."""
 
     def __init__(self, A: Array, precision: str) -> None:
         self.backend = backend_of(A)
@@ -84,7 +82,7 @@ class _Products:
         return self._of(lower_times_lower, L, self.backend.xp.astype(Y, self.dtype, copy=False)) / self.root
 
     def rounding(self, L: Array) -> Array:
-        """What the rounding of products leaves of the residual, for L in the precision of A."""
+        """The residual due to the rounding of products, for L in the precision of A."""
         xp = self.backend.xp
         d = xp.sum(L * L, axis=-1) * self.root**2
         return ROUNDINGS * self.unit * xp.sqrt(xp.sum(d * xp.astype(self.squares @ xp.astype(d, xp.float32), d.dtype)))
@@ -106,10 +104,10 @@ def reduced_steps(
     max_steps: int,
     step: StepRule,
 ) -> ReducedSteps:
-    """Steps from `start` on, until the residual is below the tolerance or close to the rounding of the products.
+    """Steps from `start` until the residual is below the tolerance or close to the rounding of the products.
 
-    A step that makes the merit worse is taken back and ends them, as do a start that is too far off and a rounding that
-    is too large: what is left to do is left to the precision of A. Arguments as of `agp.linalg.inverse_factor`.
+    They also end at a step that increases the merit, which is rejected, a start that is too far off, or a rounding that
+    is too large. Arguments as for `agp.linalg.inverse_factor`.
     """
     backend = backend_of(A)
     xp = backend.xp
@@ -148,7 +146,7 @@ def _advance(
     gamma = step(c.count, eigenvalue)
     L_new = natural_step(c.L, B, xp.astype(gamma, dtype), product=lambda _, Y: low.times(low_L, Y))
     taken = sound & ~there & xp.all(diagonal(L_new) > 0.0)
-    # of a unit step |G+|_F <= sqrt(5)/2 |G|_F^2 + |G|_F^3 / 2, so that B need not be looked at again
+    # after a unit step |G+|_F <= sqrt(5)/2 |G|_F^2 + |G|_F^3 / 2, so B need not be computed again
     size = residual * math.sqrt(M)
     left = (1.118 + 0.5 * size) * size**2 / math.sqrt(M) + c.rounding
     left = xp.where(gamma == 1.0, left, xp.full_like(left, math.inf))

@@ -1,4 +1,4 @@
-"""Step sizes for the natural-gradient inversion, as functions of the count of steps and the largest eigenvalue of B."""
+"""Step sizes for the inversion, as functions of the number of steps so far and the largest eigenvalue of B."""
 
 import math
 from collections.abc import Callable
@@ -6,20 +6,18 @@ from dataclasses import dataclass
 
 from agp.backend import Array, backend_of
 
-__all__ = ["StepRule", "constant_step", "doubling_step", "log_linear_step", "safe_step"]
-
 StepRule = Callable[[Array, Array], Array]
 """The step size gamma from the count of steps so far and the largest eigenvalue of B, both 0-d arrays."""
 
 
 def safe_step(count: Array, eigenvalue: Array) -> Array:  # noqa: ARG001 - every rule is given both
-    """min(1, 1.5 / lambda_max(B)): decreases l strictly and keeps diag L positive from every start."""
+    """min(1, 1.5 / lambda_max(B)): strictly decreases l and keeps diag L positive from every start."""
     return 1.0 / backend_of(eigenvalue).xp.maximum(eigenvalue / 1.5, 1.0 + 0.0 * eigenvalue)
 
 
 @dataclass(frozen=True)
 class constant_step:  # noqa: N801 - reads as the function that it is
-    """The same step size always: 1 is right for warm starts with a slowly moving A."""
+    """A constant step size: 1 suits warm starts with a slowly changing A."""
 
     gamma: float
 
@@ -35,9 +33,8 @@ class constant_step:  # noqa: N801 - reads as the function that it is
 class log_linear_step:  # noqa: N801 - reads as the function that it is
     """A geometric rise from `start` to `end` over the first `steps` steps of each call, then `end`.
 
-    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps do almost nothing; what makes the
-    rule robust are those of a few hundredths and tenths. From 1e-5 in ten steps it converges for lambda_max(B) up to
-    about 1e5.
+    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps do almost nothing; those of a few
+    hundredths and tenths make the rule robust. From 1e-5 in ten steps it converges for lambda_max(B) up to about 1e5.
 
     Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes".
     """
@@ -63,10 +60,10 @@ class log_linear_step:  # noqa: N801 - reads as the function that it is
 
 @dataclass(frozen=True)
 class doubling_step:  # noqa: N801 - reads as the function that it is
-    """min(1, start 2^(t / every)): twice the step size after every so many steps of a call, up to one.
+    """min(1, start 2^(t / every)): doubles the step size every `every` steps of a call, up to one.
 
-    Source: the schedule that Cortinovis et al., "Inverse-free sparse variational Gaussian processes", pair with the
-    criterion by predictive variance; it searches no line and rejects nothing by itself.
+    Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes", for their criterion
+    by predictive variance; it includes no line search and rejects no step.
     """
 
     start: float = 1e-2

@@ -1,34 +1,16 @@
-"""Products that know their triangles, from matrix products alone.
+"""Products of triangular matrices that skip blocks of zeros, by matrix products alone.
 
 Every matrix is cut into halves (blocks 11, 21, 22) until a block is small: `Backend.triangular_block`, and on
-accelerators `Backend.device_block`; twice that where one factor alone is triangular. Only the blocks that are wanted or
-not zero are multiplied. With many levels the functions below need these fractions of the 2 M^3 operations of a dense
-product: 1/2 for one triangle, in or out; 1/3 for `lower_product`; 1/6 for two triangles in and one out. Leading
-dimensions are batches, except where [M, N] is said.
+accelerators `Backend.device_block`; twice that if only one factor is triangular. Only the nonzero and required blocks
+are multiplied. With many levels the functions below need these fractions of the 2 M^3 operations of a dense product:
+1/2 for one triangle, in or out; 1/3 for `lower_product`; 1/6 for two triangles in and one out. Leading dimensions are
+batches, except for arrays [M, N].
 """
 
 from agp.backend import Array, backend_of
 
-__all__ = [
-    "congruence",
-    "gram",
-    "inner",
-    "lower_of",
-    "lower_product",
-    "lower_times",
-    "lower_times_lower",
-    "lower_transposed_product",
-    "lower_transposed_times",
-    "product_lower",
-    "product_lower_transposed",
-    "symmetric_from_lower",
-    "times_lower",
-    "times_own_transpose",
-]
-
 JOINED = 512
-"""Blocks up to this size are multiplied densely where only one triangle of a product of any two matrices is wanted:
-putting blocks together costs passes over memory."""
+"""Up to this size one triangle of a general product is computed densely: joining blocks costs passes over memory."""
 
 
 def _blocks(L: Array) -> tuple[Array, Array, Array]:
@@ -147,12 +129,12 @@ def lower_times_lower(L: Array, Y: Array) -> Array:
 
 def gram(A: Array, L: Array) -> Array:
     """The lower triangle of L^T A L, for symmetric A [M, M] and lower L: a third plus a sixth of a dense product."""
-    # low(L^T C) needs only low(C), since L^T is upper.
+    # low(L^T C) needs only low(C), since L^T is upper
     return lower_transposed_product(L, lower_product(A, L))
 
 
 def times_own_transpose(A: Array) -> Array:
-    """A A^T [..., M, M], for A [..., M, K], as symmetric as the library makes it."""
+    """A A^T [..., M, M], for A [..., M, K]."""
     return backend_of(A).times_own_transpose(A)
 
 
@@ -162,11 +144,12 @@ def congruence(L: Array, X: Array) -> Array:
     return symmetric_from_lower(product_lower_transposed(product_lower(L, X), L))
 
 
-def inner(X: Array, Y: Array) -> Array:
-    """The sum of all entries of X * Y, 0-d, for arrays of one shape."""
-    return backend_of(X).inner(X, Y)
-
-
 def symmetric_from_lower(A: Array) -> Array:
     """The symmetric matrix with the lower triangle of A [..., M, M]."""
     return backend_of(A).symmetric_from_lower(A)
+
+
+def symmetric_from_blocks(A11: Array, A12: Array, A22: Array) -> Array:
+    """The symmetric matrix of these blocks."""
+    xp = backend_of(A11).xp
+    return xp.concat([xp.concat([A11, A12], axis=-1), xp.concat([A12.mT, A22], axis=-1)], axis=-2)

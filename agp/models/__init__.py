@@ -33,9 +33,8 @@ __all__ = [
 ]
 
 # for other rooms
-from agp.models._collapsed import collapsed_model, exact_model
+from agp.models._base import level_probabilities
 from agp.models._growth import growing_part
-from agp.models._levels import level_probabilities
-from agp.models._sgpr import shared_covariance
+from agp.models._sgpr import collapsed_model, exact_model, shared_covariance
 from agp.models._sites import SiteModel
 from agp.models._start import repeated_rows, valid_data, valid_weights

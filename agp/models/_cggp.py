@@ -11,71 +11,64 @@ from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.batch import Batch
 from agp.bounds import estimated_evidence, preconditioning_root
 from agp.checks import check_whole
-from agp.draws import Draws
-from agp.host import generator
+from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
-from agp.models._parts import WithoutInducing
-from agp.models._regression import (
-    Regression,
-    check_without_white,
-    gaussian_only,
-)
-from agp.models._start import refuse_rows_elsewhere, started, started_model
+from agp.models._base import WithoutInducing
+from agp.models._regression import Regression, check_without_white, exact_parts
+from agp.models._start import started_model
 from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import rows_within, tile_rows
+from agp.random import Draws, generator
 
 __all__ = ["CGGP"]
 
 TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
-"""Relative residual and iterations of solves that are compared between backends: iterates of conjugate gradients
-magnify rounding, but not beyond their tolerance."""
+"""Relative residual and iterations of solves that are compared between backends: conjugate gradients magnify rounding,
+but not beyond their tolerance."""
 RANK = 15
-"""The rank of the preconditioner where the user does not say."""
+"""The rank of the preconditioner, by default."""
 PREDICTION_RANK = 256
-"""That for the predictions: with many right-hand sides it repays its cost."""
+"""The rank for predictions, whose many right-hand sides repay its cost."""
 PRECONDITIONER_COPIES = 16
-"""So many numbers it takes at its making for each row and unit of rank."""
+"""Numbers for each row and unit of rank while a preconditioner is computed."""
 
 
 @tree.model
 class CGGP(Regression, WithoutInducing):
     """Exact GP regression with Gaussian noise by preconditioned conjugate gradients: O(N^2) an iteration, O(N) memory.
 
-    The model is that of `GPR`. Nothing of the size N x N is held unless it fits into the memory budget as one tile:
-    the rows of K are evaluated anew in each iteration. Training follows an estimate of the gradient of the log
-    evidence from random probes, which is unbiased up to the tolerance of the solves; its value is an estimate too, by
-    Lanczos quadrature. The probes of a step depend on the seed of the training and the step. `bound` without draws uses
-    one fixed set of probes: an estimate with a constant error, the same on every backend, not a bound.
+    The model is that of `GPR`. No N x N matrix is held unless it fits into the memory budget: each iteration evaluates
+    the rows of K anew. Training follows an estimate of the gradient of the log evidence from random probes, unbiased up
+    to the tolerance of the solves; the value is estimated by Lanczos quadrature. The probes depend on the seed and the
+    step. `bound` itself uses one fixed set of probes: an estimate with a constant error, the same on every backend, not
+    a bound.
 
-    Where K fits, predictions are those of `GPR`, by its Cholesky factor, which costs less than the iteration unless
-    there are few test inputs. Elsewhere they solve for the mean once, and for the variances by one system for each test
-    input, with a preconditioner of rank 256 if the memory allows. Solves that are not exact make variances larger than
-    those of `GPR`, by about the relative residual; they do not otherwise show in the variance.
+    If K fits, predictions are those of `GPR`, by its Cholesky factor, which is cheaper unless there are few test
+    inputs. Otherwise they solve for the mean once, and for the variances by one system for each test input, with a
+    preconditioner of rank 256 if the memory allows. Inexact solves increase variances by about the relative residual.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise. White noise belongs into the likelihood.
     X, y
-        The data [N, D] and [N, P], which prediction needs.
+        The data [N, D] and [N, P], for predictions.
     mean_function, priors
         As `SVGP`.
     rank
-        Of the preconditioner, a partial pivoted Cholesky factorisation; 0 for none. Predictions may take a higher one.
+        Of the preconditioner, a partial pivoted Cholesky factorisation; 0 for none. Predictions may use a higher one.
     probes
-        Random vectors for each step.
+        The number of random vectors of a step.
     tolerance
         Relative residual of the solves in training.
     prediction_tolerance
         Relative residual of the solves in prediction.
     max_iterations
-        Iterations at most for each solve; one that needs more is reported as a repair.
+        The most iterations of a solve; needing more is reported as a repair.
     lanczos_steps
-        Iterations that the quadrature of the log determinant looks at.
+        The most iterations in the quadrature of the log determinant.
 
     Source: Gardner, Pleiss, Bindel, Weinberger & Wilson, "GPyTorch: blackbox matrix-matrix Gaussian process inference
     with GPU acceleration", NeurIPS 2018.
@@ -132,16 +125,8 @@ class CGGP(Regression, WithoutInducing):
             As `SVGP.from_data`; if the likelihood is not Gaussian; if a rank, a count or a tolerance is out of range;
             if the kernel has a `White` part.
         """
-        X, y, kernel, likelihood, mean_function = started(
-            X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
-        )
-        refuse_rows_elsewhere(cls, X, y)
         model = cls(
-            kernel,
-            likelihood,  # type: ignore[arg-type]
-            X=copied(X),
-            y=copied(y),
-            mean_function=mean_function,
+            **exact_parts(cls, X, y, kernel, likelihood, mean_function),
             priors=as_priors(priors),
             rank=min(RANK, X.shape[0]) if rank is None else rank,
             probes=probes,
@@ -184,9 +169,7 @@ class CGGP(Regression, WithoutInducing):
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
     def _inverted_matrices(self) -> tuple[Array, ...]:
-        """A diagonal matrix with the extremes of what the eigenvalues of K + sigma^2 I may be: K is never formed, but
-        none of its eigenvalues exceeds its trace.
-        """
+        """A diagonal matrix with bounds on the eigenvalues of K + sigma^2 I: the trace of K bounds those of K."""
         xp, noise = backend_of(self.X).xp, self.likelihood.noise_variance
         extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
         return (extremes * xp.eye(2, **like(extremes)),)
@@ -201,7 +184,7 @@ class CGGP(Regression, WithoutInducing):
     def _block_rows(self, memory: float | None) -> int:
         N = self.X.shape[0]
         floats = N * (self.kernel.floats_per_entry + 2)
-        whole = rows_within(memory, floats, self.X) == N  # then the matrix is kept
+        whole = rows_within(memory, floats, self.X) == N  # the matrix is kept
         return N if whole else tile_rows(memory, floats, self.X)
 
     # -- prediction -------------------------------------------------------------------------------------------------
@@ -225,6 +208,6 @@ class CGGP(Regression, WithoutInducing):
         return tree.with_leaves(found, {"weights": found.solve(residual)})
 
     def _prediction_rank(self, memory: float | None) -> int:
-        """That of the preconditioner of predictions, whose systems are many: what it costs is paid once."""
+        """The rank of the preconditioner for predictions."""
         fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
         return max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0

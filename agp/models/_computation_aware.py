@@ -1,36 +1,26 @@
-"""Computation-aware GPs: exact inference for i projections of the data, whose price shows in the variance."""
+"""Computation-aware GPs: exact inference for i projections of the data."""
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import NamedTuple, Self, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 from agp import tree
+from agp._context import public
 from agp.actions import Actions, FixedActions, Init, Layout, Policy, arranged, column_spread, started_blocks
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
-from agp.entrances import entrance
-from agp.host import underflow_is_zero
+from agp.checks import check_whole
+from agp.chunking import budget, mebibytes, tile_rows
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
-from agp.models._actions import (
-    check_action_sizes,
-    check_actions,
-    check_known,
-    check_one_choice,
-    checked_count,
-    random_rows,
-    taken,
-)
-from agp.models._base import Model
+from agp.models._base import Model, WithoutInducing
 from agp.models._gpr import GPR
-from agp.models._parts import WithoutInducing
 from agp.models._regression import check_without_white, first_datum, gaussian_only
-from agp.models._start import refuse_rows_elsewhere, started, started_model
+from agp.models._start import refuse_is_lazy, started, started_model
 from agp.posteriors import (
     FollowsInverse,
     InverseOwner,
@@ -41,54 +31,59 @@ from agp.posteriors import (
 )
 from agp.predictors import ActionConditional, Conditional, check_test_inputs
 from agp.priors import Prior, Priors, as_priors
-from agp.rows import budget, mebibytes, tile_rows
+from agp.random import generator
+from agp.tree import copied
 
 __all__ = ["CaGP", "Uncertainty"]
 
 EXACT_MEMORY = 1024.0
-"""The most that an exact posterior may take where it is only compared with, in MiB."""
+"""The most that the exact posterior may take for a comparison, in MiB."""
+LISTED = 10**7
+"""The most rows of which a support is drawn by a permutation of all."""
+NUM_ACTIONS = 128
+"""The number of actions, by default."""
 
 
 class Uncertainty(NamedTuple):
-    """Variances [N, P] of the latent functions, and what they consist of."""
+    """Variances [N, P] of the latent functions, and their parts."""
 
     combined: Array
-    """What the computation-aware posterior says."""
+    """Of the computation-aware posterior."""
     mathematical: Array
-    """The exact posterior's, with the same hyperparameters: what the data leave open."""
+    """Of the exact posterior with the same hyperparameters: what the data leave open."""
     computational: Array
-    """The rest, not negative: what was not computed."""
+    """The difference, not negative: what was not computed."""
 
 
 @tree.model
 class CaGP(Model, InverseOwner, WithoutInducing):
-    """A computation-aware GP: regression with Gaussian noise that accounts for the computation that it leaves out.
+    """A computation-aware GP: regression with Gaussian noise whose variance includes the error of the approximation.
 
-    The posterior of an exact GP for the i observations S^T y. Its variance is never below that of the exact GP with
-    the same hyperparameters, and falls with every action. Nothing of the size N x N, N x m or N x i is held:
-    covariances are evaluated in tiles of a memory budget, and again in the pullback.
+    The posterior is that of an exact GP given the i observations S^T y. Its variance is never below that of the exact
+    GP with the same hyperparameters, and falls with every action. No array of N x N, N x m or N x i numbers is held:
+    covariances are evaluated in tiles that fit a memory budget, and again in the pullback.
 
-    With full support (every row belongs to an action) a bound with its gradient costs about 2 N^2 evaluations of the
-    kernel. With capped support, m rows, it costs about 2 (N + m) m, linear in N, and minibatches of B rows cost
-    2 (B + m) m: the bound still scores every row, but the mean follows the targets of the support alone.
+    With full support (every row belongs to an action) a bound with its gradient takes about 2 N^2 evaluations of the
+    kernel. With a capped support of m rows it takes about 2 (N + m) m, and a minibatch of B rows 2 (B + m) m: the bound
+    scores every row, but the mean depends only on the targets of the support.
 
     Parameters
     ----------
     kernel, likelihood
-        The prior covariance of f, and `Gaussian` noise. White noise belongs into the likelihood.
+        The prior covariance of f, and `Gaussian` noise. White noise belongs in the likelihood.
     actions
         S [m, i] over the rows of the support.
     X, y
         The support [m, D] and [m, P]: the rows of the data on which the actions are not zero.
     posterior
-        `ProjectedCholesky`, or `ProjectedInverseFree`, which trains and predicts by matrix products alone.
+        `ProjectedCholesky`, or `ProjectedInverseFree`, which needs only matrix products.
     mean_function, priors
         As `SVGP`.
     loss
-        "elbo", a lower bound on the log evidence; or "projected", the log density of S^T y, which is none and is known
-        to overestimate the noise.
+        "elbo", a lower bound on the log evidence; or "projected", the log density of S^T y, which is not a bound and
+        tends to overestimate the noise.
     capped
-        Whether there are data beyond the support. The bound of a minibatch is then an unbiased estimate.
+        Whether there are data outside the support. The bound of a minibatch is then an unbiased estimate.
 
     Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
     2024; "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
@@ -138,16 +133,16 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         num_actions
             i; by default 128, or N if that is less.
         support
-            How many rows, drawn at random, the sparse actions or those of a policy cover; all by default.
+            The number of rows, drawn at random, that the sparse actions or those of a policy cover; all by default.
         layout
-            Which rows share a sparse action: neighbours in input space ("tree"), or chance ("random", as in the paper).
+            Which rows share a sparse action: neighbours in input space ("tree"), or any ("random", as in the paper).
         init
-            Where its entries start: "constant", "normal" (as in the paper), or the "residual" y - h.
+            The first entries of sparse actions: "constant", "normal" (as in the paper), or the "residual" y - h.
         actions
             Actions over all N rows in their order, instead of sparse ones.
         policy
-            What chooses the actions at the starting hyperparameters, instead of sparse ones;
-            `agp.updates.ActionsUpdate` goes on doing so in training.
+            A function that chooses the actions at the starting hyperparameters, instead of sparse ones; use
+            `agp.updates.ActionsUpdate` to repeat that in training.
         inverse_free
             Whether to use `ProjectedInverseFree`.
         loss
@@ -158,31 +153,31 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data`; if the likelihood is not Gaussian; if there are more actions than rows in their
-            support, or a support beyond the data; if the kernel has a `White` part; if actions are zero or linearly
-            dependent; if options contradict each other.
+            As `SVGP.from_data`; if the likelihood is not Gaussian, or the kernel has a `White` part; if there are more
+            actions than rows in their support, or more of these than data; if actions are zero or linearly dependent;
+            if options contradict each other.
         """
-        check_one_choice(actions, policy, num_actions, support)
+        _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
-            check_known(name, value, get_args(known))
+            _check_known(name, value, get_args(known))
         X, y, kernel, likelihood, mean_function = started(
             X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
         )
         check_without_white(cls, kernel, X)
         if support is None or actions is not None or policy is not None:
-            refuse_rows_elsewhere(cls, X, y)
+            refuse_is_lazy(cls, X, y)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
-            X, y = taken(X, y, random_rows(N, support, seed))
+            X, y = _taken(X, y, _random_rows(N, support, seed))
         if policy is not None:
             blank = cls(kernel, likelihood, actions=None, X=X, y=y, mean_function=mean_function)  # type: ignore[arg-type]
             actions = policy(blank)
         if actions is None:
-            count = checked_count(num_actions, X.shape[0])
+            count = _checked_count(num_actions, X.shape[0])
             if layout == "tree":
-                X, y = taken(X, y, arranged(X / column_spread(X), count))
+                X, y = _taken(X, y, arranged(X / column_spread(X), count))
             actions = started_blocks(y - mean_function(X)[0], count, init, seed)
-        check_actions(actions, X.shape[0], policy)
+        _check_actions(actions, X.shape[0], policy)
         start = cls(
             kernel,
             likelihood,  # type: ignore[arg-type]
@@ -201,7 +196,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
-        """Whether minibatches of the data will do: with capped support."""
+        """Whether the bound takes minibatches: with capped support."""
         return self.capped and self.loss == "elbo"
 
     @property
@@ -223,7 +218,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     def _on_first_datum(self) -> Self:
         first = first_datum(self.X, self.y)
         m, i = self.X.shape[0], self.actions.count
-        check_action_sizes(self.actions, m)
+        _check_action_sizes(self.actions, m)
         ones = backend_of(self.X).xp.ones((1, m), **like(self.X))
         factors = {name: getattr(self.posterior, name) for name in self.posterior.inverse_factors}
         wanted = {"the actions": (self.actions.times(ones)[0], (1, i))}
@@ -266,7 +261,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _solved(self, memory: float | None) -> tuple[Array, ProjectedInverse]:
-        """b = S^T (y - h) [i, P], and the stand-ins for G^-1."""
+        """b = S^T (y - h) [i, P], and G^-1 or its approximations."""
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
         posterior = self.posterior
@@ -279,12 +274,11 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
         return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)
 
-    @entrance
-    @underflow_is_zero
+    @public(repairs=False, ignore="underflow")
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
-        """The variances of the latent functions at X [N, D], split into what data and computation leave open.
+        """The variances of the latent functions at X [N, D], split into mathematical and computational uncertainty.
 
-        The exact posterior is found by a Cholesky factorisation, O(n^3) for n data: for looking at small problems.
+        For small problems: needs the exact posterior by a Cholesky factorisation, O(n^3) for n data.
 
         Parameters
         ----------
@@ -298,7 +292,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         Raises
         ------
         TypeError, ValueError
-            As `predict`; if the inputs of all data are needed, or the exact posterior takes more memory than allowed.
+            As `predict`; if `inputs` is needed, or the exact posterior takes more memory than allowed.
         """
         if inputs is None and self.capped:
             msg = "the exact variance needs the inputs of all data, of which this model has a part; pass inputs=."
@@ -318,3 +312,81 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
     def _reference(self) -> tuple[str, Array]:
         return "the support", self.X
+
+
+# -- rows and actions --------------------------------------------------------------------------------------------------
+
+
+def _taken(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
+    """These rows of X [N, D] and y [N, P]; the row numbers may be on the host."""
+    if type(rows) is not type(X):
+        return backend_of(X).gathered(X, rows), backend_of(y).gathered(y, rows)
+    B = backend_of(X)
+    return B.rows_at(X, rows), B.rows_at(y, rows)
+
+
+def _random_rows(N: int, support: int | None, seed: int) -> Any:
+    """The rows of the support, all of N by default, in random order on the host."""
+    m = N if support is None else check_whole("support", support)
+    if m > N:
+        msg = f"support is {m}, but there are {N} data; cover at most all of them."
+        raise ValueError(msg)
+    rng = generator(check_whole("seed", seed, least=0), 7)
+    return rng.permutation(N)[:m] if N <= LISTED else rng.choice(N, m, replace=False)
+
+
+def _checked_count(num_actions: int | None, m: int) -> int:
+    """The number of sparse actions over m rows."""
+    count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
+    if count > m:
+        msg = f"num_actions is {count}, but there are {m} rows to share out among them; use at most as many."
+        raise ValueError(msg)
+    return count
+
+
+def _check_known(name: str, value: Any, known: tuple[str, ...]) -> None:
+    """ValueError unless the value is one of those known."""
+    if value not in known:
+        msg = f"unknown {name} {value!r}; known are {', '.join(known)}."
+        raise ValueError(msg)
+
+
+def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, support: int | None) -> None:
+    """ValueError where options of `CaGP.from_data` contradict each other."""
+    if policy is not None and (actions is not None or num_actions is not None):
+        msg = "policy= chooses the actions and their number; leave actions= and num_actions= out."
+        raise ValueError(msg)
+    if actions is not None and (num_actions is not None or support is not None):
+        msg = "actions= brings its own number and rows; leave num_actions= and support= out."
+        raise ValueError(msg)
+    if policy is not None and not callable(policy):
+        msg = f"policy is {policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64)."
+        raise TypeError(msg)
+
+
+def _check_actions(actions: Any, m: int, policy: Any = None) -> None:
+    """TypeError or ValueError unless these actions, maybe of a policy, are over m rows and linearly independent."""
+    _check_action_sizes(actions, m, policy)
+    if dependent := actions.dependent():
+        msg = (
+            f"actions {dependent} are zero, or lie in the span of those before them; leave them out "
+            "(agp.actions.FixedActions.spanning does)."
+        )
+        raise ValueError(msg)
+
+
+def _check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
+    """TypeError or ValueError unless these are from one to m actions over m rows."""
+    if not isinstance(actions, Actions):
+        msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
+        raise TypeError(msg)
+    if actions.support != m:
+        msg = f"the actions have {actions.support} rows, the data {m}; give one row for each datum."
+        raise ValueError(msg)
+    if not actions.count:
+        whose = f"the policy {policy!r} chose none" if policy is not None else f"{type(actions).__name__} has none"
+        msg = f"no actions: {whose} for {m} {'rows' if m > 1 else 'row'} of data; give at least one."
+        raise ValueError(msg)
+    if not 0 < actions.count <= m:
+        msg = f"there are {actions.count} actions over {m} rows; use from one to as many as rows."
+        raise ValueError(msg)

@@ -5,41 +5,38 @@ from dataclasses import KW_ONLY
 from typing import Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.bounds import leave_one_out, log_evidence
-from agp.entrances import entrance
-from agp.host import underflow_is_zero
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._parts import WithoutInducing
-from agp.models._regression import Regression, gaussian_only
-from agp.models._start import refuse_rows_elsewhere, started, started_model, valid_weights
+from agp.models._base import WithoutInducing
+from agp.models._regression import Regression, exact_parts
+from agp.models._start import started_model, valid_weights
 from agp.predictors import Conditional, ExactConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.repairs import counted
 
 __all__ = ["GPR"]
 
 
 @tree.model
 class GPR(Regression, WithoutInducing):
-    """Exact GP regression with Gaussian noise: O(N^3) time, O(N^2) memory; the yardstick for every approximation.
+    """Exact GP regression with Gaussian noise: O(N^3) time, O(N^2) memory.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
     X, y
-        The data [N, D] and [N, P], which prediction needs.
+        The data [N, D] and [N, P], for predictions.
     mean_function, priors
         As `SVGP`.
     weights
-        None, or how many observations each row counts as [N], positive: twice y_n with weight 1 is once y_n with
-        weight 2. They need not be whole.
+        None, or how many observations each row counts as [N], positive: a row of weight 2 is two equal rows of weight
+        1. They need not be whole.
     """
 
     kernel: Kernel
@@ -66,24 +63,19 @@ class GPR(Regression, WithoutInducing):
     ) -> Self:
         """A model ready to be trained; arguments and errors as `SVGP.from_data`.
 
-        Weights [N] count rows as that many observations of the same targets, with independent noise, in the evidence,
-        in predictions and in what starting values are taken from. Rows of weight 0 have to be left out.
+        Weights [N] count each row as so many observations of the same target with independent noise: in the evidence,
+        in predictions and in starting values. Leave out rows of weight 0.
 
         Raises
         ------
         TypeError
             Also if the likelihood is not Gaussian.
         ValueError
-            Also if weights are not positive and finite, or not one for each row.
+            Also if weights are not positive and finite, one for each row.
         """
         weights = valid_weights(weights, X)
-        X, y, kernel, likelihood, mean_function = started(
-            X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False, weights=weights
-        )
-        refuse_rows_elsewhere(cls, X, y)
-        held = {"X": copied(X), "y": copied(y), "mean_function": mean_function, "priors": as_priors(priors)}
-        held["weights"] = weights
-        return started_model(cls(kernel, likelihood, **held))  # type: ignore[arg-type]
+        parts = exact_parts(cls, X, y, kernel, likelihood, mean_function, weights)
+        return started_model(cls(**parts, priors=as_priors(priors), weights=weights))
 
     @property
     def _row_weights(self) -> Array | None:
@@ -92,15 +84,12 @@ class GPR(Regression, WithoutInducing):
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
 
-    @counted
-    @entrance
-    @underflow_is_zero
+    @public(ignore="underflow")
     def leave_one_out(self) -> Array:
         """log p(y_n | all other rows) [N], summed over the outputs: how well each row is predicted from the others.
 
-        O(N^3), for all rows together; the hyperparameters are those of the model. Of a row with a weight w above 1 one
-        observation is left out and w - 1 remain, of others the whole row: so the average over the rows, with their
-        weights, is that over repeated observations.
+        O(N^3) for all rows together, at the hyperparameters of the model. For a row of weight w > 1 one observation is
+        left out and w - 1 remain, so the weighted average over rows is that over repeated observations.
 
         Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
         """

@@ -1,4 +1,4 @@
-"""Two groups of inducing inputs: how many, where, and the first q of both; shared by shallow and deep SOLVE-GPs."""
+"""Two groups of inducing inputs: their sizes, values and first q; for SOLVE-GPs and deep SOLVE-GPs."""
 
 from functools import partial
 from typing import Any
@@ -12,21 +12,10 @@ __all__ = ["check_groups", "check_part", "group_sizes", "start_of_groups"]
 
 
 def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
-    """What makes the first q from Kuu and the number of latent functions.
+    """The function that makes the first q from Kuu and the number of latent functions, for one or two groups.
 
-    Parameters
-    ----------
-    posterior
-        The class of q of both groups: one of a group (`check_part`), or one that is made for groups.
-    second
-        The class of q of the second group, if it is another.
-    sizes
-        Of the groups, one or two.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If one of the classes is not made for that.
+    `posterior` is the class of q of each group (`check_part`), or of both together; `second` that of the second group,
+    if it differs. TypeError or ValueError if one of them does not suit groups.
     """
     if _is_part(posterior):
         parts = posterior, posterior if second is None else check_part("second", second)
@@ -49,7 +38,7 @@ def _is_part(kind: Any) -> bool:
 
 
 def check_part(name: str, kind: Any) -> Any:
-    """The class of q of one group. TypeError if it is not made for that."""
+    """The class of q of one group. TypeError if it is not one."""
     if not _is_part(kind):
         found = kind.__name__ if isinstance(kind, type) else repr(kind)
         msg = (
@@ -67,7 +56,7 @@ def check_groups(
     num_inducing: int | None,
     num_orthogonal: int | None,
 ) -> tuple[Array | None, tuple[int, ...]]:
-    """The given groups of inducing inputs, one after the other, and the sizes; an empty second group is left out."""
+    """The given groups of inducing inputs, concatenated, and their sizes; without an empty second group."""
     if (Z is None) != (O is None):
         msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; give both, or neither."
         raise ValueError(msg)
@@ -88,7 +77,7 @@ def check_groups(
 
 
 def group_sizes(rows: int, num_inducing: int | None, num_orthogonal: int | None) -> tuple[int, int]:
-    """M (by default 128, or half of the rows if that is less) and M2 (as many again), checked."""
+    """M (by default 128, or half of the rows if that is less) and M2 (by default M), checked."""
     if num_inducing is None and rows < 2:
         msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or give more data."
         raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""How a model grows by inducing inputs, and which part of it does."""
+"""Models with more inducing inputs."""
 
 from typing import Any, TypeVar
 
@@ -14,10 +14,9 @@ T = TypeVar("T", bound=Any)
 
 
 def grown(model: T, Z: Array, /, *, begun: bool = False) -> T:
-    """The model with further inducing inputs Z [M, D], whose inducing variables have the prior given those it has.
+    """The model with further inducing inputs Z [M, D], whose inducing variables have the prior given the present ones.
 
-    So q(f), the bound and the predictions of an `SVGP` are what they were. `SGPR` has its best q(u) again, and its
-    bound is no lower.
+    So q(f), the bound and the predictions of an `SVGP` do not change. The bound of `SGPR` is no lower.
 
     Parameters
     ----------
@@ -26,25 +25,22 @@ def grown(model: T, Z: Array, /, *, begun: bool = False) -> T:
     Z
         Inputs [M, D] like those of the model.
     begun
-        The variances of new pseudo-observations (`Relaxed`, `LikelihoodForm` and their kin) as training begins with
-        them: the same mean of q(f), and smaller variances.
+        Give new pseudo-observations (`Relaxed`, `LikelihoodForm` and similar) the variances at which training starts:
+        the same mean of q(f), and smaller variances.
 
     Raises
     ------
     TypeError, ValueError
-        For other models; if the posterior has no such q(u), or Z does not fit the inducing inputs.
+        For other models; if the posterior cannot grow, or Z does not fit the inducing inputs.
     """
     path, part = growing_part(model)
     return tree.replaced(model, {path: part._grown(Z, begun=begun)})
 
 
 def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
-    """The path and the value of the only part with inducing inputs, whose inputs are those of the model.
+    """The path and the value of the only part with inducing inputs.
 
-    Raises
-    ------
-    TypeError
-        If there is none, or several, or other processes stand between it and the inputs.
+    TypeError if there is none, or several, or its inputs are not those of the model.
     """
     parts = tree.nodes(model, SparsePrior)
     between = [x for x in tree.nodes(model, Process).values() if not isinstance(x, (Sparse, Mixed))]

@@ -1,35 +1,52 @@
-"""Regression with Gaussian noise by models that hold their data."""
+"""Regression with Gaussian noise, by models that hold their data."""
 
 import numbers
 from typing import Any, ClassVar, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, backend_of
 from agp.batch import Batch
 from agp.bounds import evidence_upper_bound
 from agp.checks import check_inputs, check_targets, check_weights
-from agp.entrances import entrance
-from agp.host import underflow_is_zero
+from agp.chunking import budget, mebibytes, rows_within, tile_rows
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models._base import Model
-from agp.models._parts import WithoutPosterior
+from agp.models._base import Model, WithoutPosterior
+from agp.models._start import refuse_is_lazy, started
 from agp.processes import SparsePrior
-from agp.repairs import counted
-from agp.rows import budget, mebibytes, rows_within, tile_rows
+from agp.tree import copied
 
 __all__ = [
     "Regression",
     "SparseRegression",
     "check_without_white",
+    "exact_parts",
     "first_datum",
     "gaussian_only",
 ]
 
 
+def exact_parts(
+    model_class: type,
+    X: Array,
+    y: Array,
+    kernel: Kernel | None,
+    likelihood: Likelihood | None,
+    mean_function: Mean | None,
+    /,
+    weights: Array | None = None,
+) -> dict[str, Any]:
+    """The fields of a model without approximation, with starting values, and copies of the data."""
+    likelihood = gaussian_only(model_class, likelihood)
+    start = started(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
+    refuse_is_lazy(model_class, X, y)
+    return start._asdict() | {"X": copied(start.X), "y": copied(start.y)}
+
+
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """The likelihood. TypeError if it is one, but not Gaussian; ValueError if its targets may be missing."""
+    """The likelihood. TypeError if it is another than Gaussian; ValueError if its targets may be missing."""
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
@@ -40,7 +57,7 @@ def gaussian_only(model_class: type, likelihood: Any) -> Any:
 
 
 def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
-    """ValueError for noise by output, or targets that may be missing: rows are taken as a whole, by one covariance."""
+    """ValueError for noise by output, or targets that may be missing: all outputs share one covariance of the rows."""
     noise = likelihood.noise_variance
     if isinstance(noise, (list, tuple)) or (noise is not None and not isinstance(noise, numbers.Real) and noise.ndim):
         msg = (
@@ -59,7 +76,7 @@ def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
     """ValueError for a kernel with white noise, for models that evaluate its covariance matrix in tiles of X [N, D]."""
     x = backend_of(X).gathered(X[:1, :])
-    # one argument sees white noise, two do not: so that of a user's own kernel is seen, too
+    # k(x) has white noise, k(x, x) has none: this finds it in users' kernels, too
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
         msg = f"{model_class.__name__} takes white noise as its likelihood's noise; leave White out of the kernel."
@@ -67,7 +84,7 @@ def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
 
 
 def first_datum(X: Array, y: Array) -> dict[str, Array]:
-    """The first rows of data that a model holds, as the leaves X [1, D] and y [1, P], all shapes checked."""
+    """The first rows of the data of a model, as the leaves X [1, D] and y [1, P]; all shapes are checked."""
     check_inputs("X", X, finite=False)
     check_targets(X, y, finite=False)
     if y.ndim != 2:
@@ -77,9 +94,9 @@ def first_datum(X: Array, y: Array) -> dict[str, Array]:
 
 
 class Regression(Model, WithoutPosterior):
-    """A model of Gaussian noise that predicts from the data [N, D] and [N, P] it holds; its bound takes them all.
+    """A model of Gaussian noise that holds the data it predicts from; its bound takes them all.
 
-    Leaves of every such model: `X` and `y`, constant.
+    All such models have the constant leaves `X` [N, D] and `y` [N, P].
     """
 
     kernel: Kernel
@@ -120,20 +137,18 @@ class Regression(Model, WithoutPosterior):
 
 
 class SparseRegression(Regression, SparsePrior):
-    """Such a model with M inducing variables, whose bound takes the data in blocks of rows."""
+    """Regression with M inducing variables, whose bound takes the data in blocks of rows."""
 
     def _check(self, X: Array, y: Array, /) -> None:
         super()._check(X, y)
         self.inducing.check(self.kernel)
 
-    @counted
-    @entrance
-    @underflow_is_zero
+    @public(ignore="underflow")
     def upper_bound(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
 
-        The exact log evidence lies between `bound` and this; (upper_bound - bound) / N, in nats per datum, says how
-        much more inducing inputs could gain at these hyperparameters. Arguments and errors as `bound`.
+        (upper_bound - bound) / N, in nats per datum, is the most that further inducing inputs could gain at these
+        hyperparameters. Arguments and errors as `bound`.
         """
         batch = self._batch(X, y)
         return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
@@ -146,13 +161,13 @@ class SparseRegression(Regression, SparsePrior):
         return (self._inducing_covariance()[0],)
 
     def _block_rows(self, X: Array, memory: float | None) -> int | None:
-        # each block adds to sums of M x M numbers, which shall cost less than the block itself
+        # blocks of at least M rows, so that adding to sums of M x M numbers costs less than the block
         within = rows_within(memory, self._floats_per_row, X)
         rows = max(tile_rows(memory, self._floats_per_row, X), min(within, self.inducing.count))
-        return rows if rows < X.shape[0] or backend_of(X).rows_elsewhere else None
+        return rows if rows < X.shape[0] or backend_of(X).is_lazy else None
 
     def _kept_rows(self, X: Array, memory: float | None) -> int:
-        """Rows whose Kuf, its unscaled form and A may be kept for the pullback, beside the block at work."""
+        """Rows whose Kuf, its unscaled form and A fit in memory for the pullback, besides the current block."""
         left = budget(memory, X) - mebibytes(self._floats_per_row * (self._block_rows(X, memory) or 0), X)
         floats = 3 * self.inducing.count
         return rows_within(left, floats, X) if left > mebibytes(floats, X) else 0

@@ -1,4 +1,4 @@
-"""Several outputs from data: which kernels, inducing variables and functions they share."""
+"""Processes of several outputs from data, which share kernels, inducing variables or latent functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,31 +6,30 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of, like, placed, to_numpy
-from agp.checks import check_whole
-from agp.host import correlation_root
+from agp.checks import check_whole, usable
 from agp.kernels import Kernel
-from agp.leaves import detached, usable
 from agp.models._start import Observed, check_instance
 from agp.processes import Mixed, Process, Sparse, Stack
-from agp.starts import starting_kernel
+from agp.starts import correlation_root, starting_kernel
+from agp.tree import detached
 
 __all__ = ["Coregionalised", "Outputs", "started_process"]
 
 
 @dataclass(frozen=True)
 class Coregionalised:
-    """Outputs f = h + W g as mixtures of L latent functions g, W trained: what `SVGP.from_data` takes as `outputs`.
+    """Outputs f = h + W g: mixtures of L latent functions g, with trained W. For `SVGP.from_data(outputs=...)`.
 
     Parameters
     ----------
     latents
-        L, at most as many as there are outputs; by default as many, or the columns of `weights`.
+        L, at most the number of outputs, which is the default; or the number of columns of `weights`.
     weights
-        Where W [P, L] starts, in units of f. By default W W^T is the covariance of the targets, or, for fewer latent
-        functions than outputs, W its leading principal directions in standardised targets.
+        The first W [P, L], in units of f. By default W W^T is the covariance of the targets; with L < P, W holds
+        the leading principal directions of the standardised targets.
     intrinsic
-        Whether the latent functions share one kernel and one set of inducing inputs (intrinsic coregionalisation);
-        otherwise each has its own (the linear model of coregionalisation).
+        Whether the latent functions share one kernel and one set of inducing inputs (intrinsic coregionalisation).
+        Otherwise each has its own (the linear model of coregionalisation).
 
     Source: Alvarez, Rosasco & Lawrence, "Kernels for vector-valued functions: a review", 2012.
     """
@@ -51,21 +50,10 @@ NAMED: dict[str, Coregionalised | None] = {
 
 
 def started_process(X: Array, data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
-    """A process with starting values that suit the data.
+    """A process with starting values from the data X [N, D] and its observations.
 
-    Parameters
-    ----------
-    X, data
-        Inputs [N, D], and what is observed there.
-    outputs, kernel
-        As `SVGP.from_data`.
-    choice
-        posterior, inducing, Z, num_inducing, seed and jitter, as `Sparse.from_data`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If options are unknown, contradict each other, or do not fit the number of outputs.
+    Arguments as `SVGP.from_data`; the choice is posterior, inducing, Z, num_inducing, seed and jitter. TypeError or
+    ValueError for options that are unknown, contradict each other, or do not fit the number of outputs.
     """
     chosen = _chosen(outputs, data)
     if chosen == "separate":
@@ -106,7 +94,7 @@ def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
 
 
 def _shared(X: Array, data: Observed, kernel: Kernel | None, choice: dict[str, Any]) -> Process:
-    """One kernel and one set of inducing variables; each output has its own size, unless the kernel's is given."""
+    """One kernel and one set of inducing variables; each output has its own scale, unless a variance is given."""
     kernel = _starting(kernel, X, data, choice)
     parts = {"outputs": data.outputs, "kernel": kernel, **choice}
     given = kernel is not None and not any(name.endswith("variance") for name in tree.missing(kernel))
@@ -131,12 +119,12 @@ def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice
 def _starting(
     kernel: Kernel | None, X: Array, data: Observed, choice: dict[str, Any], outputs: slice = slice(None)
 ) -> Kernel | None:
-    """The kernel of some of the outputs with values for its lengthscales."""
+    """The kernel of some outputs, with values for its lengthscales."""
     return starting_kernel(kernel, X, data.y, data.likelihood, inducing=choice["inducing"], columns=outputs)
 
 
 def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
-    """The inputs at which output p was observed; all, if these are too few for the inducing inputs asked for."""
+    """The inputs at which output p was observed; all inputs if these are fewer than the inducing inputs."""
     values = _values(data)
     B = backend_of(X)
     if values is None or not data.likelihood.missing:
@@ -158,7 +146,7 @@ def _coregionalised(X: Array, data: Observed, chosen: Coregionalised, kernel: An
 
 
 def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
-    """Where W [P, L] starts."""
+    """The first W [P, L]."""
     P, L = data.outputs, chosen.latents
     if L is not None:
         check_whole("latents", L)
@@ -180,7 +168,7 @@ def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
 
 
 def _values(data: Observed) -> Array | None:
-    """Targets [N, P], one for each latent function, if there are such."""
+    """Targets [N, P], one for each latent function, or None."""
     values = data.likelihood.observations(data.y)
     return data.y if values is None and data.y.shape[1] == data.outputs else values
 

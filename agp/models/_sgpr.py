@@ -1,27 +1,29 @@
 """Sparse GP regression with the optimal q(u)."""
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import Statistics, collapsed_bound, collapsed_posterior, collapsed_statistics
+from agp.checks import as_columns
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
+from agp.models._gpr import GPR
+from agp.models._growth import growing_part
 from agp.models._regression import SparseRegression, gaussian_only
-from agp.models._start import held_data, observed, started_model, valid_weights
+from agp.models._start import held_data, observed, sparse_parts, started_model, valid_weights
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
 from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Sparse, started_prior
-from agp.starts import starting_kernel
+from agp.processes import Sparse
 
-__all__ = ["SGPR", "shared_covariance"]
+__all__ = ["SGPR", "collapsed_model", "exact_model", "shared_covariance"]
 
 
 def shared_covariance(mean: Array, L: Array) -> Whitened:
@@ -29,8 +31,8 @@ def shared_covariance(mean: Array, L: Array) -> Whitened:
     B = backend_of(L)
     xp = B.xp
     M, P = mean.shape
-    # C C^T = (L L^T)^-1 with lower C: factorise with rows and columns in reverse order, R R^T = J (L L^T) J; then
-    # C = J R^-T J, and nothing is inverted twice
+    # lower C with C C^T = (L L^T)^-1: factorise in reverse order of rows and columns, R R^T = J (L L^T) J; then
+    # C = J R^-T J
     R = cholesky(xp.flip(L @ L.mT))
     scale = xp.tril(xp.flip(B.solve_triangular(R, identity(R), transpose=True)))
     return Whitened(mean, xp.asarray(xp.broadcast_to(scale, (P, M, M)), copy=True))
@@ -40,25 +42,24 @@ def shared_covariance(mean: Array, L: Array) -> Whitened:
 class SGPR(SparseRegression):
     """Sparse GP regression with Gaussian noise: the variational bound at its optimal q(u), O(N M^2) time.
 
-    There is no q(u) to train: kernel, noise and inducing inputs are all the parameters. The bound needs all data at
-    once and takes them in blocks of rows, so that memory does not grow with N, but for the copy of the data themselves.
-    Each prediction passes over the data first; `to_svgp` gives a model that need not, and does not hold them.
+    There is no q(u) to train: kernel, noise and inducing inputs are all the parameters. The bound takes all data, in
+    blocks of rows, so that only the copy of the data grows with N. Each prediction first passes over the data;
+    `to_svgp` gives a model that does not need them.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
     inducing
-        `agp.inducing.Points`, or another place of inducing variables.
+        `agp.inducing.Points`, or other inducing variables.
     X, y
-        The data [N, D] and [N, P], which prediction needs: N (D + P) numbers, which checkpoints hold as well.
+        The data [N, D] and [N, P], for predictions; they are in checkpoints, too.
     jitter
         Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
     mean_function, priors
         As `SVGP`.
     weights
-        None, or how many observations each row counts as [N], positive: twice y_n with weight 1 is once y_n with
-        weight 2. They need not be whole.
+        As `GPR`.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
@@ -102,11 +103,8 @@ class SGPR(SparseRegression):
         likelihood = gaussian_only(cls, likelihood)
         data = observed(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=inducing)
-        prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
-        held = {"likelihood": data.likelihood, **held_data(X, y)}
-        held |= {"priors": as_priors(priors), "weights": weights}
-        return started_model(cls(**prior._asdict(), **held))  # type: ignore[arg-type]
+        parts = sparse_parts(data, kernel, **choice) | held_data(X, y)
+        return started_model(cls(**parts, priors=as_priors(priors), weights=weights))
 
     @property
     def _row_weights(self) -> Array | None:
@@ -120,7 +118,7 @@ class SGPR(SparseRegression):
         return collapsed_bound(self, batch.X, batch.y, **rows)
 
     def _statistics(self, *, memory: float | None = None) -> Statistics:
-        """The sums over the rows that the bound and the optimal q(u) are made of."""
+        """The sums over the rows that determine the bound and the optimal q(u)."""
         return collapsed_statistics(self, self.X, self.y, block_rows=self._block_rows(self.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
@@ -138,3 +136,25 @@ class SGPR(SparseRegression):
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:
         return self.to_svgp(memory=memory)._conditional()
+
+
+def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
+    """`SGPR` with the prior, the noise and the inducing inputs of an `SVGP`, on data [N, D] and [N] or [N, P].
+
+    None if there is none: for likelihoods other than Gaussian noise of one size, and for mixtures.
+    """
+    if isinstance(model, SGPR):
+        return model
+    path, part = growing_part(model)
+    likelihood = model.likelihood
+    if path != "process" or type(likelihood) is not Gaussian or likelihood.missing or likelihood.noise_variance.ndim:
+        return None
+    return SGPR(part.kernel, likelihood, part.inducing, X, as_columns(y), part.mean_function, part.jitter)
+
+
+def exact_model(model: Any, X: Array, y: Array, weights: Array | None = None, /) -> GPR | None:
+    """`GPR` with the kernel, the noise and the mean function of the same; None where `collapsed_model` is."""
+    found = collapsed_model(model, X, y)
+    if found is None:
+        return None
+    return GPR(found.kernel, found.likelihood, X=X, y=as_columns(y), mean_function=found.mean_function, weights=weights)

@@ -1,9 +1,8 @@
-"""Sums over the sites of all data that go from step to step, so that minibatches touch their own rows alone.
+"""Sums over the sites of all data that are kept between steps, so that a minibatch needs only its own rows.
 
-A step moves the sites of its rows. While kernel and inducing variables stand still, the sums over all data move by what
-these rows contribute: O(B M^2) operations in place of O(N M^2). Each such change adds a rounding of the sums. How much
-they may be off is kept beside them, and where it exceeds some thousand roundings of what they are now (after as many
-steps, or at once when the sites have become much smaller), they are made anew from all data.
+A step changes the sites of its rows. As long as kernel and inducing variables do not change, the sums over all data
+change by the contributions of these rows: O(B M^2) operations instead of O(N M^2). Each change adds rounding, which is
+tracked; if it may exceed some thousand roundings of the sums, they are recomputed from all data.
 """
 
 import dataclasses
@@ -12,17 +11,17 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import white_site_sums
+from agp.chunking import tile_rows
 from agp.linalg import cholesky
 from agp.models._sparse_sites import SparseSites
 from agp.posteriors import HoldsSums, Sums
-from agp.rows import tile_rows
 
 __all__ = ["SummedSites", "nothing_kept"]
 
 HELD = ("factor", "shift", "precision", "drift")
-"""What is kept of a model from step to step."""
+"""The arrays kept between steps."""
 ROUNDINGS = 4e3
-"""The sums are made anew when they may be off by more than so many roundings of their largest entries."""
+"""The allowed error of the sums, in roundings of their largest entries."""
 
 
 def _of_the_model(name: str) -> Any:
@@ -31,20 +30,10 @@ def _of_the_model(name: str) -> Any:
 
 @tree.model
 class SummedSites(SparseSites, HoldsSums):
-    """A model for the length of a step of its sites.
+    """A TSVGP with known sums, during a step of its sites.
 
-    Parameters
-    ----------
-    model
-        A `TSVGP`.
-    factor
-        Lu [M, M].
-    shift, precision
-        The sites of v = Lu^-1 u: [M, P] and [P, M, M].
-    drift
-        By how much the entries of both may be off, [2].
-    memory
-        Budget for working arrays, in MiB, or None.
+    Holds Lu [M, M], the sites of v = Lu^-1 u, [M, P] and [P, M, M], bounds on the errors of both [2] ("drift"), and the
+    budget for working arrays in MiB.
     """
 
     model: SparseSites
@@ -56,7 +45,7 @@ class SummedSites(SparseSites, HoldsSums):
 
     @classmethod
     def of(cls, model: SparseSites, kept: dict[str, Any], memory: float | None) -> Self:
-        """The model with these sums if they are its own, else with new ones."""
+        """The model with the kept sums if they are valid for it, else with new ones."""
         xp, now = backend_of(model.X).xp, depended_on(model)
         same = [xp.all(kept["at"][name] == x) for name, x in now.items()]
         fits = xp.all(xp.stack(same)) & _accurate(kept)
@@ -91,7 +80,7 @@ class SummedSites(SparseSites, HoldsSums):
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:  # noqa: ARG002
         def pullback(_bar):
-            msg = "sums that are held are never differentiated."
+            msg = "kept sums cannot be differentiated."
             raise TypeError(msg)
 
         return Sums(self.shift, self.precision), pullback
@@ -123,7 +112,7 @@ def depended_on(model: SparseSites) -> dict[str, Array]:
 
 
 def nothing_kept(model: SparseSites) -> dict[str, Any]:
-    """What stands for sums where there are none yet."""
+    """Placeholders for sums that have not been computed."""
     M, P = model.inducing.count, model.outputs
     xp = backend_of(model.X).xp
     new = like(model.X)
@@ -140,7 +129,7 @@ def _sizes(sums: Any) -> Array:
 
 
 def _accurate(kept: dict[str, Any]) -> Array:
-    """Whether sums are as exact as they were when they were made, to some thousand roundings; False for NaN."""
+    """Whether the error of the sums is allowed; False for NaN."""
     xp = backend_of(kept["shift"]).xp
     allowed = ROUNDINGS * float(xp.finfo(kept["shift"].dtype).eps) * _sizes(Sums(kept["shift"], kept["precision"]))
     return xp.all(kept["drift"] <= allowed)

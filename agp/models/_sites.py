@@ -1,4 +1,4 @@
-"""Models that keep a Gaussian site for each datum, which `agp.updates.SiteStep` moves."""
+"""Models with a Gaussian site for each datum, which `agp.updates.SiteStep` moves."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -8,19 +8,18 @@ from agp import tree
 from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_inputs, check_like
-from agp.draws import below
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean
-from agp.models._base import Model
-from agp.models._parts import WithoutPosterior
+from agp.models._base import Model, WithoutPosterior
 from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step
+from agp.random import below
 
 __all__ = ["DatumGradients", "SiteModel", "scattered"]
 
 
 class DatumGradients(NamedTuple):
-    """What the likelihood asks of the sites of a batch, all [B, P]."""
+    """Derivatives for the sites of a batch, all [B, P]."""
 
     alpha: Array
     """d/dmu of the expected log density."""
@@ -69,9 +68,9 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     def _site_moments(
         self, batch: Batch, memory: float | None, /
     ) -> tuple[Array, Array, Callable[[Array], Array] | None]:
-        """Means and variances [B, P] of the current q(f - h) at the rows of a batch; what changes of sites are allowed.
+        """Means and variances [B, P] of the current q(f - h) at the rows of a batch, and a test of changes.
 
-        The last is a function: whether q stays proper, Boolean [P], if the sites' precisions at these rows change by so
+        The test says whether q stays proper, Boolean [P], if the precisions of the sites at these rows change by so
         much [B, P]. It is None for models whose sites must not be negative.
         """
 
@@ -96,12 +95,9 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         groups: Any = None,  # noqa: ARG002
         rows: Array | None = None,
     ) -> tuple[Self, dict[str, Array]]:
-        """The sites of the rows of a batch, each by itself: without the batch's scale.
+        """The model after a step of the sites of the rows of a batch, without the batch's scale.
 
-        Raises
-        ------
-        ValueError
-            If the batch has other rows than all, and does not say which.
+        ValueError if the batch has not all rows, and does not say which.
         """
         alpha, beta, mu = found.sums
         if rows is None and beta.shape[0] != self.X.shape[0]:
@@ -125,10 +121,7 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     def _with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
         """The model with new sites [B, P] for the data at these rows [B], or for all data.
 
-        Raises
-        ------
-        ValueError
-            If there are not as many sites as rows.
+        ValueError if there are not as many sites as rows.
         """
         wanted = (self.X.shape[0] if rows is None else rows.shape[0], self.outputs)
         for name, x in (("shift", shift), ("precision", precision)):
@@ -146,10 +139,10 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         return tree.with_leaves(self, new)
 
     def with_gaussian_sites(self, y: Array, /) -> Self:
-        """The model whose sites are those of Gaussian noise: (y - h) / sigma^2 and 1 / sigma^2, for all y [N, P].
+        """The model with the sites of Gaussian noise, (y - h) / sigma^2 and 1 / sigma^2, for all y [N, P].
 
-        With them the bound is the collapsed one for every kernel and, done again after each change of the noise or the
-        mean function, for these, too.
+        With them the bound is the collapsed one for every kernel. Call it again after each change of the noise or the
+        mean function.
 
         Raises
         ------
@@ -166,9 +159,9 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
 
 
 def scattered(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Copies of old arrays [N, P] in which the given rows [B] are the new ones' [B, P].
+    """Copies of old arrays [N, P] with the given rows [B] replaced by those of new arrays [B, P].
 
-    Without mutation or data-dependent shapes. Of a row that is given twice, the first counts.
+    Without mutation or data-dependent shapes. If a row is given twice, the first counts.
     """
     xp = backend_of(rows).xp
     order = xp.argsort(rows)

@@ -25,13 +25,13 @@ __all__ = ["SOLVEGP"]
 class SOLVEGP(Variational):
     """A sparse variational GP whose inducing inputs Z come in two groups, the second orthogonal to the first.
 
-    The posterior is an `Orthogonal` one: a full covariance within each group, none between what the first explains and
-    what the second adds. With M + M2 inducing inputs it predicts nearly like an SVGP with all of them, at less cost.
+    The posterior is an `Orthogonal` one: a full covariance within each group, none between the groups. It predicts
+    nearly like an SVGP with all M + M2 inducing inputs, at less cost.
 
     Parameters
     ----------
     process
-        A `Sparse` process, whose inducing inputs stand group after group.
+        A `Sparse` process with the inducing inputs of one group after those of the other.
     likelihood, priors
         As `SVGP`.
 
@@ -65,28 +65,28 @@ class SOLVEGP(Variational):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A model ready to be trained; arguments and errors as `SVGP.from_data`, and these.
+        """A model ready to be trained.
 
         Parameters
         ----------
         X, y, kernel, likelihood, mean_function, inducing, priors, seed, jitter
             As `SVGP.from_data`.
         posterior
-            The class of q of both groups: `Whitened` (default), `Marginal` or any other of one group that is an
-            `agp.posteriors.WhitePosterior`; or one that is made for groups, such as `RelaxedOrthogonal`.
+            The class of q of each group, an `agp.posteriors.WhitePosterior` such as `Whitened` (default) or `Marginal`;
+            or a class for both groups, such as `RelaxedOrthogonal`.
         second
-            The class of q of the second group, if it is another: `PriorSpread` gives the orthogonally decoupled GP.
+            The class of q of the second group, if it differs: `PriorSpread` gives the orthogonally decoupled GP.
         num_inducing, num_orthogonal
-            M and M2 (default: 128, or half of N if that is less; and as many again). M2 = 0 is an ordinary SVGP. All
-            are chosen together, by k-means++ or as `inducing` says; the first M become the first group.
+            M (default: 128, or half of N if that is less) and M2 (default: M; 0 is an ordinary SVGP). All are chosen
+            together as `inducing` says; the first M become the first group.
         Z, O
-            The inducing inputs [M, D] and [M2, D] themselves, both or neither; O may have no rows.
+            The inducing inputs [M, D] and [M2, D], both or neither; O may have no rows.
 
         Raises
         ------
         TypeError, ValueError
-            Also if only one of Z and O is given, M + M2 exceeds N, a class of q is not made for groups, or one that
-            needs two groups gets one.
+            As `SVGP.from_data`; if only one of Z and O is given, M + M2 exceeds N, a class of q does not suit
+            groups, or one for two groups gets one.
         """
         data = observed(X, y, kernel, likelihood, mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)

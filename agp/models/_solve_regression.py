@@ -24,12 +24,11 @@ from agp.models._groups import check_groups, check_part
 from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP
-from agp.models._start import held_data, observed, started_model
+from agp.models._start import held_data, observed, sparse_parts, started_model
 from agp.posteriors import Orthogonal, Posterior, SiteHolder, posterior_named
 from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Sparse, started_prior
-from agp.starts import starting_kernel
+from agp.processes import Sparse
 
 __all__ = ["SOLVEGPR"]
 
@@ -38,8 +37,8 @@ __all__ = ["SOLVEGPR"]
 class SOLVEGPR(SparseRegression):
     """SOLVE-GP for regression with Gaussian noise: the bound at its optimal q(u), with the optimal or a free q(v).
 
-    Takes all data at once, in blocks of rows, as `SGPR` does. The means are those of an SGPR with all M + M2 inducing
-    inputs; the bound lies between those of SGPR with the first group and with both.
+    Takes all data, in blocks of rows, like `SGPR`. The means are those of an SGPR with all M + M2 inducing inputs; the
+    bound lies between those of SGPR with the first group and with both.
 
     Parameters
     ----------
@@ -48,17 +47,17 @@ class SOLVEGPR(SparseRegression):
     inducing
         M + M2 inducing variables, such as `agp.inducing.Points`, group after group.
     X, y
-        The data [N, D] and [N, P], which prediction needs.
+        The data [N, D] and [N, P], for predictions.
     sizes
         (M, M2), or (M,) without a second group.
     second
         q(v) of the second group, trained with the other parameters: `Whitened`, `Marginal`, or `PriorSpread` (ODVGP).
         None takes the optimal one.
     tight
-        Maximise the tighter bound in which u depends on what it does not explain: O(N^2) memory, and no `second`.
-        Predictions are those of the optimal q(u) q(v) all the same.
+        Maximise the tighter bound, in which u depends on what it does not explain: O(N^2) memory, and no `second`.
+        Predictions are still those of the optimal q(u) q(v).
     jitter
-        Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+        As `SGPR`.
     mean_function, priors
         As `SVGP`.
 
@@ -103,7 +102,7 @@ class SOLVEGPR(SparseRegression):
         Raises
         ------
         TypeError, ValueError
-            Also if the likelihood is not Gaussian, a tight bound is wanted with a free q(v), or that keeps sites.
+            Also if the likelihood is not Gaussian, `second` is combined with `tight`, or its class has sites.
         """
         second = posterior_named(second)
         if second is not None:
@@ -117,10 +116,8 @@ class SOLVEGPR(SparseRegression):
         data = observed(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
         choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
-        kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=inducing)
-        prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
-        held = {"likelihood": data.likelihood, **held_data(X, y)}
-        model = cls(**prior._asdict(), **held, sizes=sizes, tight=tight, priors=as_priors(priors))  # type: ignore[arg-type]
+        parts = sparse_parts(data, kernel, **choice) | held_data(X, y)
+        model = cls(**parts, sizes=sizes, tight=tight, priors=as_priors(priors))
         if second is not None and len(sizes) == 2:
             L = cholesky(model._inducing_covariance()[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
             model = dataclasses.replace(model, second=second.from_prior(L @ L.mT, data.y.shape[1]))

@@ -1,4 +1,4 @@
-"""What follows from a site for each datum of a sparse process, however their sums are come by."""
+"""Sparse variational GPs with a site for each datum; subclasses compute the sums of the sites."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, row_blocks
 from agp.batch import Batch
 from agp.bounds import white_site_sums
+from agp.chunking import tile_rows
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal, positive_definite
 from agp.models._sites import SiteModel
@@ -16,7 +17,6 @@ from agp.posteriors import Sums, WhiteSites
 from agp.predictors import Conditional
 from agp.priors import Priors
 from agp.processes import Sparse, SparsePrior
-from agp.rows import tile_rows
 
 __all__ = ["SparseSites"]
 

@@ -1,17 +1,18 @@
-"""Starting values: what the user left open is taken from the data."""
+"""Starting values from the data, for everything that the user has not given."""
 
 import math
 from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of, like, to_numpy
-from agp.checks import as_columns, check_data, check_weights
-from agp.host import generator, repetitions
+from agp.checks import as_columns, check_data, check_weights, usable
 from agp.kernels import Kernel
-from agp.leaves import constant_data, copied, detached, usable
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.priors import check_priors
-from agp.starts import starting_kernel
+from agp.processes import started_prior
+from agp.random import generator
+from agp.starts import repetitions, starting_kernel
+from agp.tree import constant_data, copied, detached
 
 __all__ = [
     "Observed",
@@ -19,8 +20,9 @@ __all__ = [
     "check_instance",
     "held_data",
     "observed",
-    "refuse_rows_elsewhere",
+    "refuse_is_lazy",
     "repeated_rows",
+    "sparse_parts",
     "started",
     "started_model",
     "valid_data",
@@ -30,11 +32,11 @@ __all__ = [
 T = TypeVar("T", bound=Any)
 
 MOST_ROWS = 200_000
-"""Rows that starting values are taken from; of more data a sample of so many, drawn with a fixed seed."""
+"""The most rows that starting values are taken from; a sample of more data, drawn with a fixed seed."""
 
 
 class Start(NamedTuple):
-    """Valid data [N, D] and [N, K], and parts whose leaves are all arrays like them."""
+    """Valid data [N, D] and [N, K], and parts with all leaves arrays like them."""
 
     X: Array
     y: Array
@@ -44,24 +46,24 @@ class Start(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """The likelihood, and what valid data tell of the latent functions."""
+    """The likelihood, and moments of the observations of the latent functions."""
 
     X: Array
-    """Inputs [n, D] that starting values are taken from, in memory; each row as often as its weight says."""
+    """Inputs [n, D] for starting values, in memory; each row repeated by its weight."""
     y: Array
-    """Targets [n, K] of them."""
+    """Their targets [n, K]."""
     likelihood: Likelihood
-    """All its leaves arrays like the data."""
+    """With all leaves arrays like the data."""
     outputs: int
     """The number of latent functions P."""
     level: Array
-    """The averages [P] of observations of them."""
+    """The averages [P] of the observations."""
     variance: float
-    """The variance of those, averaged over the outputs; 1 where it is zero."""
+    """Their variance, averaged over the outputs; 1 if it is zero."""
     variances: Array | None
-    """The variances [P] of those, likewise; None where targets do not observe the latent functions."""
+    """Their variances [P], likewise; None if targets do not observe the latent functions."""
     mean_function: Mean
-    """The one that was given; by default a constant where targets tell a level, else zero."""
+    """The given one; by default a constant if the targets have a level, else zero."""
 
 
 def started(
@@ -75,11 +77,11 @@ def started(
     by_output: bool = True,
     weights: Array | None = None,
 ) -> Start:
-    """`observed`, and kernel and mean function with starting values that suit it.
+    """The data, and parts with starting values.
 
     Lengthscales start where a sample of the data is most probable (`starting_kernel`), the mean function (by default a
-    constant) at the average of the observations, the kernel's variance at their variance (constant ones count as
-    variance 1), the noise at a tenth.
+    constant) at the average of the observations, the kernel's variance at their variance (1 if they are constant), the
+    noise at a tenth of it.
     """
     data = observed(X, y, kernel, likelihood, mean_function, by_output=by_output, weights=weights)
     seen, variance = data.X, data.variance
@@ -103,15 +105,11 @@ def observed(
     by_output: bool = True,
     weights: Array | None = None,
 ) -> Observed:
-    """The data X [N, D] and y [N] or [N, K], checked, and the likelihood with starting values that suit them.
+    """The likelihood with starting values, and moments of the data X [N, D] and y [N] or [N, K], which are checked.
 
-    Where there are several outputs, those of the likelihood are the outputs' own (`by_output`), or the same for all.
-    Weights [N], by default those that the likelihood finds in y, count as repetitions.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Also if kernel or mean function are given, but no instances of their classes.
+    With several outputs the likelihood's values are one for each (`by_output`), or the same for all. Weights [N], by
+    default those that the likelihood finds in y, count as repetitions. TypeError or ValueError for invalid data, and
+    for kernels or mean functions that are not instances of their classes.
     """
     X, y = valid_data(X, y, missing=isinstance(likelihood, Likelihood) and likelihood.missing)
     check_instance("kernel", kernel, Kernel)
@@ -135,16 +133,26 @@ def observed(
     return Observed(X, y, likelihood, outputs, level, variance, variances, mean_function)
 
 
+def sparse_parts(data: Observed, kernel: Kernel | None, **choice: Any) -> dict[str, Any]:
+    """The kernel, likelihood, mean function, inducing variables and jitter of a model, with starting values.
+
+    The choice is inducing, Z, num_inducing, seed and jitter, as `SVGP.from_data`.
+    """
+    kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=choice["inducing"])
+    prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
+    return prior._asdict() | {"likelihood": data.likelihood}
+
+
 def held_data(X: Array, y: Array) -> dict[str, Array]:
-    """Copies of valid inputs [N, D] and targets [N] or [N, K], as models hold them; rows elsewhere stay there."""
+    """Copies of valid inputs [N, D] and targets [N] or [N, K], as models hold them; dask arrays stay dask arrays."""
     X, y = constant_data(X, as_columns(y))
     return {"X": copied(X), "y": copied(y)}
 
 
-def refuse_rows_elsewhere(model_class: type, *arrays: Array) -> None:
-    """ValueError for rows that are not in memory, for models that need all of them at once."""
+def refuse_is_lazy(model_class: type, *arrays: Array) -> None:
+    """ValueError for dask arrays, for models that need all rows in memory."""
     for x in arrays:
-        if backend_of(x).rows_elsewhere:
+        if backend_of(x).is_lazy:
             msg = (
                 f"{model_class.__name__} needs all rows in memory at once, but they are in a {backend_of(x).name} "
                 "array; compute it first if they fit, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."
@@ -153,7 +161,7 @@ def refuse_rows_elsewhere(model_class: type, *arrays: Array) -> None:
 
 
 def looked_at(*arrays: Array) -> tuple[Array, ...]:
-    """The rows of arrays [N, ...] that starting values are taken from, in memory: all, or of very many a sample."""
+    """The rows of arrays [N, ...] for starting values, in memory: all, or a sample of very many."""
     N = arrays[0].shape[0]
     if N > MOST_ROWS:
         sample = generator(0, 12).choice(N, MOST_ROWS, replace=False, shuffle=False)
@@ -163,20 +171,24 @@ def looked_at(*arrays: Array) -> tuple[Array, ...]:
 
 
 def repeated_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
-    """Rows X [n, D] and y [n, K], each as often as its weight in [n] says (`agp.host.repetitions`)."""
+    """Rows X [n, D] and y [n, K], each repeated by its weight [n] (`agp.starts.repetitions`)."""
     index = repetitions(to_numpy(weights))
     return (X, y) if index is None else (backend_of(X).gathered(X, index), backend_of(y).gathered(y, index))
 
 
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
-    """The averages [P] of observations [N, P], their variance averaged over the outputs, and that of each [P].
+    """The averages [P] of observations [N, P], their variance averaged over the outputs, and the variances [P].
 
-    NaN may be missing.
+    If `missing`, NaN are left out.
     """
     xp = backend_of(X).xp
     if values is None:
         return xp.zeros((outputs,), **like(X)), 1.0, None
-    level, variances, largest = _observed_moments(values) if missing else _column_moments(values)
+    if missing:
+        level, variances, largest = _observed_moments(values)
+    else:
+        level, variances = xp.mean(values, axis=0), xp.var(values, axis=0)
+        largest = xp.max(xp.abs(values), axis=0)
     variance = float(xp.mean(variances))
     if not math.isfinite(variance):
         msg = f"the variance of y exceeds the largest number of {values.dtype}; divide y by a constant, or use float64."
@@ -187,19 +199,10 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
     return level, variance if some else 1.0, xp.where(known, variances, xp.ones_like(variances))
 
 
-def _column_moments(values: Array) -> tuple[Array, Array, Array]:
-    """The averages [P] of values [N, P], their variances, and the largest magnitudes."""
-    xp = backend_of(values).xp
-    return xp.mean(values, axis=0), xp.var(values, axis=0), xp.max(xp.abs(values), axis=0)
-
-
 def _observed_moments(values: Array) -> tuple[Array, Array, Array]:
-    """The same of the values that are not NaN.
+    """The averages [P], variances and largest magnitudes of values [N, P] that are not NaN.
 
-    Raises
-    ------
-    ValueError
-        If a column has none.
+    ValueError if a column has only NaN.
     """
     xp = backend_of(values).xp
     absent, zero = xp.isnan(values), xp.zeros_like(values)
@@ -239,6 +242,6 @@ def valid_weights(weights: Array | None, X: Array) -> Array | None:
 
 
 def started_model(model: T) -> T:
-    """A model fresh from its data: detached, and its priors checked."""
+    """The new model, detached, with its priors checked."""
     check_priors(model)
     return detached(model)

@@ -1,4 +1,4 @@
-"""Sparse variational GPs: one model for every process and every parameterisation of q(u)."""
+"""Sparse variational GPs, with any process and any parameterisation of q(u)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -20,21 +20,21 @@ __all__ = ["SVGP"]
 
 @tree.model
 class SVGP(Variational):
-    """A sparse variational GP for any likelihood: a process, and what is observed of it.
+    """A sparse variational GP with any likelihood.
 
-    Built from data by `SVGP.from_data`; the plain constructor takes any process, such as several of them side by side
+    `SVGP.from_data` builds one. The constructor takes any process, such as several side by side
     (`agp.processes.Stack`), mixed (`Mixed`) or in layers (`Deep`).
 
     Parameters
     ----------
     process
         The approximate posterior of f. The posterior q(u) of `Sparse` is the method: `Marginal` (M-SVGP), `Whitened`
-        (W), `LikelihoodForm` (L), the inverse-free `Relaxed` (R) and `InverseFree` (A), or the sites of `Dual` and
-        `DualInverseFree`; or a smaller or larger kin of these (`DiagonalWhitened`, `FullSiteRelaxed`, ...).
+        (W), `LikelihoodForm` (L), the inverse-free `Relaxed` (R) and `InverseFree` (A), the sites of `Dual` and
+        `DualInverseFree`, or a variant of these (`DiagonalWhitened`, `FullSiteRelaxed`, ...).
     likelihood
         p(y | f).
     priors
-        Pairs of a pattern of leaf names and an `agp.priors.Prior`: training then finds the largest posterior density.
+        Pairs of a pattern of leaf names and an `agp.priors.Prior`: training then maximises the posterior density.
 
     Source: Hensman, Fusi & Lawrence, "Gaussian processes for big data", UAI 2013; Hensman, Matthews & Ghahramani,
     "Scalable variational Gaussian process classification", AISTATS 2015; each q(u) names its own.
@@ -73,27 +73,26 @@ class SVGP(Variational):
             Floating-point arrays of one library, dtype and device, which become those of the model. The likelihood says
             which columns y has; by default one for each latent function.
         outputs
-            What several outputs share: "shared" (the default) is one kernel and one set of inducing inputs for all,
-            each output with its own size; "separate" is a kernel and inducing inputs for each; "coregionalised" is
-            mixtures W g of latent functions g with a kernel and inducing inputs each, "intrinsic" of such with one
-            kernel, W trained: `agp.Coregionalised` says how many, and where W starts. A latent function of a mixture
-            has no unit, its kernel's variance starts at 1. A shared kernel whose variance is given is as it is, in
-            squared units of y.
+            How several outputs are modelled. "shared" (the default): one kernel and one set of inducing inputs, and a
+            scale for each output. "separate": a kernel and inducing inputs for each. "coregionalised": mixtures W g,
+            with trained W, of latent functions g that each have a kernel and inducing inputs; "intrinsic": with one
+            kernel for all. `agp.Coregionalised` has their number and the first W; their kernels have variance 1 at
+            first. A shared kernel whose variance is given has no further scales; it is in squared units of y.
         posterior
             The class of q(u) or its name: the inverse-free `Relaxed` by default, or "whitened"; or a function of Kuu
             and the number of latent functions, such as ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
         kernel, likelihood, mean_function
-            `RBF` with a lengthscale for each column, `Gaussian`, and by default a trained `ConstantMean` where targets
-            are real numbers (`ZeroMean` elsewhere). Leaves may be numbers; those left None start at values that suit
-            the data. Of separate outputs and coregionalised ones, `kernel` may be a sequence with one for each
-            function; all parts take the mean function that is given for themselves if outputs are separate.
+            By default `RBF` with a lengthscale for each column, `Gaussian`, and a trained `ConstantMean` if targets are
+            real numbers (else `ZeroMean`). Leaves may be numbers; missing ones start at values from the data. With
+            separate and coregionalised outputs, `kernel` may be a sequence with one for each function; separate outputs
+            each have a copy of the mean function.
         num_inducing
             M, at most N (default: 128, or N if that is less).
         Z
-            The inducing inputs themselves [M, D].
+            The inducing inputs [M, D].
         inducing
-            How inducing inputs are chosen where Z is not given: "kmeans", "random", "greedy-variance", or a function of
-            (X, kernel, M, seed). Or where inducing variables live, such as ``Patches((28, 28), (5, 5))``.
+            How to choose inducing inputs if Z is not given: "kmeans", "random", "greedy-variance", or a function of
+            (X, kernel, M, seed). Or other inducing variables, such as ``Patches((28, 28), (5, 5))``.
         priors
             Priors of hyperparameters by pattern of leaf names, such as ``{"kernel.lengthscale": Gamma(2.0, 1.0)}``.
         seed
@@ -107,7 +106,7 @@ class SVGP(Variational):
             If the data are not finite floating-point arrays of one kind and of fitting shapes, a label lies outside
             the support of the likelihood, a parameter violates its constraint, or M exceeds N; if `outputs` is unknown,
             or does not fit the number of columns, kernels or weights; if the likelihood couples functions that a
-            mixture makes depend on each other.
+            mixture makes dependent.
         """
         data = observed(X, y, None, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}

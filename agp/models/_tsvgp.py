@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import white_site_sums
+from agp.chunking import tile_rows
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
@@ -13,13 +14,10 @@ from agp.linalg import cholesky, relative_cholesky_pullback
 from agp.means import Mean, ZeroMean
 from agp.models._site_sums import SummedSites, nothing_kept
 from agp.models._sparse_sites import SparseSites
-from agp.models._start import held_data, observed, refuse_rows_elsewhere, started_model
+from agp.models._start import held_data, observed, refuse_is_lazy, sparse_parts, started_model
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import started_prior
-from agp.rows import tile_rows
-from agp.starts import starting_kernel
 
 __all__ = ["TSVGP"]
 
@@ -29,21 +27,21 @@ class TSVGP(SparseSites, KeepsSums):
     """A sparse variational GP in the dual parameterisation, with a Gaussian site for each datum; any likelihood.
 
     q(u_p) ~ N(0, Kuu) prod_n exp(lam1_np a_n^T u - lam2_np (a_n^T u)^2 / 2) with a_n = Kuu^-1 k_un. The sites, 2 N P
-    numbers, have no gradient: `agp.updates.SiteStep` moves them. As a function of kernel and inducing inputs the bound
-    follows the optimum of q(u) closely, and exactly for Gaussian noise, where it is that of `SGPR`. Each evaluation
-    passes over all data, in blocks of rows; the expected log density is taken at the rows of the batch. Steps of the
-    sites do so once, and touch the rows of their batch alone from then on, until kernel or inducing variables move.
-    Tied sites (`agp.posteriors.Dual` with `SVGP`) need neither the pass nor the data.
+    numbers, have no gradient: `agp.updates.SiteStep` moves them. As kernel and inducing inputs change, q(u) stays close
+    to its optimum; for Gaussian noise it is the optimum, and the bound that of `SGPR`. Each evaluation passes over all
+    data, in blocks of rows, with the expected log density at the rows of the batch. Site steps do so once, and then
+    use only the rows of their batch until kernel or inducing variables change. Tied sites (`agp.posteriors.Dual` with
+    `SVGP`) need neither the pass nor the data.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and p(y | f).
     inducing
-        `agp.inducing.Points`, or another place of inducing variables.
+        `agp.inducing.Points`, or other inducing variables.
     X
         The inputs of all data [N, D], to which the sites belong. Constant: the pullback of the bound gives a cotangent
-        of the rows at which expectations are taken, and none of these.
+        of the rows of the batch, and none of these.
     site_shift, site_precision
         lam1 and lam2 [N, P]; 0 is no site. Auxiliary.
     jitter
@@ -85,16 +83,14 @@ class TSVGP(SparseSites, KeepsSums):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
+        """A model ready to be trained, with all sites 0; arguments and errors as `SVGP.from_data`."""
         data = observed(X, y, kernel, likelihood, mean_function)
-        refuse_rows_elsewhere(cls, X, y)
+        refuse_is_lazy(cls, X, y)
         X = held_data(X, y)["X"]
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=inducing)
-        prior = started_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
         none = backend_of(X).xp.zeros((X.shape[0], data.outputs), **like(X))
-        held = {"likelihood": data.likelihood, "X": X, "site_shift": none, "site_precision": none + 0.0}
-        return started_model(cls(**prior._asdict(), **held, priors=as_priors(priors)))
+        sites = {"site_shift": none, "site_precision": none + 0.0}
+        return started_model(cls(**sparse_parts(data, kernel, **choice), X=X, **sites, priors=as_priors(priors)))
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
         """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
@@ -123,6 +119,6 @@ class TSVGP(SparseSites, KeepsSums):
         return self._sparse(Dual(*self._white_sites(memory=memory)[0], tied="white").to_whitened(Kuu))
 
     def to_tied(self, tied: Tied = "natural", *, memory: float | None = None) -> SVGP:
-        """The t-SVGP with the same parameters and q(u) whose sites are summed and stored as `Dual` says."""
+        """The t-SVGP with the same parameters and q(u), its sites summed as in `Dual`."""
         Lu = cholesky(self._inducing_covariance()[0])
         return self._sparse(Dual.from_white_sites(*self._white_sites(memory=memory)[0], Lu, tied=tied))

@@ -6,18 +6,18 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.draws import below
 from agp.kernels import Kernel
-from agp.leaves import copied
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._parts import WithoutInducing
+from agp.models._base import WithoutInducing
 from agp.models._sites import SiteModel
-from agp.models._start import refuse_rows_elsewhere, started, started_model
+from agp.models._start import refuse_is_lazy, started, started_model
 from agp.posteriors import moments_of_sites
 from agp.predictors import Conditional, SiteConditional
 from agp.priors import Prior, Priors, as_priors
+from agp.random import below
+from agp.tree import copied
 
 __all__ = ["TVGP"]
 
@@ -35,7 +35,7 @@ class TVGP(SiteModel, WithoutInducing):
     kernel, likelihood
         The prior covariance of f, and p(y | f).
     X
-        The inputs of all data [N, D], which prediction needs.
+        The inputs of all data [N, D], for predictions.
     site_shift, site_precision
         lam1 and lam2 [N, P]; 0 is no site. Auxiliary.
     mean_function
@@ -68,9 +68,9 @@ class TVGP(SiteModel, WithoutInducing):
         mean_function: Mean | None = None,
         priors: Mapping[str, Prior] | None = None,
     ) -> Self:
-        """A model ready to be trained, without sites yet; arguments and errors as `SVGP.from_data`."""
+        """A model ready to be trained, with all sites 0; arguments and errors as `SVGP.from_data`."""
         X, y, kernel, likelihood, mean_function = started(X, y, kernel, likelihood, mean_function)
-        refuse_rows_elsewhere(cls, X, y)
+        refuse_is_lazy(cls, X, y)
         xp = backend_of(X).xp
         none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
         return started_model(cls(kernel, likelihood, copied(X), none, none + 0.0, mean_function, as_priors(priors)))

@@ -1,4 +1,4 @@
-"""What models made of a process and a likelihood share."""
+"""Models made of a process and a likelihood."""
 
 from typing import Any, Self
 
@@ -6,27 +6,70 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import elbo, site_sums
-from agp.draws import Draws, below, under, union
+from agp.chunking import block_rows
+from agp.inducing import Inducing
+from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
-from agp.models._parts import OfOneProcess
-from agp.posteriors import SiteGradients
+from agp.means import Mean
+from agp.models._base import Model
+from agp.posteriors import Posterior, SiteGradients
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
-from agp.processes import Process, Sparse, check_process
-from agp.rows import block_rows
+from agp.processes import Mixed, Process, Sparse, check_process
+from agp.random import Draws, below, under, union
 
 __all__ = ["Variational"]
 
 SEED = 0
-"""Of the noise of sampled processes where no batch brings any: for bounds outside of training, and predictions."""
+"""Of the noise of sampled processes where a batch has none: for bounds outside training, and predictions."""
+NAMES = ("kernel", "inducing", "posterior", "mean_function")
+"""The parts of a sparse process that a model has if it has one such process."""
 
 
-class Variational(OfOneProcess):
-    """A bound on the log evidence by an approximate posterior process, any likelihood, minibatches."""
+class Variational(Model):
+    """A bound on the log evidence by an approximate posterior process: any likelihood, minibatches."""
 
     process: Process
     likelihood: Likelihood
     priors: Priors
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel of the process, or of what a `Mixed` one mixes. AttributeError if there are several."""
+        return self._only("kernel").kernel
+
+    @property
+    def inducing(self) -> Inducing:
+        """The inducing variables of the process, likewise."""
+        return self._only("inducing").inducing
+
+    @property
+    def posterior(self) -> Posterior:
+        """The q(u) of the process, likewise."""
+        return self._only("posterior").posterior
+
+    @property
+    def mean_function(self) -> Mean:
+        """The mean function of the process, or of the mixture. AttributeError if there are several."""
+        own = self.process
+        return own.mean_function if isinstance(own, Mixed) else self._only("mean_function").mean_function
+
+    def _only(self, name: str) -> Sparse:
+        """The one sparse process that has the part of that name."""
+        found = tree.nodes(self.process, Sparse)
+        if len(found) != 1:
+            raise AttributeError(self._absent(name), name=name, obj=self)
+        return next(iter(found.values()))
+
+    def _absent(self, name: str) -> str:
+        if name not in NAMES:
+            return super()._absent(name)
+        what = type(self).__name__
+        paths = list(tree.nodes(self, Sparse))
+        if not paths:
+            return f"{what} has no {name}: see model.process, which is a {type(self.process).__name__}."
+        first = "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in paths[0].split("."))
+        return f"{what} has {len(paths)} processes, each with its own {name}; see model{first}.{name} and so on."
 
     @property
     def outputs(self) -> int:
@@ -52,9 +95,9 @@ class Variational(OfOneProcess):
         return union([super()._draws(rng, rows), under("process", self.process.draws(rng, rows))])
 
     def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
-        """The model with the draws that belong to no rows, and the others; those of a fixed seed where none are given.
+        """The model with the draws that belong to no rows, and the other draws, by default those of a fixed seed.
 
-        Probes for traces, which belong to no rows, are not made up: a bound without them is exact.
+        Probes for traces, which belong to no rows, have no default: a bound without them is exact.
         """
         draws = batch.draws
         if not draws.by_row and self.process.row_draws(SEED, 0, 1).by_row:

@@ -19,9 +19,8 @@ from agp.plot._calibration import plot_calibration, plot_pit
 from agp.plot._compare import plot_comparison, plot_map
 from agp.plot._effects import plot_effects
 from agp.plot._fit import plot_fit
-from agp.plot._growth import plot_growth
 from agp.plot._inducing import plot_inducing
-from agp.plot._learning import plot_learning
+from agp.plot._training import plot_growth, plot_learning
 
 __all__ = [
     "plot_calibration",

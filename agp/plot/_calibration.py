@@ -1,4 +1,4 @@
-"""Whether predictions are as certain as they should be."""
+"""Calibration of predictions."""
 
 from typing import Any
 
@@ -11,13 +11,11 @@ from agp.inspection import Z95, Host, Subject, as_table, subject_of
 from agp.metrics import reliability, rmse
 from agp.plot._panels import band, panels
 
-__all__ = ["plot_calibration", "plot_pit"]
-
 LEVELS = np.linspace(0.02, 0.98, 49)
 
 
 def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any = None) -> Figure:
-    """How often predictions are right, against how often they say they are; best on data that training did not see.
+    """Plot observed against predicted frequencies; best on data that training did not see.
 
     Regression: the share of the targets inside central intervals of each nominal level, a line for each output. The
     intervals are those of the predictive distribution, whatever the likelihood; counts at an end of one are inside by
@@ -60,8 +58,8 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
 def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax: Any = None) -> Figure:
     """A histogram of probability integral transforms F(y), one for each output: flat where predictions are right.
 
-    Ends that stand out mean predictions that are too narrow, a hump in the middle too wide ones, a slope a bias. Of
-    whole numbers transforms are randomised (`agp.Predictor.pit`). The grey band holds 95 % of the bars of a perfect
+    Peaks at the ends show predictions that are too narrow, a peak in the middle too wide ones, a slope a bias. For
+    counts, transforms are randomised (`agp.Predictor.pit`). The grey band holds 95 % of the bars of a perfect
     model with so many data.
 
     Parameters
@@ -107,7 +105,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
 
 
 def _judged(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
-    """A model with its inputs and targets [N, K]. ValueError unless these belong together."""
+    """A model with its inputs and targets [N, K]. ValueError if their numbers differ."""
     subject = subject_of(model)
     table, targets = as_table(X, subject.names), subject.targets(y)
     if len(targets) != table.rows:
@@ -149,7 +147,7 @@ def _draw_reliability(ax: Axes, subject: Subject, probability: Host, targets: Ho
 
 
 def _chance(ax: Axes, level: Host, count: Any) -> None:
-    """Where 95 % of the shares lie that a perfect model would have, by the normal approximation."""
+    """Draw the band with 95 % of the shares of a perfect model, by the normal approximation."""
     reach = Z95 * np.sqrt(level * (1.0 - level) / count)
     band(
         ax, level, np.clip(level - reach, 0.0, 1.0), np.clip(level + reach, 0.0, 1.0), "0.6", "chance, 95 %", alpha=0.3

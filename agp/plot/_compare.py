@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 
 from agp.data import Dataset
 
-__all__ = ["plot_comparison", "plot_map"]
-
 STYLES = {("closed-form", "float64"): "-", ("closed-form", "float32"): "--", ("autodiff", "float64"): "-."}
 
 

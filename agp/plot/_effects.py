@@ -1,4 +1,4 @@
-"""What each input does to predictions."""
+"""The effect of each input on predictions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,8 @@ from matplotlib.figure import Figure
 from agp.inspection import Effect, Subject, as_table, partial_dependence, subject_of
 from agp.plot._panels import FUNCTION, band, legend, panels
 
-__all__ = ["plot_effects"]
-
-MOST = 12
-"""Columns that a picture without a choice of columns shows."""
+MAX_COLUMNS = 12
+"""The most columns that are drawn by default."""
 
 
 def plot_effects(
@@ -55,7 +53,7 @@ def plot_effects(
     """
     subject = subject_of(model)
     names = as_table(X, subject.names).names
-    if columns is None and len(names) > MOST:
+    if columns is None and len(names) > MAX_COLUMNS:
         msg = f"X has {len(names)} columns; name those to be drawn: columns=[{names[0]!r}, {names[1]!r}]."
         raise ValueError(msg)
     chosen = list(range(len(names))) if columns is None else [columns] if isinstance(columns, (str, int)) else columns

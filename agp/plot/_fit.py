@@ -10,8 +10,6 @@ from agp.inspection import Z95, Host, Predicted, Subject, Table, as_table, host,
 from agp.models import CaGP
 from agp.plot._panels import DATA, FUNCTION, OBSERVATIONS, band, legend, panels, thinned
 
-__all__ = ["plot_fit"]
-
 POINTS = 400
 """Inputs at which curves are drawn."""
 
@@ -55,7 +53,7 @@ def plot_fit(
     low, high = np.nanmin(x), np.nanmax(x)
     reach = margin * (high - low)
     grid = np.linspace(low - reach, high + reach, POINTS)
-    at = subject.inputs(table.taken(np.zeros(1, dtype=int)).crossed(0, grid).native())
+    at = subject.inputs(table.crossed(0, grid, np.zeros(1, dtype=int)))
     found = subject.predict(at)
     outputs = 1 if subject.several_classes else found.mean.shape[1]
     figure, axes = panels(ax, outputs, columns=3)

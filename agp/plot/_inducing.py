@@ -10,11 +10,9 @@ from matplotlib.figure import Figure
 from agp.inspection import ArrayTable, host, inducing_inputs, subject_of
 from agp.plot._panels import DATA, legend, panels, thinned
 
-__all__ = ["plot_inducing"]
-
 BINS = 30
 REACH = 0.25
-"""How far the picture goes beyond the data, in shares of their range; training may move inducing inputs further."""
+"""The margin of the picture beyond the data, as a share of their range."""
 
 
 def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None = None, ax: Any = None) -> Figure:

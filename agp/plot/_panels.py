@@ -1,4 +1,4 @@
-"""Where pictures are drawn, and what they have in common."""
+"""Axes, styles and helpers that all pictures share."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,20 +8,18 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agp.host import generator
-
-__all__ = ["DATA", "FUNCTION", "OBSERVATIONS", "band", "legend", "panels", "thinned"]
+from agp.random import generator
 
 DATA: dict[str, Any] = {"color": "0.3", "linestyle": "none", "marker": ".", "markeredgewidth": 0}
 FUNCTION, OBSERVATIONS = {"alpha": 0.35}, {"alpha": 0.15}
-"""How strongly bands are painted."""
-MOST_POINTS = 2000
+"""The opacity of bands."""
+MAX_POINTS = 2000
 
 
 def panels(
     ax: Any, count: int, *, columns: int | None = None, size: tuple[float, float] = (6.4, 4.0), **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """The axes that were given, if they are as many as needed, or those of a new figure; and their figure."""
+    """The figure and its `count` axes: those given, or those of a new figure."""
     if ax is None:
         columns = min(count, columns or count)
         rows = -(-count // columns)
@@ -46,14 +44,14 @@ def band(ax: Axes, x: Any, lower: Any, upper: Any, colour: str, label: str | Non
 
 
 def legend(ax: Axes, *, above: bool = False) -> None:
-    """A legend where it hides least: in the axes, or above them."""
+    """Draw a legend in the axes, or above them."""
     place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3, "frameon": False} if above else {}
     ax.legend(fontsize=8, framealpha=0.85, **place)
 
 
 def thinned(rows: int) -> tuple[npt.NDArray[np.intp], str]:
-    """The numbers of the rows that are drawn as points, and how the legend calls them."""
-    if rows <= MOST_POINTS:
+    """The rows that are drawn as points, and their label."""
+    if rows <= MAX_POINTS:
         return np.arange(rows), "data"
-    chosen = np.sort(generator(0, 13).permutation(rows)[:MOST_POINTS])
-    return chosen, f"data ({MOST_POINTS:,} of {rows:,})"
+    chosen = np.sort(generator(0, 13).permutation(rows)[:MAX_POINTS])
+    return chosen, f"data ({MAX_POINTS:,} of {rows:,})"

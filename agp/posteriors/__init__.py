@@ -1,4 +1,4 @@
-"""Stage (b): from covariances to marginals and KL divergences, one file for each parameterisation of q(u)."""
+"""Parameterisations of q(u): from covariances to marginals and KL divergences."""
 
 from agp.posteriors._base import FollowsInverse, GroupPosterior, InverseFactored, InverseOwner, Posterior
 from agp.posteriors._diagonal import DiagonalMarginal, DiagonalWhitened
@@ -58,10 +58,10 @@ from agp.posteriors import (
 )
 from agp.posteriors._datum_sites import moments_of_sites, path_weights_of_sites, solved_sites
 from agp.posteriors._dual import Tied
+from agp.posteriors._natural_state import WhiteSites
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._sites import GuardedSums, HoldsSums, KeepsSums, Sums, guarded_step
 from agp.posteriors._start import posterior_named, start_of
-from agp.posteriors._white_sites import WhiteSites
 
 FACTORS: tuple[type, ...] = (
     _diagonal.DiagonalState,
@@ -73,4 +73,4 @@ FACTORS: tuple[type, ...] = (
     _relaxed.RelaxedFactor,
     _relaxed_orthogonal.RelaxedGroupsFactor,
 )
-"""The classes of what `Posterior.factorise` gives, which files of predictors name."""
+"""The classes of factors that files of predictors contain."""

@@ -1,4 +1,4 @@
-"""q(f) of a process without inducing variables, by a Gaussian site for each datum.
+"""q(f) without inducing variables, with a Gaussian site for each datum.
 
     q(f_p) ~ N(0, K) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2),  lam2 >= 0
 
@@ -6,7 +6,7 @@ With W = I + s s^T * K, s = sqrt(lam2), and H = diag(s) W^-1 diag(s), the weight
 
     mu = K g,  var = diag(K - K H K),  KL = sum_p 1/2 (log|W| - tr(H K) + g^T K g).
 
-Nothing is divided by lam2, and K is not factorised.
+There is no division by lam2, and K is not factorised.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,9 @@ from typing import NamedTuple
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
 
-__all__ = ["SolvedSites", "moments_of_sites", "path_weights_of_sites", "solved_sites"]
-
 
 class SolvedSites(NamedTuple):
-    """What follows from the sites of a process without inducing variables; see `moments_of_sites`."""
+    """Results for `moments_of_sites`."""
 
     root: Array
     """LW^-1 diag(s) [P, N, N] with LW LW^T = W: H = root^T root."""
@@ -44,10 +42,10 @@ def _factorised(K: Array, precision: Array) -> tuple[Array, Array]:
 
 
 def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Array, noise: Array, /) -> Array:
-    """Weights [P, N, S] that make samples of f - h from those of the prior.
+    """Weights [P, N, S] that turn samples of the prior into samples of f - h.
 
-    For Kff [N, N], sites [N, P], the prior samples' values at the data [P, N, S], and standard normal noise alike: they
-    are g - diag(s) W^-1 (s values + noise), where the bracket has the covariance W.
+    For Kff [N, N], sites [N, P], samples of the prior at the data [P, N, S], and standard normal noise of that shape:
+    g - diag(s) W^-1 (s values + noise), where the bracket has the covariance W.
     """
     s, L = _factorised(K, precision)
     roots = each_inverse(L)

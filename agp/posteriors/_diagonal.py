@@ -1,4 +1,4 @@
-"""q(u) whose covariance is diagonal (mean-field), in whitened coordinates or in those of u: M P deviations.
+"""q(u) with a diagonal covariance (mean-field), in whitened coordinates or in those of u.
 
 q(u_p) = N(Lu m_p, Lu diag(s_p^2) Lu^T)   with Lu Lu^T = Kuu, or   q(u_p) = N(m_p, diag(s_p^2))
 """
@@ -9,30 +9,14 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
+from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteItself, WhitePosterior, WhiteState
 from agp.posteriors._growth import extended
 
-__all__ = ["DiagonalMarginal", "DiagonalState", "DiagonalWhitened"]
-
-
-class DiagonalForm(WhitePosterior):
-    """What both share: a mean and a deviation for each inducing variable and output."""
-
-    mean: Array
-    deviation: Array
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def count(self) -> int:
-        return self.mean.shape[0]
-
 
 @tree.model
-class DiagonalWhitened(WhiteItself, DiagonalForm):
-    """`Whitened` with a diagonal factor: O(M P) numbers and O(M N P) operations in place of O(M^2 P) and O(M^2 N P).
+class DiagonalWhitened(WhiteItself, MeanPosterior):
+    """`Whitened` with a diagonal factor: O(M P) numbers and O(M N P) operations instead of O(M^2 P) and O(M^2 N P).
 
     Parameters
     ----------
@@ -44,10 +28,6 @@ class DiagonalWhitened(WhiteItself, DiagonalForm):
 
     mean: Array = tree.param()
     deviation: Array = tree.param(POSITIVE)
-
-    @property
-    def white_mean(self) -> Array:
-        return self.mean
 
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = A^T m;  var = (A * A)^T s^2
@@ -113,10 +93,6 @@ class DiagonalState(WhiteState):
     deviation: Array = tree.auxiliary()
     Lu: Array = tree.auxiliary()
 
-    @property
-    def white_mean(self) -> Array:
-        return self.mean
-
     def _features(self, A: Array) -> Array:
         # Q = Lu^-T A, with A^T v = Q^T u
         return backend_of(A).solve_triangular(self.Lu, A, transpose=True)
@@ -162,12 +138,11 @@ class DiagonalState(WhiteState):
 
 
 @tree.model
-class DiagonalMarginal(DiagonalForm):
+class DiagonalMarginal(WhitePosterior, MeanPosterior):
     """`Marginal` with a diagonal factor: independent inducing variables, O(M P) numbers.
 
-    The prior is not one of them, for its variables are correlated. An untrained model has mean zero and the variances
-    1 / [Kuu^-1]_ii, which are nearest to the prior in KL[q || p], and smaller than its. `DiagonalWhitened` contains the
-    prior.
+    It does not contain the prior, whose variables are correlated. An untrained model has mean zero and the variances
+    1 / [Kuu^-1]_ii, which are closest to the prior in KL[q || p] and smaller. `DiagonalWhitened` contains the prior.
 
     Parameters
     ----------

@@ -1,16 +1,16 @@
-"""t-SVGP: q(u) is the prior times Gaussian sites, which are stored, and which training with natural gradients moves.
+"""t-SVGP: q(u) is the prior times Gaussian sites, which are stored and trained by natural gradients.
 
     q(u_p) ~ N(u_p; 0, Kuu) exp(l_p^T u_p - 1/2 u_p^T Lam_p u_p)
 
-When kernel or inducing inputs change, q(u) changes with the prior while the stored sites stay: so a step on the
-hyperparameters sees a bound that follows the optimum of q(u) better than one with q(u) itself held fixed. Which numbers
-are stored decides how the sites themselves move along; at given hyperparameters all storages are one q(u).
+If kernel or inducing inputs change, q(u) changes with the prior while the stored sites are fixed. The bound is then
+closer to its optimum over q(u) than with q(u) fixed, which improves steps on the hyperparameters. At given
+hyperparameters all choices of stored numbers give the same q(u).
 """
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of
 from agp.linalg import (
     add_diagonal,
     cholesky,
@@ -22,6 +22,7 @@ from agp.linalg import (
     lower_of,
     positive_definite,
 )
+from agp.posteriors._base import SitePosterior
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._growth import extended, extended_block, new_weights, seen_through
 from agp.posteriors._marginal import Marginal
@@ -29,19 +30,15 @@ from agp.posteriors._natural_state import NaturalState, natural_state
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
 from agp.posteriors._whitened import Whitened
 
-__all__ = ["Dual", "Tied"]
-
 Tied = Literal["natural", "kernel", "white"]
-"""In which coordinates sites are stored."""
-
-TIED = ("natural", "kernel", "white")
+"""The coordinates in which sites are stored."""
 
 
 @tree.model
-class Dual(WhitePosterior, SiteHolder):
-    """The dual parameterisation with tied sites: P (M + M^2) numbers, whatever N is.
+class Dual(WhitePosterior, SitePosterior, SiteHolder):
+    """The dual parameterisation with tied sites: P (M + M^2) numbers for any N.
 
-    The sites have no gradient: `agp.updates.SiteStep` moves them, Adam moves the rest. With a_n = Kuu^-1 k_un, the
+    The sites have no gradient: `agp.updates.SiteStep` moves them, Adam the rest. With a_n = Kuu^-1 k_un, the
     sites of the data (lam1_n, lam2_n) and Lu Lu^T = Kuu, the stored sums are
 
     - ``tied="natural"`` (A-tied): sum_n a_n lam1_n and sum_n lam2_n a_n a_n^T, natural parameters of u;
@@ -65,15 +62,9 @@ class Dual(WhitePosterior, SiteHolder):
     tied: Tied = "natural"
 
     def __post_init__(self) -> None:
-        check_tied(self.tied)
-
-    @property
-    def outputs(self) -> int:
-        return self.shift.shape[1]
-
-    @property
-    def count(self) -> int:
-        return self.shift.shape[0]
+        if self.tied not in get_args(Tied):
+            msg = f"tied is {self.tied!r}, but must be one of {', '.join(map(repr, get_args(Tied)))}."
+            raise ValueError(msg)
 
     def whitened(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
         t, site = self.white_sites(Lu)
@@ -116,7 +107,8 @@ class Dual(WhitePosterior, SiteHolder):
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
         def proper(precision: Array) -> Array:
-            return positive_definite_sites(type(self)(self.shift, precision, self.tied).white_sites(found.factor.Lu)[1])
+            site = type(self)(self.shift, precision, self.tied).white_sites(found.factor.Lu)[1]
+            return positive_definite(add_diagonal(site, 1.0))
 
         moved, info = guarded_step(rate, Sums(self.shift, self.precision), found.sums, None if clip else proper)
         return type(self)(*moved, self.tied), info
@@ -124,7 +116,7 @@ class Dual(WhitePosterior, SiteHolder):
     # -- conversions ------------------------------------------------------------------------------------------------
 
     def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        # no sites of w: zeros in the natural coordinates [u; w], and in the white ones; seen through [I; J] otherwise
+        # w has no sites: zeros in natural and white coordinates; in kernel coordinates sites map through [I; J]
         M, new = self.shift.shape[0], Kuu.shape[0] - self.shift.shape[0]
         if self.tied == "kernel":
             shift, precision = seen_through(new_weights(cholesky(Kuu), M), self.shift, self.precision)
@@ -134,14 +126,11 @@ class Dual(WhitePosterior, SiteHolder):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, tied: Tied = "natural") -> Self:
-        xp = backend_of(Kuu).xp
-        M = Kuu.shape[0]
-        return cls(xp.zeros((M, outputs), **like(Kuu)), xp.zeros((outputs, M, M), **like(Kuu)), tied)
+        return cls(*cls._no_sites(Kuu, outputs), tied)
 
     @classmethod
     def from_white_sites(cls, shift: Array, precision: Array, Lu: Array, /, *, tied: Tied = "natural") -> Self:
-        """The posterior with these sites of v = Lu^-1 u ([M, P] and [P, M, M]), stored as `tied` says."""
-        check_tied(tied)
+        """The posterior with these sites of v = Lu^-1 u ([M, P] and [P, M, M]), in the storage `tied`."""
         if tied == "white":
             return cls(shift, precision, tied)
         if tied == "kernel":
@@ -185,15 +174,3 @@ class Dual(WhitePosterior, SiteHolder):
         """The same q(u) at a prior covariance Kuu [M, M] as a `Marginal` posterior."""
         mean, covariance = self.moments(Kuu)
         return Marginal(mean, each_cholesky(covariance))
-
-
-def positive_definite_sites(site: Array) -> Array:
-    """Whether I + each of the sites [P, M, M] is positive definite to working precision, Boolean [P]."""
-    return positive_definite(add_diagonal(site, 1.0))
-
-
-def check_tied(tied: str) -> None:
-    """ValueError unless the storage is known."""
-    if tied not in TIED:
-        msg = f"tied is {tied!r}, but must be one of {', '.join(map(repr, TIED))}."
-        raise ValueError(msg)

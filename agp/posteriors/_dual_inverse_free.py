@@ -1,4 +1,4 @@
-"""t-SVGP without factorisations: sites stored as sums of kernel columns, inverses followed by matrix products.
+"""t-SVGP without factorisations: sites stored as sums of kernel columns, inverses updated by matrix products.
 
 With the K-tied sites l [M, P] and L2_p [M, M], R_p = Kuu + L2_p, lower triangular L_0 and L_p with L_0 L_0^T ~ Kuu^-1
 and L_p L_p^T ~ R_p^-1, and the residuals E_0 = I - L_0^T Kuu L_0, E_p = I - L_p^T R_p L_p,
@@ -6,20 +6,20 @@ and L_p L_p^T ~ R_p^-1, and the residuals E_0 = I - L_0^T Kuu L_0, E_p = I - L_p
     P_0 = L_0 (I + E_0) L_0^T,   P_p = L_p (I + E_p) L_p^T,   a_p = P_p l_p
     q(u_p) = N(Kuu a_p, Kuu - Kuu (P_0 - P_p) Kuu)
 
-P = 2 T - T A T with T = L L^T is one Newton-Schulz step towards A^-1 and never exceeds it. While |E_0|_F < 1 and
-|E_p|_F < 1 the q(u) is proper, and with tau(E) = |E|^2 / 2 + |E|^3 / (3 (1 - |E|)), which bounds what the series of
-log|I - E| has beyond its first term,
+P = 2 T - T A T with T = L L^T is one Newton-Schulz step towards A^-1 and never exceeds it. If |E_0|_F < 1 and
+|E_p|_F < 1, q(u) is proper. With tau(E) = |E|^2 / 2 + |E|^3 / (3 (1 - |E|)), which bounds the series of log|I - E|
+after its first term,
 
     KL <= sum_p 1/2 [ -tr(P_0 Kuu) + tr(P_p Kuu) + a_p^T Kuu a_p + 2 sum log diag L_0 - 2 sum log diag L_p
                       + tr E_0 + tau(E_0) - tr E_p + tau(E_p) ]
 
-with equality at exact inverses. The factors are constants of the gradient, whose error there is zero.
+with equality at exact inverses. The gradient holds the factors constant, which is exact there.
 """
 
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, guessed, like
+from agp.backend import Array, Pullback, backend_of, guessed
 from agp.errors import NonFiniteError
 from agp.linalg import (
     InverseFactor,
@@ -32,26 +32,22 @@ from agp.linalg import (
     nonnegative,
     report_restarts,
 )
-from agp.posteriors._base import InverseFactored
+from agp.posteriors._base import STALE, InverseFactored, SitePosterior
 from agp.posteriors._growth import new_weights, seen_through
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, guarded_step, guarded_sums
 from agp.repairs import report
 
-__all__ = ["DualInverseFree", "DualInverses"]
-
 LARGEST = 1.0
 """The bound needs residuals |E|_F below this."""
-STALE = 0.1
-"""The residual above which predictions bring the factors up to date first."""
 ROOT_TERMS = 14
-"""Terms of the series of a root: at the residual `STALE` the next one is below the rounding of float64."""
+"""Terms of the series of a root; at the residual `STALE` the next term is below the rounding of float64."""
 FITTED = 0.7
-"""The residual of factors that fit, in roots of the unit of rounding: 1e-8 in float64."""
+"""The residual of accurate factors, relative to the root of the unit of rounding: 1e-8 in float64."""
 
 
 @tree.model
 class DualInverses:
-    """What `DualInverseFree.factorise` gives."""
+    """The factor of `DualInverseFree`."""
 
     Kuu: Array = tree.auxiliary()
     E0: Array = tree.auxiliary()
@@ -61,11 +57,11 @@ class DualInverses:
 
 
 @tree.model
-class DualInverseFree(InverseFactored, SiteHolder):
-    """The dual parameterisation by products alone: `Dual` with ``tied="kernel"``, with its inverses followed.
+class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
+    """The dual parameterisation by products alone: `Dual` with ``tied="kernel"`` and inverse factors.
 
-    `agp.updates.SiteStep` moves the sites and brings the inverse factors up to date; `agp.updates.InverseUpdate` does
-    the latter after each step on the hyperparameters. A bound at factors whose residual |E|_F is 1 or more is refused.
+    `agp.updates.SiteStep` moves the sites and updates the inverse factors; `agp.updates.InverseUpdate` updates them
+    after each step on the hyperparameters. Bounds at factors with a residual |E|_F of 1 or more are refused.
 
     Parameters
     ----------
@@ -88,14 +84,6 @@ class DualInverseFree(InverseFactored, SiteHolder):
     site_factor: Array = tree.auxiliary()
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("prior_factor", "site_factor")
-
-    @property
-    def outputs(self) -> int:
-        return self.shift.shape[1]
-
-    @property
-    def count(self) -> int:
-        return self.shift.shape[0]
 
     def factorise(self, Kuu: Array, /) -> tuple[DualInverses, Pullback]:
         L0, L = self.prior_factor, self.site_factor
@@ -142,7 +130,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
         Raises
         ------
         agp.errors.NonFiniteError
-            If a residual is 1 or more; inside a compiled function the value is NaN instead.
+            If a residual is 1 or more; inside a compiled function the value is NaN.
         """
         Kuu, E0, E = factor.Kuu, factor.E0, factor.E
         xp = backend_of(Kuu).xp
@@ -174,7 +162,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
             msg = (
                 f"the inverse factors do not fit the parameters (residual {float(worst):.3g}, not below 1), so "
                 "there is no bound; apply agp.updates.InverseUpdate after each change of the parameters, with more "
-                "max_steps if it is there already, or more jitter."
+                "max_steps or more jitter if necessary."
             )
             raise NonFiniteError(msg)
 
@@ -186,7 +174,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
         return Kff - V0.mT @ (V0 + factor.E0 @ V0) + V.mT @ (V + factor.E @ V)
 
     def path_weights(self, factor: DualInverses, values: Array, noise: Array, /) -> Array:
-        # a - T_0 values + L_p (I + E_p)^(1/2) noise: the first two leave Kuf^T P_0 Kuf out, the last one adds P_p
+        # a - T_0 values + L_p (I + E_p)^(1/2) noise: the second term removes Kuf^T P_0 Kuf, the last one adds P_p
         L0, L = self.prior_factor, self.site_factor
         a = self._weights(factor)[0].mT[:, :, None]
         return a - L0 @ (L0.mT @ values) + L @ _times_root(factor.E, noise)
@@ -216,15 +204,15 @@ class DualInverseFree(InverseFactored, SiteHolder):
         )
 
     def followed(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
-        """The posterior whose factors fit Kuu [M, M] and the sites to working precision, warm-started.
+        """The posterior with factors that fit Kuu [M, M] and the sites to working precision, warm-started.
 
-        With the largest residual |E|_F and the steps taken, both 0-d. `had_sites`, 0-d, says whether the factors were
-        those of any sites; if not, finding them anew is no repair.
+        Also returns the largest residual |E|_F and the number of steps, both 0-d. If `had_sites`, 0-d, is false, there
+        were no sites yet, and computing the factors anew is not reported as a repair.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
         tolerance = FITTED * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
-        settings = {"tolerance": tolerance, "patience": 2}  # from there on the precision is the limit
+        settings = {"tolerance": tolerance, "patience": 2}  # the limit of the precision
         found = {name: self.inverted(Kuu, name, **settings) for name in self.inverse_factors}
         for name, one in found.items():
             report_restarts(one, name, among=had_sites)
@@ -241,7 +229,7 @@ class DualInverseFree(InverseFactored, SiteHolder):
     def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
-        """As the base; negative sites are clipped at once, and the inverse factors follow."""
+        """Negative sites are clipped at once, and the inverse factors are updated."""
         moved, info = guarded_step(rate, Sums(self.shift, self.precision), found.sums, None)
         sites = tree.with_leaves(self, moved._asdict())
         some = backend_of(self.precision).xp.any(self.precision != 0.0)
@@ -257,8 +245,8 @@ class DualInverseFree(InverseFactored, SiteHolder):
         def better() -> dict[str, Array]:
             found, residual, _ = self.followed(Kuu)
             report(
-                "the inverse factors did not fit the parameters (residual {0:.2g}); for predictions they were "
-                "brought up to date (residual {1:.2g}). Train with InverseUpdate to keep them so.",
+                "the inverse factors did not fit the parameters (residual {0:.2g}) and were updated for predictions "
+                "(residual {1:.2g}). Train with InverseUpdate to keep them close.",
                 worst,
                 residual,
             )
@@ -271,19 +259,17 @@ class DualInverseFree(InverseFactored, SiteHolder):
         J = new_weights(cholesky(Kuu), self.shift.shape[0])
         shift, precision = seen_through(J, self.shift, self.precision)
         sites = tree.with_leaves(self.from_prior(Kuu, self.outputs), {"shift": shift, "precision": precision})
-        return sites.followed(Kuu, had_sites=backend_of(Kuu).xp.any(shift != shift))[0]  # it had none: not a repair
+        return sites.followed(Kuu, had_sites=backend_of(Kuu).xp.any(shift != shift))[0]  # not a repair
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
-        xp = backend_of(Kuu).xp
-        M = Kuu.shape[0]
-        L0 = inverse_factor(Kuu, tolerance=1e-8 / M**0.5).factor
-        zeros = xp.zeros((outputs, M, M), **like(Kuu))
-        return cls(xp.zeros((M, outputs), **like(Kuu)), zeros, L0, L0 + zeros)
+        L0 = inverse_factor(Kuu, tolerance=1e-8 / Kuu.shape[0] ** 0.5).factor
+        shift, precision = cls._no_sites(Kuu, outputs)
+        return cls(shift, precision, L0, L0 + precision)
 
 
 def _times_root(E: Array, x: Array) -> Array:
-    """(I + E)^(1/2) x [P, M, S] by its binomial series; for |E| up to `STALE` exact to working precision."""
+    """(I + E)^(1/2) x [P, M, S] by its binomial series, exact to working precision for |E| up to `STALE`."""
     total, power, coefficient = x, x, 1.0
     for k in range(1, ROOT_TERMS):
         coefficient *= (1.5 - k) / k
@@ -306,7 +292,7 @@ def _largest(factor: DualInverses) -> Array:
 
 
 def _tail(E: Array) -> tuple[Array, Pullback]:
-    """tau(E) [...] for E [..., M, M], NaN where |E|_F >= 1, and a function that gives its gradient."""
+    """tau(E) [...] for E [..., M, M], NaN where |E|_F >= 1, and a function that returns its gradient."""
     xp = backend_of(E).xp
     n = _norm(E)
     safe = xp.where(n < LARGEST, n, xp.full_like(n, float("nan")))

@@ -1,7 +1,7 @@
-"""What the posteriors that factorise Kuu share: with Lu Lu^T = Kuu, u = Lu v and v ~ N(0, I) a priori.
+"""Base classes of posteriors that factorise Kuu: with Lu Lu^T = Kuu, u = Lu v and v ~ N(0, I) a priori.
 
-Each of them is some Gaussian q(v) in these whitened coordinates (its state). Everything that depends on Lu and Kuf is
-here, once; a state knows nothing but the whitened features A = Lu^-1 Kuf [M, N].
+Each is a Gaussian q(v) in these whitened coordinates, its state. Everything that depends on Lu and Kuf is here; a state
+only needs the whitened features A = Lu^-1 Kuf [M, N].
 """
 
 from abc import ABC, abstractmethod
@@ -22,19 +22,19 @@ from agp.linalg import (
 )
 from agp.posteriors._base import Posterior
 
-__all__ = ["WhiteFactor", "WhiteItself", "WhitePosterior", "WhiteState"]
-
 
 class WhiteState(ABC):
     """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I).
 
-    What a cotangent of it is, a state decides with the `whitened` that makes it; it is added up by `tree.add`.
+    The type of its cotangents is up to the state and the `whitened` that makes it; they are added by `tree.add`.
     """
 
+    mean: Array
+
     @property
-    @abstractmethod
     def white_mean(self) -> Array:
-        """The mean of v [M, P]."""
+        """The mean of v [M, P]; the field `mean` by default."""
+        return self.mean
 
     @abstractmethod
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -81,12 +81,12 @@ class WhitePosterior(Posterior):
     """A q(u) that is a `WhiteState` once Kuu is factorised."""
 
     is_white: ClassVar[bool] = False
-    """Whether q(v) does not depend on Lu. Then the cotangent of Lu is passed on, and else that of the relative change
-    Lu^-1 dLu: whichever is at hand without a product more."""
+    """Whether q(v) does not depend on Lu. Pullbacks then use the cotangent of Lu, and otherwise that of the relative
+    change Lu^-1 dLu, whichever needs no further product."""
 
     @abstractmethod
     def whitened(self, Lu: Array, /) -> tuple[WhiteState, Pullback]:
-        """The state for a factor Lu [M, M], and ``state_bar -> (posterior_bar, S_bar)``, S_bar that of Lu^-1 dLu."""
+        """The state for a factor Lu [M, M], and ``state_bar -> (posterior_bar, S_bar)`` with S_bar for Lu^-1 dLu."""
 
     def factorise(self, Kuu: Array, /) -> tuple[WhiteFactor, Pullback]:
         Lu = cholesky(Kuu)
@@ -128,7 +128,7 @@ class WhitePosterior(Posterior):
         return self.white_site_sums(factor, A, alpha, beta, mu)
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """`site_sums` from the features A = Lu^-1 Kuf [M, N]; None for a q(u) without such steps."""
+        """`site_sums` from the features A = Lu^-1 Kuf [M, N]; None without such steps."""
         return None
 
     def kl_divergence(self, factor: WhiteFactor, /) -> tuple[Array, Pullback]:

@@ -1,22 +1,20 @@
-"""More inducing variables: q(u, w) = q(u) p(w | u). New ones w have their prior given u, of which all known stays.
+"""Further inducing variables w with q(u, w) = q(u) p(w | u).
 
-The marginals of f at any input, and the KL divergence from the prior, are then those before.
+The marginals of f at any input and the KL divergence from the prior do not change.
 """
 
 from agp.backend import Array, backend_of, like
 
-__all__ = ["extended", "extended_block", "new_weights", "seen_through"]
-
 
 def extended(x: Array, count: int, value: float = 0.0, /, *, front: bool = False) -> Array:
-    """Rows of x [M, ...], and so many new ones with a value after them, or in front."""
+    """x [M, ...] with `count` further rows of a value after them, or in front."""
     xp = backend_of(x).xp
     new = xp.full((count, *x.shape[1:]), value, **like(x))
     return xp.concat([new, x] if front else [x, new], axis=0)
 
 
 def extended_block(A: Array, count: int, value: float | Array = 0.0, /, *, front: bool = False) -> Array:
-    """A [..., M, M] with a block value I [count, count] after it on the diagonal, or in front; zeros elsewhere."""
+    """A [..., M, M] and the block value I [count, count] on the diagonal after it, or in front; zeros elsewhere."""
     xp = backend_of(A).xp
     M, outer = A.shape[-1], A.shape[:-2]
     corner = xp.broadcast_to(value * xp.eye(count, **like(A)), (*outer, count, count))
@@ -27,13 +25,13 @@ def extended_block(A: Array, count: int, value: float | Array = 0.0, /, *, front
 
 
 def new_weights(Lu: Array, M: int, /) -> Array:
-    """Kwu Kuu^-1 [M' - M, M], by which new variables follow the first M, from the factor of their covariance."""
+    """Kwu Kuu^-1 [M' - M, M], from the Cholesky factor [M', M'] of the joint covariance of u and w."""
     B = backend_of(Lu)
     return B.solve_triangular(Lu[:M, :M], Lu[M:, :M].mT, transpose=True).mT
 
 
 def seen_through(J: Array, shift: Array, precision: Array, /) -> tuple[Array, Array]:
-    """Sites that are sums of kernel columns, l [M, P] and L2 [P, M, M], for w = J u too: T l, T L2 T^T, T = [I; J]."""
+    """Sites in kernel coordinates, l [M, P] and L2 [P, M, M], extended to w = J u: T l, T L2 T^T with T = [I; J]."""
     xp = backend_of(J).xp
     rows = xp.concat([precision, J @ precision], axis=-2)
     return xp.concat([shift, J @ shift], axis=0), xp.concat([rows, rows @ J.mT], axis=-1)

@@ -1,13 +1,13 @@
-"""A-SVGP: the whitened parameterisation without inverses. R is lower triangular with R R^T ~ Kuu^-1.
+"""A-SVGP: the whitened parameterisation without inverses, with a lower triangular R, R R^T ~ Kuu^-1.
 
 With A = R^T Kuu R, F = A - I, V = R^T Kuf and S_p = C_p C_p^T,
 
     q(u_p) = N(Kuu R m_p, Kuu + Kuu R (A - 2I + S_p) R^T Kuu)
     KL <= sum_p 1/2 [ m_p^T A m_p + tr(S_p A) - log|S_p| - M + (1 + c)|F|^2 - tr F ]
 
-for every R, where c = max(1/2, log s - 1) and s is no less than the largest eigenvalue of all S_p. At A = I
-both are those of W-SVGP (whitened by R^-T). R also enters the mean and the covariance, so it may not be held constant:
-the gradient follows R = chol(Kuu^-1) through dR = -R Phi(R^T dKuu R), which needs products only.
+for every R, where c = max(1/2, log s - 1) and s is at least the largest eigenvalue of all S_p. At A = I both are those
+of W-SVGP (whitened by R^-T). Since R enters mean and covariance it must not be held constant: the gradient follows
+R = chol(Kuu^-1) through dR = -R Phi(R^T dKuu R), which needs products only.
 """
 
 from typing import ClassVar, Self
@@ -30,11 +30,9 @@ from agp.linalg import (
     phi,
     symmetric_from_lower,
 )
-from agp.posteriors._base import InverseFactored
+from agp.posteriors._base import InverseFactored, MeanPosterior
 from agp.posteriors._growth import extended, extended_block
 from agp.posteriors._natural_steps import RootSteps
-
-__all__ = ["InverseFree", "InverseFreeFactor"]
 
 
 @tree.model
@@ -46,8 +44,8 @@ class InverseFreeFactor:
 
 
 @tree.model
-class InverseFree(InverseFactored, RootSteps):
-    """The inverse-free whitened parameterisation; a full covariance for each output, any kernel, products only.
+class InverseFree(InverseFactored, MeanPosterior, RootSteps):
+    """The inverse-free whitened parameterisation: a full covariance for each output, any kernel, products only.
 
     Parameters
     ----------
@@ -58,21 +56,13 @@ class InverseFree(InverseFactored, RootSteps):
     inverse_factor
         R [M, M], lower with positive diagonal, R R^T ~ Kuu^-1. Auxiliary.
 
-    Source: the form of q of Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational
-    Gaussian processes"; the bound, which needs no log|Kuu|, is this library's: `docs/methods/family.md`.
+    Source: the form of q is from Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational
+    Gaussian processes"; the bound without log|Kuu| is derived in `docs/methods/svgp.md`.
     """
 
     mean: Array = tree.param()
     scale: Array = tree.param(LOWER)
     inverse_factor: Array = tree.auxiliary()
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def count(self) -> int:
-        return self.mean.shape[0]
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
         """The matrix [M, M] whose inverse R R^T approximates: Kuu itself."""
@@ -135,8 +125,8 @@ class InverseFree(InverseFactored, RootSteps):
     def _slack(self) -> Array:
         """The constant c, which keeps the bound valid for large S; detached from the gradient.
 
-        The eigenvalues of C C^T are bounded, not estimated, by the smaller of |C|_1 |C|_inf and |C|_F^2: an estimate
-        that misses a large one would make the bound invalid, while c matters little, as F is small.
+        The eigenvalues of C C^T are bounded by the smaller of |C|_1 |C|_inf and |C|_F^2. An estimate that misses a
+        large one would make the bound invalid, while c has little effect, since F is small.
         """
         B = backend_of(self.scale)
         xp = B.xp
@@ -162,8 +152,7 @@ class InverseFree(InverseFactored, RootSteps):
     grows_in_front: ClassVar[bool] = True
 
     def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        # u = R^-T v with an upper triangle: the last variables depend on themselves alone, and the last block of R is
-        # that of Kuu^-1 for them by themselves
+        # u = R^-T v with an upper triangle: the last block of R is the factor of the inverse of the last block of Kuu
         new = Kuu.shape[0] - self.mean.shape[0]
         leaves = {
             "mean": extended(self.mean, new, front=True),
@@ -183,7 +172,7 @@ class InverseFree(InverseFactored, RootSteps):
 
 
 def _following(R: Array, Kuu: Array) -> Array:
-    """R, with the derivative of chol(Kuu^-1): R - R Phi(R^T (Kuu - constant Kuu) R)."""
+    """R with the derivative of chol(Kuu^-1): R - R Phi(R^T (Kuu - constant Kuu) R)."""
     B = backend_of(Kuu)
     if "autodiff" not in B.gradients:
         return R

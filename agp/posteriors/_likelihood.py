@@ -1,7 +1,7 @@
 """L-SVGP: q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, the likelihood parameterisation.
 
-It is the posterior that pseudo-observations of u with noise of covariance S would give, and the limit of R-SVGP in
-which its inverse factor has converged. `LikelihoodForm` has S = diag(s), `FullSiteLikelihoodForm` S = C C^T.
+It is the posterior of pseudo-observations of u with noise of covariance S, and the limit of R-SVGP with a converged
+inverse factor. `LikelihoodForm` has S = diag(s), `FullSiteLikelihoodForm` S = C C^T.
 """
 
 from typing import ClassVar, Self
@@ -9,11 +9,9 @@ from typing import ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import LOWER, POSITIVE
-from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of, nonnegative, relative_cholesky_pullback
+from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of, relative_cholesky_pullback
 from agp.posteriors._site_form import GrowingSiteForm
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
-
-__all__ = ["FullSiteLikelihoodForm", "LikelihoodFactor", "LikelihoodForm"]
 
 
 @tree.model
@@ -51,48 +49,29 @@ class CholeskySiteForm(GrowingSiteForm):
 
         return B.solve_triangular(Lt, n, transpose=True), pullback
 
-    def project(self, factor: LikelihoodFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        # A = Lt^-1 Kuf;  mu = Kuf^T mh;  var = kff - colsum(A^2), the same for every output
+    def _variances(self, factor: LikelihoodFactor, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
+        # kff - colsum(A^2) with A = Lt^-1 Kuf
         B = backend_of(Kuf)
-        xp = B.xp
-        mh, pull_weights = self._weights(factor)
         A = B.solve_triangular(factor.Lt, Kuf)
-        residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
-        var = xp.broadcast_to(residual[:, None], (residual.shape[0], self.outputs))
 
-        def pullback(mu_bar, var_bar):
-            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
-            mean_bar, S_bar = pull_weights(Kuf @ mu_bar)
-            A_bar = -2.0 * A * kff_bar
-            Kuf_bar = mh @ mu_bar.mT + B.solve_triangular(factor.Lt, A_bar, transpose=True)
-            factor_bar = LikelihoodFactor(None, tree.add(-lower_of(A_bar, A.mT), S_bar))
-            return self._bars(mean=mean_bar), factor_bar, Kuf_bar, kff_bar
+        def pullback(bar):
+            A_bar = -2.0 * A * bar
+            return B.solve_triangular(factor.Lt, A_bar, transpose=True), -lower_of(A_bar, A.mT)
 
-        return (Kuf.mT @ mh, var), pullback
+        return kff - B.xp.sum(A * A, axis=0), pullback
 
-    def kl_divergence(self, factor: LikelihoodFactor, /) -> tuple[Array, Pullback]:
-        # 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr(Kt^-1 S) + log|Kt| - log|S|) ]
+    def _covariance_kl(self, factor: LikelihoodFactor) -> tuple[Array, Pullback]:
+        # tr(Kt^-1 S) + log|Kt| - log|S| - M
         B = backend_of(factor.Lt)
-        xp = B.xp
-        Kuu, Lt, (M, P) = factor.Kuu, factor.Lt, self.mean.shape
-        eye = identity(Lt)
-        mh, pull_weights = self._weights(factor)
-        Kuu_mh = Kuu @ mh
+        xp, Lt, eye, (M, P) = B.xp, factor.Lt, identity(factor.Lt), self.mean.shape
         trace, trace_bar, seen = self.site_noise.trace_with_gram(B.solve_triangular(Lt, eye))
         log_noise, log_bar = self.site_noise.log_determinant()
         logs = 2.0 * xp.sum(xp.log(diagonal(Lt))) - log_noise
-        kl = 0.5 * (xp.sum(mh * Kuu_mh) + P * (trace + logs - M))
 
         def pullback(bar):
-            mean_bar, mean_S_bar = pull_weights(bar * Kuu_mh)
-            S_bar = P * bar * (eye - seen())
-            bars = self._bars(mean=mean_bar, noise=0.5 * P * bar * (trace_bar - log_bar))
-            return bars, LikelihoodFactor(0.5 * bar * mh @ mh.mT, tree.add(S_bar, mean_S_bar))
+            return 0.5 * P * bar * (trace_bar - log_bar), P * bar * (eye - seen())
 
-        return kl, pullback
-
-    def project_mean(self, factor: LikelihoodFactor, Kuf: Array, /) -> Array:
-        return Kuf.mT @ self._weights(factor)[0]
+        return trace + logs - M, pullback
 
     def project_covariance(self, factor: LikelihoodFactor, Kuf: Array, Kff: Array, /) -> Array:
         A = backend_of(Kuf).solve_triangular(factor.Lt, Kuf)
@@ -100,7 +79,7 @@ class CholeskySiteForm(GrowingSiteForm):
         return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
     def path_weights(self, factor: LikelihoodFactor, values: Array, noise: Array, /) -> Array:
-        # mh - Kt^-1 (values + S^(1/2) noise), as pseudo-observations of u with such noise have it
+        # mh - Kt^-1 (values + S^(1/2) noise), by pseudo-observations of u
         half = each_solved(factor.Lt, values + self.site_noise.root_times(noise))
         return self._weights(factor)[0].mT[:, :, None] - each_solved(factor.Lt, half, transpose=True)
 
@@ -136,7 +115,7 @@ class LikelihoodForm(CholeskySiteForm):
 class FullSiteLikelihoodForm(CholeskySiteForm):
     """The likelihood parameterisation with correlated noise: a Cholesky factorisation of Kuu + C C^T.
 
-    Every covariance of q(u) below that of the prior is one of these, while `LikelihoodForm` has M numbers for all.
+    It contains every covariance of q(u) below that of the prior; `LikelihoodForm` has only M numbers.
 
     Parameters
     ----------

@@ -6,21 +6,20 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import cholesky, diagonal, each_solved, identity, lower_of
+from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._growth import new_weights
 from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 from agp.posteriors._whitened import Whitened
 
-__all__ = ["Marginal"]
-
 
 @tree.model
-class Marginal(WhitePosterior, NaturalSteps, RootSteps):
-    """Mean and covariance of u themselves (Hensman, Fusi & Lawrence, 2013).
+class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
+    """Mean and covariance of u itself (Hensman, Fusi & Lawrence, 2013).
 
-    Once Kuu is factorised this is W-SVGP at n = Lu^-1 m and E = Lu^-1 C, and is computed so: contributions to a
-    gradient are added up in whitened coordinates, before the ill-conditioned way back to m and C.
+    Computed as W-SVGP at n = Lu^-1 m and E = Lu^-1 C, so that contributions to a gradient are added up in whitened
+    coordinates, before the ill-conditioned transformation to m and C.
 
     Parameters
     ----------
@@ -34,14 +33,6 @@ class Marginal(WhitePosterior, NaturalSteps, RootSteps):
     scale: Array = tree.param(LOWER, unit="scale_unit")
     mean_unit: Array | None = tree.unit(default=None)
     scale_unit: Array | None = tree.unit(default=None)
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def count(self) -> int:
-        return self.mean.shape[0]
 
     def whitened(self, Lu: Array, /) -> tuple[Whitened, Pullback]:
         B = backend_of(Lu)
@@ -81,9 +72,6 @@ class Marginal(WhitePosterior, NaturalSteps, RootSteps):
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
-        leaves = {
-            "mean": xp.zeros((M, outputs), **like(Kuu)),
-            "scale": cholesky(Kuu) + xp.zeros((outputs, M, M), **like(Kuu)),
-        }
+        mean, scale = xp.zeros((M, outputs), **like(Kuu)), cholesky(Kuu) + xp.zeros((outputs, M, M), **like(Kuu))
         deviation = xp.mean(diagonal(Kuu)) ** 0.5
-        return cls(**leaves, mean_unit=deviation, scale_unit=deviation)
+        return cls(mean, scale, mean_unit=deviation, scale_unit=deviation)

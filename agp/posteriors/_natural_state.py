@@ -1,15 +1,16 @@
-"""q(v) in natural coordinates: q(v_p) = N(W_p^-1 t_p, W_p^-1), the whitened form of every dual parameterisation.
+"""q(v) in natural coordinates: q(v_p) = N(W_p^-1 t_p, W_p^-1), the whitened form of dual parameterisations.
 
-The prior N(0, I) times a Gaussian site exp(t^T v - 1/2 v^T (W - I) v). With log-concave likelihoods W >= I, so its
-inverse is as well conditioned as W itself, whatever Kuu is.
+It is the prior N(0, I) times a Gaussian site exp(t^T v - 1/2 v^T (W - I) v). For log-concave likelihoods W >= I, so
+that its inverse is well conditioned for any Kuu.
 """
+
+from typing import Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import cholesky, diagonal, each_inverse, each_outer, each_times
-from agp.posteriors._factored import WhiteState
-
-__all__ = ["NaturalBars", "NaturalState", "natural_state"]
+from agp.linalg import add_diagonal, cholesky, diagonal, each_inverse, each_outer, each_times
+from agp.posteriors._base import SitePosterior
+from agp.posteriors._factored import WhitePosterior, WhiteState
 
 
 @tree.model
@@ -17,9 +18,9 @@ class NaturalBars:
     """The cotangent of a `NaturalState`."""
 
     mean: Array = tree.auxiliary()
-    """That of the mean [M, P], at fixed W."""
+    """For the mean [M, P], at fixed W."""
     precision: Array = tree.auxiliary()
-    """That of W [P, M, M], at a fixed mean; symmetric."""
+    """For W [P, M, M], at a fixed mean; symmetric."""
 
 
 @tree.model
@@ -36,10 +37,6 @@ class NaturalState(WhiteState):
 
     mean: Array = tree.auxiliary()
     root: Array = tree.auxiliary()
-
-    @property
-    def white_mean(self) -> Array:
-        return self.mean
 
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = A^T m;  var_p = colsum(D_p^2) with D_p = root_p A
@@ -93,3 +90,34 @@ def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pull
         return shift_bar, state_bar.precision - each_outer(shift_bar, state.mean)
 
     return state, pullback
+
+
+@tree.model
+class WhiteSites(WhitePosterior, SitePosterior):
+    """q(v_p) ~ N(0, I) exp(t_p^T v_p - 1/2 v_p^T S_p v_p), for models that compute the sites.
+
+    Gradients pass through the sites, unlike those stored by `Dual` with ``tied="white"``, the same q(u).
+
+    Parameters
+    ----------
+    shift
+        t [M, P].
+    precision
+        S [P, M, M], symmetric, with I + S_p positive definite.
+    """
+
+    shift: Array = tree.param()
+    precision: Array = tree.param()
+
+    def whitened(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
+        state, pull = natural_state(self.shift, add_diagonal(self.precision, 1.0))
+
+        def pullback(state_bar):
+            shift_bar, precision_bar = pull(state_bar)
+            return tree.cotangent(self, shift=shift_bar, precision=precision_bar), None
+
+        return state, pullback
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
+        return cls(*cls._no_sites(Kuu, outputs))

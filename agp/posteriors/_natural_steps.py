@@ -16,16 +16,14 @@ from agp.linalg import (
 from agp.posteriors._sites import HALVINGS, Sums
 from agp.repairs import report
 
-__all__ = ["RootSteps", "step_of_moments"]
-
 POWER_STEPS = 6
-"""Of the estimate of the largest curvature."""
+"""Power iterations for the estimate of the largest curvature."""
 
 
 class RootSteps:
-    """A q(u) with leaves `mean` m [M, P] and `scale` C [P, M, M], and N(m_p, C_p C_p^T) in coordinates of its own.
+    """A q(u) with leaves `mean` m [M, P] and `scale` C [P, M, M], which is N(m_p, C_p C_p^T) in some coordinates.
 
-    Its natural gradients follow from plain ones by matrix products alone, in whichever coordinates.
+    Natural gradients follow from ordinary ones by matrix products alone, in any coordinates.
     """
 
     mean: Array
@@ -39,8 +37,8 @@ class RootSteps:
 
             m <- m + rho C C^T m_bar,    C <- C + rho C Phi(I - H),    H = C^T (site precision + prior precision) C
 
-        where the lower triangle of I - H is that of C^T C_bar. While the largest eigenvalue of H is large, rho is
-        divided by 1 - rho + rho lambda_max(H): no direction overshoots. The mean moves by at most `reach`, in the norm
+        where the lower triangle of I - H is that of C^T C_bar. If the largest eigenvalue of H is large, rho is divided
+        by 1 - rho + rho lambda_max(H), so that no direction overshoots. The mean moves by at most `reach` in the norm
         |C^-1 (change of m)|.
 
         Source: the root coordinates of Salimbeni, Eleftheriadis & Hensman, "Natural gradients in practice", 2018.
@@ -75,7 +73,7 @@ def step_of_moments(
         S_new^-1       = (1 - rho) S^-1 + rho (prior precision + sum_n lam2_n F_n F_n^T)
         S_new^-1 m_new = (1 - rho) S^-1 m + rho sum_n F_n lam1_n
 
-    in natural coordinates; the root coordinates (m, C) take the first-order step of the same direction, which needs no
+    in natural coordinates. The root coordinates (m, C) take the first-order step in the same direction, which needs no
     inverse of S.
     """
     xp = backend_of(mean).xp
@@ -86,8 +84,10 @@ def step_of_moments(
         if coordinates == "natural":
             m, C, tried = _natural_step(m, C, site, pull, rate)
         else:
-            # sum_n F_n alpha_n - prior m, from lam1 = alpha + beta F^T m
-            m, C = _root_step(m, C, site, pull - site @ m, rate)
+            # the gradient sum_n F_n alpha_n - prior m, from lam1 = alpha + beta F^T m, and C^T G_S C =
+            # 1/2 (I - C^T site C), since C^T S^-1 C = I
+            inner = identity(C) - symmetric_from_lower(lower_of(C.mT @ site, C))
+            m, C = m + rate * (C @ (C.mT @ (pull - site @ m))), C + rate * (C @ phi(inner))
             tried = xp.zeros_like(mean[0, 0])
         means.append(m)
         scales.append(C)
@@ -95,7 +95,7 @@ def step_of_moments(
     tried = xp.stack(halvings)
     report(
         "a natural-gradient step would have left no positive definite precision; its rate was halved (at most "
-        f"{{0:.0f}} times; {HALVINGS} are the last attempt). Try a smaller rate.",
+        f"{{0:.0f}} times, of {HALVINGS} allowed). Try a smaller rate.",
         xp.max(tried),
         count=xp.count_nonzero(tried),
     )
@@ -121,9 +121,3 @@ def _natural_step(m: Array, C: Array, site: Array, pull: Array, rho: Any) -> tup
         return B.cond(good, lambda: (new_m, new_C, count), lambda: attempt(0.5 * rho, halvings + 1), likely=True)
 
     return attempt(rho, 0)
-
-
-def _root_step(m: Array, C: Array, site: Array, gradient: Array, rho: Array | float) -> tuple[Array, Array]:
-    # C^T G_S C = 1/2 (I - C^T site C), since C^T S^-1 C = I
-    inner = identity(C) - symmetric_from_lower(lower_of(C.mT @ site, C))
-    return m + rho * (C @ (C.mT @ gradient)), C + rho * (C @ phi(inner))

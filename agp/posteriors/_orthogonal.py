@@ -1,14 +1,13 @@
-"""SOLVE-GP: inducing variables in groups, of which each one explains only what the earlier ones leave over.
+"""SOLVE-GP: groups of inducing variables, each of which explains only what the earlier ones do not.
 
-For two groups u = f(Z) and v = f(O), the part of f that u does not explain takes the values v - Kvu Kuu^-1 u at O, with
-the prior covariance Cvv = Kvv - Kvu Kuu^-1 Kuv, independent of u. SOLVE-GP takes q(u) q(v - Kvu Kuu^-1 u). The Cholesky
-factor of the joint covariance of (u, v) holds all that is needed,
+For two groups u = f(Z) and v = f(O), the part of f that u does not explain has the values v - Kvu Kuu^-1 u at O, with
+the prior covariance Cvv = Kvv - Kvu Kuu^-1 Kuv, independent of u. SOLVE-GP uses q(u) q(v - Kvu Kuu^-1 u). The Cholesky
+factor of the joint covariance of (u, v) contains all that is needed,
 
     [[Kuu, Kuv], [Kvu, Kvv]] = L L^T,   L = [[Lu, 0], [A^T, Lv]],   Lu Lu^T = Kuu,  A = Lu^-1 Kuv,  Lv Lv^T = Cvv,
 
 and L^-1 [Kuf; Kvf] = [Lu^-1 Kuf; Lv^-1 Cvf]: in whitened coordinates the groups are the blocks of one vector, and
-SOLVE-GP is a q(u, v) whose covariance is block-diagonal there. Its structure costs nothing to keep, and its covariances
-are those of two groups of M instead of one of 2 M.
+SOLVE-GP is a q(u, v) with a block-diagonal covariance there: two blocks of size M instead of one of size 2 M.
 """
 
 from typing import Any, Self
@@ -16,18 +15,16 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import block_diagonal, cholesky, diagonal, groups_of, identity
-from agp.posteriors._base import GroupPosterior
+from agp.posteriors._base import GroupPosterior, MeanPosterior
 from agp.posteriors._dual import Dual
 from agp.posteriors._factored import WhiteFactor, WhiteItself, WhitePosterior, WhiteState
 from agp.posteriors._sites import SiteGradients, SiteHolder
 from agp.posteriors._whitened import Whitened
 
-__all__ = ["Orthogonal", "OrthogonalState", "PriorSpread"]
-
 
 @tree.model
-class PriorSpread(WhiteItself):
-    """A group whose covariance stays that of the prior: only the mean is free, in whitened coordinates.
+class PriorSpread(WhiteItself, MeanPosterior):
+    """A group with the covariance of the prior: only the mean is free, in whitened coordinates.
 
     As the second group of `Orthogonal` it makes the orthogonally decoupled GP (ODVGP).
 
@@ -38,18 +35,6 @@ class PriorSpread(WhiteItself):
     """
 
     mean: Array = tree.param()
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def count(self) -> int:
-        return self.mean.shape[0]
-
-    @property
-    def white_mean(self) -> Array:
-        return self.mean
 
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = A^T m;  var = colsum(A^2)
@@ -85,7 +70,7 @@ class PriorSpread(WhiteItself):
 
 @tree.model
 class OrthogonalState(WhiteState):
-    """Independent states of consecutive blocks of the whitened coordinates, of so many rows each.
+    """Independent states of consecutive blocks of the whitened coordinates, with the given numbers of rows.
 
     Its cotangents are tuples of those of the parts.
     """
@@ -168,13 +153,13 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         return bool(self._dual())
 
     def _dual(self, wanted: tuple[int, ...] | None = None) -> list[tuple[int, slice, Dual]]:
-        """The groups that hold sites: their positions, rows and posteriors."""
+        """The positions, rows and posteriors of the groups with sites."""
         groups = enumerate(zip(self.parts, groups_of(self.sizes), strict=True))
         found = [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
         return [group for group in found if wanted is None or group[0] in wanted]
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """The sums of each group with sites, which moves by its own part of the mean; None where no group has any."""
+        """The sums of each group with sites, for its part of the mean; None if no group has sites."""
         if not self._has_sites:
             return None
         sums = []

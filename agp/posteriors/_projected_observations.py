@@ -1,8 +1,8 @@
-"""What a computation-aware GP knows of its projected observations, whose covariance is G = S^T (K + sigma^2 I) S.
+"""The inverse of the covariance G = S^T (K + sigma^2 I) S of the projected observations of a computation-aware GP.
 
-Either by a Cholesky factor of G, or by products alone from an auxiliary L with T = L L^T ~ G^-1. Then
-P = 2 T - T G T <= G^-1 takes the place of G^-1, and tr(G T) - i - log|T| >= log|G| that of the log determinant; at
-T = G^-1 both are exact, and value and gradients are those of the Cholesky form.
+Either by a Cholesky factor of G, or by products alone from an auxiliary L with T = L L^T ~ G^-1. In the latter,
+P = 2 T - T G T <= G^-1 replaces G^-1, and tr(G T) - i - log|T| >= log|G| the log determinant. At T = G^-1 both are
+exact, and value and gradients are those of the Cholesky form.
 """
 
 from abc import ABC, abstractmethod
@@ -23,34 +23,32 @@ from agp.linalg import (
 )
 from agp.posteriors._base import FollowsInverse
 
-__all__ = ["Projected", "ProjectedCholesky", "ProjectedInverse", "ProjectedInverseFree"]
-
 
 class ProjectedInverse(NamedTuple):
-    """Stand-ins for G^-1 [i, i] and log|G|. With exact ones T = P = G^-1."""
+    """Approximations of G^-1 [i, i] and log|G|; if exact, T = P = G^-1."""
 
     T: Array
-    """What derivatives hold on to."""
+    """Used in derivatives."""
     P: Array
-    """What values and predictions use."""
+    """Used in values and predictions."""
     log_det: Array
     """0-d."""
 
 
 class Projected(ABC):
-    """How G is inverted."""
+    """A method to invert G."""
 
     inverse_factors: ClassVar[tuple[str, ...]] = ()
     """The auxiliary leaves that follow inverses (`FollowsInverse`)."""
 
     @abstractmethod
     def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
-        """The stand-ins for a symmetric positive definite G [i, i]."""
+        """The approximations for a symmetric positive definite G [i, i]."""
 
 
 @tree.model
 class ProjectedCholesky(Projected):
-    """By a Cholesky factorisation of G, O(i^3): the computation-aware posterior itself."""
+    """By a Cholesky factorisation of G, O(i^3): the exact computation-aware posterior."""
 
     def inverted_covariance(self, G: Array, /) -> ProjectedInverse:
         B = backend_of(G)
@@ -61,7 +59,7 @@ class ProjectedCholesky(Projected):
 
 @tree.model
 class ProjectedInverseFree(FollowsInverse, Projected):
-    """By products alone: a lower bound and larger variances for every L, the same ones at L L^T = G^-1.
+    """By products alone: a lower bound and larger variances for every L, exact at L L^T = G^-1.
 
     Parameters
     ----------

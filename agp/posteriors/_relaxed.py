@@ -7,41 +7,70 @@ covariance for every L, and
     KL <= 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - log|S|) ]
 
 with U = L^T S L is a bound for every L, tight where G = 0. Only matrix products occur. L is constant in the gradient.
-`Relaxed` has S = diag(s), `FullSiteRelaxed` S = C C^T, whose log determinant is that of a triangle. Where random probes
-are drawn for a step, `ProbedRelaxed` takes the place of `Relaxed`: the same posterior, in which the traces are
-estimated and no product of two [M, M] matrices occurs.
+`Relaxed` has S = diag(s), `FullSiteRelaxed` S = C C^T. `ProbedRelaxed` replaces `Relaxed` in steps with random probes:
+the same posterior, with estimated traces and without any product of two [M, M] matrices.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, like
 from agp.checks import check_whole
 from agp.constraints import LOWER, POSITIVE
 from agp.linalg import (
     Gap,
     add_diagonal,
+    block_diagonal,
     congruence,
     diagonal,
     gram,
+    lower_of,
     lower_times,
     lower_transposed_times,
-    nonnegative,
     symmetric_from_lower,
 )
-from agp.posteriors._base import Posterior
-from agp.posteriors._relaxed_form import RelaxedForm
-from agp.posteriors._relaxed_probed import ProbedRelaxed
-from agp.posteriors._site_form import Preconditioned
+from agp.posteriors._base import InverseFactored, Posterior
+from agp.posteriors._site_form import GrowingSiteForm, Preconditioned
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
-__all__ = ["FullSiteRelaxed", "Relaxed", "RelaxedFactor"]
-
 EXACT_UP_TO = 2048
-"""The largest M for which traces are exact unless the user says otherwise."""
+"""The largest M with exact traces by default."""
 PROBES = 256
-"""Probes for larger M."""
+"""The number of probes for larger M."""
+
+
+class RelaxedForm(InverseFactored, GrowingSiteForm):
+    """q(u) = N(Kuu mh, Kuu - Kuu PR Kuu), with PR one Newton-Schulz step from L L^T towards (Kuu + S)^-1."""
+
+    inverse_factor: Array
+
+    mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False, "root")
+
+    def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
+        """Kuu + S [M, M]."""
+        return self.site_noise.added_to(Kuu)
+
+    def _weights(self, factor: Any) -> tuple[Array, Pullback]:
+        L, m = self.inverse_factor, self.mean
+        if self.preconditioned == "root":
+            return lower_transposed_times(L, m), lambda mh_bar: (lower_times(L, mh_bar), None)
+        if not self.preconditioned:
+            return m, lambda mh_bar: (mh_bar, None)
+        return self._preconditioned_weights(factor)
+
+    def _refactored(self, Kuu: Array, new: int) -> Self:
+        # start from diag(L, S^-1/2), the factor for large new variances
+        M = self.mean.shape[0] - new
+        deviations = self.site_noise.variances[M:] ** 0.5
+        corner = backend_of(Kuu).xp.eye(new, **like(Kuu)) / deviations[:, None]
+        start = block_diagonal([self.inverse_factor, corner], [M, new])
+        return tree.with_leaves(self, {"inverse_factor": self._inverted_from(Kuu, "inverse_factor", start)})
+
+    @abstractmethod
+    def _preconditioned_weights(self, factor: Any) -> tuple[Array, Pullback]:
+        """`_weights` for mh = PR m."""
 
 
 @tree.model
@@ -53,7 +82,7 @@ class RelaxedFactor:
 
 
 class ExactRelaxed(RelaxedForm):
-    """The relaxed parameterisation for either S, its traces exact."""
+    """The relaxed parameterisation for either S, with exact traces."""
 
     def factorise(self, Kuu: Array, /) -> tuple[RelaxedFactor, Pullback]:
         L = self.inverse_factor
@@ -77,46 +106,32 @@ class ExactRelaxed(RelaxedForm):
 
         return lower_times(L, a - G @ a), pullback
 
-    def project(self, factor: RelaxedFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        # E = L^T Kuf;  mu = Kuf^T mh;  var = kff - colsum(E * (J E)), the same for every output
-        xp = backend_of(Kuf).xp
-        L, G = self.inverse_factor, factor.G
-        mh, pull_weights = self._weights(factor)
+    def _variances(self, factor: RelaxedFactor, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
+        # kff - colsum(E * (J E)) with E = L^T Kuf
+        L = self.inverse_factor
         E = lower_transposed_times(L, Kuf)
-        JE = E - G @ E
-        residual, pull_residual = nonnegative(kff - xp.sum(E * JE, axis=0))
-        var = xp.broadcast_to(residual[:, None], (residual.shape[0], self.mean.shape[1]))
+        JE = E - factor.G @ E
 
-        def pullback(mu_bar, var_bar):
-            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
-            mean_bar, G_bar = pull_weights(Kuf @ mu_bar)
-            Kuf_bar = mh @ mu_bar.mT - 2.0 * lower_times(L, JE * kff_bar)
-            factor_bar = RelaxedFactor(None, tree.add((E * kff_bar) @ E.mT, G_bar))
-            return self._bars(mean=mean_bar), factor_bar, Kuf_bar, kff_bar
+        def pullback(bar):
+            return -2.0 * lower_times(L, JE * bar), (E * bar) @ E.mT
 
-        return (Kuf.mT @ mh, var), pullback
+        return kff - backend_of(Kuf).xp.sum(E * JE, axis=0), pullback
 
-    def kl_divergence(self, factor: RelaxedFactor, /) -> tuple[Array, Pullback]:
+    def _covariance_kl(self, factor: RelaxedFactor) -> tuple[Array, Pullback]:
+        # tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - log|S| - M
         xp = backend_of(factor.G).xp
-        L, Kuu, G = self.inverse_factor, factor.Kuu, factor.G
-        M, P = self.mean.shape
-        mh, pull_weights = self._weights(factor)
-        Kuu_mh = Kuu @ mh
+        L, G, (M, P) = self.inverse_factor, factor.G, self.mean.shape
         trace, trace_bar, seen = self.site_noise.trace_relaxed(L, G)  # tr U - sum(U * G)
         log_noise, log_bar = self.site_noise.log_determinant()
         logs = 2.0 * xp.sum(xp.log(diagonal(L))) + log_noise
-        kl = 0.5 * (xp.sum(mh * Kuu_mh) + P * (xp.sum(diagonal(G)) + xp.sum(G * G) + trace - logs - M))
 
         def pullback(bar):
-            mean_bar, mean_G_bar = pull_weights(bar * Kuu_mh)
-            G_bar = tree.add(0.5 * P * bar * add_diagonal(2.0 * G - seen(), 1.0), mean_G_bar)
-            bars = self._bars(mean=mean_bar, noise=0.5 * P * bar * (trace_bar - log_bar))
-            return bars, RelaxedFactor(0.5 * bar * mh @ mh.mT, G_bar)
+            return 0.5 * P * bar * (trace_bar - log_bar), 0.5 * P * bar * add_diagonal(2.0 * G - seen(), 1.0)
 
-        return kl, pullback
+        return xp.sum(diagonal(G)) + xp.sum(G * G) + trace - logs - M, pullback
 
     def path_weights(self, factor: RelaxedFactor, values: Array, noise: Array, /) -> Array:
-        # mh - T (values + S^(1/2) noise) with T = L L^T: since Kuf^T (2 T - T Kt T) Kuf = Kuf^T PR Kuf, the covariances
+        # mh - T (values + S^(1/2) noise) with T = L L^T: as Kuf^T (2 T - T Kt T) Kuf = Kuf^T PR Kuf, the covariances
         # are those of q for every L, without a root of PR
         L = self.inverse_factor
         observed = values + self.site_noise.root_times(noise)
@@ -141,12 +156,12 @@ class Relaxed(ExactRelaxed):
     inverse_factor
         L [M, M], lower with positive diagonal, L L^T ~ (Kuu + diag s)^-1. Auxiliary.
     preconditioned
-        Whether mh = PR m (the default; it trains much faster); "root" is mh = L^T m with a dimensionless m, for
-        comparisons: the inversion moves that mean, which the gradient, at constant L, does not see.
+        Whether mh = PR m (the default; it trains much faster). "root" is mh = L^T m with a dimensionless m, for
+        comparisons: updates of L change this mean, which the gradient at constant L ignores.
     probes
-        How many random vectors estimate the traces of the KL divergence in training; 0, or M and more, for exact
-        traces. By default exact up to M = 2048, and 256 probes above. The estimates of value and gradient are unbiased;
-        bounds evaluated outside of training are exact.
+        The number of random vectors that estimate the traces of the KL divergence in training; 0, or at least M, for
+        exact traces. By default exact up to M = 2048, and 256 probes above. The estimates of value and gradient are
+        unbiased; bounds outside of training are exact.
 
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
@@ -173,7 +188,7 @@ class Relaxed(ExactRelaxed):
         return measured
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """Rademacher probes [M, K], or nothing where the traces are exact."""
+        """Rademacher probes [M, K]; none for exact traces."""
         M = self.site.shape[0]
         usual = 0 if M <= EXACT_UP_TO else PROBES
         probes = usual if self.probes is None else check_whole("probes", self.probes, least=0)
@@ -219,3 +234,102 @@ class FullSiteRelaxed(ExactRelaxed):
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True) -> Self:
         return cls(**cls._prior_leaves(Kuu, outputs, preconditioned), inverse_factor=None).inverted_anew(Kuu)
+
+
+@tree.model
+class ProbedFactor:
+    """Kuu and Kt = Kuu + diag(s), both [M, M]."""
+
+    Kuu: Array = tree.auxiliary()
+    Kt: Array = tree.auxiliary()
+
+
+@tree.model
+class ProbedRelaxed(RelaxedForm):
+    """`Relaxed` with its traces estimated by probes, for one evaluation of the bound and its gradient.
+
+    With W = G Z and U = L^T diag(s) L Z for the probes Z [M, K], all by products of [M, M] with [M, K],
+
+        -tr(PR Kuu) + tr(Kt T) - M ~ -M + sum_i s_i |L_i:|^2 + sum((Z + W - U) * W) / K
+
+    which is unbiased, and exact at G = 0, where the gradient still has noise of order 1 / sqrt(K). G is never formed:
+    J x = 2 x - L^T (Kt (L x)).
+
+    Parameters
+    ----------
+    mean, site, inverse_factor, preconditioned
+        As for `Relaxed`.
+    noise
+        The probes Z [M, K], with entries +1 and -1.
+
+    Source: Hutchinson's estimator as in Cortinovis et al., rearranged so that it only estimates the residual.
+    """
+
+    mean: Array = tree.param()
+    site: Array = tree.param(POSITIVE)
+    inverse_factor: Array = tree.auxiliary()
+    noise: Array = tree.constant()
+    preconditioned: Preconditioned = True
+
+    def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
+        def pullback(factor_bar):
+            return tree.cotangent(self, site=diagonal(factor_bar.Kt)), tree.add(factor_bar.Kt, factor_bar.Kuu)
+
+        return ProbedFactor(Kuu, self.inverse_target(Kuu)), pullback
+
+    def _inverse_times(self, X: Array) -> Array:
+        # T X for X [M, P]
+        return lower_times(self.inverse_factor, lower_transposed_times(self.inverse_factor, X))
+
+    def _preconditioned_weights(self, factor: Any) -> tuple[Array, Pullback]:
+        # mh = PR m = T (2 m - Kt T m), and mh_bar -> (mean_bar, Kt_bar)
+        m = self.mean
+        Tm = self._inverse_times(m)
+
+        def pullback(mh_bar):
+            Tb = self._inverse_times(mh_bar)
+            outer = Tb @ Tm.mT
+            return self._inverse_times(2.0 * mh_bar - factor.Kt @ Tb), -0.5 * (outer + outer.mT)
+
+        return self._inverse_times(2.0 * m - factor.Kt @ Tm), pullback
+
+    def _variances(self, factor: ProbedFactor, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
+        # kff - 2 colsum(E^2) + colsum(TK * (Kt TK)) with E = L^T Kuf, TK = L E
+        E = lower_transposed_times(self.inverse_factor, Kuf)
+        TK = lower_times(self.inverse_factor, E)
+        KTK = factor.Kt @ TK
+
+        def pullback(bar):
+            # -2 PR Kuf diag(bar)
+            Kuf_bar = 2.0 * (self._inverse_times(KTK) - 2.0 * TK) * bar
+            return Kuf_bar, symmetric_from_lower(lower_of(TK * bar, TK.mT))
+
+        return kff - backend_of(Kuf).xp.sum(2.0 * E * E - TK * KTK, axis=0), pullback
+
+    def _covariance_kl(self, factor: ProbedFactor) -> tuple[Array, Pullback]:
+        xp = backend_of(factor.Kt).xp
+        L, s, Z, Kt, (M, P) = self.inverse_factor, self.site, self.noise, factor.Kt, self.mean.shape
+        K, rows = Z.shape[1], xp.sum(L * L, axis=-1)
+        LZ = lower_times(L, Z)
+        W = lower_transposed_times(L, Kt @ LZ) - Z
+        U = lower_transposed_times(L, s[:, None] * LZ)
+        logs = 2.0 * xp.sum(xp.log(diagonal(L))) + xp.sum(xp.log(s))
+
+        def pullback(bar):
+            LW = lower_times(L, W)
+            outer = (LZ + 2.0 * LW - lower_times(L, U)) @ LZ.mT
+            site_bar = 0.5 * P * bar * (rows - xp.sum(LZ * LW, axis=-1) / K - 1.0 / s)
+            return site_bar, 0.25 * P / K * bar * (outer + outer.mT)
+
+        return xp.sum(s * rows) + xp.sum((Z + W - U) * W) / K - logs - M, pullback
+
+    def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
+        E = lower_transposed_times(self.inverse_factor, Kuf)
+        TK = lower_times(self.inverse_factor, E)
+        covariance = Kff - 2.0 * E.mT @ E + TK.mT @ (factor.Kt @ TK)
+        return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
+
+    @classmethod
+    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:  # noqa: ARG003
+        msg = "ProbedRelaxed holds probes for one evaluation of a bound; start from Relaxed.from_prior."
+        raise TypeError(msg)

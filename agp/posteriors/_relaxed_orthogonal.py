@@ -1,12 +1,12 @@
 """SOLVE-GP without factorisations: R-SVGP on two groups of inducing variables, in two forms.
 
-The covariance Kvv - Kvu Kuu^-1 Kuv of the second group of SOLVE-GP holds an inverse, and no bound survives its
-approximation. But u and w = v - J u are as good a pair of inducing variables as u and v, for any matrix J, and all
-their covariances are products. With G = [[I, 0], [-J, I]] they are G K G^T, and G Kuf with the inputs.
+The covariance Kvv - Kvu Kuu^-1 Kuv of the second group of SOLVE-GP contains an inverse, whose approximation would
+invalidate the bound. But u and w = v - J u are valid inducing variables for any matrix J, and their covariances are
+products: G K G^T with G = [[I, 0], [-J, I]], and G Kuf with the inputs.
 
-`RelaxedOrthogonal` takes the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal factor.
-`RelaxedUnion` keeps (u, v), and makes up its inverse factor from those of the two groups. Either is a `Relaxed` on the
-M + M2 inducing variables, which does all the rest: a lower bound for every value of the auxiliary leaves.
+`RelaxedOrthogonal` uses the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal factor.
+`RelaxedUnion` uses (u, v), and composes its inverse factor from those of the two groups. Each delegates to a `Relaxed`
+on the M + M2 inducing variables, so that it is a lower bound for every value of the auxiliary leaves.
 """
 
 from abc import abstractmethod
@@ -15,12 +15,17 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.linalg import add_diagonal, block_diagonal, lower_times, symmetric_from_lower, times_lower
+from agp.linalg import (
+    add_diagonal,
+    block_diagonal,
+    lower_times,
+    symmetric_from_blocks,
+    symmetric_from_lower,
+    times_lower,
+)
 from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
 from agp.posteriors._site_form import SiteForm
-
-__all__ = ["RelaxedGroups", "RelaxedGroupsFactor", "RelaxedOrthogonal", "RelaxedUnion"]
 
 
 @tree.model
@@ -33,7 +38,7 @@ class RelaxedGroupsFactor:
 
 
 class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
-    """What the two forms share: a `Relaxed` on other inducing variables, and the way to them and back."""
+    """The base class of the two forms: a `Relaxed` on other inducing variables, and the map to them and back."""
 
     sizes: tuple[int, int]
 
@@ -63,7 +68,7 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
         return factor.inner.project_covariance(factor.factor, self._features(factor.J, Kuf)[0], Kff)
 
     def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
-        # the other inducing variables are G u, with covariances G Kuu G^T and G Kuf, so that w = G^T w'
+        # the other inducing variables are G u, with covariances G Kuu G^T and G Kuf, so w = G^T w'
         xp = backend_of(values).xp
         P, _, S = values.shape
         columns = xp.reshape(xp.permute_dims(values, (1, 0, 2)), (-1, P * S))
@@ -105,9 +110,9 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
 class RelaxedOrthogonal(RelaxedGroups):
     """Inverse-free SOLVE-GP: diagonal noise for u and for w = v - J u, and products only.
 
-    A lower bound on the log evidence for all values of its leaves. At exact inverse factors it is SOLVE-GP with
-    q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu), and likewise for w, and has its gradients. Away from them there is
-    no order between the two: J is one more variational parameter.
+    A lower bound on the log evidence for all values of its leaves. At exact inverse factors value and gradients are
+    those of SOLVE-GP with q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu), and likewise for w. At other factors either
+    bound may be the larger one: J is one more variational parameter.
 
     Parameters
     ----------
@@ -116,11 +121,11 @@ class RelaxedOrthogonal(RelaxedGroups):
     site
         s [M + M2], positive: the variances of pseudo-observations of u and w, shared by the outputs.
     prior_inverse
-        L0 [M, M], lower with positive diagonal, L0 L0^T ~ Kuu^-1. Auxiliary. It sees the conditioning of Kuu itself.
-        J = Kvu (2 T0 - T0 Kuu T0) with T0 = L0 L0^T, whose error is of second order in that of T0; the gradient follows
-        J, not T0.
+        L0 [M, M], lower with positive diagonal, L0 L0^T ~ Kuu^-1. Auxiliary. Its accuracy depends on the conditioning
+        of Kuu. J = Kvu (2 T0 - T0 Kuu T0) with T0 = L0 L0^T, with an error of second order in that of T0; the gradient
+        follows J, not T0.
     first_inverse, second_inverse
-        Lu [M, M] and Lw [M2, M2], alike, for the covariances of u and w plus their s. Auxiliary.
+        Lu [M, M] and Lw [M2, M2], likewise for the covariances of u and w plus their s. Auxiliary.
     sizes
         (M, M2).
     preconditioned
@@ -144,8 +149,8 @@ class RelaxedOrthogonal(RelaxedGroups):
             return self._blocks(Kuu)[0]
         M = self.sizes[0]
         if name == "first_inverse":
-            return _with_diagonal(self._blocks(Kuu)[0], self.site[:M])
-        return _with_diagonal(self._changed(Kuu, self._regression(Kuu)[0])[1], self.site[M:])
+            return add_diagonal(self._blocks(Kuu)[0], self.site[:M])
+        return add_diagonal(self._changed(Kuu, self._regression(Kuu)[0])[1], self.site[M:])
 
     def _regression(self, Kuu: Array) -> tuple[Array, Pullback]:
         # J = Kvu P0, P0 = 2 T0 - T0 Kuu T0, and J_bar -> (Kvu_bar, Kuu_bar), the latter symmetric
@@ -178,7 +183,7 @@ class RelaxedOrthogonal(RelaxedGroups):
         K = self._blocks(Kuu)[0]
         J, pull_J = self._regression(Kuu)
         Kwu, Kww = self._changed(Kuu, J)
-        joint = _joined(K, Kwu, Kww)
+        joint = symmetric_from_blocks(K, Kwu.mT, Kww)
         L = block_diagonal([self.first_inverse, self.second_inverse], self.sizes)
         assert L is not None
         inner = Relaxed(self.mean, self.site, L, self.preconditioned)
@@ -197,7 +202,7 @@ class RelaxedOrthogonal(RelaxedGroups):
             K_bar = K_bar + joint_bar[:M, :M] + J.mT @ Kvv_bar @ J - 0.5 * (cross + cross.mT)
             Kvu_bar = Kvu_bar + Kwu_bar - twice @ J
             own = tree.cotangent(self, mean=inner_bar.mean, site=inner_bar.site)
-            return own, _joined(K_bar, 0.5 * Kvu_bar, Kvv_bar)
+            return own, symmetric_from_blocks(K_bar, 0.5 * Kvu_bar.mT, Kvv_bar)
 
         return RelaxedGroupsFactor(J, inner, factor), pullback
 
@@ -215,26 +220,17 @@ class RelaxedOrthogonal(RelaxedGroups):
 
 @tree.model
 class RelaxedUnion(RelaxedGroups):
-    """R-SVGP on two groups of inducing inputs, whose inverse factor is made up from one for each group.
+    """R-SVGP on two groups of inducing inputs, with an inverse factor composed of one for each group.
 
     With T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1, J = Kvu T_u and T_w ~ (C + diag s_v)^-1, the inverse of the joint
     K + diag(s) is approximated by G^T blkdiag(T_u, T_w) G. A lower bound on the log evidence for all values of its
-    leaves, never above that of L-SVGP with all M + M2 inducing inputs, which it is at exact factors. So q(u, v) is not
-    that of SOLVE-GP; it is the cheaper inversion and the good conditioning (nothing is inverted without its s) that it
-    takes from it.
+    leaves, at most that of L-SVGP with all M + M2 inducing inputs, which it equals at exact factors. Its q(u, v) is not
+    that of SOLVE-GP, but it shares the cheaper inversion and the good conditioning: nothing is inverted without its s.
 
     Parameters
     ----------
-    mean
-        m [M + M2, P]: the mean of (u, v) is K mh with mh = PR m (preconditioned) or mh = m.
-    site
-        s [M + M2], positive: the variances of pseudo-observations of u and v, shared by the outputs.
-    first_inverse, second_inverse
-        Lu [M, M] and Lw [M2, M2], lower with positive diagonal. Auxiliary.
-    sizes
-        (M, M2).
-    preconditioned
-        Whether mh = PR m (the default; it trains much faster).
+    mean, site, first_inverse, second_inverse, sizes, preconditioned
+        As for `RelaxedOrthogonal`, with (u, v) instead of (u, w).
     """
 
     mean: Array = tree.param(unit="mean_unit")
@@ -251,12 +247,12 @@ class RelaxedUnion(RelaxedGroups):
     def inverse_target(self, Kuu: Array, name: str = "first_inverse", /) -> Array:
         M = self.sizes[0]
         K, Kvu, Kvv = self._blocks(Kuu)
-        Kt = _with_diagonal(K, self.site[:M])
+        Kt = add_diagonal(K, self.site[:M])
         if name == "first_inverse":
             return Kt
         # the covariance of v - J u, with the noise of both
         J = self._regression(Kvu)
-        Ct = _with_diagonal(Kvv, self.site[M:]) - J @ Kvu.mT - (Kvu - J @ Kt) @ J.mT
+        Ct = add_diagonal(Kvv, self.site[M:]) - J @ Kvu.mT - (Kvu - J @ Kt) @ J.mT
         return symmetric_from_lower(Ct)
 
     def _regression(self, Kvu: Array) -> Array:
@@ -273,7 +269,7 @@ class RelaxedUnion(RelaxedGroups):
         below = xp.concat([-times_lower(J.mT, Lw), Lu], axis=1)
         L = xp.concat([xp.concat([Lw, xp.zeros_like(Kvu)], axis=1), below], axis=0)
         inner = Relaxed(self._swapped(self.mean), self._swapped(self.site), L, self.preconditioned)
-        factor, pull_factor = inner.factorise(_joined(Kvv, Kvu.mT, K))
+        factor, pull_factor = inner.factorise(symmetric_from_blocks(Kvv, Kvu, K))
 
         def pullback(bar):
             inner_bar, K_bar = pull_factor(bar.factor)
@@ -295,14 +291,3 @@ class RelaxedUnion(RelaxedGroups):
 
     def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
         return self._swapped(Kuf), lambda bar: (None, self._restored(bar))
-
-
-def _with_diagonal(K: Array, s: Array) -> Array:
-    return add_diagonal(K, s)
-
-
-def _joined(first: Array, cross: Array, second: Array) -> Array:
-    """[[first, cross^T], [cross, second]]."""
-    xp = backend_of(first).xp
-    top, bottom = xp.concat([first, cross.mT], axis=1), xp.concat([cross, second], axis=1)
-    return xp.concat([top, bottom], axis=0)

@@ -1,45 +1,42 @@
-"""What L-SVGP and R-SVGP share: q(u) is the posterior of pseudo-observations of u with noise of covariance S."""
+"""Base classes of L-SVGP and R-SVGP: q(u) is the posterior of pseudo-observations of u with noise of covariance S."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
 
 from agp import tree
-from agp.backend import Array, backend_of, like
-from agp.linalg import diagonal
-from agp.posteriors._base import Posterior
+from agp.backend import Array, Pullback, backend_of, like
+from agp.linalg import diagonal, nonnegative
+from agp.posteriors._base import MeanPosterior
 from agp.posteriors._growth import extended
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
-__all__ = ["GrowingSiteForm", "Preconditioned", "SiteForm"]
-
 Preconditioned = bool | Literal["root"]
-"""Which weights mh [M, P] of Kuu the mean m stands for."""
+"""How the weights mh [M, P] of Kuu follow from the mean m."""
 
 PRIOR_SITE = 100.0
 """s of an untrained model, relative to the largest row sum of |Kuu|, which no eigenvalue exceeds.
 
-For s = c lambda_max, k_u(x)^T (Kuu + s I)^-1 k_u(x) <= k(x, x) / (1 + c) at any x: variances are those of the prior but
-for 1 %.
+For s = c lambda_max, k_u(x)^T (Kuu + s I)^-1 k_u(x) <= k(x, x) / (1 + c) at any x, so that variances are within 1 % of
+the prior's.
 """
 
 FORGOTTEN_SITE = 1e8
-"""s of new variables that are to change nothing, relative to the same."""
+"""s of new variables that must not change q(f), relative to the same."""
 
 WIDE = 0.1
-"""s where training begins with a likelihood that is flat away from likely functions, relative to the mean diagonal of
-Kuu: marginals as narrow as usual would not see all classes."""
+"""s at the start of training for likelihoods that are flat far from likely functions, relative to the mean diagonal of
+Kuu: narrower marginals would miss some classes."""
 
 
-class SiteForm(Posterior):
+class SiteForm(MeanPosterior):
     """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + S, with mh = Kt^-1 m (preconditioned) or mh = m."""
 
-    mean: Array
     preconditioned: Any
 
     mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False)
-    """What `preconditioned` may be."""
+    """The values that `preconditioned` may have."""
     noise_kind: ClassVar[type[SiteNoise]] = DiagonalNoise
-    """What S is, and which leaf holds it."""
+    """The type of S, which names its leaf."""
 
     def __post_init__(self) -> None:
         self._check_preconditioned(self.preconditioned)
@@ -49,17 +46,9 @@ class SiteForm(Posterior):
         """S."""
         return self.noise_kind(getattr(self, self.noise_kind.name))
 
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def count(self) -> int:
-        return self.mean.shape[0]
-
     def _bars(self, *, mean: Array | None = None, noise: Array | None = None) -> Self:
         """The cotangent of the posterior, from those of m and of the leaf of S."""
-        return tree.cotangent(self, mean=mean, **{self.site_noise.name: noise})
+        return tree.cotangent(self, mean=mean, **{self.noise_kind.name: noise})
 
     def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
         xp = backend_of(Kuu).xp
@@ -71,15 +60,14 @@ class SiteForm(Posterior):
         return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).inverted_anew(Kuu)
 
     def inverted_anew(self, _Kuu: Array, /) -> Self:
-        """The same with inverse factors found from nothing, if it has any."""
+        """The same with inverse factors computed from scratch, if it has any."""
         return self
 
     @classmethod
     def _prior_leaves(cls, Kuu: Array, outputs: int, preconditioned: Preconditioned) -> dict[str, Any]:
         """The fields of the prior, with covariance Kuu [M, M], for P outputs.
 
-        The mean is measured in the unit of f, or, where it is that of weights of Kuu, in its inverse; L^T m has that of
-        weights where m has none.
+        The unit of the mean is that of f, or its inverse for mh = m, which are weights of Kuu; L^T m has no unit.
         """
         cls._check_preconditioned(preconditioned)
         xp = backend_of(Kuu).xp
@@ -106,11 +94,67 @@ def _prior_site(Kuu: Array) -> Array:
 
 
 class GrowingSiteForm(SiteForm):
-    """Such a q(u) that can take new inducing variables."""
+    """Such a q(u) that can take new inducing variables.
+
+    Its factor has two parts: Kuu, and another matrix [M, M] from which weights and variances follow.
+    """
+
+    @abstractmethod
+    def _weights(self, factor: Any) -> tuple[Array, Pullback]:
+        """Mh [M, P], and ``mh_bar -> (mean_bar, the cotangent of the second part)``."""
+
+    @abstractmethod
+    def _variances(self, factor: Any, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
+        """The variances [N] of f, the same for all outputs, and ``bar -> (Kuf_bar, the cotangent of the second part)``.
+
+        For Kuf [M, N] and kff [N], whose cotangent is `bar`.
+        """
+
+    @abstractmethod
+    def _covariance_kl(self, factor: Any) -> tuple[Array, Pullback]:
+        """Twice the KL divergence of one output without the terms of its mean, 0-d.
+
+        The pullback ``bar -> (noise_bar, the cotangent of the second part)`` is that for bar P / 2.
+        """
+
+    def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        # mu = Kuf^T mh, and the same variances for every output
+        xp = backend_of(Kuf).xp
+        mh, pull_weights = self._weights(factor)
+        raw, pull_variances = self._variances(factor, Kuf, kff)
+        residual, pull_residual = nonnegative(raw)
+        var = xp.broadcast_to(residual[:, None], (residual.shape[0], self.outputs))
+
+        def pullback(mu_bar, var_bar):
+            kff_bar = pull_residual(xp.sum(var_bar, axis=1))
+            mean_bar, second_bar = pull_weights(Kuf @ mu_bar)
+            Kuf_bar, variance_bar = pull_variances(kff_bar)
+            factor_bar = type(factor)(None, tree.add(variance_bar, second_bar))
+            return self._bars(mean=mean_bar), factor_bar, mh @ mu_bar.mT + Kuf_bar, kff_bar
+
+        return (Kuf.mT @ mh, var), pullback
+
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+        xp = backend_of(factor.Kuu).xp
+        mh, pull_weights = self._weights(factor)
+        Kuu_mh = factor.Kuu @ mh
+        per_output, pull_covariance = self._covariance_kl(factor)
+        kl = 0.5 * (xp.sum(mh * Kuu_mh) + self.outputs * per_output)
+
+        def pullback(bar):
+            mean_bar, mean_second_bar = pull_weights(bar * Kuu_mh)
+            noise_bar, second_bar = pull_covariance(bar)
+            factor_bar = type(factor)(0.5 * bar * mh @ mh.mT, tree.add(second_bar, mean_second_bar))
+            return self._bars(mean=mean_bar, noise=noise_bar), factor_bar
+
+        return kl, pullback
+
+    def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
+        return Kuf.mT @ self._weights(factor)[0]
 
     def grown(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        # pseudo-observations of w with the mean that q(u) gives them: mh = [mh; 0] at any variance, and for large ones
-        # nothing is learned from them
+        # pseudo-observations of w with the mean that q(u) gives them, so that mh = [mh; 0] for any variance; large
+        # variances leave q(f) as it is
         xp, noise, M = backend_of(Kuu).xp, self.site_noise, self.mean.shape[0]
         new = Kuu.shape[0] - M
         if begun:
@@ -126,9 +170,5 @@ class GrowingSiteForm(SiteForm):
         return tree.with_leaves(self, leaves)._refactored(Kuu, new)
 
     def _refactored(self, _Kuu: Array, _new: int) -> Self:
-        """The same with inverse factors for so many new variables, if it has any."""
+        """The same with inverse factors for `new` more variables, if it has any."""
         return self
-
-    @abstractmethod
-    def _weights(self, factor: Any) -> tuple[Array, Any]:
-        """mh [M, P], and its pullback."""

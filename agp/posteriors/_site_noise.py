@@ -1,9 +1,8 @@
 """The noise of pseudo-observations of u: the covariance S [M, M] that L-SVGP and R-SVGP add to Kuu.
 
-All that either asks of S is here, for the two leaves that may hold it: variances, or a triangular factor.
+S is held as variances or as a triangular factor.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
@@ -25,116 +24,74 @@ from agp.linalg import (
     times_own_transpose,
 )
 
-__all__ = ["DiagonalNoise", "FactoredNoise", "NoiseTrace", "SiteNoise"]
-
 
 class NoiseTrace(NamedTuple):
-    """tr(A S) for a symmetric A = W^T J W [M, M], and what its pullback needs."""
+    """tr(A S) for a symmetric A = W^T J W [M, M], and its derivatives."""
 
     value: Array
     leaf_bar: Array
-    """Its derivative by the leaf, at fixed A."""
+    """The derivative by the leaf, at fixed A."""
     seen: Callable[[], Array]
-    """W S W^T [M, M], which is its derivative by J; the lower triangle of it where that is all that is said."""
+    """The derivative by J, W S W^T [M, M], or its lower triangle."""
 
 
 @dataclass(frozen=True)
-class SiteNoise(ABC):
-    """S as its leaf holds it."""
+class DiagonalNoise:
+    """S = diag(s); the leaf is s [M], positive."""
 
     leaf: Array
 
-    name: ClassVar[str]
-    """What posteriors call the leaf; the name of its unit follows."""
-    start: ClassVar[float]
-    """The variances where training begins, relative to the mean diagonal of Kuu: from the prior, steps by gradients
-    take far longer."""
+    name: ClassVar[str] = "site"
+    """The name of the leaf in posteriors."""
+    start: ClassVar[float] = 1e-4
+    """The variances at the start of training, relative to the mean diagonal of Kuu; the prior would train much more
+    slowly."""
 
     @classmethod
-    @abstractmethod
     def independent(cls, variances: Array, /) -> Self:
         """S = diag(v) for variances v [M]."""
-
-    @staticmethod
-    @abstractmethod
-    def unit(variance: Array, /) -> Array:
-        """The unit of the leaf, 0-d, for the mean diagonal of Kuu."""
-
-    @property
-    @abstractmethod
-    def variances(self) -> Array:
-        """The diagonal of S [M]."""
-
-    @abstractmethod
-    def extended(self, variances: Array, /) -> Self:
-        """S and, independent of it, further pseudo-observations with such variances."""
-
-    @abstractmethod
-    def added_to(self, K: Array, /) -> Array:
-        """K + S for K [M, M]."""
-
-    @abstractmethod
-    def pulled(self, S_bar: Array, /) -> Array:
-        """The cotangent of the leaf, from the symmetric one of S."""
-
-    @abstractmethod
-    def root_times(self, normal: Array, /) -> Array:
-        """S^(1/2) x for standard normal x [P, M, S]."""
-
-    @abstractmethod
-    def log_determinant(self) -> tuple[Array, Array]:
-        """log|S|, 0-d, and its derivative by the leaf."""
-
-    @abstractmethod
-    def trace_with_gram(self, W: Array, /) -> NoiseTrace:
-        """tr(W^T W S) for lower W [M, M]; of W S W^T the lower triangle."""
-
-    @abstractmethod
-    def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
-        """tr(L (I - G) L^T S) for lower L and symmetric G [M, M]; L^T S L in whole."""
-
-
-class DiagonalNoise(SiteNoise):
-    """S = diag(s); the leaf is s [M], positive."""
-
-    name: ClassVar[str] = "site"
-    start: ClassVar[float] = 1e-4
-
-    @classmethod
-    def independent(cls, variances: Array, /) -> Self:
         return cls(variances)
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
+        """The unit of the leaf, 0-d, for the mean diagonal of Kuu."""
         return variance
 
     @property
     def variances(self) -> Array:
+        """The diagonal of S [M]."""
         return self.leaf
 
     def extended(self, variances: Array, /) -> Self:
+        """S with further independent pseudo-observations of these variances."""
         return type(self)(backend_of(variances).xp.concat([self.leaf, variances]))
 
     def added_to(self, K: Array, /) -> Array:
+        """K + S for K [M, M]."""
         return add_diagonal(K, self.leaf)
 
     def pulled(self, S_bar: Array, /) -> Array:
+        """The cotangent of the leaf, from the symmetric cotangent of S."""
         return diagonal(S_bar)
 
     def root_times(self, normal: Array, /) -> Array:
+        """S^(1/2) x for standard normal x [P, M, S]."""
         return backend_of(normal).xp.sqrt(self.leaf)[:, None] * normal
 
     def log_determinant(self) -> tuple[Array, Array]:
+        """log|S|, 0-d, and its derivative by the leaf."""
         xp = backend_of(self.leaf).xp
         return xp.sum(xp.log(self.leaf)), 1.0 / self.leaf
 
     def trace_with_gram(self, W: Array, /) -> NoiseTrace:
+        """tr(W^T W S) for lower W [M, M], and the lower triangle of W S W^T."""
         # sum_i s_i [W^T W]_ii
         xp = backend_of(W).xp
         squares = xp.sum(W * W, axis=0)
         return NoiseTrace(xp.sum(self.leaf * squares), squares, lambda: lower_of(W * self.leaf, W.mT))
 
     def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
+        """tr(L (I - G) L^T S) for lower L and symmetric G [M, M], and L^T S L."""
         # diag(L G L^T) = 2 rowsum(L * (L Phi(G)))
         xp = backend_of(L).xp
         relaxed = xp.sum(L * (L - 2.0 * lower_times_lower(L, phi(G))), axis=-1)
@@ -145,8 +102,11 @@ class DiagonalNoise(SiteNoise):
         return NoiseTrace(xp.sum(self.leaf * relaxed), relaxed, seen)
 
 
-class FactoredNoise(SiteNoise):
-    """S = C C^T; the leaf is C [M, M], lower triangular."""
+@dataclass(frozen=True)
+class FactoredNoise:
+    """S = C C^T; the leaf is C [M, M], lower triangular. Methods as `DiagonalNoise`."""
+
+    leaf: Array
 
     name: ClassVar[str] = "site_scale"
     start: ClassVar[float] = 1e-2
@@ -158,7 +118,7 @@ class FactoredNoise(SiteNoise):
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
-        # so that training begins at C = I, where steps of optimisers are small beside it
+        # so that training starts at C = I, for which the steps of optimisers are small
         return (FactoredNoise.start * variance) ** 0.5
 
     @property
@@ -166,9 +126,8 @@ class FactoredNoise(SiteNoise):
         return backend_of(self.leaf).xp.sum(self.leaf * self.leaf, axis=-1)
 
     def extended(self, variances: Array, /) -> Self:
-        new = self.independent(variances).leaf
-        M, count = self.leaf.shape[0], variances.shape[0]
-        return type(self)(block_diagonal([self.leaf, new], [M, count]))
+        sizes = [self.leaf.shape[0], variances.shape[0]]
+        return type(self)(block_diagonal([self.leaf, self.independent(variances).leaf], sizes))
 
     def added_to(self, K: Array, /) -> Array:
         return K + times_own_transpose(self.leaf)
@@ -198,3 +157,6 @@ class FactoredNoise(SiteNoise):
         relaxed = V - G @ V
         leaf_bar = 2.0 * xp.tril(lower_times(L, relaxed))
         return NoiseTrace(xp.sum(V * relaxed), leaf_bar, lambda: times_own_transpose(V))
+
+
+SiteNoise = DiagonalNoise | FactoredNoise

@@ -1,8 +1,8 @@
-"""What posteriors offer to updates that move them by sites: sums over the data, and the step that these allow.
+"""Updates of posteriors by sites: sums over the data, and steps that keep precisions positive definite.
 
 At the marginals of f - h with means mu, let alpha = d/dmu and beta = -2 d/dvar of the expected log density of all data.
-A site of the datum n is exp(lam1_n f - lam2_n f^2 / 2); that which the likelihood asks for has lam1 = alpha + beta mu
-and lam2 = beta. In the coordinates of a posterior the features of the datum are the column F_n [M] with mu_n = F_n^T m.
+The site of datum n is exp(lam1_n f - lam2_n f^2 / 2); its target has lam1 = alpha + beta mu and lam2 = beta. In the
+coordinates of a posterior the features of the datum are the column F_n [M] with mu_n = F_n^T m.
 """
 
 from abc import ABC, abstractmethod
@@ -12,27 +12,12 @@ from typing import Any, NamedTuple, Self
 from agp.backend import Array, backend_of, like
 from agp.repairs import report
 
-__all__ = [
-    "HALVINGS",
-    "GuardedSums",
-    "HoldsSums",
-    "KeepsSums",
-    "NaturalSteps",
-    "SiteGradients",
-    "SiteHolder",
-    "Sums",
-    "guarded_step",
-    "guarded_sums",
-    "mixed",
-    "sums_of",
-]
-
 HALVINGS = 10
-"""How often a step whose precision is not positive definite is halved before it is given up."""
+"""The largest number of halvings of a step whose precision is not positive definite."""
 
 
 class Sums(NamedTuple):
-    """The sites of all data together, or what else moves like them."""
+    """The sum of the sites of all data, or the sites themselves."""
 
     shift: Array
     """sum_n F_n lam1_n [M, P]; or the sites themselves [N, P]."""
@@ -41,7 +26,7 @@ class Sums(NamedTuple):
 
 
 class GuardedSums(NamedTuple):
-    """The sums for beta as it is, the same for beta clipped at zero, and how many beta are negative [P]."""
+    """The sums, the same with beta clipped at zero, and the number of negative beta [P]."""
 
     raw: Sums
     clipped: Sums
@@ -49,7 +34,7 @@ class GuardedSums(NamedTuple):
 
 
 class SiteGradients(NamedTuple):
-    """What a step needs to know: the factor of the posterior, and its sums over the data."""
+    """The input of a step: the factor of the posterior, and its sums over the data."""
 
     factor: Any
     sums: Any
@@ -74,15 +59,15 @@ def guarded_sums(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSu
 
 
 class NaturalSteps(ABC):
-    """A q(u) that takes steps along natural gradients."""
+    """A q(u) with steps along natural gradients."""
 
     @abstractmethod
     def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
-        """The q(u) after a step of that size, and the largest number of halvings over the outputs, 0-d."""
+        """The q(u) after a step of size `rate`, and the largest number of halvings over the outputs, 0-d."""
 
 
 class SiteHolder(ABC):
-    """What keeps Gaussian sites: a posterior, or a model with a site for each datum, to whose protocol this belongs."""
+    """A posterior with Gaussian sites, or a model with a site for each datum."""
 
     @property
     def _has_sites(self) -> bool:
@@ -93,41 +78,41 @@ class SiteHolder(ABC):
     def _site_step(
         self, found: Any, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None, rows: Array | None
     ) -> tuple[Self, dict[str, Array]]:
-        """The holder after a step of its sites towards those that the likelihood asks for, and what to log.
+        """The holder after a step of its sites towards their targets, and numbers to log.
 
         Parameters
         ----------
         found
-            What the holder itself has asked of the data.
+            The sums over the data that the holder needs.
         rate
             rho in (0, 1].
         clip
             Clip negative beta at once.
         groups
-            Which groups of sites move, where there are several; None for all.
+            The groups of sites to move; None for all.
         rows
             The positions [B] of the batch among the data; None for all data in order.
         """
 
 
 class KeepsSums(ABC):
-    """A model whose steps of sites on a minibatch can go on from the sums over all data that the last one left."""
+    """A model whose site steps on minibatches continue from the sums over all data of the previous step."""
 
     @abstractmethod
     def _no_sums(self) -> dict[str, Any]:
-        """What an update keeps between two steps, before the first: arrays, in dictionaries that may be nested."""
+        """The state of an update before its first step: arrays, in dictionaries that may be nested."""
 
     @abstractmethod
     def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> "HoldsSums":
-        """The model that holds these sums if they are still its own, else new ones, within a budget in MiB."""
+        """The model with these sums, or with new ones if they are outdated, within a budget in MiB."""
 
 
 class HoldsSums(ABC):
-    """Such a model for the length of a step, in which sums follow the sites."""
+    """Such a model during a step, with sums that are updated with the sites."""
 
     @abstractmethod
     def _released(self) -> tuple[Any, dict[str, Any]]:
-        """The model by itself, and its sums to keep."""
+        """The model without its sums, and the sums."""
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------
@@ -136,9 +121,9 @@ class HoldsSums(ABC):
 def guarded_step(
     rate: Any, old: Sums, target: GuardedSums, proper: Callable[[Array], Array] | None
 ) -> tuple[Sums, dict[str, Array]]:
-    """A step from the old sites towards the target, halved or clipped where it must be, and what to log of that.
+    """A step from the old sites towards the target, halved or clipped if necessary, and numbers to log.
 
-    `proper` says for each output whether a precision is allowed, Boolean [P]; None allows no negative beta.
+    `proper` returns whether the precision of each output is valid, Boolean [P]. None clips all negative beta.
     """
     B = backend_of(old.shift)
     xp = B.xp
@@ -175,7 +160,7 @@ def _report(halvings: Array, good: Array) -> None:
     )
     clipped = xp.count_nonzero(~good)
     report(
-        f"{lost}, however small; in {{0:.0f}} outputs the negative curvatures of the likelihood were clipped to zero.",
+        f"{lost} at any rate; in {{0:.0f}} outputs the negative curvatures of the likelihood were clipped to zero.",
         xp.astype(clipped, halvings.dtype),
         count=clipped,
     )

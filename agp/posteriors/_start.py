@@ -1,38 +1,30 @@
-"""A posterior as users name it: a class, the name of one, or a function that makes one."""
+"""A posterior as users give it: a class, the name of one, or a function that makes one."""
 
+import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from agp.backend import Array
 from agp.posteriors._base import Posterior
-from agp.posteriors._diagonal import DiagonalMarginal, DiagonalWhitened
-from agp.posteriors._dual import Dual
-from agp.posteriors._dual_inverse_free import DualInverseFree
-from agp.posteriors._inverse_free import InverseFree
-from agp.posteriors._likelihood import FullSiteLikelihoodForm, LikelihoodForm
-from agp.posteriors._marginal import Marginal
-from agp.posteriors._orthogonal import Orthogonal, PriorSpread
-from agp.posteriors._relaxed import FullSiteRelaxed, Relaxed
-from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
-from agp.posteriors._whitened import Whitened
-
-__all__ = ["posterior_named", "start_of"]
-
-CLASSES = (
-    DiagonalMarginal, DiagonalWhitened, Dual, DualInverseFree, FullSiteLikelihoodForm, FullSiteRelaxed, InverseFree,
-    LikelihoodForm, Marginal, Orthogonal, PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened,
-)  # fmt: skip
 
 
 def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
-_BY_NAME: dict[str, type[Posterior]] = {_plain(cls.__name__): cls for cls in CLASSES}
+@cache
+def _public_classes() -> dict[str, type[Posterior]]:
+    """The concrete posteriors that the room exports, by plain name."""
+    from agp import posteriors
+
+    exported = (vars(posteriors)[name] for name in posteriors.__all__)
+    classes = (cls for cls in exported if issubclass(cls, Posterior) and not inspect.isabstract(cls))
+    return {_plain(cls.__name__): cls for cls in classes}
 
 
 def posterior_named(name: Any, /) -> Any:
-    """The class of q(u) of that name, such as "whitened" or "likelihood-form"; anything but a string as it is.
+    """The class of q(u) with this name, such as "whitened" or "likelihood-form"; other arguments are returned as is.
 
     Raises
     ------
@@ -41,20 +33,20 @@ def posterior_named(name: Any, /) -> Any:
     """
     if not isinstance(name, str):
         return name
-    if _plain(name) not in _BY_NAME:
-        known = ", ".join(sorted(cls.__name__ for cls in CLASSES))
+    if _plain(name) not in _public_classes():
+        known = ", ".join(sorted(cls.__name__ for cls in _public_classes().values()))
         msg = f"unknown posterior {name!r}; known are {known}."
         raise ValueError(msg)
-    return _BY_NAME[_plain(name)]
+    return _public_classes()[_plain(name)]
 
 
 def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
-    """The function of Kuu [M, M] and the number of outputs that gives the first q(u).
+    """The function of Kuu [M, M] and the number of outputs that returns the first q(u).
 
     Parameters
     ----------
     posterior
-        A subclass of `Posterior`, the name of one, or such a function itself, as
+        A subclass of `Posterior`, its name, or such a function, as
         ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
 
     Raises

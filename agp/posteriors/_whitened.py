@@ -6,16 +6,15 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
 from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
+from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhiteItself
 from agp.posteriors._growth import extended, extended_block
 from agp.posteriors._natural_steps import RootSteps, step_of_moments
 from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 
-__all__ = ["Whitened"]
-
 
 @tree.model
-class Whitened(WhiteItself, NaturalSteps, RootSteps):
+class Whitened(WhiteItself, MeanPosterior, NaturalSteps, RootSteps):
     """The whitened parameterisation of sparse variational GPs (Hensman, Matthews & Ghahramani, 2015).
 
     Parameters
@@ -28,18 +27,6 @@ class Whitened(WhiteItself, NaturalSteps, RootSteps):
 
     mean: Array = tree.param()
     scale: Array = tree.param(LOWER)
-
-    @property
-    def outputs(self) -> int:
-        return self.mean.shape[1]
-
-    @property
-    def count(self) -> int:
-        return self.mean.shape[0]
-
-    @property
-    def white_mean(self) -> Array:
-        return self.mean
 
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = A^T m;  var_p = colsum(D_p^2) with D_p = C_p^T A

@@ -1,8 +1,7 @@
-"""Posteriors that are ready to answer: everything that does not depend on test inputs is computed, once."""
+"""Posteriors for prediction: everything that does not depend on test inputs is computed once."""
 
-from agp.predictors._conditional import Conditional
+from agp.predictors._conditional import Conditional, ProcessConditional
 from agp.predictors._functions import FunctionSamples
-from agp.predictors._of_process import ProcessConditional
 from agp.predictors._predictor import Predictor
 
 __all__ = ["Conditional", "FunctionSamples", "Predictor", "ProcessConditional"]

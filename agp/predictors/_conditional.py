@@ -1,31 +1,36 @@
-"""A Gaussian process given data, whatever the method: what a `Predictor` asks at test inputs."""
+"""Posteriors that a `Predictor` evaluates at test inputs: the interface, and that of approximate processes."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Self
 
-from agp.backend import Array, Pullback
+from agp import tree
+from agp.backend import Array, Pullback, placed
 from agp.likelihoods import Likelihood
-from agp.predictors._further import refuse_data
-from agp.processes import MultiOutput, Paths
+from agp.predictors._further import process_given, refuse_data
+from agp.processes import MultiOutput, Paths, Process
+from agp.random import Draws
 
-__all__ = ["Conditional"]
+__all__ = ["Conditional", "ProcessConditional", "delegated"]
+
+SEED = 0
+"""Of the draws of sampled processes."""
 
 
 class Conditional(MultiOutput):
     """All of a posterior that does not depend on test inputs, as a tree of arrays.
 
-    The marginals of a process that is sampled stand sample after sample, [S n, P]; S = 1 for most.
+    Marginals of a sampled process are [S n, P], sample after sample; S = 1 for other processes.
     """
 
     rows_share_work: ClassVar[bool] = False
-    """Whether most of the work of `moments` does not depend on the number of rows, so that they come all at once."""
+    """Whether most of the work of `moments` does not depend on the number of rows, so that chunks should be large."""
 
     in_float64: ClassVar[tuple[str, ...]] = ()
-    """Leaves that are more precise than the inputs may be."""
+    """Leaves that are always in float64."""
 
     @property
     def mixing(self) -> Array | None:
-        """A [P, L], where the outputs are mixtures of L functions; None where they are these functions."""
+        """A [P, L] if the outputs are mixtures of L functions, else None."""
         return None
 
     @abstractmethod
@@ -43,11 +48,11 @@ class Conditional(MultiOutput):
         Raises
         ------
         TypeError
-            If the posterior is no Gaussian process.
+            If the posterior is not a Gaussian process.
         """
 
     def for_rows(self, X: Array, /) -> "Conditional":  # noqa: ARG002
-        """The same for a chunk X [n, D], where each row has draws of its own; usually itself."""
+        """The posterior with the draws of a chunk X [n, D], if each row has its own; by default itself."""
         return self
 
     def paths(self, rng: Any, count: int, features: int, /) -> Paths:  # noqa: ARG002
@@ -67,6 +72,62 @@ class Conditional(MultiOutput):
         Raises
         ------
         TypeError
-            If it cannot be found without all data.
+            If that needs all data.
         """
         refuse_data(type(self).__name__)
+
+
+def delegated(part: str, name: str, /) -> Any:
+    """A property that is that of a part."""
+    return property(lambda self: getattr(getattr(self, part), name))
+
+
+@tree.model
+class ProcessConditional(Conditional):
+    """The posterior of an approximate process.
+
+    Parameters
+    ----------
+    process
+        The approximate posterior process.
+    factor
+        The result of its `factorise`.
+    """
+
+    process: Process
+    factor: Any
+
+    @classmethod
+    def of(cls, process: Process, /) -> Self:
+        """The conditional of a process; its auxiliary arrays are updated first."""
+        process = process.refreshed()
+        return cls(process, process.factorise()[0])
+
+    outputs = delegated("process", "outputs")  # type: ignore[override]
+    width = delegated("process", "width")  # type: ignore[override]
+    reference = delegated("process", "reference")  # type: ignore[override]
+    floats_per_row = delegated("process", "floats_per_row")  # type: ignore[override]
+    mixing = delegated("process", "mixing")  # type: ignore[override]
+
+    def mean(self, X: Array, /) -> Array:
+        return self.process.project_mean(self.factor, X)
+
+    def moments(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+        moments, pull = self.process.project(self.factor, X)
+        return moments, lambda mu_bar, var_bar: pull(mu_bar, var_bar)[-1]
+
+    def covariance(self, X: Array, /) -> Array:
+        return self.process.joint(self.factor, X)
+
+    def for_rows(self, X: Array, /) -> "ProcessConditional":
+        draws = self.process.common_draws(SEED, X.shape[0])
+        if not draws.by_row:
+            return self
+        beside = Draws(*({name: placed(x, X) for name, x in part.items()} for part in draws))
+        return ProcessConditional(self.process.drawn(beside), self.factor)
+
+    def paths(self, rng: Any, count: int, features: int, /) -> Paths:
+        return self.process.paths(self.factor, rng, count, features)
+
+    def given(self, X: Array, y: Array, likelihood: Likelihood, /) -> "ProcessConditional":
+        return ProcessConditional.of(process_given(self.process, self.factor, X, y, likelihood))

@@ -1,30 +1,28 @@
-"""Samples of a model's latent functions as functions, with gradients to their inputs."""
+"""Samples of latent functions as functions, with gradients."""
 
 from collections.abc import Callable
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of, check_array_type
 from agp.checks import check_finite, check_inputs, check_like, check_results
-from agp.entrances import entrance
-from agp.host import overflow_is_judged, underflow_is_zero
+from agp.chunking import row_ranges, rows_within
 from agp.processes import Paths
-from agp.repairs import counted
-from agp.rows import row_ranges, rows_within
 
 __all__ = ["FunctionSamples"]
 
 
 @tree.model
 class FunctionSamples:
-    """S samples of P latent functions, from `Predictor.sample_functions`: call them at any inputs, at any time.
+    """S samples of P latent functions, from `Predictor.sample_functions`; call it at any inputs.
 
-    All calls see the same functions. X is [N, D], or [S, N, D] where each sample has inputs of its own, as in the
-    search for the maximum of each.
+    All calls evaluate the same functions. X is [N, D], or [S, N, D] with inputs for each sample, as in a search for the
+    maximum of each.
 
     Parameters
     ----------
     paths
-        How they are evaluated.
+        The samples.
 
     Raises
     ------
@@ -46,33 +44,24 @@ class FunctionSamples:
         """P."""
         return self.paths.outputs
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def __call__(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The values [S, N, P] at X [N, D] or [S, N, D], in chunks of rows that fit `memory` MiB.
 
-        None is what `Predictor.predict` takes without a number.
-        Torch and JAX can differentiate them by themselves; `with_pullback` and `gradient` need no such library.
+        The default budget is that of `Predictor.predict`. Torch and JAX can differentiate the values; `with_pullback`
+        and `gradient` work in every library.
         """
         return self._by_chunks(X, memory, lambda chunk: self.paths.evaluate(chunk)[0])
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def with_pullback(self, X: Array, /) -> tuple[Array, Pullback]:
         """The values [S, N, P] at X [N, D] or [S, N, D], and ``bar [S, N, P] -> X_bar``, of the shape of X."""
         self._check(X)
         samples, pullback = self.paths.evaluate(X)
         _refuse_nonfinite(samples)
-        return samples, underflow_is_zero(pullback)
+        return samples, public(pullback, repairs=False, context=False, ignore="underflow")
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The gradients [S, N, P, D] of every function at X [N, D] or [S, N, D]; arguments as a call."""
 

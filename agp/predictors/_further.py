@@ -1,4 +1,4 @@
-"""Further data for a posterior whose old data are not looked at again: a Gaussian site for each new row and output."""
+"""Posteriors given further data, without the old data: by a Gaussian site for each new row and output."""
 
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,13 +22,13 @@ from agp.repairs import report
 __all__ = ["NewSites", "process_given", "refuse_data", "sites_of_new", "with_known_noise"]
 
 STEPS, RATE, TOLERANCE = 500, 0.5, 1e-13
-"""Dual steps at the most; how far each goes; and the change of the sites, beside their size, at which they end."""
+"""The most dual steps; their rate; and the relative change of the sites at which they end."""
 FALL, SHORTEST = 1.0, RATE / 2**20
-"""Steps that would lower the bound by more, or to no number, are halved, down to the shortest."""
+"""Steps that lower the bound by more, or to NaN, are halved, down to the shortest."""
 
 
 def refuse_data(what: str) -> NoReturn:
-    """TypeError for a posterior that no further data can come to."""
+    """TypeError for a posterior that takes no further data."""
     msg = (
         f"{what} takes no further data; GPR, SGPR and models of sparse processes, side by side or each output a "
         "multiple of one, do: condition one of those, or train this one on all data."
@@ -59,7 +59,7 @@ class _Outputs(NamedTuple):
 
 
 def with_known_noise(likelihood: Likelihood, X: Array, y: Array, noise: Array, /) -> tuple[Likelihood, Array]:
-    """The likelihood of targets y whose noise has these variances, and y with them as further columns."""
+    """The likelihood of targets y with known variances of their noise, and y with these as further columns."""
     if not likelihood.quadratic:
         msg = f"noise is given, but the likelihood is {type(likelihood).__name__}; known noise needs a Gaussian one."
         raise TypeError(msg)
@@ -77,22 +77,10 @@ def with_known_noise(likelihood: Likelihood, X: Array, y: Array, noise: Array, /
 def sites_of_new(
     mean: Array, C: Array, rest: Array, y: Array, likelihood: Likelihood, outputs: _Outputs | None = None, /
 ) -> NewSites:
-    """The sites of k new rows, where dual steps no longer change them.
+    """The sites of k new rows with targets y [k, K], after dual steps to convergence; one for quadratic likelihoods.
 
-    Parameters
-    ----------
-    mean
-        Of independent functions g [k, L] before these rows.
-    C
-        The covariances [L, k, k] of what the sites act on.
-    rest
-        What the variances have beside that, and keep [k, 1] or [k, L].
-    y
-        Targets [k, K].
-    likelihood
-        p(y | f): quadratic ones need one step.
-    outputs
-        How f is made of g; by default it is g.
+    `mean` is that of independent functions g [k, L] before these rows, C their covariances [L, k, k], and `rest` the
+    further variances [k, 1] or [k, L], which the sites do not change. `outputs` gives f from g; f = g by default.
     """
     xp = backend_of(mean).xp
     eps = float(xp.finfo(mean.dtype).eps)
@@ -117,7 +105,7 @@ def sites_of_new(
     for _ in range(STEPS):
         new = aim(mu, var)
         change = _change(new, sites)
-        while True:  # far from the data a whole step may overshoot
+        while True:  # a whole step may overshoot far from the data
             tried = NewSites(*(old + rate * (x - old) for old, x in zip(sites, new, strict=True)))
             mu, var, reached = state(tried)
             if reached >= bound - FALL or rate <= SHORTEST:
@@ -142,9 +130,10 @@ def _change(new: NewSites, old: NewSites) -> Array:
 
 
 def _marginals(mean: Array, C: Array, shift: Array, precision: Array) -> tuple[Array, Array, Array]:
-    """Means and variances [k, L] of N(mean, C) times the sites: with W = I + s C s and s the roots of the precisions,
-    they are mean + (C - C s W^-1 s C) (shift - precision mean), and the diagonal of that matrix. Then, 0-d, how far
-    these marginals are from N(mean, C), their KL divergence.
+    """Means and variances [k, L] of N(mean, C) times the sites, and the KL divergence from N(mean, C), 0-d.
+
+    The means are mean + V (shift - precision mean) with the covariance V = C - C s W^-1 s C, W = I + s C s, and s the
+    roots of the precisions.
     """
     xp = backend_of(mean).xp
     s = xp.sqrt(precision).mT  # [L, k]
@@ -163,12 +152,8 @@ def _marginals(mean: Array, C: Array, shift: Array, precision: Array) -> tuple[A
 def process_given(process: Process, factor: Any, X: Array, y: Array, likelihood: Likelihood, /) -> Process:
     """The process after further data X [k, D] and y [k, K], at the same hyperparameters.
 
-    Sparse processes stay what they are and independent of each other, so an output may be made of one function only.
-
-    Raises
-    ------
-    TypeError
-        If the process is neither a `Sparse` one, nor a `Stack`, nor a `Mixed` one whose outputs hear one function each.
+    Sparse processes remain independent of each other, so each output must depend on one function only. TypeError for
+    processes other than `Sparse`, `Stack`, and `Mixed` with multiples of one function.
     """
     _refuse_others(process)
     factors = process.site_factors(factor)
@@ -206,7 +191,7 @@ def _refuse_others(process: Process) -> None:
 
 
 class _Place(NamedTuple):
-    """A sparse process at new inputs: q(v), v = Lu^-1 u, and f = h + A^T v and what is independent of v."""
+    """A sparse process at new inputs: f = h + A^T v and a part independent of v = Lu^-1 u."""
 
     process: Sparse
     shift: Array
@@ -234,7 +219,7 @@ class _Place(NamedTuple):
         return mean, D.mT @ D, xp.broadcast_to(self.rest, mean.shape)
 
     def times(self, new: NewSites) -> Sparse:
-        """The process whose q(v) has these sites of f, too."""
+        """The process with these sites of f in its q(v)."""
         more = self.A @ (new.precision.mT[:, :, None] * self.A.mT)
         shift = self.shift + self.A @ (new.shift - new.precision * self.h)
         return Sparse.of(self.process, WhiteSites(shift, self.precision + more))

@@ -1,9 +1,9 @@
-"""Mixtures of Gaussians, whose S parts [S N, ...] stand sample after sample: the predictions of sampled processes."""
+"""Moments of mixtures: over the samples of a process, in parts [S N, ...], and over functions, f = A g."""
 
 from agp.backend import Array, Pullback, backend_of, like
 from agp.repairs import report
 
-__all__ = ["average", "log_average", "mixture", "slopes"]
+__all__ = ["average", "cross_covariances", "log_average", "mixture", "output_covariances", "slopes", "with_own"]
 
 
 def _by_sample(x: Array, rows: int) -> Array:
@@ -12,7 +12,7 @@ def _by_sample(x: Array, rows: int) -> Array:
 
 def average(x: Array, rows: int) -> Array:
     """The mean of the parts [N, ...]."""
-    # shares first: the sum of the largest floats would overflow
+    # shares first, since the sum of large floats may overflow
     return x if x.shape[0] == rows else backend_of(x).xp.sum(_by_sample(x * (rows / x.shape[0]), rows), axis=0)
 
 
@@ -25,7 +25,7 @@ def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
     centre = average(mean, rows)
     apart = share * (_by_sample(mean, rows) - centre)
     total = average(variance, rows) + xp.sum(apart * apart, axis=0)
-    # moments of observations may be the largest floats, and their sum larger still
+    # moments of observations may be so large that their sum overflows
     over = xp.isinf(total) & xp.all(xp.isfinite(_by_sample(variance, rows)), axis=0) & xp.isfinite(centre)
     count = xp.astype(xp.count_nonzero(over), xp.float32)
     report(
@@ -39,14 +39,7 @@ def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
 def slopes(moments: tuple[Array, Array], pull: Pullback, X: Array) -> tuple[Array, Array]:
     """The derivatives [N, P, D] of mean and variance of the mixture in X [N, D].
 
-    Parameters
-    ----------
-    moments
-        Those of the parts at X, both [S N, P].
-    pull
-        ``(mean_bar, variance_bar) -> X_bar``; None is zero.
-    X
-        Inputs [N, D].
+    From the moments of the parts at X, both [S N, P], and ``pull(mean_bar, variance_bar) -> X_bar``; None is zero.
     """
     mean, _ = moments
     xp, rows = backend_of(X).xp, X.shape[0]
@@ -71,3 +64,36 @@ def log_average(density: Array, rows: int) -> Array:
     parts = _by_sample(density, rows)
     largest = xp.max(parts, axis=0)
     return largest + xp.log(xp.mean(xp.exp(parts - largest), axis=0))
+
+
+# -- covariances of outputs f = A g -----------------------------------------------------------------------------------
+
+
+def output_covariances(latent: Array, mixing: Array | None, /) -> Array:
+    """The covariances [P, N, N] of the outputs f = A g, from those of the functions g [L, N, N] and A [P, L]."""
+    return latent if mixing is None else _combined(mixing * mixing, latent)
+
+
+def cross_covariances(latent: Array, mixing: Array | None, /) -> Array:
+    """Cov[f_np, f_mq] = sum_l A_pl A_ql Cov_l[n, m], as [N, P, N, P]; without A the outputs are independent."""
+    xp = backend_of(latent).xp
+    A = xp.eye(latent.shape[0], **like(latent)) if mixing is None else mixing
+    P, L = A.shape
+    pairs = xp.reshape(A[:, None, :] * A[None, :, :], (P * P, L))
+    N = latent.shape[-1]
+    return xp.permute_dims(xp.reshape(_combined(pairs, latent), (P, P, N, N)), (2, 0, 3, 1))
+
+
+def with_own(own: Array, cross: Array, /) -> Array:
+    """The covariances [N, P, N, P], with those of each output with itself replaced by [P, N, N]."""
+    xp = backend_of(own).xp
+    outputs = xp.arange(own.shape[0], **{**like(own), "dtype": xp.int64})
+    same = outputs[:, None, None] == outputs[None, None, :]
+    return xp.where(same, xp.permute_dims(own, (1, 0, 2))[..., None], cross)
+
+
+def _combined(weights: Array, latent: Array) -> Array:
+    """sum_l weights_rl latent_l, [R, N, N]."""
+    L, N, _ = latent.shape
+    xp = backend_of(latent).xp
+    return xp.reshape(weights @ xp.reshape(latent, (L, N * N)), (weights.shape[0], N, N))

@@ -1,4 +1,4 @@
-"""Posteriors that predict from covariances with N data: mu = h + Kfs w, and var = kff - what the data explain."""
+"""Posteriors that hold N data: mu = h + Kfs w, and var = kff minus what the data explain."""
 
 from abc import abstractmethod
 from typing import Any, Self
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class DataConditional(Conditional):
-    """What these posteriors share; a subclass says what the data contribute."""
+    """The base class of these posteriors; subclasses compute the contribution of the data."""
 
     kernel: Kernel
     mean_function: Mean
@@ -38,7 +38,7 @@ class DataConditional(Conditional):
 
     @abstractmethod
     def contribution(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        """What the data add to the mean [n, P] and take from the variance [n, P] or [n, 1], at X [n, D].
+        """What the data add to the mean [n, P] and subtract from the variance [n, P] or [n, 1], at X [n, D].
 
         The pullback is ``(mean_bar, variance_bar) -> X_bar``.
         """
@@ -90,10 +90,10 @@ class DataConditional(Conditional):
 
 
 class GaussianConditional(DataConditional):
-    """An exact posterior, however it solves with C = K + sigma^2 I."""
+    """An exact posterior; subclasses solve with C = K + sigma^2 I."""
 
     noise_variance: Array
-    """sigma^2, 0-d; or [N, 1], where data came with noise or weights of their own."""
+    """sigma^2, 0-d; or [N, 1], if data have their own noise or weights."""
 
     @abstractmethod
     def solve(self, R: Array, /) -> Array:
@@ -140,8 +140,9 @@ class ExactConditional(GaussianConditional):
 
     @classmethod
     def of(cls, model: Any, y: Array, /) -> Self:
-        """The posterior of a model with a kernel, a mean function, Gaussian noise and inputs X, for targets y [N, P]:
-        O(N^3). Rows of weight w have the noise sigma^2 / w.
+        """The posterior of a model that holds its inputs, for targets y [N, P]: O(N^3).
+
+        Rows of weight w have the noise sigma^2 / w.
         """
         noise, weights = model.likelihood.noise_variance, model._row_weights
         L = noisy_cholesky(model.kernel(model.X)[0], noise, weights)
@@ -182,7 +183,7 @@ class ExactConditional(GaussianConditional):
         return tree.with_leaves(self, new | {"weights": _transposed_solve(L, residual)})
 
     def _with_noise(self, y: Array, likelihood: Likelihood) -> tuple[Array, Array, Array]:
-        """The values in y [k, K], the variances of their noise, 0-d or [k], and those of old and new data together."""
+        """The values in y [k, K], the variances of their noise, 0-d or [k], and those of all data."""
         if isinstance(likelihood, Gaussian):
             values, noise = y, likelihood.noise_variance
         else:
@@ -204,16 +205,16 @@ class ExactConditional(GaussianConditional):
 
 @tree.model
 class IterativeConditional(GaussianConditional):
-    """By conjugate gradients, without a matrix: N^2 operations for each iteration, for many test inputs at once.
+    """By conjugate gradients, without an N x N matrix: N^2 operations an iteration, for many test inputs at once.
 
     Parameters
     ----------
     kernel, mean_function, noise_variance, X, weights
         As `ExactConditional`.
     root
-        U [N, r] of the preconditioner U U^T + sigma^2 I, if there is one.
+        U [N, r] of the preconditioner U U^T + sigma^2 I, or None.
     block_rows, tolerance, max_iterations
-        Rows of a block of C; the relative residual at which a solve ends; and its iterations at most.
+        Rows of a block of C; the relative residual at which a solve ends; and its most iterations.
     """
 
     kernel: Kernel
@@ -231,7 +232,7 @@ class IterativeConditional(GaussianConditional):
 
     @property
     def floats_per_row(self) -> int:
-        # the covariances, and in float64 the vectors of the iteration
+        # the covariances, and the vectors of the iteration in float64
         return self.X.shape[0] * (self.kernel.floats_per_entry + 20)
 
     def contribution(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -340,7 +341,7 @@ class ActionConditional(DataConditional):
     kernel, mean_function, noise_variance, X, actions
         Those of the model.
     tangent, inverse
-        The stand-ins T and P [i, i] for (S^T C S)^-1 (`agp.posteriors.ProjectedInverse`), in float64.
+        T and P [i, i], approximations of (S^T C S)^-1 (`agp.posteriors.ProjectedInverse`), in float64.
     weights
         P S^T (y - h) [i, P], in float64.
     """

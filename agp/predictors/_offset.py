@@ -1,10 +1,10 @@
-"""A posterior whose latent functions are moved by known numbers, such as the logarithms of exposures."""
+"""Posteriors with known offsets of the latent functions, such as the logarithms of exposures."""
 
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.predictors._conditional import Conditional
+from agp.predictors._conditional import Conditional, delegated
 from agp.predictors._predictor import Predictor
 from agp.processes import Paths
 
@@ -13,39 +13,19 @@ __all__ = ["with_offsets"]
 
 @tree.model
 class OffsetConditional(Conditional):
-    """Of inputs [N, D + 1], whose last column is added to every latent function of the posterior at the others.
-
-    Parameters
-    ----------
-    conditional
-        The posterior of inputs [N, D].
-    """
+    """A posterior at inputs [N, D + 1], whose last column is added to every latent function."""
 
     conditional: Conditional
 
-    @property
-    def outputs(self) -> int:
-        return self.conditional.outputs
+    outputs = delegated("conditional", "outputs")  # type: ignore[override]
+    reference = delegated("conditional", "reference")  # type: ignore[override]
+    floats_per_row = delegated("conditional", "floats_per_row")  # type: ignore[override]
+    rows_share_work = delegated("conditional", "rows_share_work")  # type: ignore[override]
+    mixing = delegated("conditional", "mixing")  # type: ignore[override]
 
     @property
     def width(self) -> int:
         return self.conditional.width + 1
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.conditional.reference
-
-    @property
-    def floats_per_row(self) -> int:
-        return self.conditional.floats_per_row
-
-    @property
-    def rows_share_work(self) -> bool:  # type: ignore[override]
-        return self.conditional.rows_share_work
-
-    @property
-    def mixing(self) -> Array | None:
-        return self.conditional.mixing
 
     def mean(self, X: Array, /) -> Array:
         mean = self.conditional.mean(X[:, :-1])
@@ -75,29 +55,18 @@ class OffsetConditional(Conditional):
 
 @tree.model
 class OffsetPaths(Paths):
-    """Paths at inputs with one more column, which is added to them."""
+    """Paths at inputs with a further column, which is added to them."""
 
     inner: Paths
 
-    @property
-    def count(self) -> int:
-        return self.inner.count
-
-    @property
-    def outputs(self) -> int:
-        return self.inner.outputs
+    count = delegated("inner", "count")  # type: ignore[override]
+    outputs = delegated("inner", "outputs")  # type: ignore[override]
+    reference = delegated("inner", "reference")  # type: ignore[override]
+    floats_per_row = delegated("inner", "floats_per_row")  # type: ignore[override]
 
     @property
     def width(self) -> int:
         return self.inner.width + 1
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return self.inner.reference
-
-    @property
-    def floats_per_row(self) -> int:
-        return self.inner.floats_per_row
 
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
         xp = backend_of(X).xp
@@ -112,11 +81,11 @@ class OffsetPaths(Paths):
 
 
 def _tiled(offset: Array, mean: Array) -> Array:
-    """Offsets [N, 1] beside means [S N, P], sample after sample."""
+    """Offsets [N, 1] for means [S N, P], sample after sample."""
     return backend_of(mean).xp.tile(offset, (mean.shape[0] // offset.shape[0], 1))
 
 
 def with_offsets(predictor: Predictor, /) -> Predictor:
-    """The predictor of inputs [..., N, D + 1], whose last column is added to the latent functions at the others."""
+    """The predictor of inputs [..., N, D + 1], whose last column is added to the latent functions."""
     moved: tuple[Any, ...] = tuple(OffsetConditional(one) for one in predictor.conditionals)
     return tree.replaced(predictor, {"conditionals": moved})

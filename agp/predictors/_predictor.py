@@ -1,10 +1,11 @@
-"""What a model knows, ready to answer: predictions at the cost of the test inputs alone."""
+"""Predictions from a posterior that is computed once."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, backend_of, check_array_type, placed
 from agp.bounds import tiled
 from agp.checks import (
@@ -16,35 +17,40 @@ from agp.checks import (
     check_targets,
     check_whole,
 )
-from agp.entrances import entrance
-from agp.guesses import settled
-from agp.host import generator, overflow_is_judged, underflow_is_zero
-from agp.leaves import first_leaf
+from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.markup import guarded
 from agp.predictors._conditional import Conditional
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._further import with_known_noise
-from agp.predictors._joint import cross_covariances, output_covariances, with_own
-from agp.predictors._mixture import average, log_average, mixture, slopes
-from agp.repairs import counted
-from agp.rows import row_ranges, rows_within, tile_rows
+from agp.predictors._mixture import (
+    average,
+    cross_covariances,
+    log_average,
+    mixture,
+    output_covariances,
+    slopes,
+    with_own,
+)
+from agp.random import generator
+from agp.speculation import speculate
 from agp.summaries import summary_html
+from agp.tree import first_leaf
 
 __all__ = ["FREQUENCIES", "Predictor", "check_test_inputs"]
 
 FREQUENCIES = 1024
-"""Random frequencies of each stationary kernel in samples of functions, unless the user says otherwise."""
+"""Random frequencies of each stationary kernel in samples of functions, by default."""
 
 
 @tree.model
 class Predictor:
-    """A posterior with all that does not depend on test inputs computed, from `Model.predictor`.
+    """A posterior with everything that does not depend on test inputs computed, from `Model.predictor`.
 
-    A tree of arrays like a model: it never changes, and it is pickled, saved and moved by `agp.to_backend`. Inputs are
-    [..., N, D]; what is predicted of each leading index is what would be predicted of it alone. In torch and JAX,
-    means and variances are differentiable in X by closed form.
+    Immutable, a tree of arrays like a model: it can be pickled, saved and moved by `agp.to_backend`. Inputs are
+    [..., N, D], with independent predictions for each leading index. In torch and JAX, means and variances are
+    differentiable in X by closed form.
 
     Parameters
     ----------
@@ -53,7 +59,7 @@ class Predictor:
     likelihood
         p(y | f).
     lead
-        The axes that count these sets, before those of X; none for one posterior.
+        The axes of these sets, before those of X; none for one posterior.
     """
 
     conditionals: tuple[Conditional, ...]
@@ -77,15 +83,12 @@ class Predictor:
 
     @property
     def floats_per_row(self) -> int:
-        """Numbers that a prediction holds for each row, for memory budgets."""
+        """Numbers held for each row of a prediction, for memory budgets."""
         return self.conditionals[0].floats_per_row + self.likelihood.floats_per_row * self.outputs
 
     # -- marginals --------------------------------------------------------------------------------------------------
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def predict(self, X: Array, /, *, observed: bool = False, memory: float | None = None) -> Prediction:
         """Means and variances [..., N, P] of the latent functions at X [..., N, D], or of the observations.
 
@@ -94,18 +97,17 @@ class Predictor:
         X
             Test inputs, like the inputs of training; may be memory-mapped.
         observed
-            Predict y rather than f: the noise is included.
+            Predict y, with noise, rather than f.
         memory
-            Budget for working arrays, in MiB: rows are predicted in chunks of that size. None is 256 on the host, and
-            on a device an eighth of its memory, rounded down to a power of two.
+            Budget for working arrays, in MiB: rows are predicted in chunks that fit. None is 256 on the host, and on a
+            device an eighth of its memory, rounded down to a power of two.
 
         Raises
         ------
         TypeError, ValueError
             If X has another library, dtype, device or width than the model, or entries that are not finite.
         agp.errors.NonFiniteError
-            If a prediction is NaN or infinite: no number of the dtype can hold it. (Student-t noise may have an
-            infinite variance, which is predicted as such.)
+            If a prediction is NaN or infinite, as on overflow. (The infinite variance of Student-t noise is valid.)
         """
         unbounded = observed and self.likelihood.infinite_variance
 
@@ -122,10 +124,7 @@ class Predictor:
 
         return Prediction(*self._by_row(predicted, X))
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def predict_mean(self, X: Array, /, *, memory: float | None = None) -> Array:
         """The means [..., N, P] of the latent functions, at the cost of the means alone; arguments as `predict`."""
 
@@ -137,10 +136,7 @@ class Predictor:
 
         return self._by_row(averaged, X)[0]
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
         """The derivatives [..., N, P, D] of the latent means and variances in the columns of X [..., N, D].
 
@@ -157,26 +153,23 @@ class Predictor:
 
         return Prediction(*self._by_row(derived, X))
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
         """The smallest value that an observation at X [..., N, D] does not exceed with probability q.
 
-        Noise and what is not known of f are both in it; of whole numbers it is one.
+        It includes the noise and the uncertainty of f. For counts it is a whole number.
 
         Parameters
         ----------
         X, memory
             As `predict`.
         q
-            A probability, for quantiles [..., N, K], or several, for [Q, ..., N, K].
+            A probability, for quantiles [..., N, K], or a sequence, for [Q, ..., N, K].
 
         Raises
         ------
         TypeError, ValueError
-            As `predict`; if q is not between 0 and 1; and for observations without an order, such as classes.
+            As `predict`; if q is not between 0 and 1; and for observations without order, such as classes.
         """
         levels = check_levels(tuple(q) if isinstance(q, Sequence) else (q,))
 
@@ -193,35 +186,29 @@ class Predictor:
         return backend_of(each[0]).xp.stack(list(each)) if isinstance(q, Sequence) else each[0]
 
     def interval(self, X: Array, level: float = 0.9, /, *, memory: float | None = None) -> tuple[Array, Array]:
-        """Lower and upper ends [..., N, K] of an interval that holds an observation with the probability `level`.
+        """Lower and upper ends [..., N, K] of the central interval that holds an observation with probability `level`.
 
-        Half of the rest lies on either side; intervals of whole numbers hold more. Arguments and errors as `quantile`.
+        Intervals of counts hold at least that. Arguments and errors as `quantile`.
         """
         (level,) = check_levels((level,))
         ends = self.quantile(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), memory=memory)
         return ends[0, ...], ends[1, ...]
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
 
-        Of a sampled process, that of the mixture of its samples. Raises as `predict`, and ValueError for targets
-        outside the likelihood's support. With leading axes, those of y are those of X.
+        For a sampled process, that of the mixture of its samples. Raises as `predict`, and ValueError for targets
+        outside the likelihood's support. Leading axes of y are those of X.
         """
         return self._log_density(X, y, log_average, memory)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def mean_log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
-        """The log densities of each row [N] under each sample of a sampled (deep) process, averaged over the samples.
+        """The log density of each row [N], averaged over the samples of a sampled (deep) process.
 
-        Never more than `log_density`, which takes the logarithm of the average; for other models the same. Tables of
-        deep models in the literature report either. Arguments and errors as `log_density`.
+        At most `log_density`, the logarithm of the average; equal for other models. The literature on deep models
+        reports either. Arguments and errors as `log_density`.
         """
         return self._log_density(X, y, average, memory)
 
@@ -234,10 +221,7 @@ class Predictor:
 
         return self._scored("log density", density, X, self._targets(X, y), memory)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def cdf(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """P(Y <= y) [..., N, K] of observations Y at X [..., N, D], for numbers y [..., N, K] (or [N]).
 
@@ -246,7 +230,7 @@ class Predictor:
         X, memory
             As `predict`.
         y
-            Numbers in the support of the likelihood or not; where one is NaN, so is the probability.
+            Numbers, also outside the support of the likelihood. NaN gives NaN.
 
         Raises
         ------
@@ -255,23 +239,20 @@ class Predictor:
         """
         return self._cdf(X, self._thresholds(X, y), memory)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def pit(self, X: Array, y: Array, /, *, seed: int = 0, memory: float | None = None) -> Array:
-        """Probability integral transforms F(y) [..., N, K] of targets: uniform on (0, 1) where predictions are right.
+        """Probability integral transforms F(y) [..., N, K] of targets: uniform on (0, 1) if predictions are calibrated.
 
-        Of whole numbers randomised ones, uniform between P(Y < y) and P(Y <= y).
+        Counts have randomised ones, uniform between P(Y < y) and P(Y <= y).
 
         Parameters
         ----------
         X, memory
             As `predict`.
         y
-            Targets, like those of `log_density`; where one is NaN, which was not observed, so is its transform.
+            Targets, like those of `log_density`. NaN, for missing, gives NaN.
         seed
-            Of the random numbers, which are drawn on the host.
+            Of the random numbers, drawn on the host.
 
         Raises
         ------
@@ -288,15 +269,12 @@ class Predictor:
         share = generator(check_whole("seed", seed, least=0), 17).uniform(size=tuple(F.shape))
         return below + placed(share, F) * (F - below)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def crps(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """The continuous ranked probability scores [..., N, K] of targets, in their unit: lower is better.
 
-        The integral of (P(Y <= x) - [y <= x])^2 over x; of a prediction without spread it is the absolute error. A
-        closed form for Gaussian noise, else to about 1e-4 of its value. Arguments and errors as `pit`.
+        The integral of (P(Y <= x) - [y <= x])^2 over x, which generalises the absolute error. A closed form for
+        Gaussian noise, else accurate to about 1e-4 of its value. Arguments and errors as `pit`.
 
         Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
         """
@@ -320,7 +298,7 @@ class Predictor:
         y: Array,
         memory: float | None,
     ) -> Array:
-        """What marginals [S n, P] and targets [n, K] of each chunk of rows give, which is finite if it is called so."""
+        """Scores from marginals [S n, P] and targets [n, K] of each chunk of rows; must be finite if named."""
 
         def scored(conditional: Conditional, X: Array, y: Array) -> tuple[Array]:
             parts, start = [], 0
@@ -337,23 +315,19 @@ class Predictor:
 
     # -- joint ------------------------------------------------------------------------------------------------------
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
         """The joint covariances [..., P, N, N] of the latent functions at X [..., N, D]; O(N^2) memory.
 
-        They are symmetric, and their diagonals are the variances of `predict`, never negative: where rounding has left
-        less there, it is raised. Errors as `predict`.
+        They are symmetric, with the variances of `predict` on the diagonal. Errors as `predict`.
 
         Parameters
         ----------
         X
             Test inputs, like the inputs of training.
         cross_outputs
-            Return the covariances of all with all [N, P, N, P], entry [n, p, m, q] that of output p at row n with
-            output q at row m: zero for independent outputs, not so for coregionalised ones (`Mixed`).
+            Return covariances across outputs [N, P, N, P]: entry [n, p, m, q] is that of output p at row n with output
+            q at row m, zero unless outputs are coregionalised (`Mixed`).
         """
 
         def joint(conditional: Conditional, X: Array) -> Array:
@@ -367,16 +341,12 @@ class Predictor:
 
         return self._by_set(joint, X)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
-        """Joint samples [..., S, N, P] of the latent functions at X [..., N, D]; for one seed the same everywhere.
+        """Joint samples [..., S, N, P] of the latent functions at X [..., N, D]; the same on every backend.
 
-        Takes the symmetric roots of covariances [N, N] by their eigenvalues (those below zero are rounding): no
-        jitter, O(L N^3) operations for L independent functions, a factorisation of the test covariance even in the
-        inverse-free methods. Outputs that are mixtures of functions (`Mixed`) depend on each other as these say.
+        Uses symmetric roots of the covariances [N, N] from their eigenvalues, also in inverse-free methods: O(L N^3)
+        operations for L independent functions, no jitter. Outputs that are mixtures (`Mixed`) are dependent.
 
         Parameters
         ----------
@@ -385,7 +355,7 @@ class Predictor:
         count
             S.
         seed
-            Of the noise, which is drawn on the host.
+            Of the noise, drawn on the host.
 
         Raises
         ------
@@ -411,30 +381,27 @@ class Predictor:
 
         return self._by_set(sampled, X)
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
-        """Samples of the latent functions as functions: of any inputs, the same whenever and in whatever parts asked.
+        """Samples of the latent functions as functions, which can be evaluated at any inputs at any time.
 
-        A sample of the prior, by random features of the kernel, is conditioned on a sample of q(u), or on the data.
-        The update is exact. What the features leave to chance, the prior far from the data foremost, falls like one
-        over the root of their number and is the same for all samples of a call; kernels of finite rank have none.
+        A sample of the prior, from random features of the kernel, is conditioned exactly on a sample of q(u), or on the
+        data. The error of the features, mostly far from the data, falls like one over the root of their number and is
+        the same for all samples of a call; kernels of finite rank have no error.
 
         Parameters
         ----------
         count
             S.
         seed
-            Of all numbers, which are drawn on the host: one seed gives the same functions on every backend.
+            Of all random numbers, drawn on the host: the same functions on every backend.
         features
-            How many random frequencies stand for each stationary kernel; each is a cosine and a sine.
+            The number of random frequencies of each stationary kernel; each gives a cosine and a sine.
 
         Raises
         ------
         TypeError
-            If a kernel has no features, such as white noise, or the model offers no such samples.
+            If a kernel has no features, such as white noise, or the model has no such samples.
         ValueError
             If a number is not whole, or too small; or for several posteriors (`condition_on` with leading axes).
 
@@ -449,31 +416,28 @@ class Predictor:
 
     # -- further data -----------------------------------------------------------------------------------------------
 
-    @counted
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public
     def condition_on(self, X: Array, y: Array, /, *, noise: Array | None = None) -> Self:
-        """The predictor after further observations, at the same hyperparameters; this one stays as it is.
+        """A new predictor given further observations, at the same hyperparameters.
 
-        Exact for Gaussian noise: k rows cost O(k N^2) after N data, and O(k M^2 + M^3) with M inducing inputs. Other
-        likelihoods get a Gaussian site for each new row, by dual steps until they settle; sites of old rows stay.
-        Several outputs may have processes of their own (`Stack`), or be multiples of one (`Mixed`), not sums of them.
+        Exact for Gaussian noise: k rows cost O(k N^2) after N data, or O(k M^2 + M^3) with M inducing inputs. Other
+        likelihoods get a Gaussian site for each new row, by dual steps to convergence; old sites do not change. Several
+        outputs may have separate processes (`Stack`) or be multiples of one (`Mixed`), but not sums.
 
         Parameters
         ----------
         X, y
             Inputs [k, D] and targets [k] or [k, K]. With leading axes, [..., k, D] and [..., k] or [..., k, K], each
-            set gives a posterior of its own, and all predictions begin with these axes ("fantasies").
+            set gives its own posterior, and all predictions start with these axes ("fantasies").
         noise
-            The variances of the noise in y, of its shape, where they are known: for a Gaussian likelihood, whose own
-            noise these observations then do not have. Exact models take them for one output.
+            Known variances of the noise in y, of its shape, instead of that of a Gaussian likelihood. Exact models
+            take them for one output.
 
         Raises
         ------
         TypeError, ValueError
-            As `log_density`; for a posterior that further data cannot come to; for leading axes that do not fit
-            those there are; and for known noise that the likelihood or the model cannot have.
+            As `log_density`; if the posterior takes no further data; if leading axes do not fit those there are; and
+            if the likelihood or the model cannot have known noise.
         """
         likelihood = self.likelihood
         if noise is not None:
@@ -493,21 +457,21 @@ class Predictor:
     # -- rows, sets, chunks -----------------------------------------------------------------------------------------
 
     def _by_row(self, f: Callable[..., Any], X: Array, *others: Array) -> tuple[Array, ...]:
-        """Arrays [..., N, .] of ``f(conditional, X, *others)``, for which all leading axes are rows."""
+        """Arrays [..., N, .] of ``f(conditional, X, *others)``, with all leading axes flattened to rows."""
         self._check(X)
         B = backend_of(X)
-        if B.rows_elsewhere:
+        if B.is_lazy:
 
             def gathered(*rows: Array) -> tuple[Array, ...]:
                 return f(self.conditionals[0], *(self._gathered(x) for x in rows))
 
             return B.map_chunks(gathered, (X, *others), gathered(*(x[:1, :] for x in (X, *others))))
         batch, rows = X.shape[:-1], [x if x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
-        found, _ = settled(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
+        found, _ = speculate(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
         return tuple(self._shaped(list(parts), batch, 1) for parts in zip(*found, strict=True))
 
     def _by_set(self, f: Callable[[Conditional, Array], Array], X: Array) -> Array:
-        """Arrays [..., .] of ``f(conditional, X)`` for each set [N, D] of inputs by itself."""
+        """Arrays [..., .] of ``f(conditional, X)`` for each set [N, D] of inputs."""
         self._check(X)
         check_finite("X", X)
         sets = _sets(self._gathered(X))
@@ -515,7 +479,7 @@ class Predictor:
         return self._shaped(found, X.shape[:-2], 1)
 
     def _shaped(self, parts: list[Array], batch: tuple[int, ...], axes: int) -> Array:
-        """One array of those of each posterior, whose first axes become those of a batch."""
+        """The arrays of all posteriors as one, with the axes of a batch first."""
         shape = tuple(batch) + tuple(parts[0].shape[axes:])
         if not self.lead:
             return parts[0] if tuple(parts[0].shape) == shape else backend_of(parts[0]).xp.reshape(parts[0], shape)
@@ -523,7 +487,7 @@ class Predictor:
         return xp.reshape(xp.stack(parts), (*self.lead, *shape))
 
     def _gathered(self, X: Array) -> Array:
-        """Rows that lie elsewhere as an array like the leaves; others as they are."""
+        """Rows in memory, as an array like the leaves."""
         reference = first_leaf(self)
         x = backend_of(X).gathered(X)
         return x if backend_of(x) is backend_of(reference) else placed(x, reference)
@@ -531,7 +495,7 @@ class Predictor:
     def _moments(
         self, conditional: Conditional, X: Array, memory: float | None
     ) -> Iterator[tuple[Array, tuple[Array, Array]]]:
-        """The chunks of X [N, D], and the marginals there."""
+        """The chunks of X [N, D], and their marginals."""
         for chunk, here in self._chunks(conditional, X, memory):
             yield chunk, _moments_at(here, chunk)
 
@@ -557,10 +521,10 @@ class Predictor:
         return y
 
     def _observed(self, X: Array, y: Array) -> Array:
-        """Targets [..., N, K], checked but for those that are NaN."""
+        """Targets [..., N, K], checked except for NaN."""
         y = self._thresholds(X, y)
         B = backend_of(y)
-        if B.is_concrete(y) and not B.rows_elsewhere:
+        if B.is_concrete(y) and not B.is_lazy:
             columns = B.xp.reshape(y, (-1, y.shape[-1]))
             (seen,) = B.xp.nonzero(~B.xp.any(B.xp.isnan(columns), axis=1))
             known = B.xp.take(columns, seen, axis=0)
@@ -569,7 +533,7 @@ class Predictor:
         return y
 
     def _thresholds(self, X: Array, y: Array, likelihood: Likelihood | None = None, *, missing: bool = True) -> Array:
-        """Numbers y as [..., N, K], as many as the rows and the outputs; NaN if they may be missing."""
+        """Numbers y as [..., N, K], which must fit the rows and the outputs; NaN are allowed if `missing`."""
         likelihood = self.likelihood if likelihood is None else likelihood
         self._check(X)
         check_array_type("y", y)
@@ -591,7 +555,7 @@ class Predictor:
 
 
 def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None:
-    """TypeError or ValueError unless X is an array [..., N, D] with D = width, like a named reference."""
+    """TypeError or ValueError unless X is an array [..., N, D] like a named reference, with D = width."""
     check_array_type("X", X)
     if X.ndim > 2 and 0 in X.shape:
         msg = f"X has shape {tuple(X.shape)}, but must have at least one row and one column."
@@ -604,7 +568,7 @@ def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None
 
 
 def _moments_at(conditional: Conditional, X: Array) -> tuple[Array, Array]:
-    """The marginals, which the array library differentiates in X by the closed form if only X asks for gradients."""
+    """The marginals; the array library differentiates them in X by the closed form if only X asks for gradients."""
     B = backend_of(X)
     if not B.asks_gradient(X) or any(B.asks_gradient(x) for x in tree.leaves(conditional).values()):
         return conditional.moments(X)[0]

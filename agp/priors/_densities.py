@@ -1,14 +1,14 @@
-"""The densities. Their constants are computed on the host, once a call."""
+"""The base class of priors, and their densities."""
 
+import dataclasses
 import math
+import numbers
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from agp.backend import Array, Pullback, backend_of
-from agp.priors._base import Prior
-
-__all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Relative"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 LOG_2_OVER_PI = math.log(2.0 / math.pi)
@@ -16,11 +16,47 @@ LOG_2_OVER_PI = math.log(2.0 / math.pi)
 Entries = tuple[Array, Callable[[], Array]]
 
 
+class Prior(ABC):
+    """A density of one number, for each entry of a parameter independently.
+
+    Priors are frozen dataclasses of floats: they compare and hash by value, and print as they are written. Arguments
+    must be finite, and positive unless the class says otherwise; ValueError if they are not.
+    """
+
+    positive: ClassVar[bool] = True
+    """Whether the support is the positive numbers, not all real numbers."""
+    real_arguments: ClassVar[tuple[str, ...]] = ()
+    """The arguments that need not be positive."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            given = getattr(self, field.name)
+            real = isinstance(given, numbers.Real) and not isinstance(given, bool)
+            value, anywhere = float(given) if real else float("nan"), field.name in self.real_arguments
+            if not (-float("inf") if anywhere else 0.0) < value < float("inf"):
+                wanted = "finite" if anywhere else "positive and finite"
+                msg = f"{field.name} of {type(self).__name__} is {given!r}, but must be {wanted}."
+                raise ValueError(msg)
+            object.__setattr__(self, field.name, value)
+
+    def log_density(self, x: Array, /, unit: Array | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
+        """The log density of the entries of x, of any shape, summed to 0-d, and the pullback ``bar -> x_bar``.
+
+        Only `Relative` uses the unit of x.
+        """
+        entries, slopes = self._entries(x)
+        return backend_of(x).xp.sum(entries), lambda bar: bar * slopes()
+
+    @abstractmethod
+    def _entries(self, x: Array) -> Entries:
+        """The log density of each entry, and a function that returns its derivatives."""
+
+
 @dataclass(frozen=True)
 class Normal(Prior):
     """A normal density.
 
-    On a positive parameter it lacks the constant of a truncated density, which no estimate depends on.
+    For a positive parameter the constant of the truncated density is omitted, which does not change estimates.
 
     Parameters
     ----------
@@ -63,15 +99,15 @@ class LogNormal(Prior):
 
 @dataclass(frozen=True)
 class Relative(Prior):
-    """The density of a parameter in its unit, such as a lengthscale in those of its column; without one, of itself.
+    """The density of a parameter divided by its unit, or of the parameter itself if it has none.
 
-    Units are what `from_data` takes from the data: for a lengthscale the spread of its column times the root of the
-    number of columns. The density is that of the number without dimension.
+    Units are computed by `from_data`: for a lengthscale the spread of its column times the root of the number of
+    columns.
 
     Parameters
     ----------
     prior
-        Of that number.
+        The prior of this dimensionless number.
     """
 
     prior: Prior
@@ -110,7 +146,7 @@ class Gamma(Prior):
 
 @dataclass(frozen=True)
 class InverseGamma(Prior):
-    """x^(-concentration - 1) exp(-scale / x), normalised: hardly any density near 0; its mode is scale / (a + 1)."""
+    """x^(-concentration - 1) exp(-scale / x), normalised: little density near 0; its mode is scale / (a + 1)."""
 
     concentration: float
     scale: float

@@ -1,4 +1,4 @@
-"""The log prior of a model, from the priors that it names for its parameters."""
+"""The log prior of a model, from its field `priors`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
@@ -6,21 +6,16 @@ from typing import Any, TypeAlias
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
-from agp.priors._base import Prior
-
-__all__ = ["Priors", "as_priors", "assigned", "check_priors", "log_prior"]
+from agp.priors._densities import Prior
 
 Priors: TypeAlias = tuple[tuple[str, Prior], ...]
 """Pairs of a pattern of leaf names and a prior: the field `priors` of a model."""
 
 
 def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, /) -> Priors:
-    """A mapping from patterns of leaf names to priors (or pairs of them) as the field of a model; None is empty.
+    """A mapping from patterns of leaf names to priors, or pairs of them, as the field of a model; None is empty.
 
-    Raises
-    ------
-    TypeError
-        If a key is no string, or a value no prior.
+    TypeError if a key is not a string or a value not a prior.
     """
     if isinstance(priors, Mapping):
         pairs: tuple = tuple(priors.items())
@@ -45,18 +40,17 @@ def check_priors(model: Any, /) -> None:
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
     """The log density of a model's parameters under its `priors`, 0-d, and ``bar=1.0 -> model_bar``.
 
-    `model.priors` holds pairs of a pattern of leaf names, as in the groups of `agp.updates.Adam`, and a prior; for each
-    parameter the first pattern that matches counts. A parameter without a prior adds nothing, and a model without
-    priors has a log prior of zero. Entries are independent, values are constrained, and there is no Jacobian.
+    `model.priors` has pairs of a pattern of leaf names, as in the groups of `agp.updates.Adam`, and a prior; the first
+    matching pattern counts. Parameters without a prior contribute zero. Entries are independent; densities are those of
+    constrained values, without a Jacobian.
 
     Raises
     ------
     TypeError
         If `priors` holds something else.
     ValueError
-        If a pattern matches no parameter (the parameters are listed), if a prior on the positive numbers meets a
-        parameter that may be negative, or if a pattern matches a part of q(u), which is no parameter of the prior model
-        but of the approximation.
+        If a pattern matches no parameter (the parameters are listed) or a part of q(u), or if a prior on the positive
+        numbers matches a parameter that may be negative.
     """
     parts = [(leaf, prior.log_density(leaf.value, leaf.unit)) for leaf, prior in assigned(model)]
     if parts:
@@ -73,7 +67,7 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
 
 
 def assigned(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
-    """The parameters that have a prior, each with its own; errors as `log_prior`."""
+    """The parameters with a prior, each with its prior; errors as for `log_prior`."""
     pairs = as_priors(model.priors)
     parameters = [leaf for leaf in tree.describe(model) if leaf.role == "parameter"]
     for pattern, prior in pairs:
@@ -94,7 +88,7 @@ def assigned(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
 def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
     if "posterior" in leaf.name.split("."):
         msg = (
-            f"{pattern!r} matches {leaf.name}, a part of q(u), for which the bound has its prior already; "
+            f"{pattern!r} matches {leaf.name}, a part of q(u), whose prior is part of the bound; "
             "give priors to parameters of kernel, likelihood or mean function, or to Z."
         )
         raise ValueError(msg)

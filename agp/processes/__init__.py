@@ -1,4 +1,4 @@
-"""Processes: from inputs to marginals. One kernel and q(u), several side by side, mixtures of them, and layers."""
+"""Processes, from inputs to marginals: one kernel and q(u), several side by side, mixtures, and layers."""
 
 from agp.processes._base import Process
 from agp.processes._deep import Deep

@@ -1,34 +1,31 @@
-"""Deep processes: each layer's samples are the next layer's inputs."""
+"""Deep processes: samples of each layer are the inputs of the next."""
 
-from typing import Any, Self
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_whole
-from agp.draws import Draws, below, under, union
-from agp.host import common_normals, row_normals
 from agp.posteriors import SiteHolder
-from agp.processes._base import Process, SitePull, check_processes
+from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import Chained
 from agp.processes._paths import DeepPaths, Paths
-
-__all__ = ["Deep"]
+from agp.random import Draws, below, common_normals, row_normals, under, union
 
 NESTED = "a Deep process cannot be a layer; write all layers into one Deep."
 
 
 @tree.model
-class Deep(Chained, Process):
-    """A deep Gaussian process: f = f_L(... f_2(f_1(x))), its inner layers sampled, marginals of the last layer.
+class Deep(Chained, Composite):
+    """A deep Gaussian process f = f_L(... f_2(f_1(x))): samples of the inner layers, marginals of the last layer.
 
-    The bound is the average over S samples of the inner layers, each row by itself (doubly stochastic inference); the
-    noise is an input like X and y, drawn on the host, and the gradient is that for the noise drawn.
+    The bound is the average over S samples of the inner layers, independent for each row (doubly stochastic inference).
+    The noise is an input like X and y, drawn on the host, and the gradient is exact for the noise drawn.
 
     Parameters
     ----------
     layers
-        The processes, first to last; each takes as many columns as the one before has outputs. Inner mean functions
-        that pass their inputs on keep deep models trainable.
+        The processes, first to last; the width of each is the number of outputs of the previous one. Inner mean
+        functions that pass their inputs on keep deep models trainable.
     samples
         S.
     noise
@@ -40,6 +37,8 @@ class Deep(Chained, Process):
     layers: tuple[Process, ...]
     samples: int = 1  # type: ignore[override]
     noise: Array | None = tree.constant(default=None, optional=True)
+
+    children: ClassVar[str] = "layers"
 
     def __post_init__(self) -> None:
         check_processes("layers of a Deep", self.layers)
@@ -63,17 +62,8 @@ class Deep(Chained, Process):
     def mixing(self) -> Array | None:
         return self.layers[-1].mixing
 
-    def factorise(self) -> tuple[Any, Pullback]:
-        found = [layer.factorise() for layer in self.layers]
-
-        def pullback(factor_bar):
-            bars = zip(found, factor_bar, strict=True)
-            return tree.cotangent(self, layers=tuple(None if bar is None else pull(bar) for (_, pull), bar in bars))
-
-        return tuple(factor for factor, _ in found), pullback
-
     def _inner(self, factor: Any, X: Array) -> tuple[Array, list[Pullback]]:
-        """The inputs [S N, .] of the last layer, and the pullbacks of the layers before."""
+        """The inputs [S N, .] of the last layer, and the pullbacks of the inner layers."""
         xp = backend_of(X).xp
         H, pulls, start = X, [], 0
         for layer, one in zip(self.layers[:-1], factor, strict=False):
@@ -88,7 +78,7 @@ class Deep(Chained, Process):
     @property
     def _noise(self) -> Array:
         if self.noise is None:
-            msg = "a Deep process needs the noise of its inner layers; hand it draws (`drawn`) before it is evaluated."
+            msg = "a Deep process needs the noise of its inner layers; call `drawn` with draws before evaluating it."
             raise ValueError(msg)
         return self.noise
 
@@ -109,15 +99,6 @@ class Deep(Chained, Process):
             factors.insert(0, factor_bar)
         return tree.cotangent(self, layers=tuple(layers)), tuple(factors), H_bar
 
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        found = [layer.kl_divergence(one) for layer, one in zip(self.layers, factor, strict=True)]
-
-        def pullback(bar):
-            bars = [pull(bar) for _, pull in found]
-            return tree.cotangent(self, layers=tuple(own for own, _ in bars)), tuple(one for _, one in bars)
-
-        return sum((kl for kl, _ in found[1:]), start=found[0][0]), pullback
-
     def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         raise TypeError(NESTED)
 
@@ -128,20 +109,20 @@ class Deep(Chained, Process):
 
     def joint(self, factor: Any, X: Array, /) -> Array:
         msg = (
-            "a deep model is no Gaussian process: it has no joint covariances and no joint samples by them; predict "
-            "gives marginals, sample_functions whole functions."
+            "a deep model is not a Gaussian process and has no joint covariances or samples from them; use predict for "
+            "marginals and sample_functions for functions."
         )
         raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """As the base: functions of one sample of all layers, unlike `samples` of the inner layers row by row."""
+        """Samples of all layers as functions, unlike the `samples` of the inner layers, which are drawn row by row."""
         layers = zip(self.layers, factor, strict=True)
         return DeepPaths(tuple(layer.paths(one, rng, count, features) for layer, one in layers))
 
     # -- updates ----------------------------------------------------------------------------------------------------
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        """As the base; of the layers, only the last has marginals that meet the likelihood, and sites of its own."""
+        """Only the last layer has sites, since its marginals are those of the likelihood."""
         last = len(self.layers) - 1
         moments, pull = self.layers[last].project_to_sites(factor[last], self._inner(factor, X)[0])
 
@@ -159,11 +140,6 @@ class Deep(Chained, Process):
         last = len(self.layers) - 1
         return {f"layers.{last}.{path}": x for path, x in self.layers[last].site_factors(factor[last]).items()}
 
-    def refreshed(self) -> Self:
-        layers = tuple(layer.refreshed() for layer in self.layers)
-        same = all(a is b for a, b in zip(layers, self.layers, strict=True))
-        return self if same else type(self)(layers, self.samples, self.noise)
-
     def check(self) -> None:
         for i, layer in enumerate(self.layers):
             try:
@@ -179,9 +155,7 @@ class Deep(Chained, Process):
                 )
                 raise ValueError(msg)
             if any(node._has_sites for node in tree.nodes(layer, SiteHolder).values()):
-                msg = (
-                    f"layer {i} keeps sites, which only the last layer can: no likelihood moves those of inner layers."
-                )
+                msg = f"layer {i} has sites, but only the last layer can: no likelihood moves those of inner layers."
                 raise ValueError(msg)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

@@ -1,16 +1,13 @@
-"""Convolutional layers, image to image: one process, applied to every patch of an image."""
+"""Convolutional layers from images to images: a process applied to every patch."""
 
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.draws import Draws, under
 from agp.inducing import PatchGrid
-from agp.processes._base import Process, SitePull, check_process
+from agp.processes._base import Process, SitePull, Transformed, check_process
 from agp.processes._paths import EachPatchPaths, Paths
-from agp.processes._transformed import Transformed
-
-__all__ = ["EachPatch"]
+from agp.random import Draws, under
 
 
 @tree.model
@@ -18,18 +15,18 @@ class EachPatch(Transformed):
     """f(x)[q, c] = g_c(patch_q(x)): the outputs of a process g of patches, as the channels of a smaller image.
 
     From images of H x W pixels with C channels, as rows [N, H W C], to images of H' x W' pixels [N, H' W' C'] for C'
-    outputs of g: a layer of a deep model (`Deep`), the last of which is often a response to `Patches`.
+    outputs of g: a layer of a deep model (`Deep`), whose last layer is often a response to `Patches`.
 
-    Marginals, and samples from noise (`sampled`), take the patches of an image for independent of each other given
-    q(u), as Blomqvist, Kaski & Heinonen do, although they are values of the same g. So bounds of deep models see the
-    marginals of each patch alone. Samples of functions (`paths`) are of one g for all patches.
+    Marginals, and samples from noise (`sampled`), treat the patches of an image as independent given q(u), as in the
+    source, although they are values of the same g; bounds of deep models use the marginals of each patch. Samples of
+    functions (`paths`) share one g for all patches.
 
     Parameters
     ----------
     process
-        g, whose inputs are patches [., h w C]; no sampled one.
+        g, whose inputs are patches [., h w C]; not a sampled process.
     grid
-        How images are cut.
+        The patches of the images.
 
     Source: Blomqvist, Kaski & Heinonen, "Deep convolutional Gaussian processes", ECML PKDD 2019.
     """
@@ -42,13 +39,8 @@ class EachPatch(Transformed):
         if not isinstance(self.grid, PatchGrid):
             msg = f"the grid of an EachPatch is {self.grid!r}, but must be a PatchGrid."
             raise TypeError(msg)
-        self._check_sampled()
-
-    def _check_sampled(self) -> None:
         if self.process.samples > 1 or self.process.row_draws(0, 0, 1).by_row:
-            msg = (
-                "the process of an EachPatch is a sampled one; apply EachPatch to each layer of a Deep process instead."
-            )
+            msg = "the process of an EachPatch is sampled; apply EachPatch to each layer of a Deep process instead."
             raise TypeError(msg)
 
     @property
@@ -61,7 +53,7 @@ class EachPatch(Transformed):
 
     @property
     def floats_per_row(self) -> int:
-        # each patch is a row of the process; the patches are there twice, and so are the moments
+        # each patch is a row of the process; patches and moments are held twice
         return self.grid.number * (self.process.floats_per_row + 2 * self.grid.columns + 4 * self.process.outputs)
 
     @property
@@ -74,7 +66,7 @@ class EachPatch(Transformed):
 
     @property
     def mixing(self) -> Array | None:
-        """As the base, where the image is one patch; else None, for `joint` refuses."""
+        """That of the process if the image is one patch; otherwise `joint` is not available."""
         return self.process.mixing if self.grid.number == 1 else None
 
     def _by_image(self, x: Array) -> Array:
@@ -115,8 +107,8 @@ class EachPatch(Transformed):
         if self.grid.number == 1:
             return self.process.joint(factor, self.grid.rows(X)[0])
         msg = (
-            "the outputs of an EachPatch are values of one function, and no mixture of independent ones: it has no "
-            "joint covariances to offer; predict gives marginals, sample_functions joint samples."
+            "the outputs of an EachPatch are values of one function, not a mixture of independent ones, and have no "
+            "joint covariances; use predict for marginals and sample_functions for joint samples."
         )
         raise TypeError(msg)
 

@@ -1,4 +1,4 @@
-"""Functions that are known: a fixed map of the inputs, beside processes or as a layer."""
+"""A fixed map of the inputs, as a part of a stack or as a layer."""
 
 from typing import Any, Self
 
@@ -9,14 +9,12 @@ from agp.processes._base import Process, SitePull
 from agp.processes._outputs import Mapped
 from agp.processes._paths import KnownPaths, Paths
 
-__all__ = ["Known"]
-
 
 @tree.model
 class Known(Mapped, Process):
-    """Functions without uncertainty: a fixed linear map of the inputs, such as the inputs themselves.
+    """Functions without uncertainty: a fixed linear map of the inputs, such as the identity.
 
-    Side by side with the process of a layer it hands the inputs of a deep model on to the next one (`Stack`).
+    In a `Stack` with the process of a layer it passes the inputs of a deep model on to the next layer.
 
     Parameters
     ----------
@@ -36,7 +34,7 @@ class Known(Mapped, Process):
 
     @property
     def mixing(self) -> Array:
-        """As the base: no functions are mixed, A is [P, 0]."""
+        """A [P, 0], since there are no uncertain functions."""
         weights = self.mean_function.weights
         return backend_of(weights).xp.zeros((self.outputs, 0), **like(weights))
 

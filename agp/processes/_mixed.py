@@ -1,27 +1,23 @@
-"""Coregionalisation: outputs that are mixtures of latent processes."""
+"""Coregionalisation: outputs as mixtures of latent processes."""
 
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, check_array_type, like
-from agp.draws import Draws, under
 from agp.means import Mean, ZeroMean
-from agp.processes._base import Process, SitePull, check_process
-from agp.processes._paths import MixedPaths, Paths
-from agp.processes._transformed import Transformed
-from agp.processes._weights import mixed, unmixed, weights_bar
-
-__all__ = ["Mixed"]
+from agp.processes._base import Process, SitePull, Transformed, check_process
+from agp.processes._paths import MixedPaths, Paths, mixed, unmixed, weights_bar
+from agp.random import Draws, under
 
 
 @tree.model
 class Mixed(Transformed):
-    """f = h + W g: P outputs as linear combinations of the L outputs of a process g, independent of each other.
+    """f = h + W g: P outputs as linear combinations of the L independent outputs of a process g.
 
-    The linear model of coregionalisation: with a `Stack` of processes, each latent function has a kernel of its own;
-    with one `Sparse` of L outputs (and one shared kernel) it is the intrinsic model. A sum of processes is the mixture
-    with W = 1, whose weights stay frozen. A diagonal W keeps the outputs independent, and gives each its own size.
-    Marginals are h + mu W^T and var (W * W)^T.
+    The linear model of coregionalisation. With a `Stack` of processes, each latent function has its own kernel; one
+    `Sparse` of L outputs with a shared kernel is the intrinsic model. A sum of processes is the mixture with frozen
+    weights W = 1. A diagonal W keeps the outputs independent and scales each. Marginals are h + mu W^T and
+    var (W * W)^T.
 
     Parameters
     ----------
@@ -30,7 +26,7 @@ class Mixed(Transformed):
     weights
         W [P, L], in units of f per unit of g; or [P], the diagonal of a diagonal W.
     mean_function
-        The prior mean h of f, besides that of g.
+        The prior mean h of f, in addition to that of g.
     """
 
     process: Process
@@ -132,8 +128,8 @@ class Mixed(Transformed):
         self.mean_function.check(self.width, self.outputs)
         if self.process.correlated:
             msg = (
-                "the outputs of the process of a Mixed depend on each other, which marginals do not tell; multiply the "
-                "weights into those of one Mixed."
+                "the outputs of the process of a Mixed are dependent, so marginals do not determine the mixture; use "
+                "one Mixed with the product of the weights."
             )
             raise ValueError(msg)
         self.process.check()

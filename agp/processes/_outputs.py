@@ -1,12 +1,10 @@
-"""What processes and their sample paths have in common: the width of their inputs, the number of their outputs."""
+"""Inputs and outputs of processes and of their sample paths."""
 
 from abc import ABC, abstractmethod
 from typing import Any
 
 from agp.backend import Array
 from agp.means import Projection
-
-__all__ = ["Chained", "Mapped", "MultiOutput", "SideBySide"]
 
 
 class MultiOutput(ABC):
@@ -25,12 +23,12 @@ class MultiOutput(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array whose library, dtype and device are those that inputs must have."""
+        """The name and value of an array with the library, dtype and device that inputs must have."""
 
     @property
     @abstractmethod
     def floats_per_row(self) -> int:
-        """Numbers that an evaluation and its pullback hold for each row of inputs, for memory budgets."""
+        """The numbers held by an evaluation and its pullback for each row of inputs, for memory budgets."""
 
 
 class SideBySide(MultiOutput):
@@ -56,7 +54,7 @@ class SideBySide(MultiOutput):
 
 
 class Chained(MultiOutput):
-    """Layers, each of which takes the outputs of the one before."""
+    """Layers, whose inputs are the outputs of the previous one."""
 
     layers: tuple[Any, ...]
 

@@ -1,8 +1,8 @@
 """Sample paths: samples of a process as functions, with the pullback to their inputs.
 
-Matheron's rule turns a sample of the prior into one of the posterior: f(x) = h(x) + prior(x) + k(x, Z) w, with weights
-w that depend on the values of the prior sample at Z. With u from q(u) they are Kuu^-1 (u - prior(Z)); every
-parameterisation has its own (`Posterior.path_weights`). The prior sample is phi(x)^T g for features phi of the kernel.
+By Matheron's rule a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w, with a sample of the prior and
+weights w = Kuu^-1 (u - prior(Z)) for u from q(u), or an equivalent of each parameterisation (`Posterior.path_weights`).
+The prior sample is phi(x)^T g for features phi of the kernel.
 
 Source: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth, "Efficiently sampling functions from Gaussian process
 posteriors", ICML 2020.
@@ -18,22 +18,25 @@ from agp.inducing import Inducing, PatchGrid
 from agp.kernels import Kernel
 from agp.means import Mean, Projection, ZeroMean
 from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
-from agp.processes._weights import mixed, unmixed
 
-__all__ = [
-    "DeepPaths",
-    "EachPatchPaths",
-    "KnownPaths",
-    "MixedPaths",
-    "Paths",
-    "SparsePaths",
-    "StackedPaths",
-    "conditioned_paths",
-]
+
+def mixed(x: Array, weights: Array) -> Array:
+    """x W^T [..., P] for x [..., L] and weights W [P, L], or [P], the diagonal of a diagonal W."""
+    return x * weights if weights.ndim == 1 else x @ weights.mT
+
+
+def unmixed(bar: Array, weights: Array) -> Array:
+    """The cotangent [..., L] of x, from that of `mixed` [..., P]."""
+    return bar * weights if weights.ndim == 1 else bar @ weights
+
+
+def weights_bar(bar: Array, x: Array, weights: Array) -> Array:
+    """The cotangent of the weights, from that of `mixed` [R, P], for x [R, L]."""
+    return backend_of(x).xp.sum(bar * x, axis=0) if weights.ndim == 1 else bar.mT @ x
 
 
 class Paths(MultiOutput):
-    """S samples of P latent functions, which give the same answer at an input whatever else is asked."""
+    """S samples of P latent functions."""
 
     @property
     @abstractmethod
@@ -42,7 +45,7 @@ class Paths(MultiOutput):
 
     @abstractmethod
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The values [S, N, P] at X [N, D], or of each sample at inputs of its own [S, N, D].
+        """The values [S, N, P] at X [N, D], or at different inputs for each sample [S, N, D].
 
         The pullback is ``bar [S, N, P] -> X_bar``, of the shape of X.
         """
@@ -50,7 +53,7 @@ class Paths(MultiOutput):
 
 @tree.model
 class SparsePaths(Paths):
-    """Paths of a process with one kernel, by prior samples and an update through its inducing variables.
+    """Paths of a process with one kernel: samples of the prior, updated through the inducing variables.
 
     Parameters
     ----------
@@ -98,7 +101,7 @@ class SparsePaths(Paths):
         phi, pull_phi = self.features(rows)
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, rows)
         h, pull_h = _mean_of(self.mean_function, X)
-        groups = X.shape[:-2]  # (S,) where each sample has inputs of its own
+        groups = X.shape[:-2]  # (S,) for different inputs of each sample
         prior, pull_prior = _combined(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
         update, pull_update = _combined(xp.reshape(Kuf.mT, (*groups, -1, Kuf.shape[0])), self.weights)
 
@@ -113,8 +116,7 @@ class SparsePaths(Paths):
 
 def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
     """The mean [N, P] at X [N, D], or [S, N, P] at [S, N, D], and ``bar [S, N, P] -> X_bar``; None is zero."""
-    xp = backend_of(X).xp
-    groups = X.shape[:-2]  # (S,) where each sample has inputs of its own
+    xp, groups = backend_of(X).xp, X.shape[:-2]
     h, pull = mean_function(xp.reshape(X, (-1, X.shape[-1])))
 
     def pullback(bar):
@@ -146,20 +148,11 @@ def conditioned_paths(
     count: int,
     features: int,
 ) -> SparsePaths:
-    """Paths whose weights are a function of the prior's values at the inducing variables, and of noise.
+    """Paths with weights computed from noise and the values of the prior at the inducing variables.
 
-    Parameters
-    ----------
-    prior
-        What has a kernel and a mean function.
-    inducing
-        The variables, of f - h.
-    weights_of
-        ``(values, noise) -> weights``, all [P, M, S]; the noise is standard normal.
-    rng
-        A NumPy generator: numbers are drawn on the host.
-    outputs, count, features
-        P, S, and how many frequencies stand for each stationary kernel.
+    `prior` has a kernel and a mean function h, `inducing` are variables of f - h, and ``weights_of(values, noise)``
+    takes and returns [P, M, S], with standard normal noise. `outputs` is P, `count` S, and `features` the number of
+    frequencies for each stationary kernel, drawn from the NumPy generator `rng` on the host.
     """
     phi, own = inducing.random_features(prior.kernel, rng, features)
     prior_weights = placed(rng.standard_normal((outputs, own.shape[1], count)), own)
@@ -217,7 +210,7 @@ class KnownPaths(Mapped, Paths):
 
 @tree.model
 class MixedPaths(Paths):
-    """Paths of h + W g, for paths of g, and weights W [P, L] or [P], the diagonal."""
+    """Paths of h + W g, for paths of g."""
 
     latent: Paths
     weights: Array = tree.auxiliary()
@@ -281,7 +274,7 @@ class EachPatchPaths(Paths):
         return self.grid.number * (self.paths.floats_per_row + 2 * self.grid.columns)
 
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp, groups = backend_of(X).xp, X.shape[:-2]  # (S,) where each sample has inputs of its own
+        xp, groups = backend_of(X).xp, X.shape[:-2]  # (S,) for different inputs of each sample
         rows, pull_rows = self.grid.rows(xp.reshape(X, (-1, X.shape[-1])))
         values, pull = self.paths.evaluate(xp.reshape(rows, (*groups, -1, rows.shape[1])))
 
@@ -294,7 +287,7 @@ class EachPatchPaths(Paths):
 
 @tree.model
 class DeepPaths(Chained, Paths):
-    """Paths through layers: each sample of a layer at the values of the same sample of the layer before."""
+    """Paths through layers: each sample of a layer is evaluated at the same sample of the previous layer."""
 
     layers: tuple[Paths, ...]
 

@@ -5,20 +5,17 @@ from typing import Any, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
+from agp.checks import usable
 from agp.inducing import Inducing, placement
 from agp.kernels import Kernel
-from agp.leaves import usable
 from agp.linalg import add_jitter, checked_jitter, default_jitter
 from agp.means import Mean, ZeroMean
 
-__all__ = ["SparsePrior", "StartedPrior", "started_prior"]
-
 
 class SparsePrior(ABC):
-    """What has the fields kernel, inducing, mean_function and jitter: a process, or a model that is its own.
+    """A process or model with the fields kernel, inducing, mean_function and jitter.
 
-    Inducing variables are those of f - h, where h is the mean function. Gradients come back in the class of the whole.
-    Names have an underscore, since they are part of the protocol of models; `Sparse` has two of them without.
+    Inducing variables are those of f - h, where h is the mean function. Gradients have the class of the whole.
     """
 
     kernel: Kernel
@@ -27,15 +24,15 @@ class SparsePrior(ABC):
     jitter: float | None
 
     def _grown(self, Z: Array, /, *, begun: bool = False) -> Self:
-        """The same with further inducing inputs Z [M, D] and the same q(f), if there is one.
+        """The same with further inducing inputs Z [M, D] and the same q(f).
 
-        `begun` as in `agp.posteriors.Posterior.grown`; TypeError where no such q can be had.
+        `begun` as in `agp.posteriors.Posterior.grown`; TypeError if there is no such q.
         """
         msg = f"{type(self).__name__} does not grow by inducing inputs; use SGPR, or SVGP."
         raise TypeError(msg)
 
     def _inducing_covariance(self) -> tuple[Array, Pullback]:
-        """Kuu + jitter I [M, M], and ``Kuu_bar -> self_bar``, which takes cotangents of other fields by their names."""
+        """Kuu + jitter I [M, M], and ``Kuu_bar -> self_bar``; cotangents of other fields are keyword arguments."""
         Kuu, pull = self.inducing.covariance(self.kernel)
 
         def pullback(Kuu_bar, **others):
@@ -45,15 +42,15 @@ class SparsePrior(ABC):
         return add_jitter(Kuu, self.jitter), pullback
 
     def _own_jitter(self) -> Array:
-        """What is added to the diagonal of Kuu, 0-d."""
+        """The jitter added to the diagonal of Kuu, 0-d."""
         Kuu = self.inducing.covariance(self.kernel)[0]
         return default_jitter(Kuu) if self.jitter is None else backend_of(Kuu).xp.asarray(self.jitter, **like(Kuu))
 
     def _features(self, X: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
         """Kuf [M, N], kff [N] and h [N, P] (or [N, 1]) at X [N, D].
 
-        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``; it takes cotangents of other fields by their
-        names.
+        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``; cotangents of other fields are keyword
+        arguments.
         """
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, X)
         kff, pull_kff = self.inducing.diag(self.kernel, X)
@@ -98,7 +95,7 @@ def started_prior(
     seed: int,
     jitter: float | None,
 ) -> StartedPrior:
-    """The parts with starting values that suit inputs X [N, D], and functions of these levels [P] and variance.
+    """The parts with starting values for inputs X [N, D] and functions of these levels [P] and variance.
 
     Arguments and errors as `Sparse.from_data`.
     """

@@ -3,24 +3,21 @@
 from typing import Any, Self
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like, placed
 from agp.checks import check_inputs
-from agp.draws import Draws, below, under
-from agp.entrances import entrance
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.inducing import Inducing
 from agp.kernels import Kernel
-from agp.leaves import constant_data, detached
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
 from agp.processes._paths import Paths, conditioned_paths
 from agp.processes._prior import SparsePrior, started_prior
-
-__all__ = ["Sparse"]
+from agp.random import Draws, below, under
+from agp.tree import constant_data, detached
 
 FLOOR = 1e-12
-"""Variances below this share of the prior's count as that much, before their roots are taken."""
+"""Variances are raised to this share of the prior's before their roots are taken."""
 
 
 @tree.model
@@ -32,9 +29,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
     kernel
         The prior covariance of f.
     inducing
-        `agp.inducing.Points`, or another place of inducing variables.
+        `agp.inducing.Points`, or other inducing variables.
     posterior
-        q(u) of f - h, whose class is the method: `Whitened`, `Relaxed`, ...
+        q(u) of f - h; its class determines the method: `Whitened`, `Relaxed`, ...
     mean_function
         The prior mean h of f.
     jitter
@@ -48,9 +45,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     jitter: float | None = None
 
     @classmethod
-    @entrance
-    @underflow_is_zero
-    @overflow_is_judged
+    @public(repairs=False)
     def from_data(
         cls,
         X: Array,
@@ -68,30 +63,30 @@ class Sparse(Process, SparsePrior, InverseOwner):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A process whose missing leaves start at values that suit inputs X [N, D]: a layer, or a part of a stack.
+        """A process with missing leaves filled for inputs X [N, D]: a layer, or a part of a stack.
 
         Parameters
         ----------
         X
-            Inputs [N, D], which are not kept.
+            Inputs [N, D], which are not stored.
         outputs
             P.
         posterior
-            As `agp.posteriors.start_of`: a class of q(u), its name, or a function of Kuu and P.
+            A class of q(u), its name, or a function of Kuu and P.
         kernel, mean_function
             `RBF` with a lengthscale for each column, and `ZeroMean`, by default.
         inducing, Z, num_inducing, seed
-            An `agp.inducing.Inducing`, or how inducing inputs are chosen (`agp.inducing.choose`); the inducing inputs
-            themselves [M, D]; how many; and the seed of the choice.
+            An `agp.inducing.Inducing` or the `how` of `agp.inducing.choose`; the inducing inputs [M, D]; their number;
+            and the seed of the choice.
         level, variance
-            Where the mean function starts [P] (zero by default), and the prior variance of f.
+            The start of the mean function [P] (zero by default), and the prior variance of f.
         jitter
             See the class.
 
         Raises
         ------
         TypeError, ValueError
-            If X is no finite floating-point array, a parameter violates its constraint, or M is out of range.
+            If X is not a finite floating-point array, a parameter violates its constraint, or M is out of range.
         """
         check_inputs("X", X)
         (X,) = constant_data(X)
@@ -107,7 +102,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
     @classmethod
     def of(cls, prior: SparsePrior, posterior: Posterior, /) -> Self:
-        """The process with the prior side of another one, or of a model, and this q(u)."""
+        """The process with the prior of another process or model, and this q(u)."""
         return cls(prior.kernel, prior.inducing, posterior, prior.mean_function, prior.jitter)
 
     @property
@@ -171,7 +166,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         floor = B.stop_gradient(FLOOR * kff)[:, None]
         above = var > floor
         deviation = xp.sqrt(xp.where(above, var, floor))
-        zero = xp.zeros_like(var)  # of a function that is known there, the prior's variance and the floor vanish, too
+        zero = xp.zeros_like(var)  # where the prior variance is zero, the floor is too
 
         def pullback(bar):
             bars = xp.reshape(bar, noise.shape)
@@ -247,7 +242,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         self.inducing.check(self.kernel)
         M, count = self.inducing.count, self.posterior.count
         if count not in (None, M):
-            msg = f"q(u) is one of {count} inducing variables, but there are {M}; give the posterior leaves for {M}."
+            msg = f"q(u) has {count} inducing variables, but there are {M}; give the posterior leaves for {M}."
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
 

@@ -1,24 +1,22 @@
 """Independent processes side by side."""
 
 from collections.abc import Iterable
-from typing import Any, Self
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.draws import Draws, below, under, union
 from agp.linalg import block_diagonal
-from agp.processes._base import Process, SitePull, check_processes
+from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
-
-__all__ = ["Stack"]
+from agp.random import Draws, below, under, union
 
 
 @tree.model
-class Stack(SideBySide, Process):
-    """Processes of the same inputs, independent of each other; the outputs are those of the first, the second, ...
+class Stack(SideBySide, Composite):
+    """Independent processes of the same inputs, with their outputs side by side.
 
-    With one `Sparse` for each output, every output has a kernel and inducing variables of its own.
+    With one `Sparse` for each output, every output has its own kernel and inducing variables.
 
     Parameters
     ----------
@@ -27,6 +25,8 @@ class Stack(SideBySide, Process):
     """
 
     parts: tuple[Process, ...]
+
+    children: ClassVar[str] = "parts"
 
     def __post_init__(self) -> None:
         check_processes("parts of a Stack", self.parts)
@@ -55,16 +55,6 @@ class Stack(SideBySide, Process):
         ]
         return block_diagonal(blocks, [A.shape[0] for A in blocks], [A.shape[1] for A in blocks])
 
-    def factorise(self) -> tuple[Any, Pullback]:
-        found = [part.factorise() for part in self.parts]
-
-        def pullback(factor_bar):
-            return tree.cotangent(
-                self, parts=tuple(pull(bar) for (_, pull), bar in zip(found, factor_bar, strict=True))
-            )
-
-        return tuple(factor for factor, _ in found), pullback
-
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         found = [part.project(one, X) for part, one in self._with(factor)]
 
@@ -73,15 +63,6 @@ class Stack(SideBySide, Process):
             return self._joined(pull(mu, var) for (_, pull), mu, var in bars)
 
         return (_side_by_side(mu for (mu, _), _ in found), _side_by_side(var for (_, var), _ in found)), pullback
-
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        found = [part.kl_divergence(one) for part, one in self._with(factor)]
-
-        def pullback(bar):
-            bars = [pull(bar) for _, pull in found]
-            return tree.cotangent(self, parts=tuple(own for own, _ in bars)), tuple(one for _, one in bars)
-
-        return sum((kl for kl, _ in found[1:]), start=found[0][0]), pullback
 
     def sampled(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         shares = _columns(noise, [part.latents for part in self.parts])
@@ -117,10 +98,6 @@ class Stack(SideBySide, Process):
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         found = enumerate(self._with(factor))
         return {f"parts.{i}.{path}": x for i, (part, one) in found for path, x in part.site_factors(one).items()}
-
-    def refreshed(self) -> Self:
-        parts = tuple(part.refreshed() for part in self.parts)
-        return self if all(a is b for a, b in zip(parts, self.parts, strict=True)) else type(self)(parts)
 
     def check(self) -> None:
         if len({part.width for part in self.parts}) > 1:

@@ -1,6 +1,4 @@
-"""One pass over the rows at fixed hyperparameters: what the posterior of all, of fewer inducing inputs, or of another
-variance and noise gives on rows that were held out.
-"""
+"""Collapsed posteriors from one pass over the rows, for fewer inducing inputs, and any variance and noise."""
 
 import math
 from typing import Any, NamedTuple
@@ -18,23 +16,23 @@ from agp.bounds import (
     scaled_statistics,
     statistics_of,
 )
+from agp.chunking import budget, mebibytes
 from agp.inducing import Points
 from agp.linalg import cholesky, nonnegative
 from agp.models import SGPR, SVGP, shared_covariance
 from agp.processes import Sparse
-from agp.rows import budget, mebibytes
+from agp.scaling import column_spreads
 from agp.selection._rows import Data, average
-from agp.units import column_spreads
 
 __all__ = ["Collapse", "collapse"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 SQUARES = 3
-"""In arrays of M x M numbers: what the working arrays of a pass may take where that is more than the usual budget."""
+"""The budget of a pass in arrays of M x M numbers, if that is more than the usual one."""
 
 
 class HeldOut(NamedTuple):
-    """Features of rows that are held out: A [M, H], kff [H] and y - h [H, P]; and their weights [H]."""
+    """Features of the rows held out: A [M, H], kff [H], y - h [H, P], and weights [H]."""
 
     A: Array
     kff: Array
@@ -43,28 +41,28 @@ class HeldOut(NamedTuple):
 
 
 class Collapse(NamedTuple):
-    """A collapsed posterior at every variance and noise, and for the first of its inducing inputs."""
+    """Sums over rows that give the collapsed posterior for the first inducing inputs, at any variance and noise."""
 
     model: SGPR
-    """Its hyperparameters, and the inducing inputs."""
+    """With the hyperparameters and the inducing inputs."""
     Lu: Array
     """The Cholesky factor of Kuu [M, M]."""
     totals: Statistics
-    """Of the rows that are not held out."""
+    """Of the rows not held out."""
     held: Statistics
-    """Of those that are."""
+    """Of the rows held out."""
     rows: int
-    """How many there are of the first."""
+    """The number of rows not held out."""
     observations: float
-    """How many observations these are."""
+    """And of their observations."""
     held_observations: float
-    """And those that are held out."""
+    """The number of observations held out."""
     features: HeldOut
     inside: bool
-    """Whether these were among the data, which are all rows then."""
+    """Whether the rows held out were among the data, which are all rows then."""
 
     def profile(self) -> tuple[float, float, float]:
-        """The factor of the kernel and the noise variance at which the bound is highest, and it in nats per row."""
+        """The factor of the kernel and the noise variance that maximise the bound, and the bound in nats per row."""
         from scipy.optimize import minimize
 
         found = profile_of(self.totals, self.observations)
@@ -81,7 +79,7 @@ class Collapse(NamedTuple):
         return factor, noise * s, -float(best.fun)
 
     def log_density(self, factor: float, noise: float, count: int | None = None) -> float:
-        """Of a row that is held out, on average, by the first inducing inputs; -inf where rounding leaves no number."""
+        """Of the rows held out, on average, from the first inducing inputs; -inf if it is not finite."""
         M = self.totals.gram.shape[0] if count is None else count
         s = placed(np.asarray(noise), self.Lu)
         posterior = posterior_of(self.Lu[:M, :M], scaled_statistics(first_inducing(self.totals, M), factor), s)
@@ -98,7 +96,7 @@ class Collapse(NamedTuple):
         return mean if math.isfinite(mean) else -math.inf
 
     def posterior(self, factor: float, noise: float, count: int | None = None) -> tuple[SVGP, float]:
-        """The model of all rows, those held out included, and its bound in nats."""
+        """The model of all rows, including those held out, and its bound in nats."""
         M = self.totals.gram.shape[0] if count is None else count
         both = Statistics(*(a + b for a, b in zip(self.totals, self.held, strict=True)))
         totals = scaled_statistics(first_inducing(both, M), factor)
@@ -118,20 +116,10 @@ class Collapse(NamedTuple):
 
 
 def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:
-    """Pass over the rows once.
+    """The sums of one pass over the rows, with the hyperparameters of a model and inducing inputs Z [M, D].
 
-    Parameters
-    ----------
-    hyper
-        A model with the kernel, the likelihood and the mean function.
-    Z
-        The inducing inputs [M, D].
-    data, held
-        Rows, and those that are held out.
-    memory
-        Budget for working arrays, in MiB; by default the usual one, or as much as three matrices of M x M numbers.
-    inside
-        Whether the rows that are held out are among the data.
+    `inside` says whether the rows held out are among the data. The budget for working arrays is in MiB; by default the
+    usual one, or three matrices of M x M numbers if that is more.
     """
     points = Points(Z, Z_unit=column_spreads(Z))
     model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights)

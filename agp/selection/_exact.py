@@ -1,4 +1,4 @@
-"""Hyperparameters where they are cheap: the exact evidence of a sample of the rows."""
+"""Hyperparameters from the exact evidence of a sample of the rows."""
 
 import warnings
 from collections.abc import Callable
@@ -32,15 +32,15 @@ __all__ = [
 SHORT, LONG = 20, 40
 """Iterations of L-BFGS from each start, and further ones from the best of them."""
 KEPT = 2
-"""How many starts go on."""
+"""How many starts are trained further."""
 LEAST_GAIN = 1e-4
 """In nats per row: what 20 iterations must gain."""
 LEAST_NOISE = 1e-4
-"""Where the noise of more rows begins at the least, in shares of the variance of the targets."""
+"""The least noise at which training on more rows starts, in shares of the variance of the targets."""
 ROWS_PER_COLUMN = 5
-"""Of fewer rows lengthscales have a prior."""
+"""With fewer rows lengthscales have a prior."""
 LENGTHSCALE = Relative(LogNormal(2.66, 3.0**0.5))
-"""In spreads of the column times the root of the number of columns; its mode is 0.7, 95 % are within 0.5 and 430.
+"""In spreads of the column times the root of the number of columns; the mode is 0.7, 95 % lie between 0.5 and 430.
 
 Source: Hvarfner, Hellsten & Nardi, "Vanilla Bayesian optimization performs great in high dimensions", ICML 2024, for
 inputs that fill an interval of length 1, whose spread is 0.29.
@@ -58,27 +58,27 @@ class Tuned(NamedTuple):
 
     @property
     def observations(self) -> float:
-        """The number of observations, which rows with weights are several of."""
+        """The number of observations: the sum of the weights."""
         return Data(self.model.X, self.model.y, self.model.weights).observations
 
     @property
     def score(self) -> float:
-        """What models of the same sample are compared by: how well each row is predicted from the others.
+        """The number by which models of the same sample are compared: how well each row is predicted from the others.
 
-        The evidence of a model that is not quite right rewards what fits no other rows. Where there are as many
-        hyperparameters as rows, though, rows predict each other well by chance, and the prior has to decide.
+        With as many hyperparameters as rows it is the evidence, since rows then predict each other by chance. Elsewhere
+        the evidence of a model that is not quite right is the worse criterion.
         """
         few = self.observations < ROWS_PER_COLUMN * self.model.X.shape[1]
         return self.evidence if few else self.log_density
 
     def pieces(self) -> dict[str, Any]:
-        """The numbers, as a checkpoint holds them."""
+        """The numbers for a checkpoint."""
         leaves = tree.leaves(self.model, "parameter")
         return {name: to_numpy(x) for name, x in leaves.items()} | {"evidence": self.evidence, "log": self.log_density}
 
     @classmethod
     def of(cls, model: Any, pieces: dict[str, Any]) -> "Tuned":
-        """The numbers of a checkpoint, in a model of the same structure. ValueError if they are not those of one."""
+        """A model with the numbers of a checkpoint. ValueError if these are of another model."""
         expected = {name: tuple(x.shape) for name, x in tree.leaves(model, "parameter").items()}
         if {name: np.shape(x) for name, x in pieces.items()} != expected | {"evidence": (), "log": ()}:
             msg = "it holds numbers of another model"
@@ -88,7 +88,7 @@ class Tuned(NamedTuple):
 
 
 def default_priors(rows: float, kernel: Kernel, columns: int) -> dict[str, Any]:
-    """Priors of a kernel that has more lengthscales than so many rows can tell about."""
+    """Priors of the lengthscales of a kernel, if there are few rows for each."""
     some = any(name.endswith("lengthscale") for name in (*tree.missing(kernel), *tree.leaves(kernel)))
     return {"kernel.*lengthscale": LENGTHSCALE} if some and rows < ROWS_PER_COLUMN * columns else {}
 
@@ -101,24 +101,11 @@ def searched(
     least_gain: float = LEAST_GAIN,
     among: Callable[[], Array] | None = None,
 ) -> Tuned:
-    """The best of several starts: a few iterations of L-BFGS from each, more from the best two.
+    """The best exact GP from several starts: a few iterations of L-BFGS from each, more from the best two.
 
-    The evidence is what is maximised; what comes of it is judged by `Tuned.score`.
-
-    Parameters
-    ----------
-    kernel
-        Of which missing lengthscales start at several values.
-    data
-        The sample.
-    parts
-        The other arguments of `GPR.from_data`.
-    watch
-        What ends it before its time.
-    least_gain
-        In nats per row: where 20 iterations gain less, L-BFGS ends.
-    among
-        Returns rows that have the spread of columns that are constant in the sample.
+    Maximises the evidence, and compares by `Tuned.score`. Missing lengthscales of the kernel start at several values;
+    `parts` are the other arguments of `GPR.from_data`. L-BFGS ends when 20 iterations gain less than `least_gain` nats
+    per row, or when the watch ends it. `among` returns rows for the spread of columns that are constant in the data.
     """
     found = starting_kernels(kernel, *data.repeated(), parts["likelihood"], among=among)
     models = [exact_gp(data, kernel=start, **parts) for start in [start for _, start in found] or [kernel]]
@@ -136,20 +123,20 @@ def exact_gp(data: Data, **parts: Any) -> GPR:
 def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -> GPR:
     """The exact GP of other rows with the hyperparameters of a model, or with another kernel.
 
-    Noise that a few rows have hardly any of is raised, for more may have some.
+    Vanishing noise is raised, since more rows may show some.
     """
     parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": priors}
     found = exact_gp(data, kernel=model.kernel if kernel is None else kernel, **parts)
-    least = LEAST_NOISE * float(data.targets.moments()[1].mean())
+    least = LEAST_NOISE * float(data.moments()[1].mean())
     noise = float(found.likelihood.noise_variance)
     return tree.with_leaves(found, {"likelihood.noise_variance": placed(np.asarray(max(noise, least)), data.X)})
 
 
 def trained(model: Any, data: Data, iterations: int, watch: Watch, least_gain: float) -> Tuned:
-    """After so many iterations of L-BFGS at the most; a model without finite bound has an evidence of -inf."""
+    """The model after at most so many iterations of L-BFGS; the evidence is -inf if the bound is not finite."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RepairWarning)  # of trial points; the model that is chosen is looked at
+            warnings.simplefilter("ignore", RepairWarning)  # of trial points; the result is checked
             limit = 0 if watch.stage_over else iterations
             callbacks = [watch, Gain(least_gain * data.observations)]
             found = fit_lbfgs(model, data.X, data.y, max_iterations=limit, callbacks=callbacks)
@@ -159,7 +146,7 @@ def trained(model: Any, data: Data, iterations: int, watch: Watch, least_gain: f
 
 
 def judged_on(model: GPR, data: Data) -> Tuned:
-    """The model as it is on its rows."""
+    """The model without further training."""
     evidence = float(model.bound(data.X, data.y)[0] + log_prior(model)[0]) / data.observations
     return Tuned(model, evidence if np.isfinite(evidence) else -float("inf"), log_density_of(model))
 

@@ -1,13 +1,13 @@
-"""Which kernel, for models that are trained otherwise."""
+"""The choice of a kernel for models that are trained otherwise."""
 
 from typing import Any
 
 import numpy as np
 
 from agp.backend import Array, backend_of, placed
-from agp.host import generator
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
+from agp.random import generator
 from agp.selection._exact import default_priors, searched
 from agp.selection._regression import COMPARED_ROWS, KERNELS, SAMPLE
 from agp.selection._rows import Data
@@ -16,15 +16,15 @@ from agp.selection._watch import Watch
 __all__ = ["select_kernel"]
 
 LEAST_ROWS = 8
-"""Fewer say nothing about kernels."""
+"""The least rows that tell kernels apart."""
 
 
 def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds: float | None = None) -> Kernel:
-    """The kernel under which 500 rows of the data predict each other best, with the lengthscales it has there.
+    """The kernel under which 500 rows of the data predict each other best, with its lengthscales.
 
-    Exact GPs with Gaussian noise are compared, as in the search of `fit_regression`, whose targets are
-    `Likelihood.proxies`. Where these are neither observations of the latent functions nor logarithms of counts, as of
-    labels, all leaves are left to `from_data`: the lengthscales that suit labels as numbers are others.
+    Compares exact GPs with Gaussian noise, like the search of `fit_regression`, on `Likelihood.proxies` as targets. If
+    these are neither observations of the latent functions nor logarithms of counts, as for labels, the kernel has no
+    lengthscales, and `from_data` sets them.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
@@ -43,12 +43,12 @@ def _searched(kernel: Kernel, data: Data, watch: Watch, rows: Array) -> Any:
 
 
 def _sample(data: Data) -> Data:
-    """Some rows, and their targets standardised, without missing and constant ones, and rows of weight 0."""
+    """Some rows with standardised targets, without missing or constant targets and rows of weight 0."""
     rows = np.arange(data.X.shape[0])
     if data.X.shape[0] > SAMPLE:
         rows = generator(0, 18).choice(data.X.shape[0], SAMPLE, replace=False)
     data = data.at(rows)
-    values, weights = data.targets.on_host()
+    values, weights = data.targets_on_host()
     known = np.flatnonzero(np.isfinite(values).all(axis=1) & (True if weights is None else weights > 0.0))
     values = values[known]
     spread = values.std(axis=0) if len(values) else np.zeros(values.shape[1])

@@ -1,4 +1,4 @@
-"""Regression from data alone: hyperparameters where they are cheap, the posterior where the data are."""
+"""Regression from data alone: hyperparameters from a sample, the posterior from all rows."""
 
 import math
 import re
@@ -11,18 +11,17 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, backend_of, placed, to_numpy
 from agp.checks import check_positive, check_whole
-from agp.entrances import entrance
+from agp.chunking import check_memory
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
-from agp.host import overflow_is_judged, underflow_is_zero
 from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Product, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models import GPR, valid_data, valid_weights
 from agp.priors import Prior
 from agp.repairs import outside
-from agp.rows import check_memory
 from agp.selection._collapse import Collapse, collapse
 from agp.selection._exact import (
     LONG,
@@ -35,54 +34,49 @@ from agp.selection._exact import (
     searched,
     trained,
 )
-from agp.selection._pieces import Pieces
 from agp.selection._result import Candidate, RegressionResult
-from agp.selection._rows import Data, Rows, Targets, drawn_rows
-from agp.selection._watch import Watch
+from agp.selection._rows import Data, Rows, drawn_rows
+from agp.selection._watch import Pieces, Watch
 from agp.training import Callback, baseline, written
 
 __all__ = ["EXACT_ROWS", "fit_regression"]
 
 SAMPLE, LARGER, EXACT_ROWS = 500, 2000, 4000
-"""Rows on which starts and kernels are compared; on which the best are trained; and up to which a GP is exact."""
+"""Rows that compare starts and kernels; rows that train the best; and the most rows of an exact GP."""
 ITERATIONS, LAST_ITERATIONS = 25, 8
-"""Of L-BFGS on the larger sample, and then on as many rows as an exact GP may have."""
+"""Iterations of L-BFGS on the larger sample, and then on `EXACT_ROWS`."""
 MOST_ITERATIONS, EVIDENCE_COST = 400, 1.2e12
-"""Of L-BFGS where the larger sample is all rows: so many, and no more than so many operations, of which an evidence and
-its gradient take 4 N^3."""
+"""The most iterations, and operations, of L-BFGS if the larger sample is all rows; an evidence with its gradient takes
+4 N^3 operations."""
 COMPARED_ROWS, FEW, MOST = 50_000, 1024, 4096
-"""The rows and inducing inputs of a comparison, and the inducing inputs at the most."""
+"""Rows and inducing inputs of a comparison, and the most inducing inputs."""
 COST, MOST_ROWS = 1e13, 300_000
-"""Operations that the last pass may take: it needs 2 N M^2; and the rows that it may look at if not at all."""
+"""The most operations of the last pass, which takes 2 N M^2; and the most rows that are drawn."""
 PAYS = 0.003
-"""In nats per row that is held out: what further inducing inputs must gain."""
+"""What further inducing inputs must gain, in nats per row held out."""
 CLOSE, ALIKE, FAR = 0.02, 0.01, 0.3
-"""Kernels go on that are behind by less than so many nats per row; what is less than a difference; and what is more
-than one that another sample would make.
-"""
+"""In nats per row: kernels closer than the first to the best are trained further, those closer than the second count as
+equal, and a difference above the third is not due to the sample."""
 CHANCE, SHARE, HELD_OUT_CHANCE = 2.0, 0.5, 5.0
-"""A model has learned something if it gains so many nats more than it has trained hyperparameters (if these are more
-than such a share of the rows, that share counts: noise alone gains less), or so many nats on the rows held out.
-"""
+"""A model has learned something if it gains so many nats more than it has hyperparameters (counted up to this share of
+the rows), or so many nats on the rows held out."""
 SHARES = {"search": 0.15, "train": 0.45}
-"""Of the time, where it is limited: when these stages end at the latest."""
+"""When these stages end at the latest, in shares of the time limit."""
 AMPLE, PART, SPEED = 8.0, 0.7, 2e10
-"""Where the time is limited: in how many times what search and comparison took nothing is left out; which share of what
-is left the last pass may take; operations per second, for a guess before anything was measured."""
+"""With a time limit: how many times the time of search and comparison must be left to leave nothing out; the share of
+the rest for the last pass; and operations per second, as a first guess."""
 SOME, OVER, LEAST_SHARE = 2.0, 0.2, 0.25
-"""Then, too: for how many evidences there must be time where any is begun; by which share of it an exact posterior may
-exceed it, whose bound and density of each row given the others take 2 N^3; which share of the few inducing inputs of a
-comparison all rows have at the least, else the posterior stays that of the rows that were compared."""
+"""With a time limit: how many evidences must fit in the rest to start with them; by which share of it the 2 N^3
+operations of an exact posterior may exceed it; and the least share of the inducing inputs of a comparison for which a
+pass over all rows is made."""
 NOTHING = 1e-6
-"""The variance of a function that the inputs tell nothing of, in shares of that of the targets."""
+"""The variance of the latent function if the inputs are uninformative, in shares of that of the targets."""
 
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
-"""What "auto" compares; and the best of these with a linear part."""
+"""What "auto" compares, and then the best of these with a linear part."""
 
 
-@entrance
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False)
 def fit_regression(
     X: Array,
     y: Array,
@@ -105,64 +99,64 @@ def fit_regression(
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
 
-    1. Search: exact GPs of 500 rows are trained from several starts, for each kernel.
-    2. Train: the hyperparameters of the two best kernels are trained by the exact evidence of 2,000 rows, those of the
-       best one by that of 4,000.
-    3. Up to 4,000 rows the posterior is exact. Models are compared by how well each row is predicted from the others
-       (`GPR.leave_one_out`).
-    4. Of more rows a tenth, 2,000 at most, is held out. Models are compared by the density of these rows under
-       collapsed posteriors with 1,024 inducing inputs, before and after the training. A lower bound would favour smooth
-       kernels, for which few inducing inputs suffice.
-    5. The posterior of all rows has up to 4,096 inducing inputs, rows drawn at random, if twice as many still gain; of
-       more than 300,000 rows fewer, or so many on some of the rows.
-       Noise and variance are those of the training, or those of the highest bound, whatever serves the rows held out.
+    1. Search: train exact GPs of 500 rows from several starts, for each kernel.
+    2. Train: train the hyperparameters of the two best kernels by the exact evidence of 2,000 rows, and those of the
+       best kernel by that of 4,000.
+    3. Up to 4,000 rows the posterior is exact, and models are compared by how well each row is predicted from the
+       others (`GPR.leave_one_out`).
+    4. With more rows, a tenth of them, but at most 2,000, is held out. Models are compared by the density of these rows
+       under collapsed posteriors with 1,024 inducing inputs, before and after training. (The bound would favour smooth
+       kernels, which need few inducing inputs.)
+    5. The posterior of all rows has up to 4,096 inducing inputs, rows drawn at random, as long as doubling them gains.
+       With more than 300,000 rows there are fewer, or some rows are left out. Noise and variance are those of training
+       or those of the highest bound, whichever predict the rows held out better.
 
     Parameters
     ----------
     X, y
         Inputs [N, D] and targets [N] or [N, P], which share kernel and noise.
     kernel
-        "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of these with a linear part; or the kernel.
+        A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of these with a linear part.
     likelihood, mean_function
         As `agp.GPR.from_data`.
     priors
-        "auto": lengthscales have a prior where there are fewer than five rows for each column (see
-        docs/starts-rates-priors.md); None for none, or priors by pattern of leaf names.
+        Priors by pattern of leaf names, or None. "auto" gives lengthscales a prior if there are fewer than five rows
+        for each column (see docs/starts-rates-priors.md).
     method
         "gpr" is the exact posterior, "sgpr" the collapsed one; "auto" chooses by the number of rows.
     most
-        Inducing inputs at the most.
+        The most inducing inputs.
     tolerance
-        In nats per row: L-BFGS ends where 20 iterations gain less than a tenth of it.
+        In nats per row: L-BFGS ends when 20 iterations gain less than a tenth of it.
     max_seconds
-        Time at most; unlimited by default. What was reached then is the result.
+        Unlimited by default. The result is what was reached by then.
     memory
-        Budget for working arrays of the passes over the rows in MiB; by default as the largest matrices need.
+        Budget for working arrays of the passes over the rows in MiB; by default what the largest matrices need.
     seed
-        Of the rows that are drawn.
+        Of the drawn rows.
     callbacks
-        Called with a `Progress` after each iteration of L-BFGS; one that returns True ends the fit.
+        Called with a `Progress` after each iteration of L-BFGS; if one returns True, the fit ends.
     progress
         Show a progress bar (needs the extra ``cli``).
     checkpoint
-        A file that keeps what is finished; a fit with the same data and arguments goes on from it to the same numbers.
+        A file for finished work; a fit with the same data and arguments resumes from it, to the same numbers.
     weights
-        How many observations each row counts as [N], as `agp.GPR.from_data` takes them; averages over rows and nats per
-        row are those of observations. One each by default. Observations that repeat to the last digit say that there is
-        no noise: where their number, the sum of the weights, exceeds that of the rows, and no two rows with the same
-        inputs differ, noise goes to zero. Weights that are to say how much rows matter should average 1.
+        How many observations each row counts as [N], as for `agp.GPR.from_data`; averages and nats per row are those of
+        observations. One each by default. Exact repetitions are evidence against noise: if the weights sum to more than
+        N and rows with the same inputs never differ, the noise goes to zero. For weights of importance, use an average
+        of 1.
 
     Returns
     -------
     RegressionResult
-        The model is a `GPR`, or an `SVGP` with the optimal q(u), which does not hold the data.
+        The model is a `GPR`, or an `SVGP` with the optimal q(u) and without the data.
 
     Raises
     ------
     TypeError, ValueError
         For data, parts or arguments that do not fit each other.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written, which is tried at the beginning; `.result` holds the best model so far.
+        If the checkpoint cannot be written, first at the start; `.result` holds the best model so far.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds the best model so far.
 
@@ -180,7 +174,7 @@ def fit_regression(
         check_memory(memory)
     tolerance = check_positive("tolerance", tolerance)
     plan = _Plan(kernel, Gaussian() if likelihood is None else likelihood, mean_function, priors, memory, tolerance)
-    exact = method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).rows_elsewhere)
+    exact = method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).is_lazy)
     most, seed = check_whole("most", most), check_whole("seed", seed, least=0)
     with Watch(max_seconds, callbacks, progress=progress) as watch:
         facts: dict[str, Any] = {}
@@ -220,7 +214,7 @@ def _check_choices(kernel: Any, method: Any, priors: Any) -> None:
 
 
 class _Plan(NamedTuple):
-    """What the user has chosen."""
+    """The arguments of the user."""
 
     kernel: Any
     likelihood: Gaussian
@@ -231,11 +225,11 @@ class _Plan(NamedTuple):
 
     @property
     def least_gain(self) -> float:
-        """In nats per row: where 20 iterations gain less, L-BFGS ends."""
+        """In nats per row: L-BFGS ends when 20 iterations gain less."""
         return 0.1 * self.tolerance
 
     def facts(self) -> dict[str, Any]:
-        """What a checkpoint is compared by, by the names of the arguments."""
+        """What must be the same to resume from a checkpoint, by the names of the arguments."""
         return {name: _described(part) for name, part in self._asdict().items()}
 
     def kernels(self) -> dict[str, Kernel]:
@@ -249,7 +243,7 @@ class _Plan(NamedTuple):
         priors = self.priors
         if isinstance(priors, str):
             priors = default_priors(data.observations, kernel, data.X.shape[1])
-        if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # a linear part came to the kernel that they name
+        if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # the kernel became a part of a sum
             priors = {
                 re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
             }
@@ -273,39 +267,38 @@ def _checksum(part: Any) -> str:
 
 
 class _Found(NamedTuple):
-    """A posterior, and what is said of it."""
+    """A posterior, and facts for the result."""
 
     model: Any
     kernel: str
     kind: str
     bound: float
-    """In nats, of the rows that it has seen."""
-    targets: Targets
-    """Theirs."""
+    """In nats, of the rows of the posterior."""
+    targets: Data
+    """Their targets."""
     log_density: float
     held_out: bool
-    """Whether that is of the rows that are held out."""
+    """Whether the log density is of the rows held out."""
 
 
 class _Chosen(NamedTuple):
-    """Hyperparameters, and how well they do on the rows that are held out."""
+    """Hyperparameters, and how well they predict the rows held out."""
 
     name: str
     tuned: Tuned
     passed: Collapse | None = None
     settings: tuple[tuple[float, float], ...] = ()
-    """Factors of the kernel and noise variances that are worth comparing, the best first."""
+    """Factors of the kernel and noise variances, the best first."""
     log_density: float = -float("inf")
-    """Of the rows that are held out, at the first of these; of exact GPs their score."""
+    """Of the rows held out, with the first setting; for exact GPs their score."""
     gain: float = float("inf")
-    """Of the last doubling of the inducing inputs, in the same; or what the exact GP of the sample has more, if that is
-    far."""
+    """Gain of the last doubling of the inducing inputs; or the lead of the exact GP of the sample, if it is far."""
     seconds: float = 0.0
-    """What the pass over the rows took, by the row."""
+    """Time of the pass over the rows, per row."""
 
 
 class _Fit:
-    """A fit in progress; `result` may be asked for at any time."""
+    """A fit in progress; `result` works at any time."""
 
     def __init__(self, plan: _Plan, rows: Rows, most: int, pieces: Pieces, watch: Watch) -> None:
         self.plan, self.rows, self.pieces, self.watch = plan, rows, pieces, watch
@@ -314,15 +307,17 @@ class _Fit:
         self.candidates: list[Candidate] = []
         self.best: Callable[[], _Found] = lambda: self._exact_of(self._started(), SAMPLE, "")
 
-    # -- the two ways -----------------------------------------------------------------------------------------------
+    # -- the two methods --------------------------------------------------------------------------------------------
 
     def run_exact(self) -> None:
-        """Kernels by the evidence of the sample, then of up to 2,000 rows; then the posterior of all."""
+        """Compare kernels on the sample, train them on up to 2,000 rows; then the posterior of all rows."""
         found = self._search()
         rows = min(self.rows.total, LARGER)
-        of_parts = isinstance(self.plan.kernel, (Product, Sum))  # the iterations of the search are few for these
+        of_parts = isinstance(self.plan.kernel, (Product, Sum))  # these need more iterations than the search has
         if (rows > SAMPLE or of_parts) and self._in_time(rows):
-            iterations = _iterations(rows) if rows == self.rows.total else ITERATIONS
+            iterations = ITERATIONS
+            if rows == self.rows.total:
+                iterations = max(ITERATIONS, min(MOST_ITERATIONS, int(EVIDENCE_COST / (4.0 * rows**3))))
             found = self._on_rows(found, rows)
             found = _sorted([*found, *self._train(_close(found), rows, iterations)])
             self._keep_exact(found[0])
@@ -332,7 +327,7 @@ class _Fit:
         self._keep_exact(found[0])
 
     def _in_time(self, rows: int) -> bool:
-        """Whether there is time for some evidences of so many rows and their gradients."""
+        """Whether there is time for some evidences of so many rows, and their gradients."""
         if not self.watch.ended and SOME * 4.0 * rows**3 > self.watch.left() * SPEED:
             self.watch.late = True
         return not self.watch.ended
@@ -344,15 +339,16 @@ class _Fit:
         with self.watch.stage("judge", data.X.shape[0]):
             for one in found:
                 model = on_rows(one.tuned.model, data, self.plan.parts(one.tuned.model.kernel, data)["priors"])
-                tuned = self._seen(f"judge {one.name} {rows}", model, data)
+                piece = f"judge {one.name} {rows} from {_checksum(model)}"
+                tuned = self._tuned(piece, model, judged_on, model, data)
                 judged.append(one._replace(tuned=tuned, log_density=tuned.score))
         return _sorted(judged)
 
     def run_collapsed(self) -> None:
-        """Kernels by the rows that are held out, with few inducing inputs; then as many of them as pay."""
+        """Compare kernels by the rows held out, with few inducing inputs; then as many inducing inputs as pay."""
         found = self._compare(self._search())
         ample = self.watch.left() > AMPLE * self.watch.elapsed()
-        if not found:  # what there is of the sample has to do
+        if not found:  # the posterior of the sample is the result
             return
         if not self.watch.ended and not ample:
             best = found[0]
@@ -368,7 +364,7 @@ class _Fit:
     # -- hyperparameters --------------------------------------------------------------------------------------------
 
     def _search(self) -> list[_Chosen]:
-        """The hyperparameters of each kernel on the sample, the most probable first."""
+        """The hyperparameters of each kernel on the sample, the best first."""
         data = self.rows.first(SAMPLE)
         found: list[_Chosen] = []
         with self.watch.stage("search", data.X.shape[0], SHARES["search"]):
@@ -392,17 +388,24 @@ class _Fit:
     def _searched(self, name: str, kernel: Kernel, data: Data) -> Tuned:
         parts = self.plan.parts(kernel, data)
 
-        def search() -> dict[str, Any]:
-            return searched(kernel, data, parts, self.watch, self.plan.least_gain, self._compared_inputs).pieces()
+        def among() -> Array:
+            return self.rows.first(COMPARED_ROWS).X
 
+        settings = (self.watch, self.plan.least_gain, among)
         model = exact_gp(data, kernel=kernel, **parts)
-        return self.pieces(f"search {name}", search, lambda done: Tuned.of(model, done))
+        return self._tuned(f"search {name}", model, searched, kernel, data, parts, *settings)
 
-    def _compared_inputs(self) -> Array:
-        return self.rows.first(COMPARED_ROWS).X
+    def _trained(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
+        """After so many iterations."""
+        settings = (iterations, self.watch, self.plan.least_gain)
+        return self._tuned(f"{piece} from {_checksum(model)}", model, trained, model, data, *settings)
+
+    def _tuned(self, piece: str, model: Any, work: Callable[..., Tuned], *arguments: Any) -> Tuned:
+        """``work(*arguments)``, or its result from the checkpoint, put into the model."""
+        return self.pieces(piece, lambda: work(*arguments).pieces(), lambda done: Tuned.of(model, done))
 
     def _with_linear(self, best: _Chosen, data: Data) -> list[_Chosen]:
-        """A kernel with a linear part, if that gains more than its hyperparameters would by chance."""
+        """A kernel with a linear part, if it gains more than by chance."""
         kernel = best.tuned.model.kernel + Linear.centred(data.repeated()[0])
         model = on_rows(best.tuned.model, data, self.plan.parts(kernel, data)["priors"], kernel)
         name = f"{best.name} + linear"
@@ -410,24 +413,8 @@ class _Fit:
         gain = data.observations * (tuned.evidence - best.tuned.evidence)
         return [_Chosen(name, tuned, log_density=tuned.score)] if gain > data.X.shape[1] + CHANCE else []
 
-    def _trained(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
-        """After so many iterations; from the checkpoint, if it has the piece, begun from the same model."""
-
-        def train() -> dict[str, Any]:
-            return trained(model, data, iterations, self.watch, self.plan.least_gain).pieces()
-
-        return self.pieces(f"{piece} from {_checksum(model)}", train, lambda done: Tuned.of(model, done))
-
-    def _seen(self, piece: str, model: Any, data: Data) -> Tuned:
-        """As it is, likewise."""
-
-        def judge() -> dict[str, Any]:
-            return judged_on(model, data).pieces()
-
-        return self.pieces(f"{piece} from {_checksum(model)}", judge, lambda done: Tuned.of(model, done))
-
     def _train(self, found: list[_Chosen], rows: int, iterations: int) -> list[_Chosen]:
-        """The hyperparameters of each by the exact evidence of more rows."""
+        """Train the hyperparameters of each by the exact evidence of more rows."""
         data = self.rows.first(rows)
         done = data.X.shape[0]
         more: list[_Chosen] = []
@@ -445,7 +432,7 @@ class _Fit:
     # -- posteriors -------------------------------------------------------------------------------------------------
 
     def _compare(self, found: list[_Chosen], before: Sequence[_Chosen] = ()) -> list[_Chosen]:
-        """What each gives on the rows that are held out, the best first; with those that were compared before."""
+        """Judge each by the rows held out, the best first, together with those judged before."""
         compared: list[_Chosen] = []
         rows = self._compared_rows(len(found))
         data, held = self.rows.first(rows), self.rows.held_out()
@@ -459,7 +446,7 @@ class _Fit:
                     passed = collapse(model, data.X[: self.few, :], data, held, self.plan.memory, inside=False)
                     seconds = (self.watch.elapsed() - begun) / passed.rows
                     compared.append(self._judged(one, passed)._replace(seconds=seconds))
-                except ArithmeticError:  # the dtype is too short for this one
+                except ArithmeticError:  # the precision of the dtype is too low
                     continue
                 if not before:
                     self._keep_collapsed(_sorted(compared)[0])
@@ -483,13 +470,13 @@ class _Fit:
         best, (density, setting) = scored[0][0], scored[0]
         gain = best - passed.log_density(*setting, count=max(1, self.few // 2))
         behind = one.tuned.log_density - best
-        gain = behind if behind > FAR else gain  # all inducing inputs together may see nothing yet
+        gain = behind if behind > FAR else gain  # too few inducing inputs to see the signal
         tuned, rows = one.tuned, one.tuned.model.X.shape[0]
         self.candidates.append(Candidate(one.name, rows, tuned.evidence, tuned.log_density, bound, density))
         return one._replace(passed=passed, settings=tuple(at for _, at in scored), log_density=density, gain=gain)
 
     def _grow(self, best: _Chosen) -> None:
-        """As many inducing inputs as pay, on all rows; or more of them on as many rows as cost the same."""
+        """The posterior with as many inducing inputs as pay, on all rows, or more of them on fewer rows."""
         M, rows = self._affordable(best), self.rows.total
         if not M:
             self.watch.late = True
@@ -502,7 +489,7 @@ class _Fit:
             data = self.rows.data if inside else self.rows.first(rows)
             try:
                 passed = collapse(best.tuned.model, Z, data, held, self.plan.memory, inside=inside)
-            except ArithmeticError:  # more inducing inputs than the dtype can tell apart
+            except ArithmeticError:  # the precision of the dtype is too low
                 return
             setting, density = _best_setting(passed, best.settings)
             count = M
@@ -511,20 +498,20 @@ class _Fit:
             self.best = lambda: self._collapsed_of(best, passed, setting, count, density)
 
     def _part(self) -> int:
-        """On how many rows as many inducing inputs as there may be cost what all rows may."""
+        """The number of rows that the most inducing inputs can afford."""
         return min(len(self.rows.order), int(COST / (2.0 * self.most**2)))
 
     def _pays(self, best: _Chosen, rows: int) -> bool:
-        """Whether as many inducing inputs as there may be on so many rows gain more than all rows with fewer.
+        """Whether the most inducing inputs on so many rows gain more than fewer on all rows.
 
-        Each doubling gains about half of the one before. The weights of M inducing inputs, learned of N rows, cost the
-        log density of another row about M / 2N nats.
+        Each doubling gains about half of the previous one. Estimating the weights of M inducing inputs from N rows
+        costs the log density of another row about M / 2N nats.
         """
         doublings = math.log2(self.most / self.few)
         return best.gain * 0.5**doublings > self.most / (2.0 * rows)
 
     def _affordable(self, best: _Chosen) -> int:
-        """How many inducing inputs cost no more than they may, and pay; 0 if there is no time for a pass at all."""
+        """The number of inducing inputs that is affordable and pays; 0 if there is no time for a pass."""
         few = self.few
         M = min(self.most, few * 2 ** _doublings(best.gain), int((COST / (2.0 * self.rows.total)) ** 0.5))
         M = M if 1.25 * few <= M else few
@@ -539,7 +526,7 @@ class _Fit:
     # -- results ----------------------------------------------------------------------------------------------------
 
     def _note(self, found: list[_Chosen], rows: int) -> None:
-        """Of exact GPs, which are not compared by rows that are held out."""
+        """Record candidates that are not judged by rows held out."""
         if not len(self.rows.held):
             self.candidates += [Candidate(one.name, rows, *one.tuned[1:]) for one in found]
 
@@ -547,7 +534,7 @@ class _Fit:
         self.best = lambda: self._exact_of(one.tuned.model, SAMPLE, one.name)
 
     def _keep_exact(self, one: _Chosen) -> None:
-        """The posterior of all rows, or of as many as there is time for."""
+        """The posterior of all rows, or of as many as time allows."""
         rows = self.rows.total
         if self.watch.limit is not None:
             seconds = max(self.watch.left(), OVER * self.watch.limit)
@@ -563,13 +550,13 @@ class _Fit:
         parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": dict(model.priors)}
         found = exact_gp(data, kernel=model.kernel, **parts)
         kind, bound = f"the exact posterior of {data.X.shape[0]:,} rows", float(found.bound(data.X, data.y)[0])
-        return _Found(found, name, kind, bound, data.targets, log_density_of(found), held_out=False)
+        return _Found(found, name, kind, bound, data, log_density_of(found), held_out=False)
 
     def _collapsed_of(
         self, one: _Chosen, passed: Any, setting: tuple[float, float], count: int, density: float
     ) -> _Found:
         model, bound = passed.posterior(*setting, count=count)
-        seen = self.rows.data.targets if passed.inside else self.rows.seen(passed.rows)
+        seen = self.rows.data if passed.inside else self.rows.targets_seen(passed.rows)
         kind = f"a collapsed posterior with {count:,} inducing inputs on {seen.y.shape[0]:,} rows"
         return _Found(model, one.name, kind, bound, seen, density, held_out=True)
 
@@ -586,7 +573,7 @@ class _Fit:
         gain = best.bound - count * _baseline(model.likelihood, best.targets)
         learned = gain > min(parameters, SHARE * count) + CHANCE or (best.held_out and self._predicts(best.log_density))
         ending = watch.ending()
-        learned = learned or bool(ending)  # what was cut short is not judged
+        learned = learned or bool(ending)  # a fit that was cut short is not judged
         message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
         if not learned:
             model, prediction = self._constant(model)
@@ -605,44 +592,44 @@ class _Fit:
             kernel=best.kernel,
             stages=watch.stages,
             bound=best.bound * every.observations / count,
-            baseline=_baseline(model.likelihood, every.targets),
+            baseline=_baseline(model.likelihood, every),
             log_density=best.log_density,
             learned=bool(learned),
         )
 
     def _predicts(self, log_density: float) -> bool:
-        """Whether the rows that are held out are more probable than under the mean and variance of the others."""
-        mean, variance = self.rows.first(COMPARED_ROWS).targets.moments()
-        left_out = self.rows.held_out().targets
-        held, weights = left_out.on_host()
+        """Whether the rows held out are more probable than under the mean and variance of the others."""
+        mean, variance = self.rows.first(COMPARED_ROWS).moments()
+        left_out = self.rows.held_out()
+        held, weights = left_out.targets_on_host()
         variance = np.maximum(variance, np.finfo(np.float64).tiny)
         squares = (held - mean) ** 2 / variance
         alone = -0.5 * float(np.average(np.sum(np.log(2.0 * np.pi * variance) + squares, axis=1), weights=weights))
         return left_out.observations * (log_density - alone) > HELD_OUT_CHANCE
 
     def _constant(self, best: Any) -> tuple[Any, str]:
-        """A model that predicts the mean and the variance of the targets, and what it predicts in words.
+        """A model that predicts the mean and the variance of the targets, and its prediction in words.
 
-        Where the user's mean function is no constant, it is the best one that was found.
+        The best model instead if the user's mean function is not a constant.
         """
         started = self._started()
         if "mean_function.value" not in tree.leaves(started):
             return best, "what it found"
         X, one = self.rows.first(SAMPLE).X, self.rows.first(1)
         parts = {"likelihood": started.likelihood, "mean_function": started.mean_function}
-        level, variances = self.rows.data.targets.moments()
+        level, variances = self.rows.data.moments()
         spread = float(np.mean(variances)) or 1.0
         kernel = started.kernel
         xp = backend_of(X).xp
         average, least = float(xp.mean(kernel.diag(X)[0])), 2.0 * float(xp.finfo(X.dtype).smallest_normal)
-        if average > 0.0:  # else its functions are zero where the data are
+        if average > 0.0:  # else the function is zero at the data
             kernel = kernel.scaled_by(placed(np.asarray(max(NOTHING * spread, least) / average), X))
         leaves = {"likelihood.noise_variance": placed(np.asarray(spread), X), "mean_function.value": placed(level, X)}
         return tree.with_leaves(GPR.from_data(one.X, one.y, kernel=kernel, **parts), leaves), "the mean"
 
 
 def _doublings(gain: float) -> int:
-    """Of the inducing inputs that may pay, where the last one has gained so much: each gains about half of the last."""
+    """How many doublings of the inducing inputs may pay, after one with such a gain: each gains half of the last."""
     return 0 if gain < PAYS else int(math.log2(min(gain, 1.0) / PAYS))
 
 
@@ -652,33 +639,28 @@ def _sorted(found: Iterable[_Chosen]) -> list[_Chosen]:
 
 
 def _best_trained(found: list[_Chosen]) -> _Chosen:
-    """Of those that are as good as the best, the one that the exact GP of its sample says most for."""
+    """Among those as good as the best, the one whose exact GP predicts best."""
     as_good = [one for one in found if one.log_density >= found[0].log_density - ALIKE]
     return max(as_good, key=lambda one: one.tuned.log_density)
 
 
 def _close(found: list[_Chosen]) -> list[_Chosen]:
-    """The best, and the next one if it is close."""
+    """The best, and the second if it is close."""
     return [one for one in found if one.log_density >= found[0].log_density - CLOSE][:2]
 
 
-def _iterations(rows: int) -> int:
-    """Of L-BFGS on all rows."""
-    return max(ITERATIONS, min(MOST_ITERATIONS, int(EVIDENCE_COST / (4.0 * rows**3))))
-
-
 def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], float]:
-    """The factor of the kernel and the noise variance that serve the rows that are held out best, and their density.
+    """The factor of the kernel and the noise variance that predict the rows held out best, and their density.
 
-    Compared are those given, which were found with fewer inducing inputs, and what lies in the middle between them.
+    Compares the given settings, found with fewer inducing inputs, and their geometric mean.
     """
     middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
     density, setting = max((passed.log_density(*at), at) for at in {*settings, middle})
     return setting, density
 
 
-def _baseline(likelihood: Gaussian, targets: Targets) -> float:
-    """The log density of an observation by the mean and the variance of all."""
-    y, weights = targets
+def _baseline(likelihood: Gaussian, targets: Data) -> float:
+    """The log density of an observation under the mean and the variance of all."""
+    _, y, weights = targets
     per_row = baseline(likelihood, y, weights)
     return per_row if weights is None else per_row * y.shape[0] / targets.observations

@@ -1,4 +1,4 @@
-"""What `fit_regression` leaves behind."""
+"""The results of `fit_regression`."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,19 +10,19 @@ __all__ = ["Candidate", "RegressionResult", "Stage"]
 
 
 class Candidate(NamedTuple):
-    """A kernel that was compared, and what it was compared by; NaN where it was not looked at."""
+    """A kernel that was compared, and its scores; NaN for those that were not computed."""
 
     kernel: str
     rows: int
-    """Of the sample on which its hyperparameters were trained."""
+    """Of the sample that trained its hyperparameters."""
     evidence: float
     """Of the exact GP of these rows, priors included, in nats per row."""
     log_density: float
     """Of a row given the others of the sample, on average."""
     bound: float = math.nan
-    """The collapsed bound of the rows that are not held out, at the best variance and noise, in nats per row."""
+    """The collapsed bound of the rows not held out, at the best variance and noise, in nats per row."""
     held_out: float = math.nan
-    """The log density of a row that is held out, on average, given the others."""
+    """The log density of a row held out, on average, given the others."""
 
 
 class Stage(NamedTuple):
@@ -30,30 +30,27 @@ class Stage(NamedTuple):
 
     name: str
     rows: int
-    """On how many rows it looked."""
+    """The number of rows that it used."""
     seconds: float
-    """How long it took."""
 
 
 @dataclass
 class RegressionResult(FitResult):
-    """What `fit_regression` leaves behind; `message` says in a sentence what was chosen, and `converged` whether no
-    budget ended the fit.
-    """
+    """What `fit_regression` returns; `message` says what was chosen, and `converged` that no budget ended the fit."""
 
     candidates: list[Candidate] = field(default_factory=list)
-    """The kernels that were compared; one that was trained on more rows has an entry for each."""
+    """The kernels that were compared, with an entry for each number of rows."""
     kernel: str = ""
     """The kernel that was chosen."""
     stages: list[Stage] = field(default_factory=list)
     bound: float = math.nan
     """On the log evidence of all rows, in nats."""
     baseline: float = math.nan
-    """The log density of the targets by their mean and variance alone, in nats per row."""
+    """The log density of the targets from their mean and variance alone, in nats per row."""
     log_density: float = math.nan
-    """Of a row given others, on average: of exact GPs given all others, else of rows held out until all was chosen."""
+    """Of a row given others, on average: for exact GPs given all others, else of the rows held out."""
     learned: bool = True
-    """Whether the inputs tell anything of the targets. Otherwise the model predicts their mean."""
+    """Whether the inputs are informative. Otherwise the model predicts the mean of the targets."""
 
     def describe(self) -> str:
         """The kernels and the stages as tables, and what was chosen."""

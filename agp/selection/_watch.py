@@ -1,19 +1,35 @@
-"""The clock, the callbacks and the progress bar of a fit in stages."""
+"""A fit in stages: its clock, callbacks and progress bar, and the checkpoint that it resumes from."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, NoReturn, Self, TypeVar
+
+import numpy as np
 
 from agp.checks import check_callables, check_positive
+from agp.io import REMEDY, load_checkpoint
 from agp.selection._result import Stage
-from agp.training import Callback, Progress, stage_bar
+from agp.training import (
+    Callback,
+    Progress,
+    call_all,
+    check_checkpoint,
+    checkpoint_exists,
+    progress_bar,
+    write_checkpoint,
+)
 
-__all__ = ["Watch"]
+__all__ = ["Pieces", "Watch"]
+
+KIND = "fit_regression"
+
+T = TypeVar("T")
 
 
 class Watch:
-    """A callback for all trainings of a fit, which ends them at a deadline or where a callback of the user does."""
+    """A callback for all trainings of a fit: it ends them at a deadline, or if a callback of the user does."""
 
     def __init__(self, max_seconds: float | None, callbacks: Iterable[Callback], *, progress: bool) -> None:
         self.limit = None if max_seconds is None else check_positive("max_seconds", max_seconds)
@@ -24,7 +40,7 @@ class Watch:
         self.steps = 0
         self.bounds: list[float] = []
         self.stages: list[Stage] = []
-        self._bar: Any = stage_bar() if progress else nullcontext()
+        self._bar: Any = progress_bar(None) if progress else nullcontext()
         self.bar: Any = None
 
     def __enter__(self) -> Self:
@@ -35,7 +51,7 @@ class Watch:
         self._bar.__exit__(*error)
 
     def elapsed(self) -> float:
-        """Seconds since the beginning, those before a resumption included."""
+        """Seconds since the start, those before a resumption included."""
         return self.before + time.perf_counter() - self.began
 
     def left(self) -> float:
@@ -44,13 +60,13 @@ class Watch:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more should be begun."""
+        """Whether nothing more should be started."""
         self.late = self.late or self.left() <= 0.0
         return self.stopped or self.late
 
     @contextmanager
     def stage(self, name: str, rows: int, share: float = 1.0) -> Iterator[None]:
-        """A stage, whose trainings end when so much of the whole time has passed."""
+        """A stage, whose trainings end when this share of the whole time has passed."""
         self.until = None if self.limit is None else share * self.limit
         begun = self.elapsed()
         if self.bar is not None:
@@ -61,7 +77,7 @@ class Watch:
 
     @property
     def stage_over(self) -> bool:
-        """Whether the time of the stage has passed, or that of all."""
+        """Whether the time of the stage, or of the fit, is over."""
         return self.ended or (self.until is not None and self.elapsed() >= self.until)
 
     def __call__(self, seen: Progress) -> bool:
@@ -71,13 +87,71 @@ class Watch:
         if self.bar is not None:
             self.bar.show(self.steps, {"bound": bound}, 0)
         seen = seen._replace(step=self.steps, seconds=self.elapsed())
-        self.stopped = sum(bool(callback(seen)) for callback in self.callbacks) > 0 or self.stopped
+        self.stopped = call_all(self.callbacks, seen) or self.stopped
         return self.stage_over
 
     def ending(self) -> str:
-        """Why the fit ended before its time; empty if it did not."""
+        """Why the fit ended early; empty if it did not."""
         if self.interrupted:
             return "it was interrupted"
         if self.stopped:
             return "a callback ended it"
         return f"the limit of {self.limit:g} s was reached" if self.late else ""
+
+
+class Pieces:
+    """Named pieces of work, each done once and kept in the checkpoint: dictionaries of NumPy arrays."""
+
+    def __init__(self, path: str | Path | None, facts: dict[str, Any], watch: Watch) -> None:
+        self.path, self.watch = check_checkpoint(path), watch
+        self.facts = {"fit": KIND, **facts}
+        self.done: dict[str, dict[str, Any]] = {}
+        if self.path is not None:
+            self._open(self.path)
+
+    def _open(self, path: Path) -> None:
+        if not checkpoint_exists(path):
+            self._write(path)  # fails at once if it cannot be written
+            return
+        arrays, saved = load_checkpoint(path)
+        other = saved.get("facts")
+        if not isinstance(other, dict) or other.get("fit") != KIND:
+            msg = f"{path} is no checkpoint of {KIND}; {REMEDY}"
+            raise ValueError(msg)
+        if names := [name for name, mine in self.facts.items() if other.get(name) != mine]:
+            msg = f"{path} was written by a fit with other values of {', '.join(names)}; {REMEDY}"
+            raise ValueError(msg)
+        try:
+            watch = arrays.pop("watch")
+            self.watch.steps, self.watch.bounds = int(watch["steps"]), watch["bounds"].tolist()
+            self.watch.before = float(watch["seconds"])
+            self.done = {name: dict(piece) for name, piece in arrays.items()}
+        except (KeyError, TypeError, ValueError) as error:
+            self._refuse(path, error)
+
+    def __call__(self, name: str, work: Callable[[], dict[str, Any]], taken: Callable[[dict[str, Any]], T]) -> T:
+        """``taken(piece)`` of the piece of that name, from the file or from ``work()``.
+
+        Work that a deadline cut short is not kept. ValueError for a piece in the file that `taken` refuses.
+        """
+        if self.path is not None and name in self.done:
+            try:
+                return taken(self.done[name])
+            except ValueError as error:
+                self._refuse(self.path, error)
+        found = {key: np.asarray(value, order="C") for key, value in work().items()}
+        if self.path is not None and not self.watch.stage_over:
+            self.done[name] = found
+            self._write(self.path)
+        return taken(found)
+
+    @staticmethod
+    def _refuse(path: Path, error: Exception) -> NoReturn:
+        msg = f"{path} cannot be resumed: {error}; {REMEDY}"
+        raise ValueError(msg) from error
+
+    def _write(self, path: Path) -> None:
+        watch = self.watch
+        state = {"steps": watch.steps, "bounds": watch.bounds, "seconds": watch.elapsed()}
+        arrays = {**self.done, "watch": {key: np.asarray(value, dtype=np.float64) for key, value in state.items()}}
+        write_checkpoint(path, arrays, {"facts": self.facts})

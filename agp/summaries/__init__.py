@@ -1,9 +1,8 @@
-"""What was learned, as text and as tables of notebooks."""
+"""Summaries of models, as text and as tables in notebooks."""
 
-from agp.summaries._html import summary_html
-from agp.summaries._summary import summary
+from agp.summaries._summary import summary, summary_html
 
 __all__ = ["summary", "summary_html"]
 
 # for other rooms
-from agp.summaries._names import columns_seen
+from agp.summaries._summary import columns_seen

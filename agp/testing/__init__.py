@@ -1,4 +1,4 @@
-"""Checks for what you write yourself: closed forms against differences and against automatic differentiation."""
+"""Checks for your own kernels, likelihoods and so on: gradients against differences and automatic differentiation."""
 
 from agp.testing._pullbacks import check_pullback
 

@@ -1,7 +1,7 @@
-"""The check of a closed form: against differences on the host, and against libraries that differentiate themselves.
+"""Checks of pullbacks against finite differences on the host, and against automatic differentiation.
 
-A stage and random cotangents make one number, sum(bar * output), of which the pullback gives the whole gradient. The
-other judges need the forward alone.
+A stage and random cotangents make one number, sum(bar * output), whose whole gradient the pullback gives. The other
+gradients need only the forward code.
 """
 
 import functools
@@ -17,14 +17,12 @@ from agp.kernels import Kernel
 from agp.processes import Process
 from agp.testing._stages import Points, Stage, stages_of
 
-__all__ = ["check_pullback"]
-
 STEP = 3e-4
-"""Of the differences, which are of order four: their errors, by truncation and by rounding, are about 1e-11."""
+"""The step of the differences of order four, whose truncation and rounding errors are about 1e-11."""
 SMALL = 1e-6
-"""Errors are relative to the largest entry of a leaf's gradient, or to this share of the largest of all leaves."""
+"""Errors are relative to the largest entry of a leaf's gradient, but at least this share of that of all leaves."""
 SPREAD = 0.3
-"""By how much the raw leaves are moved off the given point, where gradients may vanish by symmetry."""
+"""The size of random moves of raw leaves: at the given point gradients may vanish by symmetry."""
 ROWS, WIDTH = 8, 2
 
 
@@ -50,12 +48,12 @@ def check_pullback(
     backends: Iterable[str] | None = None,
     tolerance: float = 1e-6,
 ) -> None:
-    """Compare the pullbacks of a part of a model with differences, and with automatic differentiation.
+    """Compare the pullbacks of a part of a model with finite differences and automatic differentiation.
 
-    On NumPy the closed form stands against central differences; on each array library that differentiates itself
-    (torch, JAX), the closed form there against the library's own gradient of the same forward code, and the values
-    against those of NumPy. All in float64, at parameters near those of the part, with random inputs and cotangents.
-    Gradients are those of raw leaves, which optimisers see: constraints and units of leaves are checked with them.
+    On NumPy, pullbacks are compared with central differences; on each array library with automatic differentiation
+    (torch, JAX), with its gradient of the same forward code, and values with those of NumPy. All in float64, at
+    parameters near those of the part, with random inputs and cotangents. Gradients are those of raw leaves, which
+    optimisers see, so constraints and units are checked as well.
 
     Parameters
     ----------
@@ -76,10 +74,10 @@ def check_pullback(
     seed
         Of all that is random.
     differences
-        Whether differences are taken. A forward that holds something constant on purpose, by
-        `Backend.stop_gradient`, has another slope than gradient.
+        Whether to compare with differences. They do not agree with a forward that treats something as constant by
+        `Backend.stop_gradient`.
     backends
-        The libraries whose own gradients are asked; by default all that are installed and can.
+        The libraries with automatic differentiation to compare with; by default all that are installed.
     tolerance
         The largest error allowed, relative to the largest entry of the gradient of the leaf.
 
@@ -91,7 +89,7 @@ def check_pullback(
     TypeError
         If the part is of another kind, or a likelihood comes without targets.
     agp.errors.BackendError
-        If a library that was asked cannot differentiate.
+        If one of `backends` cannot differentiate.
     """
     rng = np.random.default_rng(seed)
     if X is None:
@@ -116,12 +114,12 @@ def _name_of(part: Any) -> str:
 
 
 def _able() -> list[str]:
-    """The libraries here that differentiate."""
+    """The usable libraries with automatic differentiation."""
     return [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
 
 
 def _on(B: Backend, part: Any) -> Any:
-    """The part whose arrays are those of a library, in float64; leaves that are no arrays yet stay as they are."""
+    """The part with its arrays moved to a library, in float64; other leaves stay as they are."""
     arrays = {name: x for name, x in tree.leaves(part).items() if not isinstance(x, (int, float, list, tuple))}
     moved = {name: tree.to_backend(x, B.name, dtype="float64") for name, x in arrays.items()}
     return tree.with_leaves(part, moved)
@@ -155,7 +153,7 @@ class _Problem:
         return _on(B, self.stage.part), bars, leaves
 
     def closed_form(self, B: Backend) -> tuple[list[Any], dict[str, Any]]:
-        """The outputs, and the gradient that the pullback gives, by name; zero where it gives None."""
+        """The outputs, and the gradient by the pullback, by name; zero if it gives None."""
         part, bars, leaves = self._there(B)
 
         def evaluated(leaves: dict[str, Array]) -> tuple[tuple[Array, ...], dict[str, Array]]:
@@ -179,7 +177,7 @@ class _Problem:
                 raise AssertionError(msg)
 
     def differences(self) -> dict[str, Any]:
-        """The slopes by central differences of order four."""
+        """The gradient by central differences of order four."""
         B = get_backend("numpy")
 
         def slope(name: str, entry: tuple[int, ...]) -> float:
@@ -196,11 +194,11 @@ class _Problem:
         }
 
     def autodiff(self, B: Backend) -> dict[str, Any]:
-        """The gradient that a library gives."""
+        """The gradient by automatic differentiation of a library."""
         part, bars, leaves = self._there(B)
 
         def total(leaves: dict[str, Array]) -> Array:
-            # the zero depends on all leaves, so that a library finds each of them in its graph
+            # depends on all leaves, so that each is in the graph of the library
             zero = sum(0.0 * B.xp.sum(x) for x in leaves.values())
             return self._total(B, part, bars, leaves) + zero
 
@@ -213,7 +211,7 @@ class _Problem:
         return f"{self.label}, {self.stage.name}, {name if name.startswith('input ') else f'leaf {name}'}"
 
     def compare_values(self, B: Backend, found: list[Any], expected: list[Any], tolerance: float) -> None:
-        """AssertionError if the forward gives other numbers on another library than on NumPy."""
+        """AssertionError if the values of a library differ from those of NumPy."""
         for i, values in enumerate(zip(found, expected, strict=True)):
             mistake = _largest("", *values, floor=0.0)
             if not mistake.error <= tolerance:
@@ -224,7 +222,7 @@ class _Problem:
                 raise AssertionError(msg)
 
     def compare(self, judge: str, found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> None:
-        """AssertionError for the leaf with the largest error, if that is too large; `judge` ends in its verb."""
+        """AssertionError for the leaf with the largest error, if that is too large."""
         floor = SMALL * max((_size(x) for x in expected.values()), default=0.0)
         worst = max((_largest(name, found[name], expected[name], floor) for name in expected), default=None)
         if worst is not None and not worst.error <= tolerance:

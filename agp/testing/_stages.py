@@ -1,4 +1,4 @@
-"""What is differentiable about each kind of part, as functions of a part and of named inputs with their pullbacks."""
+"""The differentiable functions of each kind of part, with their pullbacks, for `check_pullback`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -9,22 +9,20 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, placed
-from agp.draws import Draws
 from agp.inducing import Inducing
 from agp.kernels import RBF, Kernel
-from agp.leaves import placed as numbers_placed
 from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.posteriors import Posterior, start_of
 from agp.processes import Process, Sparse
-
-__all__ = ["Points", "Stage", "stages_of"]
+from agp.random import Draws
+from agp.tree import placed as fill_leaves
 
 NOISE = 0.1
-"""Added to the prior variance of inducing variables that stand for nothing, so that no variance is at its floor."""
+"""Added to the prior variances of arbitrary inducing variables, so that no variance is at its floor."""
 
 JITTER = 1e-3
-"""Of the prior variance, for a process that leaves its jitter open."""
+"""The jitter of processes without a fixed one, as a share of the prior variance."""
 
 Inputs = Mapping[str, Array]
 
@@ -36,13 +34,13 @@ class Stage(NamedTuple):
     part: Any
     """On the host, no leaf missing."""
     inputs: dict[str, Any]
-    """Host arrays that it is differentiated by, too."""
+    """Host arrays by which it is differentiated as well."""
     run: Callable[[Any, Inputs], tuple[tuple[Array, ...], Pullback]]
     """``(part, inputs) -> (outputs, pullback)`` with the pullback ``bars -> (part_bar, {input: bar})``."""
 
 
 class Points(NamedTuple):
-    """Where a part is looked at."""
+    """The point at which a part is checked."""
 
     X: Any
     """Inputs [N, D]."""
@@ -56,7 +54,7 @@ class Points(NamedTuple):
 
 @singledispatch
 def stages_of(part: Any, points: Points, /) -> list[Stage]:
-    """The stages of a part, its missing leaves filled. TypeError if it is of no known kind."""
+    """The stages of a part, with missing leaves filled. TypeError if its kind is unknown."""
     if isinstance(part, type) and not issubclass(part, Posterior):
         msg = (
             f"check_pullback takes an object, not the class {part.__name__}; only of posteriors it takes classes, too."
@@ -74,8 +72,14 @@ def stages_of(part: Any, points: Points, /) -> list[Stage]:
     raise TypeError(msg)
 
 
-def _started(part: Any, X: Any) -> Any:
-    return numbers_placed(part, X)
+def _with_inputs(outputs: tuple[Array, ...], pull: Any, *names: str) -> tuple[tuple[Array, ...], Pullback]:
+    """The outputs, and a pullback whose cotangents of inputs have names."""
+
+    def pullback(*bars):
+        part_bar, *input_bars = pull(*bars)
+        return part_bar, dict(zip(names, input_bars, strict=True))
+
+    return outputs, pullback
 
 
 # -- kernels and mean functions ---------------------------------------------------------------------------------------
@@ -84,18 +88,13 @@ def _started(part: Any, X: Any) -> Any:
 @stages_of.register
 def _(kernel: Kernel, points: Points, /) -> list[Stage]:
     X = points.X
-    kernel = _started(kernel.from_data(X, 1.0), X)
+    kernel = fill_leaves(kernel.from_data(X, 1.0), X)
     kernel.check(X.shape[1])
     half = X.shape[0] // 2
 
     def cross(kernel: Kernel, inputs: Inputs) -> tuple[tuple, Pullback]:
         K, pull = kernel(inputs["X"], inputs["Z"])
-
-        def pullback(K_bar):
-            kernel_bar, X_bar, Z_bar = pull(K_bar)
-            return kernel_bar, {"X": X_bar, "Z": Z_bar}
-
-        return (K,), pullback
+        return _with_inputs((K,), pull, "X", "Z")
 
     return [
         Stage("k(X, Z)", kernel, {"X": X[:half], "Z": X[half:]}, cross),
@@ -105,17 +104,13 @@ def _(kernel: Kernel, points: Points, /) -> list[Stage]:
 
 
 def _of_inputs(value: Array, pull: Pullback) -> tuple[tuple, Pullback]:
-    def pullback(bar):
-        part_bar, X_bar = pull(bar)
-        return part_bar, {"X": X_bar}
-
-    return (value,), pullback
+    return _with_inputs((value,), pull, "X")
 
 
 @stages_of.register
 def _(mean: Mean, points: Points, /) -> list[Stage]:
     X = points.X
-    mean = _started(mean.from_data(X, np.ones(points.outputs), 1.0), X)
+    mean = fill_leaves(mean.from_data(X, np.ones(points.outputs), 1.0), X)
     mean.check(X.shape[1], points.outputs)
 
     def of_inputs(mean: Mean, inputs: Inputs) -> tuple[tuple, Pullback]:
@@ -136,7 +131,7 @@ def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
         raise TypeError(msg)
     y = np.asarray(points.y, dtype=np.float64)
     y = y[:, None] if y.ndim == 1 else y
-    likelihood = _started(likelihood.from_data(1.0), y)
+    likelihood = fill_leaves(likelihood.from_data(1.0), y)
     likelihood.check_parameters()
     likelihood.check_targets(y)
     rows, latents = y.shape[0], likelihood.latents(y.shape[1])
@@ -150,12 +145,7 @@ def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
         mu = inputs["mu"]
         draws = {name: placed(x, mu) for name, x in noise.items()} or None
         ell, pull = likelihood.expected_log_density(mu, inputs["var"], placed(y, mu), draws)
-
-        def pullback(bar):
-            likelihood_bar, mu_bar, var_bar = pull(bar)
-            return likelihood_bar, {"mu": mu_bar, "var": var_bar}
-
-        return (ell,), pullback
+        return _with_inputs((ell,), pull, "mu", "var")
 
     return [Stage("expected_log_density", likelihood, moments, of_moments)]
 
@@ -175,7 +165,7 @@ def _joint_covariance(points: Points) -> Any:
 @stages_of.register
 def _(posterior: Posterior, points: Points, /) -> list[Stage]:
     joint, M = _joint_covariance(points), points.inducing
-    posterior = _started(posterior, joint)
+    posterior = fill_leaves(posterior, joint)
     noise = posterior.draws(points.rng)
     covariances = {"Kuu": joint[:M, :M], "Kuf": joint[:M, M:], "kff": np.diagonal(joint)[M:].copy()}
 
@@ -244,7 +234,7 @@ def _(inducing: Inducing, points: Points, /) -> list[Stage]:
 
 
 def _with_fixed_jitter(process: Process) -> Process:
-    # jitter that follows the scale of Kuu counts as a constant, but differences would see it move
+    # jitter that follows the scale of Kuu is treated as constant, but changes in differences
     sparse = {path: node for path, node in tree.nodes(process, Sparse).items() if node.jitter is None}
     scales = {path: float(np.mean(np.diagonal(node.inducing_covariance()[0]))) for path, node in sparse.items()}
     fixed = {path: dataclasses.replace(node, jitter=JITTER * scales[path]) for path, node in sparse.items()}
@@ -288,6 +278,6 @@ def _(process: Process, points: Points, /) -> list[Stage]:
         return (f,), pullback
 
     stages = [Stage("factorise, project and kl_divergence", process, {"X": X}, marginals)]
-    if not found.by_row:  # one that is sampled itself is no layer
+    if not found.by_row:  # a process that samples is not a layer
         stages.append(Stage("sampled", process, {"X": X}, samples))
     return stages

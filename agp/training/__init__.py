@@ -27,10 +27,9 @@ __all__ = [
 ]
 
 # for other rooms
-from agp.training._baseline import baseline
+from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._laplace import laplace
-from agp.training._progress import stage_bar
 from agp.training._recipe import FALL, RATE, SITE_RATE
-from agp.training._resume import written
-from agp.training._run import Callback
+from agp.training._result import Callback, call_all, progress_bar
+from agp.training._resume import check_checkpoint, checkpoint_exists, write_checkpoint, written

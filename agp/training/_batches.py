@@ -1,4 +1,4 @@
-"""Minibatches: seeded permutations drawn on the host, the same on every backend, and the noise of their steps."""
+"""Minibatches: seeded permutations from the host, the same on every backend, and the noise of their steps."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -8,10 +8,8 @@ import numpy as np
 
 from agp.backend import Array, Backend, backend_of, placed
 from agp.batch import Batch
-from agp.draws import NO_DRAWS, Draws
-from agp.host import generator
-from agp.training._order import Order
-from agp.training._pooled import Pooled
+from agp.random import NO_DRAWS, Draws, generator
+from agp.training._order import Order, Pooled
 
 __all__ = ["Batches", "Place", "check_place"]
 
@@ -19,21 +17,20 @@ DrawsOf = Callable[[Any, int], Draws]
 Place = Literal["host", "device"]
 
 TOGETHER, TOGETHER_MIB = 10, 16.0
-"""Steps whose noise travels to a device by one transfer, where it takes no more than so many MiB."""
+"""Steps whose noise goes to a device in one transfer, if it takes no more than so many MiB."""
 
 
 class Batches:
     """The batch of every step: each epoch reshuffles the rows and drops the last, partial batch.
 
-    The batch of step t depends on the seed and t alone, so a resumed run needs no saved generator.
+    The batch of step t depends only on the seed and t, so a resumed run needs no saved generator.
 
     Parameters
     ----------
     X, y
-        All inputs [N, D] and targets [N, P]. Of rows that lie elsewhere, batches are fetched ahead from a few chunks at
-        a time.
+        All inputs [N, D] and targets [N, P]. Batches of a dask array are fetched ahead, a few chunks at a time.
     size
-        Rows in a batch; N gives the data as they are, unshuffled.
+        Rows in a batch; N gives the data unshuffled.
     seed
         Of the permutations and the draws.
     draws
@@ -41,9 +38,9 @@ class Batches:
     place
         Where it is drawn: on the "host", the same for every library, or on the "device" of the batches.
     reference
-        An array of the library and device that batches are wanted on, where the rows lie elsewhere.
+        An array of the library and device of batches, if the rows are in a dask array.
     in_place
-        Whether batches of such rows stay where they are, so that workers evaluate each its share of a step.
+        Whether batches of a dask array stay there, so that each worker evaluates its share of a step.
     """
 
     def __init__(
@@ -66,14 +63,14 @@ class Batches:
         self.order = Order(X.shape[0], seed)
         self.reference = X if reference is None else reference
         self.pooled = None
-        if backend_of(X).rows_elsewhere and not self.whole:
+        if backend_of(X).is_lazy and not self.whole:
             self.pooled = Pooled(X, y, size, seed, self.reference, in_place=in_place)
         self._placed = lru_cache(maxsize=1)(lambda epoch: placed(self.order.rows(epoch, 0, X.shape[0]), X))
         self._joined_draws = lru_cache(maxsize=1)(self._together)
 
     @property
     def backend(self) -> Backend:
-        """The library that evaluates a step: that of the batches."""
+        """The library of the batches, which evaluates a step."""
         moved = self.pooled is not None and not self.pooled.in_place
         return backend_of(self.reference if moved else self.X)
 
@@ -90,7 +87,7 @@ class Batches:
         return epoch, slice(i * self.size, (i + 1) * self.size)
 
     def fingerprint(self) -> int:
-        """A checksum of the data, to tell whether a checkpoint belongs to them."""
+        """A checksum of the data, for checkpoints."""
         return backend_of(self.X).checksum((self.X, self.y))
 
     @property
@@ -102,7 +99,7 @@ class Batches:
         return self.of_parts(*self.parts(step))
 
     def parts(self, step: int) -> tuple[Any, Draws]:
-        """What changes from one batch to the next: its rows, as arrays, or None where it is all data, and its noise."""
+        """What differs between batches: the rows, as arrays, or None for all data, and the noise."""
         if self.draws is None:
             draws = NO_DRAWS
         else:
@@ -113,14 +110,14 @@ class Batches:
         return self.pooled.rows(epoch, here.start, here.stop), draws
 
     def of_parts(self, rows: Any, draws: Draws) -> Batch:
-        """The batch that is made of these parts."""
+        """The batch of these parts."""
         if self.pooled is None:
             return self.of(self.X, self.y, rows, draws)
         X, y, places = rows
         return Batch(X, y, self.X.shape[0] / self.size, places, draws)
 
     def _rows(self, step: int) -> Array:
-        """The rows [B] of a step; those of an epoch travel to a device once."""
+        """The rows [B] of a step; those of an epoch go to a device in one transfer."""
         epoch, here = self._place(step)
         return self._placed(epoch)[here] if self.order.listed else placed(self.indices(step), self.X)
 
@@ -132,13 +129,13 @@ class Batches:
         return Batch(B.rows_at(X, rows), B.rows_at(y, rows), X.shape[0] / self.size, rows, draws)
 
     def host_draws(self, step: int) -> Draws:
-        """The noise of a step, on the host: none where the device draws it."""
+        """The noise of a step, on the host; none if the device draws it."""
         if self.draws is None or self.draws_on_device:
             return NO_DRAWS
         return self.draws(generator(self.seed, 3, step), self.size)
 
     def _draws_from_host(self, step: int) -> Draws:
-        """The noise of a step, drawn on the host, beside the batches."""
+        """The noise of a step, drawn on the host, as arrays like the batches."""
         if self.draws is not None and backend_of(self.reference).reading_waits(self.reference):
             group, i = divmod(step, TOGETHER)
             if (several := self._joined_draws(group)) is not None:
@@ -146,7 +143,7 @@ class Batches:
         return _beside(self.reference, self.host_draws(step))
 
     def _together(self, group: int) -> Draws | None:
-        """The noise of so many steps, one after another along a first axis; None where it takes too much memory."""
+        """The noise of several steps along a first axis; None if it takes too much memory."""
         first = self.host_draws(group * TOGETHER)
         if sum(x.nbytes for part in first for x in part.values()) * TOGETHER > TOGETHER_MIB * 2**20:
             return None
@@ -155,7 +152,7 @@ class Batches:
         return _beside(self.reference, Draws(*parts))
 
     def device_draws(self, X: Array, step: int | Array) -> Draws:
-        """The noise of a step, by the generator of the library of X; the number of the step may be traced."""
+        """The noise of a step from the generator of the library of X; the step may be traced."""
         if self.draws is None:
             return NO_DRAWS
         return _beside(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))

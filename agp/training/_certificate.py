@@ -1,32 +1,80 @@
-"""How far a bound is from what any number of inducing inputs could reach."""
+"""What bounds are compared with: the log density of targets without inputs, and upper bounds on the evidence."""
 
 import math
 from typing import Any, NamedTuple
 
-from agp.backend import Array, backend_of, placed
-from agp.checks import as_columns
-from agp.host import generator
-from agp.likelihoods import Gaussian
+import numpy as np
+
+from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.likelihoods import Likelihood
 from agp.models import collapsed_model
-from agp.training._baseline import baseline
+from agp.random import generator
 
-__all__ = ["CERTIFIED_ROWS", "Certificate", "certified", "noise_alone"]
+__all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certified"]
 
-LOG_2PI = math.log(2.0 * math.pi)
+BASELINE_ROWS = 10_000
+"""The most targets of an iterative baseline."""
 CERTIFIED_ROWS = 200_000
-"""Rows that are looked at by default, at the most."""
+"""The most rows of an upper bound, by default."""
+
+
+def baseline(likelihood: Likelihood, y: Array, /, weights: Array | None = None) -> float:
+    """The log density per row of targets y [N, K] where each latent function is the best constant.
+
+    Gaussian noise has the variance of the targets, and its rows may have weights [N]; other likelihoods keep their
+    parameters. If finding the constant takes iterations, at most 10,000 targets are used.
+    """
+    B = backend_of(y)
+    held = () if weights is None else (backend_of(weights).gathered(weights),)
+    alone = likelihood.log_density_alone(B.gathered(y), *held)
+    if alone is not None:
+        return alone
+    some = generator(0, 17).choice(y.shape[0], BASELINE_ROWS, replace=False) if y.shape[0] > BASELINE_ROWS else None
+    return _best_constant(likelihood, B.gathered(y, some))
+
+
+def _best_constant(likelihood: Likelihood, y: Array) -> float:
+    from scipy.optimize import minimize
+
+    P, N = likelihood.latents(y.shape[1]), y.shape[0]
+    xp = backend_of(y).xp
+    zeros = xp.zeros((N, P), **like(y))
+    start, unit = _levels(likelihood, y, P)
+
+    def loss(u: Any) -> tuple[float, Any]:
+        ell, pullback = likelihood.expected_log_density(zeros + placed(start + unit * u, y), zeros, y)
+        _, mu_bar, _ = pullback(xp.ones_like(ell))
+        slope = unit * to_numpy(xp.sum(mu_bar, axis=0)).astype(np.float64)
+        return -float(xp.sum(ell)) / N, -slope / N
+
+    with np.errstate(all="ignore"):
+        found = [minimize(loss, at, jac=True, method="L-BFGS-B").fun for at in (np.zeros(P), -start / unit)]
+    return -min((float(one) for one in found if np.isfinite(one)), default=math.inf)
+
+
+def _levels(likelihood: Likelihood, y: Array, P: int) -> tuple[Any, Any]:
+    """Where constants [P] may start, and their units: from observations of the functions, else their level, 1."""
+    seen = likelihood.observations(y)
+    level = likelihood.level(y) if seen is None else None
+    if level is not None:
+        return to_numpy(level).astype(np.float64), np.ones(P)
+    values = np.full((1, P), np.nan) if seen is None else to_numpy(seen).astype(np.float64)
+    if values.shape[1] != P or np.isnan(values).any():
+        return np.zeros(P), np.ones(P)
+    spread = values.std(axis=0)
+    return np.median(values, axis=0), np.where(spread > 0.0, spread, 1.0)
 
 
 class Certificate(NamedTuple):
-    """In nats per datum."""
+    """A bound and an upper bound on the evidence of the exact GP, in nats per datum."""
 
     bound: float
     upper: float
-    """On the evidence of the exact GP at the same hyperparameters; NaN for none. The sum of both if rows were drawn."""
+    """At the same hyperparameters; NaN for none. Bound and gap together if rows were drawn."""
     gap: float
-    """Between this and the bound; or, on rows that were drawn, the collapsed bound of the same rows."""
+    """Upper bound minus bound; minus the collapsed bound of the same rows if rows were drawn."""
     rows: int
-    """The rows that the upper bound has seen."""
+    """The number of rows of the upper bound."""
 
 
 def certified(
@@ -34,7 +82,7 @@ def certified(
 ) -> Certificate:
     """The bound of a model per datum, and for Gaussian noise an upper bound: O(N M^2).
 
-    Of more rows than asked for so many are drawn by the seed, but for models whose bound takes all rows in any case.
+    If there are more rows than `rows`, as many are drawn by the seed, unless the model needs all rows.
     """
     N, all_rows = X.shape[0], True
     if model.stochastic and rows < N:
@@ -51,15 +99,3 @@ def certified(
         return Certificate(bound, upper, upper - bound, N)
     gap = upper - float(collapsed.bound(X, y, memory=memory)[0]) / rows  # fewer rows have less evidence each
     return Certificate(bound, bound + gap, gap, rows)
-
-
-def noise_alone(y: Array, /, weights: Array | None = None) -> float:
-    """The log density per row of targets [N, P] that are nothing but noise, at their means and variances; rows with
-    weights [N] count that often.
-    """
-    if weights is not None:
-        return baseline(Gaussian(), as_columns(y), weights)
-    xp = backend_of(y).xp
-    variances = xp.var(as_columns(y), axis=0)
-    positive = xp.where(variances > 0.0, variances, xp.ones_like(variances))
-    return float(-0.5 * xp.sum(xp.log(positive) + (LOG_2PI + 1.0)))

@@ -1,4 +1,4 @@
-"""Many steps in one call of the device: the loop of a training as a part of its compiled program."""
+"""Many training steps in one compiled loop on the device."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,26 +6,20 @@ from typing import Any
 import numpy as np
 
 from agp.backend import Array, backend_of, placed
-from agp.draws import Draws
+from agp.random import Draws
 from agp.training._batches import Batches
 
 __all__ = ["LEAST", "Epochs", "check_loops"]
 
 LEAST = 100
-"""Steps in a call at least, where an epoch has fewer."""
+"""The least number of steps in a call."""
 
 
 class Epochs:
-    """Up to an epoch of steps at once (or `LEAST`), compiled once: the rows of all batches are sent ahead.
+    """Up to an epoch of steps at once (or `LEAST`), compiled once.
 
-    So is their noise, unless the device draws it step by step.
-
-    Parameters
-    ----------
-    step
-        ``(model, states, batch) -> (model, states, info)``.
-    batches
-        Where batches come from.
+    A step is ``(model, states, batch) -> (model, states, info)``. The rows of all batches are sent ahead, and their
+    noise, unless the device draws it.
     """
 
     def __init__(self, step: Callable[..., tuple], batches: Batches) -> None:
@@ -35,7 +29,6 @@ class Epochs:
         def steps(model: Any, states: list[Any], data: tuple[Array, Array], ahead: tuple, count: Array) -> tuple:
             def once(carry: tuple, each: tuple) -> tuple:
                 number, rows, draws = each
-
                 if batches.draws_on_device:
                     draws = batches.device_draws(data[0], number)
                 model, states, info = step(*carry, batches.of(*data, rows, draws))
@@ -46,13 +39,13 @@ class Epochs:
         self._run = B.compile(steps)
 
     def to(self, first: int, last: int) -> int:
-        """The step up to which one call can go from `first`: to the end of its epoch if that is before `last`."""
+        """The last step of a call that starts at `first`: the end of its epoch, or `last`."""
         if self.batches.per_epoch >= LEAST:
             return min(last, first - first % self.batches.per_epoch + self.batches.per_epoch)
         return min(last, first + self.length)
 
     def __call__(self, model: Any, states: list[Any], first: int, last: int) -> tuple[Any, list[Any], dict[str, Any]]:
-        """The model and the states after the steps from `first` to `last`, and what was logged of each on the host."""
+        """The model and the states after the steps from `first` to `last`, and the log of each step on the host."""
         data = self.batches.X, self.batches.y
         ahead = self._ahead(range(first, last))
         (model, states), logged = self._run(model, states, data, ahead, placed(np.asarray(last - first), data[0]))
@@ -60,7 +53,7 @@ class Epochs:
         return model, states, {name: B.to_numpy(x)[: last - first] for name, x in logged.items()}
 
     def _ahead(self, steps: range) -> tuple[Array, Array | None, Draws]:
-        """Numbers [K], rows [K, B] and draws [K, ...] of steps; what follows these ones is there for the shape."""
+        """Numbers [K], rows [K, B] and draws [K, ...] of steps, padded to the length of a call."""
         X, batches = self.batches.X, self.batches
 
         def stacked(arrays: list[Any]) -> Array:
@@ -73,7 +66,7 @@ class Epochs:
 
 
 def check_loops(X: Array, callbacks: list[Any]) -> None:
-    """ValueError unless whole epochs can run on the device of X, with nobody who wants to see each step."""
+    """ValueError unless whole epochs can run on the device of X, without callbacks."""
     B = backend_of(X)
     if not B.loops_on_device:
         msg = (
@@ -82,5 +75,5 @@ def check_loops(X: Array, callbacks: list[Any]) -> None:
         )
         raise ValueError(msg)
     if callbacks:
-        msg = "callbacks are called after each step, of which on_device=True tells nothing; leave one of them out."
+        msg = "callbacks are called after each step, but on_device=True runs many at once; leave one of them out."
         raise ValueError(msg)

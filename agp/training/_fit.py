@@ -1,4 +1,4 @@
-"""Training until nothing more is gained: L-BFGS where it applies, the recipe elsewhere."""
+"""Training to convergence: L-BFGS where it applies, the recipe elsewhere."""
 
 import time
 import warnings
@@ -10,61 +10,60 @@ from typing import Any
 
 import numpy as np
 
+from agp._context import public
 from agp.backend import Array, backend_of, to_numpy
-from agp.checks import check_callables, check_model, check_positive, check_whole
-from agp.entrances import entrance
+from agp.checks import check_callables, check_positive, check_whole
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NoSignalWarning
 from agp.gradient import GradientMode
-from agp.host import generator
-from agp.models import valid_data
+from agp.random import generator
 from agp.repairs import outside
-from agp.training._baseline import baseline
 from agp.training._batches import Place, check_place
-from agp.training._inner import inner_updates, moves_posteriors
+from agp.training._begun import check_training
+from agp.training._certificate import baseline
 from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
 from agp.training._loop import train
+from agp.training._objective import inner_updates, moves_posteriors
 from agp.training._recipe import FALL, RATE, recipe
-from agp.training._result import Progress, Result
+from agp.training._result import Callback, Progress, Result
 from agp.training._resume import checkpoint_exists, saved_trace
-from agp.training._run import Callback
 from agp.updates import Update
 
 __all__ = ["FitResult", "Gain", "check_plan", "continued", "fit"]
 
 BATCH_ROWS = 1024
-"""Rows in a minibatch where the user does not say."""
+"""Rows of a minibatch, by default."""
 LBFGS_ROWS = 2048
-"""Up to so many rows models that take minibatches are fitted by L-BFGS on all of them."""
+"""The most rows on which a model that takes minibatches is fitted by L-BFGS."""
 ITERATIONS = 1000
-"""L-BFGS's limit where the user does not say."""
+"""The most iterations of L-BFGS, by default."""
 STEPS, EPOCHS = 5_000, 20
-"""The recipe's limit where the user does not say: the larger of so many steps and so many passes over the data."""
+"""The most steps of the recipe, by default, or passes over the data, whichever is more."""
 WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
-"""Over how many steps, or passes, whichever is more, the slope of the bound of minibatches is estimated."""
+"""Steps, or passes, whichever is more, over which the slope of a noisy bound is estimated."""
 SHORTEST_EPOCH = 100
-"""Where an epoch has fewer steps, the tolerance applies to so many. It is the window where a step sees all data."""
+"""The least steps that the tolerance applies to, and the window of a bound without noise."""
 FIRST_STEPS = 200
 """Steps of the recipe before L-BFGS moves a q(u)."""
 LAST_ITERATIONS = 20
 """L-BFGS ends when so many iterations gain less than the tolerance."""
 COOLING_SHARE, COOLING_STEPS = 0.2, 100
-"""Once the bound rises no more, rates fall to a tenth within this share of the steps so far, at least so many."""
+"""After convergence, rates fall to a tenth within this share of the steps so far, and at least so many steps."""
 
 
 @dataclass
 class FitResult(Result):
-    """What `fit` leaves behind."""
+    """What `fit` returns."""
 
     converged: bool = False
-    """Whether the tolerance was met, rather than a limit or a callback."""
+    """Whether the tolerance ended the training, rather than a limit or a callback."""
     message: str = ""
     """Why the training ended."""
     learned: bool = True
-    """Whether the bound exceeds the log density of the targets without the inputs: by their mean and variance, or the
-    frequencies of their classes. A training that was cut short is not judged."""
+    """Whether the bound exceeds the log density of the targets without the inputs: from their mean and variance, or the
+    frequencies of their classes. True if the training did not converge."""
 
 
-@entrance
+@public(repairs=False, ignore=None)
 def fit(
     model: Any,
     X: Array,
@@ -85,12 +84,11 @@ def fit(
     draws: Place = "host",
     graphs: bool = True,
 ) -> FitResult:
-    """Train a model until its bound gains no more, or a budget is spent.
+    """Train a model to convergence, or until a budget is spent.
 
-    Where all rows are taken at once, and the bound has no noise, models are fitted by `fit_lbfgs`: sites, inverse
-    factors and, for a quadratic log density, q(u) follow in each evaluation, and where L-BFGS itself moves a q(u), 200
-    steps of `recipe` come first. All others are trained by the steps of `recipe`, with minibatches. How the training
-    ended is in the result, and one that did not converge warns.
+    Uses L-BFGS (`fit_lbfgs`) if the bound has no noise and all rows are taken at once; otherwise minibatches with the
+    steps of `recipe`. In each evaluation of L-BFGS, sites, inverse factors and, for a Gaussian likelihood, q(u) are
+    solved for; if L-BFGS itself moves a q(u), 200 steps of `recipe` come first.
 
     Parameters
     ----------
@@ -99,33 +97,32 @@ def fit(
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     tolerance
-        In nats per datum. Steps of the recipe have converged when an epoch gains less: the slope of the bound over the
-        last 5 epochs or 500 steps, whichever is more (100 steps where each sees all data). Where an epoch has fewer
-        than 100 steps, 100 steps are meant. Then rates fall to a tenth within a fifth of the steps so far, and training
-        ends. L-BFGS ends when 20 iterations gain less, or no entry of the gradient by the dimensionless raw leaves
-        exceeds a thousandth of it.
+        In nats per datum. The recipe has converged when an epoch (at least 100 steps) gains less, by the slope of the
+        bound over the last 5 epochs or 500 steps, whichever is more (100 steps if each takes all data). Then rates
+        fall to a tenth within a fifth of the steps so far, and training ends. L-BFGS ends when 20 iterations gain less,
+        or no entry of the gradient by the dimensionless raw leaves exceeds a thousandth of it.
     max_steps
         Steps, or iterations of L-BFGS; by default 5,000 steps or 20 epochs, whichever is more, or 1,000 iterations.
     max_seconds
-        Time at most; unlimited by default.
+        Unlimited by default.
     batch_size
-        Rows in a minibatch; by default 1,024, or all where the model needs them. If given, minibatches it is.
+        Rows in a minibatch; by default 1,024, or all if the model needs them. If given, L-BFGS is not used.
     updates
-        Steps in place of those of `recipe`, and of L-BFGS: a function of a model and the number of steps, which takes
-        `rate=`, `gradient=` and `memory=` as `recipe` does.
+        Steps in place of those of `recipe` and of L-BFGS: a function of a model and the number of steps with the
+        keywords `rate`, `gradient` and `memory`, like `recipe`.
     gradient, memory
         As `agp.recipe`.
     seed
         Of the minibatches.
     callbacks
-        Called with a `Progress` after each step; one that returns True ends the training.
+        Called with a `Progress` after each step; if one returns True, the training ends.
     progress
         Show a progress bar (needs the extra ``cli``).
     draws, graphs
         As `train`.
     checkpoint
-        As `train`; with one, models that have steps are trained by them. The last steps, at falling rates, have a file
-        of their own beside it, of which the name ends in "-last". L-BFGS takes none.
+        As `train`; L-BFGS is not used then, unless the model needs it, which is an error. The steps at falling rates at
+        the end have a second file, whose name ends in "-last".
 
     Raises
     ------
@@ -137,16 +134,13 @@ def fit(
     agp.errors.ConvergenceWarning
         If a budget ended the training.
     agp.errors.NoSignalWarning
-        If it converged to a model that is no better than the mean of the targets, or the frequencies of the classes.
+        If the trained model is no better than the mean of the targets, or the frequencies of the classes.
     """
-    check_model(model)
+    X, y = check_training(model, X, y)
     check_plan(updates)
     tolerance = check_positive("tolerance", tolerance)
     check_place(draws)
-    budget = None if max_seconds is None else check_positive("max_seconds", max_seconds)
-    X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model._check(X, y)
-    clock = _Clock(budget)
+    clock = _Clock(None if max_seconds is None else check_positive("max_seconds", max_seconds))
     settings: dict[str, Any] = {
         "callbacks": [*check_callables("callbacks", callbacks), clock],
         "progress": progress,
@@ -182,9 +176,9 @@ def fit(
 
 
 def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
-    """The file of the last steps; the slope learns what the steps before them have reached, if there is a checkpoint.
+    """The file of the last steps; the slope reads the bounds of the checkpoint, if there is one.
 
-    Last steps of a training that has not come to them are those of another one.
+    A file of last steps beside a checkpoint that has not converged belongs to another training, and is deleted.
     """
     if checkpoint is None:
         return None
@@ -192,7 +186,7 @@ def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
     slope.resume(saved_trace(path).get("bound", []))
     last = path.with_name(f"{path.stem}-last{path.suffix}")
     if not slope.converged and checkpoint_exists(last):
-        saved_trace(last)  # of anything else than a training it says so
+        saved_trace(last)  # raises if it is not a file of a training
         last.unlink()
     return last
 
@@ -271,7 +265,7 @@ def _said(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResu
 
 
 def judged(found: FitResult, y: Array) -> FitResult:
-    """The result, and whether the model has learned anything of the targets; a warning where it has not."""
+    """The result; warns, and says so in it, if the model has learned nothing of the targets."""
     bounds = found.trace.get("bound", [])[-LAST_ITERATIONS:]
     if not (found.converged and bounds):
         return found
@@ -281,15 +275,15 @@ def judged(found: FitResult, y: Array) -> FitResult:
         return found
     text = (
         f"the model has learned nothing: after {found.steps} steps its bound is {-gain:.3g} nats below the log density "
-        "of the targets without the inputs. These tell nothing of them, or the training began too far off: try other "
-        "lengthscales, another kernel or more inducing inputs."
+        "of the targets without the inputs. Either the inputs are uninformative or the training started too far off: "
+        "try other lengthscales, another kernel or more inducing inputs."
     )
     warnings.warn(text, NoSignalWarning, stacklevel=outside())
     return replace(found, learned=False)
 
 
 def continued(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
-    """What a training that goes on after a first one leaves behind, the first one included; so do its errors."""
+    """The result of a training that continues a first one, which it includes; so do the results in its errors."""
     settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
     try:
         return _joined(first, training(first.model, X, y, **settings))
@@ -299,14 +293,14 @@ def continued(first: Any, training: Callable[..., Any], X: Array, y: Array, sett
 
 
 def _joined(first: Any, second: Any) -> Any:
-    """Two trainings, one after the other, as one; what is no sum is that of the second."""
+    """Two results as one: sums of steps and times, the rest from the second."""
     trace = {name: [*first.trace.get(name, []), *steps] for name, steps in second.trace.items()} or first.trace
     steps, seconds = first.steps + second.steps, first.seconds + second.seconds
     return replace(second, steps=steps, seconds=seconds, trace=trace, repairs=first.repairs + second.repairs)
 
 
 def _later(callback: Callback, first: Result) -> Callback:
-    """The callback as of a training that goes on after a first one."""
+    """The callback for a training that continues a first one."""
 
     def seen(progress: Progress) -> Any:
         step, seconds = progress.step + first.steps, progress.seconds + first.seconds
@@ -328,7 +322,7 @@ class _Clock:
 
 
 class Gain:
-    """A callback that ends L-BFGS when the last iterations have gained too little, in nats."""
+    """A callback that ends L-BFGS when the last 20 iterations have gained less than so many nats."""
 
     def __init__(self, least: float) -> None:
         self.least, self.converged, self.message = least, False, ""
@@ -342,14 +336,14 @@ class Gain:
         return self.converged
 
     def since(self, bounds: list[float]) -> float:
-        """What was gained since the first of these bounds, if there is any."""
+        """The gain since the first of these bounds; 0 without any."""
         return self.bounds[-1] - bounds[0] if bounds else 0.0
 
 
 class _Slope:
     """A callback that ends the training when the bound rises by less than a tolerance.
 
-    The slope of a straight line through the bounds of the last steps; the noise of minibatches averages out in it.
+    Fits a straight line to the bounds of the last steps, which averages the noise of minibatches.
     """
 
     def __init__(self, rows: int, epoch: int, tolerance: float, *, noisy: bool) -> None:
@@ -361,13 +355,13 @@ class _Slope:
         self.converged, self.message = False, ""
 
     def resume(self, bounds: list[float]) -> None:
-        """As after these bounds, one a step."""
+        """Continue after these bounds, one a step."""
         self.steps = len(bounds)
         self.read = bounds[-(self.window + self.since_judged(self.steps)) :]
         self._judge()
 
     def since_judged(self, steps: int) -> int:
-        """After so many steps, those since the slope was looked at."""
+        """Steps since the slope was computed, after so many steps."""
         return steps % (self.window // 5)
 
     def __call__(self, seen: Progress) -> bool:

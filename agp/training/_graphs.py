@@ -1,11 +1,9 @@
-"""Training steps as one graph of the device: recorded once, launched by one call each.
+"""Training steps as graphs of the device: recorded once, launched by one call each.
 
-A step is a pure function of a model, states and a batch, so that what it launches is the same in every step, as long as
-its decisions are. A graph takes those for granted (`agp.backend.guessing`) and reads no number: the model and the
-states are in arrays that stay where they are, each launch writes what it makes of them back, and it does so only where
-all decisions, in it and in those before, were right. Whether they were comes to the host while the next step is under
-way already. So a wrong guess costs two launches, which change nothing, and the steps are taken again one call after
-another.
+A step is a pure function of a model, states and a batch, so every step launches the same, as long as its decisions are
+the same. A graph guesses them (`agp.backend.guessing`) and reads no number. The model and the states are in fixed
+arrays; a launch overwrites them only if all guesses, in it and before, were right. The host learns this while the next
+step runs. So a wrong guess costs two launches without effect, after which the steps are repeated without a graph.
 """
 
 from collections.abc import Callable
@@ -15,39 +13,27 @@ import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of, constants, guessing, mapped, placed, to_numpy
-from agp.draws import Draws
 from agp.errors import BackendError
-from agp.leaves import first_leaf
-from agp.repairs import collected
+from agp.random import Draws
+from agp.repairs import collect_reports
 from agp.training._batches import Batches
+from agp.tree import first_leaf
 
 __all__ = ["EAGER", "StepGraph"]
 
 EAGER = 3
-"""Steps before a graph is recorded, in which libraries make themselves ready."""
+"""Steps before a graph is recorded, in which libraries initialise."""
 PAUSE = 10
-"""Steps without the graph after a wrong guess, and twice as many after each that follows soon."""
+"""Steps without the graph after a wrong guess; doubled after each further one that follows soon."""
 
 Step = Callable[[Any, list[Any], Any], tuple[Any, list[Any], dict[str, Array]]]
 """(model, states, batch) -> (model, states, info)."""
 
 
 class _Recording:
-    """A step recorded on arrays of its own.
+    """A step recorded on fixed arrays, at this model, these states and the parts of its batch (`Batches.parts`).
 
-    Parameters
-    ----------
-    step
-        What is recorded.
-    batches
-        Where the batch of a step comes from.
-    model, states, parts
-        Of the step at hand; `parts` is what its batch is made of (`Batches.parts`).
-
-    Raises
-    ------
-    agp.errors.BackendError
-        If it cannot be recorded; the message says why.
+    Raises a BackendError, which says why, if it cannot be recorded.
     """
 
     def __init__(self, step: Step, batches: Batches, model: Any, states: list[Any], parts: Any) -> None:
@@ -56,18 +42,18 @@ class _Recording:
         self.held, self.parts = B.copies(_arrays(model, states)), mapped(parts, lambda x: B.copies([x])[0])
         self.model, self.states = _with_arrays(model, states, self.held)
         self.reference = first_leaf(self.model)
-        # whether all guesses were right so far: while it is recorded they are not, so that nothing changes
+        # whether all guesses were right so far; False while recording, so that nothing changes
         self.right = B.xp.zeros((), dtype=B.xp.bool, device=self.reference.device)
         self.count = B.xp.zeros((), **B.like(self.reference))
         self.dtypes: dict[str, Any] = {}
         self.replay, self.log = B.capture(self._recorded, self.reference)
-        self.kept = constants()  # the graph knows where they are, not that they are in use
+        self.kept = constants()  # keeps their memory, which the graph reads
 
     def _recorded(self) -> Array:
-        """One step on the arrays that are held; whether it was right, and what it logs, as a vector."""
+        """One step on the fixed arrays; whether it was right, and its log, as a vector."""
         B = backend_of(self.reference)
         xp, guesses = B.xp, [self.right]
-        with guessing(guesses, blind=True), collected() as reports:
+        with guessing(guesses, blind=True), collect_reports() as reports:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
             model, states, info = self.step(self.model, self.states, batch)
         if reports:
@@ -84,7 +70,7 @@ class _Recording:
         return xp.stack([xp.astype(x, widest) for x in (right, *info.values())])
 
     def load(self, model: Any, states: list[Any]) -> None:
-        """Go on from there."""
+        """Continue from this model and these states."""
         for x, y in zip(self.held, _arrays(model, states), strict=True):
             x[...] = y
         self.right[...] = True
@@ -108,7 +94,7 @@ class _Recording:
         return _with_arrays(self.model, self.states, backend_of(self.reference).copies(self.held))
 
     def infos(self, logs: list[Any]) -> list[dict[str, Any]]:
-        """What steps have logged: numbers, and of the last one, which callbacks see, arrays as it has them itself."""
+        """The logs of steps as numbers; of the last one, for callbacks, as arrays."""
         if not logs:
             return []
         found = [dict(zip(self.dtypes, map(float, log[1:]), strict=True)) for log in logs[:-1]]
@@ -118,26 +104,16 @@ class _Recording:
 
 
 class StepGraph:
-    """Which steps are launched as a graph, and what becomes of them.
-
-    Parameters
-    ----------
-    step
-        ``(model, states, batch) -> (model, states, info)``.
-    batches
-        Where the batch of a step comes from.
-    first
-        The number of the first step.
-    """
+    """Decides which steps, from the first on, are launched as a graph, and collects their results."""
 
     def __init__(self, step: Step, batches: Batches, first: int) -> None:
         self.step, self.batches = step, batches
         self.recording: _Recording | None = None
         self.refusal = ""
-        self.next, self.pause = first + EAGER, PAUSE  # when a graph may be tried, and how long not after a wrong guess
-        self.loaded: list[Any] | None = None  # the states that the recording is at
+        self.next, self.pause = first + EAGER, PAUSE  # the next step that may be a graph; the pause after a wrong guess
+        self.loaded: list[Any] | None = None  # the states in the recording
         self.start, self.done = 0, 0  # the step it was loaded at, and the last one known to be right
-        self.logs: dict[int, Any] = {}  # of steps that are under way
+        self.logs: dict[int, Any] = {}  # of steps that are running
         self.taken, self.wrong = 0, 0
 
     @property
@@ -148,7 +124,7 @@ class StepGraph:
         return f"decisions in it were not the likely ones, {self.wrong} times in a row."
 
     def launch(self, model: Any, states: list[Any], step: int) -> bool:
-        """Launch a step; False where it, or one before, has to be taken one call after another."""
+        """Launch a step; False if it, or one before, has to be taken without a graph."""
         if self.refusal or step < self.next:
             return False
         parts = self.batches.parts(step)
@@ -163,19 +139,19 @@ class StepGraph:
     def _load(self, model: Any, states: list[Any], parts: Any, step: int) -> bool:
         try:
             if self.recording is None or self.recording.key != _key(model, states, parts):
-                self.recording = None  # its memory is free before the next one asks for some
+                self.recording = None  # frees its memory first
                 self.recording = _Recording(self.step, self.batches, model, states, parts)
             self.recording.load(model, states)
-        except Exception as error:  # whatever it is, a step that is launched call by call does not have it, or tells
+        except Exception as error:  # a step without a graph works, or raises its own error
             self.recording, self.refusal = None, str(error) or type(error).__name__
             return False
         self.logs, self.start, self.done, self.loaded = {}, step, step, states
         return True
 
     def arrived(self, step: int) -> tuple[Any, list[Any], list[dict[str, Any]]] | None:
-        """The model, the states, and what was logged, of those steps under way, from `step` on, that were right.
+        """The model, the states and the logs of the launched steps from `step` on that were right.
 
-        None where none were launched. The same again until `settled` is called.
+        None if none were launched. The same again until `settled` is called.
         """
         if not self.logs or self.recording is None:
             return None
@@ -185,7 +161,7 @@ class StepGraph:
         return *self.recording.reached(), self.recording.infos(logs)
 
     def settled(self, states: list[Any]) -> None:
-        """What has arrived is with the caller, these states among it."""
+        """The caller has taken what has arrived, with these states."""
         wrong = self.done <= max(self.logs, default=-1)
         self.taken += self.done - min(self.logs, default=self.done)
         self.logs, self.loaded = {}, None if wrong else states
@@ -210,5 +186,5 @@ def _with_arrays(model: Any, states: list[Any], arrays: list[Array]) -> tuple[An
 
 
 def _key(model: Any, states: list[Any], parts: Any) -> tuple[Any, ...]:
-    """All that is recorded but the numbers: classes and settings of the model, shapes and dtypes."""
+    """Everything in a recording but the numbers: classes and settings of the model, shapes and dtypes."""
     return tree.outline(model), mapped((tuple(states), parts), lambda x: (list(x.shape), x.dtype))

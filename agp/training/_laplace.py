@@ -1,4 +1,4 @@
-"""How well data pin down hyperparameters: a normal distribution by the curvature of the bound."""
+"""The Laplace approximation: a normal distribution of hyperparameters from the curvature of the bound."""
 
 import math
 from dataclasses import replace
@@ -13,25 +13,24 @@ from agp.backend import Array
 from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.inducing import Inducing, some_rows
-from agp.models import valid_data
 from agp.posteriors import NaturalSteps, SiteHolder, start_of
 from agp.processes import Sparse
-from agp.training._inner import inner_updates, moves_posteriors, solved_leaves
+from agp.training._begun import check_training
 from agp.training._lbfgs import why_not_lbfgs
-from agp.training._objective import Objective
+from agp.training._objective import Objective, inner_updates, moves_posteriors, solved_leaves
 from agp.updates import NaturalGradient, Repeat
 from agp.vectors import Unflatten
 
 __all__ = ["Laplace", "laplace"]
 
 STEP = 1e-4
-"""Of the differences, in raw coordinates."""
+"""Of finite differences, in raw coordinates."""
 MAX_INDUCING = 300
-"""Of more inducing inputs so many are taken: each evaluation solves for q(u)."""
+"""The most inducing inputs that are used, since each evaluation solves for q(u)."""
 VAGUE = 3.0
-"""The deviation of the logarithm of what the data say nothing of: a factor of 20."""
+"""The prior deviation of logarithms: a factor of 20."""
 RATE, STEPS, ROUNDS = 0.8, 8, 5
-"""Natural-gradient steps of a q(u) that no single step takes to its optimum; and rounds of them at the beginning."""
+"""Natural-gradient steps of q(u) for likelihoods that are not quadratic; and rounds of them at the start."""
 
 
 class Laplace(NamedTuple):
@@ -47,10 +46,10 @@ class Laplace(NamedTuple):
 def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     """The Laplace approximation to the posterior of kernel, likelihood and mean function.
 
-    Its precision is the negative second derivative of the bound (and the log priors) in logarithms of positive
-    parameters, where q(u) follows to its optimum, by differences of the closed-form gradient: one evaluation for each
-    parameter. Inducing inputs stay; of more than 300 some are left out. Directions in which the bound is flat, or not
-    at a maximum, get the deviation of a weak prior: a factor of 20. It takes double precision.
+    Its precision is the negative second derivative, in logarithms of positive parameters, of the bound at the optimal
+    q(u) plus the log priors: by differences of the closed-form gradient, one evaluation for each parameter. Inducing
+    inputs are fixed, and at most 300 are used. A weak prior, a deviation of a factor of 20, covers directions in which
+    the bound is flat or not at a maximum. Needs float64.
 
     Parameters
     ----------
@@ -62,7 +61,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     Raises
     ------
     TypeError
-        If q(u) cannot follow the hyperparameters, or the bound needs draws.
+        If q(u) cannot be solved for, or the bound needs draws.
     ValueError
         If the data do not fit the model.
     FloatingPointError
@@ -70,8 +69,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
 
     Source: MacKay, "A practical Bayesian framework for backpropagation networks", Neural Computation 1992.
     """
-    X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model._check(X, y)
+    X, y = check_training(model, X, y)
     model = _with_solvable_posteriors(model)
     inner = inner_updates(model, None)
     if not model.likelihood.quadratic and NaturalGradient.stepping(model):
@@ -106,7 +104,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
 
 
 def _with_solvable_posteriors(model: Any) -> Any:
-    """The model with a `Whitened` q(u), at the prior, for each of many inducing inputs or without natural gradients."""
+    """The model with a `Whitened` q(u), at the prior, instead of those without natural gradients, and fewer inputs."""
     new = {}
     for path, node in tree.nodes(model, Sparse).items():
         inducing, many = node.inducing, node.inducing.count > MAX_INDUCING

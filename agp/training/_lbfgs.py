@@ -1,37 +1,39 @@
-"""L-BFGS on all data: for bounds without noise, and parameters that are few enough to converge.
+"""L-BFGS on all data, for bounds without noise.
 
-Likelihoods that take means over samples have fixed noise where they are given none; it makes their bounds smooth.
+Likelihoods that average over samples have fixed noise if they are given none, so that their bounds are smooth.
 """
 
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from agp import tree
-from agp.backend import Array
+from agp._context import public
+from agp.backend import Array, placed, to_numpy
 from agp.batch import Batch
-from agp.checks import check_callables, check_model, check_whole
-from agp.entrances import entrance
-from agp.errors import Interrupted
+from agp.checks import check_callables, check_whole
+from agp.constraints import POSITIVE
+from agp.errors import Interrupted, NonFiniteError
 from agp.gradient import GradientMode
-from agp.host import generator, underflow_is_zero
-from agp.leaves import detached
-from agp.models import valid_data
-from agp.repairs import collected
-from agp.training._begun import begun
-from agp.training._inner import solved_leaves
-from agp.training._objective import Objective
-from agp.training._progress import progress_bar
-from agp.training._result import LBFGSResult
-from agp.training._run import Callback
-from agp.training._search import Limits, Search, starts
+from agp.random import generator
+from agp.repairs import collect_reports
+from agp.training._begun import begun, check_training
+from agp.training._objective import Objective, Point, solved_leaves
+from agp.training._result import Callback, LBFGSResult, Progress, call_all, progress_bar
+from agp.tree import detached
 from agp.updates import Adam, Update
 
 __all__ = ["fit_lbfgs", "why_not_lbfgs"]
 
+HYPERPARAMETERS = ("kernel.*", "likelihood.*")
+"""What a restart draws anew; inducing inputs and q(u) start where the model has them."""
 
-@entrance
-@underflow_is_zero
+
+@public(repairs=False, ignore="underflow")
 def fit_lbfgs(
     model: Any,
     X: Array,
@@ -51,10 +53,9 @@ def fit_lbfgs(
 ) -> LBFGSResult:
     """Maximise the bound of all data over the raw leaves by SciPy's L-BFGS-B, from one or several starts.
 
-    For a model with `priors` the bound plus `agp.priors.log_prior` is maximised, and every bound below means that sum.
-    For deterministic bounds: `GPR`, `SGPR`, and `SVGP` with all data, whose auxiliary arrays need `inner` updates; a
-    likelihood that takes means over samples has fixed noise here. The raw leaves travel to the host as one float64
-    vector and back; the bound and its gradient are computed where the data are, in their dtype.
+    For a model with `priors`, every bound below is the bound plus `agp.priors.log_prior`. For deterministic bounds:
+    `GPR`, `SGPR`, and `SVGP` with all data, whose auxiliary arrays need `inner` updates. L-BFGS runs on the host, on
+    one float64 vector; the bound and its gradient are computed where the data are, in their dtype.
 
     Parameters
     ----------
@@ -63,23 +64,22 @@ def fit_lbfgs(
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     max_iterations
-        Iterations at most, for each start.
+        The largest number of iterations from each start.
     tolerance
-        Stop when no entry of the raw gradient of bound / N exceeds it; raw leaves of a model from `from_data` have no
-        dimension, so that this means the same in any units of the data.
+        Stop when no entry of the raw gradient of bound / N exceeds it. Raw leaves of a model from `from_data` have no
+        dimension, so the units of the data do not matter.
     restarts
-        Further starts, whose hyperparameters of kernel and likelihood are drawn around those of the model; the best
-        start is kept.
+        The number of further starts, whose hyperparameters of kernel and likelihood are drawn around those of the
+        model; the best result is kept.
     spread
         Of the restarts: positive leaves are multiplied by exp(spread e), others have spread e of their units added,
         e ~ N(0, 1).
     frozen
-        Patterns of leaves that stay as they are, such as ``"Z"`` or ``("Z", "likelihood.*")``.
+        Patterns of leaves that do not change, such as ``"Z"`` or ``("Z", "likelihood.*")``.
     inner
-        Updates that take some leaves to where the bound is highest for the others, such as ``NaturalGradient(1.0)``
-        with a Gaussian likelihood, or ``InverseUpdate(1e-9, jumps=True)``. They run before each evaluation, from where
-        the last iterate left these leaves, and L-BFGS moves the others: the gradient of the profile of a function is
-        the partial one at its optimum.
+        Updates that take some leaves to their optimum given the others, such as ``NaturalGradient(1.0)`` with a
+        Gaussian likelihood, or ``InverseUpdate(1e-9, jumps=True)``. They run before each evaluation, and L-BFGS moves
+        the other leaves.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory
@@ -87,8 +87,8 @@ def fit_lbfgs(
     seed
         Of the restarts.
     callbacks
-        Called with a `Progress` after each iteration, counted over all starts; one that returns True ends the
-        optimisation.
+        Called with a `Progress` after each iteration, counted over all starts; if one returns True, the optimisation
+        ends.
     progress
         Show a progress bar (needs the extra ``cli``).
 
@@ -96,35 +96,35 @@ def fit_lbfgs(
     ------
     TypeError, ValueError
         For data that do not fit each other or the model, a pattern that matches nothing, or a model whose objective is
-        noisy or has auxiliary arrays, which gradients do not move; use `agp.train` for those.
+        noisy or has auxiliary arrays that no update moves; use `agp.train` for those.
     agp.errors.NonFiniteError
-        If the bound or its gradient is not finite at the model that was given. Elsewhere such a trial point counts
-        as rejected: the line search sees a high finite value there and steps back.
+        If the bound or its gradient is not finite at the given model. Other such points are rejected: the line search
+        gets a high finite value there and steps back.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds the best so far.
 
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
     """
-    check_model(model)
-    X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model._check(X, y)
+    X, y = check_training(model, X, y)
     model = detached(model)
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
-    limits = Limits(check_whole("max_iterations", max_iterations, least=0), _not_negative("tolerance", tolerance))
+    max_iterations, tolerance = (
+        check_whole("max_iterations", max_iterations, least=0),
+        _not_negative("tolerance", tolerance),
+    )
     restarts = check_whole("restarts", restarts, least=0)
     seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
     moving = _moving(model, frozen, inner, gradient)
-    model = (
-        begun(model, tree.leaves(model).keys() - moving - solved_leaves(model, inner)) if limits.iterations else model
-    )
+    if max_iterations:
+        model = begun(model, tree.leaves(model).keys() - moving - solved_leaves(model, inner))
     objective = Objective(model, Batch(X, y), moving, inner, gradient, memory)
-    search = Search(objective, limits, check_callables("callbacks", callbacks))
-    total = limits.iterations * (restarts + 1)
-    with progress_bar(total) if progress else nullcontext() as bar, collected(objective.aside):
+    search = _Search(objective, max_iterations, tolerance, check_callables("callbacks", callbacks))
+    total = max_iterations * (restarts + 1)
+    with progress_bar(total) if progress else nullcontext() as bar, collect_reports(objective.aside):
         search.bar = bar
         try:
-            search.run(starts(objective, restarts, seed, spread))
+            search.run(_starts(objective, restarts, seed, spread))
         except KeyboardInterrupt as interrupt:
             raise Interrupted(search.result()) from interrupt
     result = search.result()
@@ -140,7 +140,7 @@ def _not_negative(name: str, value: float) -> float:
 
 
 def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str:
-    """Why L-BFGS does not serve a model on so many rows with these inner updates; empty where it does."""
+    """Why L-BFGS cannot train a model on so many rows with these inner updates; empty if it can."""
     draws = model._draws(generator(0), rows)
     if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
         return f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
@@ -151,7 +151,7 @@ def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str
 
 
 def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gradient: GradientMode) -> list[str]:
-    """The names of the leaves to move; patterns and gradient modes mean, and fail, as they do for Adam."""
+    """The names of the leaves to move; patterns and gradient modes as for Adam."""
     frozen = tree.patterns(frozen)
     solved = solved_leaves(model, inner)
     moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
@@ -160,3 +160,161 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
         msg = f"every parameter is frozen by {by}; nothing is left to optimise."
         raise ValueError(msg)
     return moving
+
+
+# -- the search -------------------------------------------------------------------------------------------------------
+
+
+def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> Iterator[npt.NDArray[np.float64]]:
+    """The vector of the model, then those of the restarts."""
+    model = objective.given
+    yield objective.vector_of(model)
+    for i in range(restarts):
+        rng, raw = generator(seed, 4, i), tree.unconstrain(model)
+        new, moved = {}, {}
+        for leaf in tree.describe(model):
+            name, value = leaf.name, leaf.value
+            if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
+                noise = spread * rng.standard_normal(tuple(value.shape))
+                if leaf.constraint is POSITIVE:
+                    new[name] = placed(to_numpy(value).astype(np.float64) * np.exp(noise), value)
+                else:
+                    moved[name] = raw[name] + placed(noise, value)
+        yield objective.vector_of(tree.constrain(tree.with_leaves(model, new), moved))
+
+
+class _Start:
+    """One run of the optimiser: its last iterate, and the trace that led there."""
+
+    def __init__(self, first: Point) -> None:
+        self.iterate = self.latest = first
+        self.trace: dict[str, list[float]] = {"bound": [], "gradient": []}
+        self.message, self.converged = "stopped before the optimiser was done", False
+
+    def height(self, vector: npt.NDArray[np.float64]) -> float:
+        """The value of a rejected point: as far above the iterate as the slope promised below, so steps shrink."""
+        promised = abs(float(self.iterate.slope @ (vector - self.iterate.vector)))
+        size = 1.0 + abs(self.iterate.loss)
+        return self.iterate.loss + float(np.clip(promised, 1e-3 * size, 1e3 * size))
+
+
+class _Search:
+    """L-BFGS from all starts in turn; the best result is kept."""
+
+    bar: Any = None
+
+    def __init__(self, objective: Objective, max_iterations: int, tolerance: float, callbacks: list[Callback]) -> None:
+        self.objective, self.callbacks = objective, callbacks
+        self.max_iterations, self.tolerance = max_iterations, tolerance
+        self.runs: list[_Start | None] = []
+        self.steps, self.seconds, self.stopped = 0, 0.0, False
+
+    def run(self, starts: Iterator[npt.NDArray[np.float64]]) -> None:
+        """Optimise from each start until a callback ends it."""
+        for vector in starts:
+            self._run_from(vector)
+            if self.stopped:
+                return
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    def _run_from(self, vector: npt.NDArray[np.float64]) -> None:
+        self.objective.settled = self.objective.given
+        with self._timed():
+            first = self.objective(vector)
+        if first is None and not self.runs:
+            reason = next(iter(self.objective.rejections))
+            msg = f"{reason} at the model to start from; try standardised data, more jitter or float64."
+            raise NonFiniteError(msg, self.result())
+        if first is None:
+            self.runs.append(None)
+            return
+        run = _Start(first)
+        self.objective.repairs.merge(first.repairs)
+        self.runs.append(run)
+        if self.max_iterations:
+            self._minimise(run)
+        else:
+            run.message = "no iterations were asked for"
+
+    def _minimise(self, run: _Start) -> None:
+        from scipy import optimize
+
+        def loss(vector: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+            if np.array_equal(vector, run.latest.vector):  # the first point is known
+                return run.latest.loss, run.latest.slope
+            with self._timed():
+                point = self.objective(vector)
+            if point is None:
+                return run.height(vector), np.zeros_like(vector)
+            run.latest = point
+            return point.loss, point.slope
+
+        def iterated(intermediate_result: Any) -> None:
+            if np.array_equal(intermediate_result.x, run.latest.vector):
+                run.iterate = run.latest
+                self.objective.settled = run.latest.model
+                self.objective.repairs.merge(run.latest.repairs)
+            self._finish_iteration(run)
+
+        options = {
+            "maxiter": self.max_iterations,
+            "maxfun": 100 * self.max_iterations,
+            "gtol": self.tolerance,
+            "ftol": 10.0 * float(self.objective.B.xp.finfo(self.objective.reference.dtype).eps),
+        }
+        start = run.iterate.vector
+        found = optimize.minimize(
+            loss,
+            start,
+            method="L-BFGS-B",
+            jac=True,
+            bounds=[(least, None) for least in self.objective.lowest(start)],
+            callback=iterated,
+            options=options,
+        )
+        run.message, run.converged = str(found.message), bool(found.success)
+        if self.stopped:
+            run.message = "a callback ended the optimisation"
+
+    def _finish_iteration(self, run: _Start) -> None:
+        self.steps += 1
+        at = run.iterate
+        run.trace["bound"].append(float(at.bound))
+        run.trace["gradient"].append(float(np.max(np.abs(at.slope))))
+        if self.bar is not None:
+            self.bar.show(self.steps, {"bound": float(at.bound)}, self.objective.repairs.total)
+        if self.callbacks:
+            seen = Progress(self.steps, at.model, {"bound": at.bound}, self.seconds)
+            if call_all(self.callbacks, seen):
+                self.stopped = True
+                raise StopIteration
+
+    def result(self) -> LBFGSResult:
+        """The best result so far; the given model if there is none."""
+        objective = self.objective
+        objective.repairs.add(objective.aside)
+        objective.aside.clear()
+        told = {"evaluations": objective.evaluations, "rejections": dict(objective.rejections)}
+        told |= {"frozen": objective.frozen}
+        done = [run for run in self.runs if run is not None]
+        if not done:
+            return LBFGSResult(objective.given, 0, self.seconds, **told)
+        best = min(done, key=lambda run: run.iterate.loss)
+        return LBFGSResult(
+            best.iterate.model,
+            len(best.trace["bound"]),
+            self.seconds,
+            best.trace,
+            objective.repairs.messages,
+            message=best.message,
+            converged=best.converged,
+            bounds=[-float("inf") if run is None else float(run.iterate.bound) for run in self.runs],
+            **told,
+        )

@@ -1,35 +1,29 @@
-"""The loop that applies updates in turn, watches them, and loses nothing."""
+"""The training loop: it applies updates in turn, checks their numbers, and writes checkpoints."""
 
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from agp._context import public
 from agp.backend import Array, backend_of
-from agp.checks import check_callables, check_model, check_whole
-from agp.entrances import entrance
+from agp.checks import check_callables, check_whole
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
-from agp.host import overflow_is_judged, underflow_is_zero
-from agp.leaves import detached, first_leaf
-from agp.models import valid_data
-from agp.repairs import collected
+from agp.repairs import collect_reports
 from agp.training._batches import Batches, Place, check_place
-from agp.training._begun import begun, leaves_kept
+from agp.training._begun import begun, check_training, leaves_kept, warn_of_untouched
 from agp.training._epochs import check_loops
-from agp.training._progress import progress_bar
 from agp.training._recipe import recipe
-from agp.training._result import Result
-from agp.training._run import Callback, Run
-from agp.training._untouched import warn_of_untouched
+from agp.training._result import Callback, Result, progress_bar
+from agp.training._resume import check_checkpoint
+from agp.training._run import Run
+from agp.tree import detached, first_leaf
 from agp.updates import Update
 
 __all__ = ["train"]
 
 
-@entrance
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False)
 def train(
     model: Any,
     X: Array,
@@ -48,7 +42,7 @@ def train(
     draws: Place = "host",
     graphs: bool = True,
 ) -> Result:
-    """Train a model: apply the updates in turn, `steps` times, from where `begun` moves an untrained one.
+    """Train a model: apply the updates in turn, `steps` times; an untrained model starts at `begun`.
 
     Parameters
     ----------
@@ -57,36 +51,36 @@ def train(
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     steps
-        Steps in all, those of a resumed run included.
+        The number of steps, those of a resumed run included.
     updates
-        What a step does; `recipe(model, steps)` by default.
+        The updates of a step; `recipe(model, steps)` by default.
     batch_size
-        Rows in a minibatch; all by default. Batches are drawn on the host and depend on the seed alone.
+        Rows in a minibatch; all by default. Batches are drawn on the host and depend only on the seed.
     seed
         Of the minibatches.
     callbacks
-        Called with a `Progress` after each step; one that returns True ends the training.
+        Called with a `Progress` after each step; if one returns True, the training ends.
     progress
         Show a progress bar with the bound and steps per second (needs the extra ``cli``).
     checkpoint, checkpoint_every
-        A safetensors file to write before the first step, every so many steps, at the end and when interrupted, and
-        to resume from if it exists: a resumed run gives the numbers of one that was never stopped.
+        A safetensors file that is written before the first step, every so many steps, at the end and when interrupted.
+        If it exists, the run resumes from it, to the same numbers as without interruption.
     on_device
-        Hand the device whole epochs of steps (a hundred at least), as one loop of its compiled program: for steps that
-        take less time than their launch, on JAX. Numbers are those of single steps to rounding; they are looked at,
-        shown and saved between epochs, where alone the training can be interrupted; there are no callbacks.
+        Run whole epochs of steps (at least a hundred) as one compiled loop on the device: for JAX, and steps that take
+        less time than their launch. Equal to single steps up to rounding. Numbers are checked, shown and saved, and
+        the training can be interrupted, only between epochs; there are no callbacks.
     data_parallel
-        Leave the minibatches of rows in a dask array where these are, so that each worker evaluates its share of a
-        step; by default they are fetched ahead, a few chunks at a time, and steps are taken here. Same numbers.
+        Evaluate minibatches of a dask array where its chunks are, so that each worker computes its share of a step; by
+        default a few chunks at a time are fetched ahead, and steps are taken here. Same numbers.
     draws
         Where the noise of a step is drawn, if it needs any (probes, samples of likelihoods and of layers): on the
-        "host", the same for every library, or on the "device" of X by the generator of its library, so that nothing
-        has to travel. The same seed and step give the same numbers on one library and kind of device, also in a run
-        that is resumed. On NumPy both are one.
+        "host", the same for every library, or on the "device" of X by the generator of its library, without
+        transfers. There, the same seed and step give the same numbers on one library and kind of device. The same on
+        NumPy.
     graphs
-        Launch each step as one graph of the device where the array library has graphs, torch on CUDA devices, and the
-        updates can be recorded: the same numbers, without the host's time for each launch. Why it was not done is in
-        `Result.launched_singly`. An update of one's own must be pure, as on JAX. False launches one call after another.
+        Launch each step as one graph of the device if the array library has graphs (torch on CUDA devices) and can
+        record the updates: the same numbers, in less time on the host. Your own updates must be pure, as on JAX.
+        `Result.launched_singly` says why it was not done. False launches one call after another.
 
     Raises
     ------
@@ -95,24 +89,22 @@ def train(
         unknown place for `draws`, `on_device` with callbacks or with an array library that compiles no loops, or
         `data_parallel` with data in memory.
     agp.errors.NonFiniteError
-        If the bound or what an update reports becomes NaN or infinite; `.result` holds the last finite state.
+        If the bound or what an update logs becomes NaN or infinite; `.result` holds the last finite state.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written, which is tried before the first step; `.result` holds everything so far.
+        If the checkpoint cannot be written, first before the first step; `.result` holds everything so far.
 
     Warns
     -----
     agp.errors.UntouchedWarning
         If no update moves inverse factors, sites or chosen actions that the model has.
     """
-    check_model(model)
-    X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model._check(X, y)
+    X, y = check_training(model, X, y)
     callbacks = check_callables("callbacks", callbacks)
     if on_device:
         check_loops(X, callbacks)
-    elsewhere = backend_of(X).rows_elsewhere
+    elsewhere = backend_of(X).is_lazy
     if data_parallel and not elsewhere:
         msg = "data_parallel=True is for data in a dask array, but X is in memory; leave it out, or pass such an array."
         raise ValueError(msg)
@@ -129,7 +121,7 @@ def train(
     updates = _checked_updates(updates)
     batches = Batches(X, y, size, facts["seed"], model._draws, draws, **rows)
     model = begun(model, leaves_kept(model, updates)) if steps else model
-    run = Run(model, updates, batches, _checkpoint_path(checkpoint), facts, on_device=on_device, graphs=graphs)
+    run = Run(model, updates, batches, check_checkpoint(checkpoint), facts, on_device=on_device, graphs=graphs)
     if run.step > steps:
         msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."
         raise ValueError(msg)
@@ -137,7 +129,7 @@ def train(
         warn_of_untouched(model, updates)
         run.begin()
     try:
-        with progress_bar(steps, run.step) if progress else nullcontext() as bar, collected(run.aside):
+        with progress_bar(steps, run.step) if progress else nullcontext() as bar, collect_reports(run.aside):
             run.advance_to(steps, callbacks, bar, checkpoint_every)
             run.save()
         result = run.result()
@@ -151,7 +143,7 @@ def train(
     except NonFiniteError as error:
         _noted(error, run.rescue()[1])
         raise
-    except Exception as error:  # whatever went wrong, the steps so far are in the checkpoint, or else in its error
+    except Exception as error:  # the steps so far are in the checkpoint, or in the error about it
         trouble = run.rescue()[1]
         if isinstance(trouble, CheckpointError):
             raise trouble from error
@@ -159,7 +151,7 @@ def train(
 
 
 def _noted(error: Any, trouble: Exception | None) -> Any:
-    """The error, which holds the result itself, with a note that the checkpoint does not."""
+    """The error, with a note if the checkpoint could not be written."""
     if trouble is not None:
         error.add_note(str(trouble))
     return error
@@ -177,19 +169,9 @@ def _checked_updates(updates: Any) -> list[Update]:
 
 
 def _source_of_draws(place: Place, X: Array) -> str:
-    """What decides the numbers of a seed: all host generators are one, those of devices are their libraries' own."""
+    """The kind of generator of the noise, for checkpoints: that of the host, or of a library and kind of device."""
     B = backend_of(X)
     return place if place == "host" else f"device ({B.name}, {B.device_name(X).partition(':')[0]})"
-
-
-def _checkpoint_path(checkpoint: str | Path | None) -> Path | None:
-    if checkpoint is None:
-        return None
-    path = Path(checkpoint)
-    if not Path(os.path.realpath(path)).parent.is_dir():
-        msg = f"the folder of the checkpoint {path} does not exist; make it first."
-        raise ValueError(msg)
-    return path
 
 
 def _batch_size(model: Any, rows: int, batch_size: int | None) -> int:

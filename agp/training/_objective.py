@@ -1,8 +1,9 @@
-"""-bound / N, for N observations, as a function of one float64 vector on the host, for optimisers that live there."""
+"""The objective of L-BFGS: -bound / N as a function of one float64 vector on the host, and the updates inside it."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,30 +15,78 @@ from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of
-from agp.guesses import settled
-from agp.repairs import Report, Tally, collected
-from agp.training._inner import solved_leaves
-from agp.updates import Update
+from agp.posteriors import Posterior
+from agp.repairs import Report, Tally, collect_reports
+from agp.speculation import speculate
+from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, moves_of
 from agp.vectors import Unflatten
 
-__all__ = ["Objective", "Point"]
+__all__ = ["Objective", "Point", "inner_updates", "moves_posteriors", "solved_leaves"]
 
 ROUNDING = 1e3
 """The smallest value of a positive leaf, in units of rounding of its own unit."""
+TOLERANCE = 1e-7
+"""Of inverse factors. The gradient takes them for constants, which is an error of second order."""
+SITE_RATE, SITE_STEPS = 0.8, 8
+"""Site steps in each evaluation for likelihoods that are not quadratic, starting at the sites of the last iterate."""
+
+
+# -- updates inside the objective -------------------------------------------------------------------------------------
+
+
+def inner_updates(model: Any, memory: float | None) -> list[Update]:
+    """The updates that take some leaves of a model to their optimum given the others, on all rows; maybe none.
+
+    None for sites whose steps may not converge: if the likelihood is not log-concave, or inverse factors depend on
+    them.
+    """
+    inverses = InverseUpdate.moves(model).leaves
+    likelihood = model.likelihood
+    if SiteStep().applies(model):
+        if inverses or not likelihood.log_concave:
+            return []
+        exact = SiteStep(1.0, memory=memory)
+        return [exact if likelihood.quadratic else Repeat(replace(exact, rate=SITE_RATE), SITE_STEPS)]
+    found: list[Update] = [InverseUpdate(TOLERANCE, jumps=True)] if inverses else []
+    if likelihood.quadratic and NaturalGradient.stepping(model):
+        found.append(NaturalGradient(1.0, memory=memory))
+    return found
+
+
+def solved_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
+    """The leaves that inner updates take to their optimum. TypeError for an update that does not say what it moves."""
+    found, complete = moves_of(model, inner)
+    if not complete:
+        unknown = next(update for update in inner if not isinstance(update, MovesLeaves))
+        msg = f"inner has {unknown!r}, but each must be an update that says by `moves` which leaves are its own."
+        raise TypeError(msg)
+    return found.leaves
+
+
+def moves_posteriors(model: Any, inner: Sequence[Update]) -> bool:
+    """Whether L-BFGS itself moves parameters of a q(u)."""
+    own = {
+        tree.joined(path, leaf)
+        for path, posterior in tree.nodes(model, Posterior).items()
+        for leaf in tree.leaves(posterior, "parameter")
+    }
+    return bool(own - solved_leaves(model, inner))
+
+
+# -- the objective ----------------------------------------------------------------------------------------------------
 
 
 class Point(NamedTuple):
-    """The loss -bound / N and its gradient [n] at a vector [n], the model, and the 0-d bound where it was computed.
-
-    What was repaired there counts once the point is an iterate: trial points may be wild, and leave nothing behind.
-    """
+    """The loss -bound / N and its gradient [n] at a vector [n]."""
 
     vector: npt.NDArray[np.float64]
     model: Any
     loss: float
     slope: npt.NDArray[np.float64]
     bound: Array
+    """0-d, where it was computed."""
     repairs: Tally
+    """Counted once the point is an iterate; repairs at trial points do not matter."""
 
 
 class Objective:
@@ -75,9 +124,9 @@ class Objective:
         self._evaluated = lambda model: compiled(model, batch, states)
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Where raw leaves may go at least [n]: positive values keep a share of their units that rounding leaves alone.
+        """Lower bounds [n] of raw leaves, which keep positive values above rounding in their units.
 
-        Of data without noise its variance would fall for ever, and vanish in the end.
+        The noise variance of data without noise would shrink until it vanishes.
         """
         rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
         least = [
@@ -93,19 +142,18 @@ class Objective:
     def _on_host(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
         return np.array(to_numpy(self.unflatten.vector(raw)), dtype=np.float64)
 
-    def _model_at(self, vector: npt.NDArray[np.float64]) -> Any:
-        """The model with these raw leaves; the others are where inner updates left them at the last iterate."""
-        return tree.constrain(self.settled, self.unflatten.raw(placed(vector, self.reference)))
-
     def __call__(self, vector: npt.NDArray[np.float64]) -> Point | None:
-        """The loss there; None, with the reason counted, if it or its gradient is not finite."""
+        """The loss there; None, with the reason counted, if it or its gradient is not finite.
+
+        Inner updates start at the leaves that they reached at the last iterate.
+        """
         self.evaluations += 1
         vector = np.array(vector)
-        with np.errstate(all="ignore"):  # what overflows at a wild trial point is seen below
+        with np.errstate(all="ignore"):  # overflow at trial points is detected below
             try:
-                with collected() as reports:
-                    here = self._model_at(vector)
-                    (bound, raw_bar, model), _ = settled(lambda: self._evaluated(here), self.reference)
+                with collect_reports() as reports:
+                    here = tree.constrain(self.settled, self.unflatten.raw(placed(vector, self.reference)))
+                    (bound, raw_bar, model), _ = speculate(lambda: self._evaluated(here), self.reference)
             except NotPositiveDefiniteError:
                 return self._rejected("a factorisation failed")
             tally = Tally(reports)

@@ -1,4 +1,4 @@
-"""What to run when the user does not say: the project's recipe."""
+"""The default updates of a training."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -14,13 +14,13 @@ from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, U
 __all__ = ["recipe"]
 
 RATE = 5e-2
-"""Where Adam's rate begins, in dimensionless raw leaves."""
+"""Adam's first rate, in dimensionless raw leaves."""
 FALL = 0.1
-"""Where rates end, in shares of where they begin."""
+"""The last rates, in shares of the first."""
 FROZEN_SHARE = 0.05
-"""The share of the steps for which inducing inputs stay where they start."""
+"""The share of the steps for which inducing inputs do not move."""
 SITE_RATE = 0.1
-"""The rate of natural-gradient and site steps: small enough for minibatches, and soon there with all data."""
+"""The rate of natural-gradient and site steps: small enough for minibatches, and fast with all data."""
 
 
 def recipe(
@@ -37,33 +37,33 @@ def recipe(
     """The updates that train a model in a number of steps.
 
     Adam on all parameters, at rates that fall linearly; a q(u) with a mean and a full covariance takes
-    natural-gradient steps from the same gradient instead. Inducing inputs stay frozen for the first 5 % of the steps,
-    then move at a fifth of the rate with a longer memory (beta1 = 0.99). Inverse factors follow after each step. Sites
-    of the dual parameterisation move before it. Sparse actions are scaled to unit norm after each step.
+    natural-gradient steps from the same gradient instead. Inducing inputs are frozen for the first 5 % of the steps,
+    then move at a fifth of the rate with beta1 = 0.99. Sites of the dual parameterisation move before each step;
+    inverse factors are updated, and sparse actions scaled to unit norm, after it.
 
     Parameters
     ----------
     model
         An `agp.models.Model`.
     steps
-        How many steps the training will have.
+        The number of steps of the training.
     rate
         Adam's learning rate at the start.
     fall
-        Where rates end, in shares of where they begin; 1 keeps them constant.
+        The last rates, in shares of the first; 1 keeps them constant.
     natural
-        The rate of natural-gradient steps; None leaves q(u) to Adam, as all else. The usual one is 0.1, and None for a
-        likelihood whose slopes vanish: there a step too far has no way back, and robust-max loses classes for good.
+        The rate of natural-gradient steps; None leaves q(u) to Adam. "usual" is 0.1, and None for a likelihood whose
+        slopes vanish, such as robust-max: from too long a step there is no gradient back.
     frozen
-        A pattern, or several, of leaves that stay as they are. A q(u) that takes natural-gradient steps is frozen as a
+        A pattern, or several, of leaves that do not change. A q(u) that takes natural-gradient steps is frozen as a
         whole or not at all.
     gradient, memory
-        The gradient mode, as `Adam`; a budget for working arrays in MiB, None as in `agp.models.Model.bound`.
+        As `Adam`.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no model, a pattern matches nothing, or a part of such a q(u) is frozen.
+        If `model` is not a model, a pattern matches nothing, or part of such a q(u) is frozen.
     """
     check_model(model)
     start = int(FROZEN_SHARE * steps)
@@ -81,11 +81,11 @@ def recipe(
         natural = None if model.likelihood.slopes_vanish else SITE_RATE
     settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": natural}
     adam = Adam(falling(rate), gradient=gradient, memory=memory, **settings)
-    adam.init(model)  # says now what does not fit
+    adam.init(model)  # raises early
     updates: list[Update] = [adam]
     actions = tree.nodes(model, Actions).values()
     if any(node.normalises for node in actions):
-        updates.append(Normalise())  # before the inverse follows, which depends on the norms
+        updates.append(Normalise())  # before the inverse, which depends on the norms
     if any(owner.posterior.inverse_factors for owner in tree.nodes(model, InverseOwner).values()):
         updates.append(InverseUpdate())
     sites = SiteStep(SITE_RATE, memory=memory)

@@ -1,4 +1,4 @@
-"""What a checkpoint of a run must hold, and its comparison with the run that goes on from it, on the host."""
+"""Checkpoints of runs: paths, writing, and the comparison of a file with the run that resumes from it, on the host."""
 
 import math
 import os
@@ -12,19 +12,29 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from agp import tree
-from agp.io import REMEDY, load_checkpoint, named_arrays
+from agp.errors import CheckpointError
+from agp.io import REMEDY, load_checkpoint, named_arrays, save_checkpoint
 from agp.repairs import Tally
 
-__all__ = ["Saved", "checkpoint_exists", "not_finite", "read", "saved_trace", "written"]
+__all__ = [
+    "Saved",
+    "check_checkpoint",
+    "checkpoint_exists",
+    "not_finite",
+    "read",
+    "saved_trace",
+    "write_checkpoint",
+    "written",
+]
 
 MORE = 2**30
-"""Bytes that a file may have beside leaves and states: traces above all."""
+"""Bytes that a file may have besides leaves and states, such as traces."""
 SHOWN = 2000
-"""Characters of a foreign fact that a message repeats."""
+"""Characters of another run's fact in a message."""
 
 
 class Saved(NamedTuple):
-    """A run as its checkpoint has it; all arrays are NumPy's."""
+    """The contents of a checkpoint; all arrays are NumPy's."""
 
     leaves: dict[str, Any]
     """The leaves of the model, by name."""
@@ -37,25 +47,49 @@ class Saved(NamedTuple):
 
 
 def written(text: str) -> str:
-    """A text without the addresses that functions are printed with."""
+    """A text without the addresses of functions."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def not_finite(arrays: Mapping[str, Any], unset: Mapping[str, Any]) -> list[str]:
-    """The names of arrays with entries that are neither finite nor still what they were when the run began.
+    """The names of arrays with entries that are neither finite nor equal to those in `unset`.
 
-    A state may begin with an infinity that says "none yet", such as the best bound of a plateau.
+    A state may start with an infinity for "none yet", such as the best bound of a plateau.
     """
-    return [name for name, x in arrays.items() if not np.all(np.isfinite(x) | _equal(x, unset.get(name)))]
+
+    def unchanged(x: Any, start: Any) -> Any:
+        return False if start is None else (x == start) | ((x != x) & (start != start))
+
+    return [name for name, x in arrays.items() if not np.all(np.isfinite(x) | unchanged(x, unset.get(name)))]
 
 
-def _equal(x: Any, start: Any) -> Any:
-    return False if start is None else (x == start) | ((x != x) & (start != start))
+def check_checkpoint(checkpoint: Any) -> Path | None:
+    """The path of a checkpoint, or None. TypeError or ValueError unless it is a path in a folder that exists."""
+    if checkpoint is None:
+        return None
+    if not isinstance(checkpoint, str | os.PathLike):
+        msg = f"checkpoint is {checkpoint!r}, but must be the path of a file."
+        raise TypeError(msg)
+    path = Path(checkpoint)
+    if not Path(os.path.realpath(path)).parent.is_dir():
+        msg = f"the folder of the checkpoint {path} does not exist; make it first."
+        raise ValueError(msg)
+    return path
 
 
 def checkpoint_exists(path: Path) -> bool:
-    """Whether there is anything at the end of the path, once its links are followed."""
+    """Whether there is a file at the path, links followed."""
     return os.path.lexists(os.path.realpath(path))
+
+
+def write_checkpoint(path: Path, arrays: dict[str, Any], meta: dict[str, Any], result: str = "") -> None:
+    """Write a checkpoint. CheckpointError, which may say what its `.result` holds, if that fails."""
+    try:
+        save_checkpoint(path, arrays, meta)
+    except (MemoryError, OSError) as error:
+        why = str(error) or type(error).__name__
+        msg = f"the checkpoint {path} could not be written ({why}); make room or name another file.{result}"
+        raise CheckpointError(msg) from error
 
 
 def read(
@@ -65,24 +99,9 @@ def read(
     states: dict[str, Any],
     resized: AbstractSet[str] = frozenset(),
 ) -> Saved:
-    """The run in the file.
+    """The run in the file, whose facts, leaves, and states of the updates by path, must be like these.
 
-    Parameters
-    ----------
-    path
-        The checkpoint.
-    facts
-        What must have been the same.
-    model, states
-        A model with the leaves, and the states of the updates at its start, by path, that the file must have.
-    resized
-        The names of leaves that have another shape there if the model can have it.
-
-    Raises
-    ------
-    ValueError
-        If the file is no checkpoint of a run, or one of another run, or has leaves, states or counts that no run
-        with this model and these updates can have.
+    The leaves named in `resized` may have another shape. ValueError for any other file.
     """
     expected = named_arrays(tree.leaves(model))
     arrays, meta = load_checkpoint(path, sum(x.nbytes for x in (*expected.values(), *states.values())) + MORE)
@@ -104,7 +123,7 @@ def read(
 
 
 def saved_trace(path: Path) -> dict[str, list[float]]:
-    """What a run has logged, one number a step; empty without a file. Whether it is of this run, `read` tells."""
+    """The trace in a file, one number a step; empty without a file. `read` checks whether it is of the same run."""
     if not checkpoint_exists(path):
         return {}
     trace = load_checkpoint(path)[0].get("trace")
@@ -117,7 +136,7 @@ def _refuse(path: Path, what: str) -> NoReturn:
 
 
 BEFORE = {"draws": "host"}
-"""Facts of runs that were saved before these could be chosen."""
+"""Facts of runs that were saved by older versions, which had no such choice."""
 
 
 def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
@@ -165,7 +184,7 @@ def _check_leaves(path: Path, saved: dict[str, Any], model: Any, resized: Abstra
     try:
         if resized:
             found._on_first_datum()
-    except (TypeError, ValueError) as error:  # the shapes of these do not fit the others
+    except (TypeError, ValueError) as error:  # resized leaves do not fit the others
         _refuse(path, str(error).removesuffix("."))
 
 

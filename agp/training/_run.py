@@ -1,7 +1,6 @@
-"""The mutable part of a training run: steps, the watch over their numbers, checkpoints."""
+"""The state of a training run: steps, checks of their numbers, checkpoints."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +10,29 @@ from agp import tree
 from agp.backend import Array, backend_of, numbers_of, to_numpy
 from agp.batch import Batch
 from agp.errors import CheckpointError, NonFiniteError, NotPositiveDefiniteError
-from agp.guesses import settled
-from agp.io import layout, named_arrays, nested, remove_leftovers, save_checkpoint
-from agp.leaves import laid_out, row_major
-from agp.repairs import Report, Tally, collected, fetched
+from agp.io import layout, named_arrays, nested, remove_leftovers
+from agp.repairs import Report, Tally, collect_reports, fetched
+from agp.speculation import speculate
 from agp.training._batches import Batches
 from agp.training._begun import frozen_parameters
 from agp.training._epochs import Epochs
 from agp.training._graphs import StepGraph
-from agp.training._result import Progress, Result
-from agp.training._resume import checkpoint_exists, not_finite, read, written
-from agp.updates import MovesLeaves, Update
+from agp.training._result import Callback, Progress, Result, call_all
+from agp.training._resume import checkpoint_exists, not_finite, read, write_checkpoint, written
+from agp.tree import laid_out, row_major
+from agp.updates import Update, apply_updates, moves_of
 
-__all__ = ["Callback", "Run"]
-
-Callback = Callable[[Progress], bool | None]
+__all__ = ["Run"]
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
-"""Steps between looks at the numbers; each look makes the host wait for the device."""
+"""Steps between checks of the numbers, each of which makes the host wait for the device."""
 
 
 class Run:
-    """A model in training.
+    """A model in training, with a checkpoint at the path, if any.
 
-    Parameters
-    ----------
-    model, updates, batches
-        What is trained, how, and on what.
-    path, facts
-        The checkpoint, if any, and what must be the same when it is resumed.
-    on_device
-        Whether the device takes whole epochs of steps by itself.
-    graphs
-        Whether steps may be launched as a graph of the device, where it has graphs.
+    To resume, the facts must be the same. Steps run in epochs `on_device`, or as `graphs` if the device has them.
     """
 
     def __init__(
@@ -89,16 +77,7 @@ class Run:
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def _apply_updates(self, model: Any, states: list[Any], batch: Batch) -> tuple[Any, list, dict]:
-        info: dict[str, Array] = {}
-        new_states = []
-        for update, state in zip(self.updates, states, strict=True):
-            model, state, logged = update(model, batch, state)
-            if clash := info.keys() & logged.keys():
-                msg = f"two updates log {', '.join(sorted(clash))}; give one of them another name."
-                raise ValueError(msg)
-            new_states.append(state)
-            info |= logged
-        return model, new_states, info
+        return apply_updates(self.updates, model, batch, states)
 
     def advance_to(self, steps: int, callbacks: list[Callback], bar: Any, checkpoint_every: int) -> None:
         """Steps until `steps` are done or a callback returns True."""
@@ -108,7 +87,8 @@ class Run:
             if self.epochs is None:
                 step += 1
             else:
-                step = self.epochs.to(step, min(steps, _next(step, checkpoint_every)))
+                following = step - step % checkpoint_every + checkpoint_every
+                step = self.epochs.to(step, min(steps, following))
             look = step % CHECK_EVERY == 0 or step == steps or self.epochs is not None
             save = step % checkpoint_every == 0
             info = self._reach(step, wait=look or save or bool(callbacks))
@@ -116,16 +96,17 @@ class Run:
                 self._look()
                 self._show(bar)
             elif callbacks:
-                self._wait(info)
+                for value in info.values():  # the device has to finish the step before the clock is read
+                    backend_of(value).synchronise(value)
             self.seconds += time.perf_counter() - began
             if save:
                 self.save()
             seen = Progress(self.step, self.model, info, self.seconds)
-            if sum(bool(callback(seen)) for callback in callbacks):  # every callback is called
+            if call_all(callbacks, seen):
                 return
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
-        """Have steps up to this one done, or under way on the device unless `wait`; what the last one logged."""
+        """Do the steps up to this one, or launch them unless `wait`; the log of the last one."""
         if self.epochs is not None:
             return self._advance_to(step)
         if self.graph is not None:
@@ -138,7 +119,7 @@ class Run:
         return self.pending[-1][0]
 
     def _arrive(self) -> None:
-        """Count the steps that were under way on the device, as far as they were right."""
+        """Take the results of launched steps, as far as they were right."""
         if self.graph is None or (arrived := self.graph.arrived(self.step)) is None:
             return
         model, states, infos = arrived
@@ -149,10 +130,10 @@ class Run:
 
     def _advance_to(self, last: int) -> dict[str, Array]:
         assert self.epochs is not None
-        with collected() as reports:
+        with collect_reports() as reports:
             model, states, logged = self._laid_out(*self.epochs(self.model, self.states, self.step, last))
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
-        # repairs were counted together: they are told with the step that they explain, or with the last
+        # repairs were counted together: report them with the step that they explain, or with the last
         good = [all(np.isfinite(x) for x in info.values()) for info in infos]
         at = len(infos) - 1 if all(good) else good.index(False)
         told = [(info, reports if i == at else []) for i, info in enumerate(infos)]
@@ -162,10 +143,10 @@ class Run:
 
     def _advance(self) -> dict[str, Array]:
         try:
-            with collected() as reports:
+            with collect_reports() as reports:
                 model, states, info = self._applied(self.batches[self.step])
         except NotPositiveDefiniteError as error:
-            self._look()  # earlier numbers that are not finite are the better explanation
+            self._look()  # earlier numbers that are not finite explain more
             raise self._failed(self.step + 1, str(error)) from error
         except NonFiniteError as error:
             self._look()
@@ -176,27 +157,22 @@ class Run:
         return info
 
     def _applied(self, batch: Batch) -> tuple[Any, list, dict]:
-        """The step; what it likely decides is looked at afterwards, but not soon again where it was found otherwise."""
+        """The step with guessed decisions, checked at its end; without guesses for a while after a wrong one."""
 
         def once() -> tuple[Any, list, dict]:
             return self._laid_out(*self._apply(self.model, self.states, batch))
 
         if self.step < self.wary_until:
             return once()
-        done, as_likely = settled(once, self.batches.reference)
+        done, as_likely = speculate(once, self.batches.reference)
         if not as_likely:
             self.wary_until = self.step + 1 + CHECK_EVERY
         return done
 
     @staticmethod
     def _laid_out(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
-        """What a step leaves, as a file would give it back: the next one rounds alike, whether or not one did."""
+        """The results in the memory layout of a loaded file, so that a resumed run rounds alike."""
         return *laid_out(model, states), info
-
-    def _wait(self, info: dict[str, Array]) -> None:
-        """Let the device finish the step before the clock is read."""
-        for value in info.values():
-            backend_of(value).synchronise(value)
 
     def _show(self, bar: Any) -> None:
         if bar is not None:
@@ -206,7 +182,7 @@ class Run:
     # -- the watch --------------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Read what was logged since the last look, and refuse numbers and leaves that are not finite."""
+        """Read the logs since the last call, and raise for numbers and leaves that are not finite."""
         self._arrive()
         first = self.step - len(self.pending) + 1
         leaves = tree.describe(self.model)
@@ -237,8 +213,8 @@ class Run:
         self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)
 
     def _count(self, reports: list[Report]) -> list[str]:
-        """Count the repairs and empty the list; the messages of what no repair helped."""
-        if not reports:  # as after most steps
+        """Count the repairs and empty the list; the messages of failures."""
+        if not reports:
             return []
         tally, reports[:] = Tally(reports), []
         self.repairs.merge(tally)
@@ -258,7 +234,7 @@ class Run:
         raise NonFiniteError(msg, self._last_finite(), self._circumstances())
 
     def _circumstances(self) -> str:
-        """What a person needs to know about trouble."""
+        """Further lines of an error: leaves that are not finite, and ranges in the last finite model."""
         broken = ", ".join(self._broken_leaves()) or "none"
         extremes = ", ".join(
             f"{name} in [{to_numpy(x).min():.3g}, {to_numpy(x).max():.3g}]"
@@ -280,9 +256,9 @@ class Run:
         return self._last_finite()
 
     def rescue(self) -> tuple[Result, Exception | None]:
-        """Everything so far, and saved; the last finite state if the numbers have gone wrong since.
+        """Save, and return everything so far (the last finite state), with any error of the saving.
 
-        Nothing that goes wrong here, be it a second interrupt, loses the result: the error is returned with it.
+        Not even a second interrupt loses the result.
         """
         trouble = None
         try:
@@ -295,13 +271,13 @@ class Run:
         return self._last_finite(), trouble
 
     def begin(self) -> None:
-        """Write the checkpoint before the first step: what prevents that is said while it costs nothing."""
+        """Write the checkpoint before the first step, so that a path that cannot be written fails early."""
         if self.path is not None:
             remove_leftovers(self.path)
             self._write(self.path)
 
     def save(self) -> None:
-        """Write the checkpoint, if there is one and a step since, once the numbers are known to be finite."""
+        """Write the checkpoint, if there is one and a new step, after checking the numbers."""
         self._arrive()
         if self.path is None or self.saved == self.step:
             return
@@ -318,23 +294,20 @@ class Run:
         arrays = {"model": tree.leaves(self.model), "states": self._named_states(), "trace": trace}
         progress = {"step": self.step, "seconds": self.seconds, "repairs": self.repairs.rows()}
         try:
-            save_checkpoint(path, arrays, {"facts": self.facts, "progress": progress})
-        except (MemoryError, OSError) as error:
-            msg = (
-                f"the checkpoint {path} could not be written ({str(error) or type(error).__name__}); make room "
-                f"or name another file. `.result` holds the model after {self.step} steps."
-            )
-            raise CheckpointError(msg, self._last_finite()) from error
+            result = f" `.result` holds the model after {self.step} steps."
+            write_checkpoint(path, arrays, {"facts": self.facts, "progress": progress}, result)
+        except CheckpointError as error:
+            error.result = self._last_finite()
+            raise
         self.saved = self.step
 
     def _resume(self, path: Path) -> None:
-        """Go on from the checkpoint, if the file exists."""
+        """Continue from the checkpoint, if the file exists."""
         start = named_arrays(self._named_states())
         self.unset = {name: x for name, x in start.items() if not_finite({name: x}, {})}
         if not checkpoint_exists(path):
             return
-        told = [update.moves(self.model) for update in self.updates if isinstance(update, MovesLeaves)]
-        resized = frozenset[str]().union(*(one.resized for one in told))
+        resized = moves_of(self.model, self.updates)[0].resized
         saved = read(path, self.facts, self.model, start, resized)
         reference = self.batches.reference
         B = backend_of(reference)
@@ -346,11 +319,6 @@ class Run:
         self.model, self.states = laid_out(tree.with_leaves(self.model, leaves), [*states.values()])
         self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
         self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
-
-
-def _next(step: int, every: int) -> int:
-    """The next multiple of so many steps."""
-    return step - step % every + every
 
 
 def _joined(looks: list[dict[str, list[float]]]) -> dict[str, list[float]]:

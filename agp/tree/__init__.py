@@ -16,10 +16,10 @@ whatever the units of the data are. A gradient is a model of the same class whos
 there is none.
 """
 
+from agp.tree._arrays import to_backend
 from agp.tree._copies import add, cotangent, filled, join, replaced, split, with_leaves
 from agp.tree._declared import auxiliary, constant, model, param, unit
 from agp.tree._fields import is_model, on_model_class
-from agp.tree._moved import to_backend
 from agp.tree._raw import constrain, pull_raw, unconstrain
 from agp.tree._walks import Leaf, describe, leaves, matches, missing, nodes
 
@@ -51,6 +51,17 @@ __all__ = [
 ]
 
 # for other rooms
+from agp.tree._arrays import (
+    at_inputs,
+    constant_data,
+    copied,
+    detached,
+    first_leaf,
+    laid_out,
+    placed,
+    row_major,
+    zero_like,
+)
 from agp.tree._fields import is_model_class, leaf_fields
 from agp.tree._plans import joined
 from agp.tree._text import outline, structure

@@ -7,15 +7,11 @@ from agp.backend import Array
 from agp.tree._fields import FIELDS, PLAIN, fields_of, is_branch, is_gradient, made
 from agp.tree._plans import plan_of
 
-__all__ = ["add", "cotangent", "filled", "join", "replaced", "split", "with_leaves"]
-
 T = TypeVar("T")
 
 
 def replaced(model: T, new: Mapping[str, Any], /) -> T:
-    """A copy of the model in which the nodes at these paths are others; the empty path is the model itself."""
-    if "" in new:
-        return new[""]
+    """A copy of the model with new nodes at these paths; the empty path is the model itself."""
     return _replaced(model, new, "")
 
 
@@ -35,24 +31,24 @@ def _replaced(x: Any, new: Mapping[str, Any], path: str) -> Any:
 
 
 def with_leaves(model: T, new: Mapping[str, Array]) -> T:
-    """A copy of the model in which the named leaves are replaced; no constructor runs and nothing is checked.
+    """A copy of the model with new values for the named leaves; no constructor runs and nothing is checked.
 
     Raises
     ------
     KeyError
-        If the model has no leaf of such a name (its names are listed).
+        If the model has no leaf of such a name (the names are listed).
     """
     return plan_of(model).with_leaves(model, new)
 
 
 def filled(model: T, **start: Any) -> T:
-    """A copy of the model in which the named fields that are None have these values."""
+    """A copy of the model with these values for the named fields that are None."""
     values = {field.name: getattr(model, field.name) for field in fields_of(model)}
     return made(type(model), values | {name: x for name, x in start.items() if values[name] is None})
 
 
 def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The fields that hold arrays or models, in order, and their names with the settings: what a plug-in registers."""
+    """The fields that hold arrays or models, and their names with the settings, as a plug-in registers pytrees."""
     fields = [(field, getattr(model, field.name)) for field in fields_of(model)]
     inside = [(field.name, x) for field, x in fields if field.role is not None or is_gradient(x)]
     names = tuple(name for name, _ in inside)
@@ -67,7 +63,7 @@ def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
 
 
 def cotangent(model: T, **bars: Any) -> T:
-    """A gradient of the model's class: the named fields, None (no gradient) in all others; settings are kept."""
+    """A gradient of the model's class: None (no gradient) in all but the named fields; settings are kept."""
     cls, values = type(model), dict(vars(model))
     for name, role, _, _, _, _ in FIELDS.get(cls) or fields_of(model):
         kind = type(values[name])

@@ -1,4 +1,4 @@
-"""How a class declares its arrays: the decorator, and the kinds of fields."""
+"""The decorator of model classes, and the kinds of their fields."""
 
 import dataclasses
 import inspect
@@ -10,11 +10,10 @@ from agp.constraints import POSITIVE, REAL, Constraint
 from agp.tree._fields import FIELDS, WATCHERS, Field
 from agp.tree._text import text_of
 
-__all__ = ["auxiliary", "constant", "model", "param", "unit"]
-
 T = TypeVar("T")
 
-_ROLE, _CONSTRAINT, _UNIT, _IS_UNIT, _OPTIONAL = "agp.role", "agp.constraint", "agp.unit", "agp.is_unit", "agp.optional"
+_SETTING = (None, REAL, None, False, False)
+"""The role and so on of a field that holds no array."""
 
 
 def param(
@@ -24,18 +23,18 @@ def param(
     unit: str | None = None,
     optional: bool = False,
 ) -> Any:
-    """Declare a parameter: trained, in the raw form that the constraint gives it.
+    """Declare a parameter: trained, in its unconstrained form.
 
     Parameters
     ----------
     constraint
-        What the values must satisfy; a multiple of a value by a positive unit must satisfy it, too.
+        The constraint on the values; positive multiples of a value must satisfy it, too.
     default
-        Of the field; none if it is not given.
+        The default of the field.
     unit
-        The name of a field of the same class, declared with `unit`, that holds what the values are measured in.
+        The name of a field of the same class, declared with `unit`, that holds the unit of the values.
     optional
-        Whether it may stay None.
+        Whether it may remain None.
     """
     return _declare("parameter", constraint, default, unit=unit, optional=optional)
 
@@ -43,8 +42,8 @@ def param(
 def unit(default: Any = None) -> Any:
     """Declare the unit of a parameter: a positive constant that broadcasts to its shape; None, the default, is 1.
 
-    It is a keyword of the constructor, and `from_data` takes it from the data, in which values of order 1 are usual.
-    (Checkers of types see the default only where it is written: ``unit(default=None)``.)
+    It is a keyword of the constructor, and `from_data` takes it from the data, so that values in it are of order 1.
+    (Type checkers see the default only if it is written: ``unit(default=None)``.)
     """
     return _declare("constant", POSITIVE, default, is_unit=True, optional=True)
 
@@ -55,7 +54,7 @@ def auxiliary(default: Any = dataclasses.MISSING) -> Any:
 
 
 def constant(default: Any = dataclasses.MISSING, *, optional: bool = False) -> Any:
-    """Declare a constant array: data, or a fixed map; an optional one may stay None."""
+    """Declare a constant array: data, or a fixed map; an optional one may remain None."""
     return _declare("constant", REAL, default, optional=optional)
 
 
@@ -68,7 +67,7 @@ def _declare(
     is_unit: bool = False,
     optional: bool = False,
 ) -> Any:
-    metadata = {_ROLE: role, _CONSTRAINT: constraint, _UNIT: unit, _IS_UNIT: is_unit, _OPTIONAL: optional}
+    metadata = {"agp": (role, constraint, unit, is_unit, optional)}
     kw_only = is_unit or dataclasses.MISSING  # where the class says nothing else
     return dataclasses.field(default=None if optional else default, metadata=metadata, kw_only=kw_only)
 
@@ -77,18 +76,18 @@ def _declare(
 def model(cls: type[T]) -> type[T]:
     """Class decorator: a frozen dataclass, compared by identity, whose arrays are named leaves.
 
-    A class attribute ``_built_by`` may say how users come by an instance: with the name of the class for ``{name}``, it
-    ends the error about arguments that the constructor does not take.
+    A class attribute ``_built_by`` may say how users get an instance. It ends the error about arguments that the
+    constructor does not take, with the name of the class for ``{name}``.
 
     Raises
     ------
     TypeError
-        If a parameter names a unit that is no field declared with `unit`.
+        If a parameter names a unit that is not a field declared with `unit`.
     """
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     cls.__repr__ = text_of  # type: ignore[method-assign]
     cls.__init__ = _explained(cls)  # type: ignore[method-assign]
-    fields = tuple(_field(f) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+    fields = tuple(Field(f.name, *f.metadata.get("agp", _SETTING)) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     units = {field.name for field in fields if field.is_unit}
     for field in fields:
         if field.unit is not None and field.unit not in units:
@@ -101,7 +100,7 @@ def model(cls: type[T]) -> type[T]:
 
 
 def _explained(cls: type) -> Callable[..., None]:
-    """The constructor of a class, whose errors about missing or unknown arguments say what to do."""
+    """The constructor of a class, with a remedy in its errors about missing or unknown arguments."""
     init = cls.__init__
 
     @wraps(init)
@@ -120,9 +119,3 @@ def _explained(cls: type) -> Callable[..., None]:
             raise
 
     return explained
-
-
-def _field(f: dataclasses.Field) -> Field:
-    found = (f.metadata.get(key) for key in (_ROLE, _CONSTRAINT, _UNIT, _IS_UNIT, _OPTIONAL))
-    role, constraint, unit, is_unit, optional = found
-    return Field(f.name, role, constraint or REAL, unit, bool(is_unit), bool(optional))

@@ -1,4 +1,4 @@
-"""What the classes of models declare: their fields, and what counts as a model."""
+"""The registry of model classes and their fields, and the tests for models."""
 
 from collections.abc import Callable, Mapping
 from types import NoneType
@@ -6,27 +6,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from agp.constraints import Constraint
 
-__all__ = [
-    "FIELDS",
-    "NO_ARRAY",
-    "PLAIN",
-    "WATCHERS",
-    "Field",
-    "fields_of",
-    "is_branch",
-    "is_gradient",
-    "is_model",
-    "is_model_class",
-    "leaf_fields",
-    "made",
-    "on_model_class",
-]
-
 T = TypeVar("T")
 
 
 class Field(NamedTuple):
-    """A field of a model: of arrays where it has a role, and else of a setting or other models."""
+    """A field of a model: an array if it has a role, otherwise a setting or other models."""
 
     name: str
     role: str | None
@@ -40,13 +24,13 @@ class Field(NamedTuple):
 FIELDS: dict[type, tuple[Field, ...]] = {}
 """The fields of every model class."""
 WATCHERS: list[Callable[[type], None]] = []
-"""Who wants to know of every model class."""
+"""Functions to call with every model class."""
 NO_ARRAY = frozenset({NoneType, bool, int, float, list, tuple})
-"""What a leaf may be until it is an array."""
+"""Types of leaves that are not arrays yet."""
 
 
 def on_model_class(watcher: Callable[[type], None]) -> None:
-    """Call `watcher` with every model class, those that exist and those to come (plug-ins register them)."""
+    """Call `watcher` with every model class, existing or future (plug-ins register them)."""
     WATCHERS.append(watcher)
     for cls in FIELDS:
         watcher(cls)
@@ -64,7 +48,7 @@ def is_model(x: Any) -> bool:
     if cls in FIELDS:
         return True
     if not FIELDS.keys().isdisjoint(cls.__mro__):
-        msg = f"{cls.__name__} inherits from a model but is none; decorate it with @agp.tree.model."
+        msg = f"{cls.__name__} inherits from a model but is not a model class; decorate it with @agp.tree.model."
         raise TypeError(msg)
     return False
 
@@ -88,11 +72,11 @@ def fields_of(x: Any) -> tuple[Field, ...]:
 
 
 PLAIN = frozenset({NoneType, bool, int, float, str})
-"""The types of most settings: what need not be looked at further."""
+"""The types of most settings, which contain no models."""
 
 
 def is_branch(x: Any) -> bool:
-    """Whether x is a model or a tuple with models, or with such tuples (and Nones, in a gradient)."""
+    """Whether x is a model, or a tuple that contains one (tuples may be nested)."""
     kind = type(x)
     if kind in FIELDS or kind in PLAIN:
         return kind in FIELDS
@@ -105,7 +89,7 @@ def is_branch(x: Any) -> bool:
 
 
 def is_gradient(x: Any) -> bool:
-    """Whether x may stand for models in a gradient: a model, None, or a tuple of such."""
+    """Whether x can take the place of models in a gradient: a model, None, or a tuple of those."""
     return x is None or is_model(x) or (isinstance(x, tuple) and all(map(is_gradient, x)))
 
 

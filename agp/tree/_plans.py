@@ -1,4 +1,4 @@
-"""Where the nodes and leaves of a model stand: looked up once, and the same in its copies with other leaves."""
+"""The places of nodes and leaves in a model, computed once, and shared by its copies with other leaves."""
 
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
@@ -8,43 +8,41 @@ from weakref import WeakKeyDictionary
 from agp.constraints import Constraint
 from agp.tree._fields import FIELDS, Field, fields_of, is_branch
 
-__all__ = ["Plan", "joined", "plan_of"]
-
 T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """Where a node stands, which is a model or a tuple of models."""
+    """The place of a node, which is a model or a tuple of models."""
 
     path: str
     cls: type
     parent: int
-    """The number of the place of what it is a part of."""
+    """The index of the place of the node that contains it."""
     key: Any
-    """The name of the field there, or the position in a tuple."""
+    """The name of its field there, or its position in a tuple."""
 
 
 class Standing(NamedTuple):
-    """Where a leaf stands."""
+    """The place of a leaf."""
 
     name: str
     place: int
-    """The number of its node's place."""
+    """The index of its node's place."""
     field: Field
 
 
 class Plan:
-    """The places of all nodes, wholes before their parts, and of all leaves, in the order of declaration.
+    """The places of all nodes, parents before children, and of all leaves, in the order of declaration.
 
-    A step of training walks through its model many times, and nothing but the numbers has changed. A plan holds neither
-    nodes nor arrays, and so fits every model of the same outline.
+    A training step traverses its model many times. A plan holds neither nodes nor arrays, so it fits every model of the
+    same structure.
     """
 
     def __init__(self, model: Any) -> None:
         self.places: list[Place] = []
         self.leaves: dict[str, Standing] = {}
         self.empty: dict[str, Standing] = {}
-        """What would be leaves, but is None."""
+        """Leaves that are None."""
         self._of_kind: dict[type, list[tuple[str, int]]] = {}
         self._add(model, "", 0, None)
 
@@ -56,8 +54,8 @@ class Plan:
                 if part is not None:
                     self._add(part, joined(path, str(i)), number, i)
             return
-        values = vars(x)
-        for field in fields_of(x):
+        fields, values = fields_of(x), vars(x)
+        for field in fields:
             name, value = joined(path, field.name), values[field.name]
             if field.role is not None:
                 (self.empty if value is None else self.leaves)[name] = Standing(name, number, field)
@@ -71,11 +69,11 @@ class Plan:
 
     @cached_property
     def constraints(self) -> dict[str, Constraint]:
-        """Those of the leaves, by name."""
+        """The constraints of the leaves, by name."""
         return {name: standing.field.constraint for name, standing in self.leaves.items()}
 
     def nodes(self, model: Any, /) -> list[Any]:
-        """The nodes of a model, place by place, or those of a gradient of it: None where it has none."""
+        """The nodes of a model, or of a gradient of it, in the order of the places; None if a gradient has none."""
         found = [model]
         for _, _, parent, key in self.places[1:]:
             whole = found[parent]
@@ -93,7 +91,7 @@ class Plan:
     def with_leaves(self, model: T, new: Mapping[str, Any], /) -> T:
         """`agp.tree.with_leaves`, for a model of this plan; nodes without any such leaf are shared."""
         nodes, places = self.nodes(model), self.places
-        changed: dict[int, Any] = {}  # the fields of nodes, and the parts of tuples, which are others in the copy
+        changed: dict[int, Any] = {}  # the new fields of nodes, or parts of tuples
         alike = True
         for name, value in new.items():
             standing = self.leaves.get(name)
@@ -108,7 +106,7 @@ class Plan:
                 changed[place] = dict(vars(nodes[place]))
             changed[place][field.name] = value
         out: Any = model
-        for place in range(len(places) - 1, -1, -1):  # parts before their wholes
+        for place in range(len(places) - 1, -1, -1):  # children before parents
             if place not in changed:
                 continue
             _, cls, parent, key = places[place]
@@ -128,7 +126,7 @@ class Plan:
 
 
 _PLANS: WeakKeyDictionary[Any, Plan] = WeakKeyDictionary()
-"""Those of models that are still there, which never change."""
+"""The plans of living models, which are immutable."""
 
 
 def plan_of(model: Any, /) -> Plan:
@@ -143,5 +141,5 @@ def plan_of(model: Any, /) -> Plan:
 
 @lru_cache(maxsize=4096)
 def joined(*parts: str) -> str:
-    """The path made up of these, of which some may be empty."""
+    """The path made of these parts, of which some may be empty."""
     return ".".join(filter(None, parts))

@@ -1,4 +1,4 @@
-"""The raw leaves of a model: unconstrained and without dimension, as optimisers see them."""
+"""The raw leaves of a model: unconstrained and dimensionless, as optimisers see them."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -6,8 +6,6 @@ from typing import Any, TypeVar
 from agp.backend import Array, backend_of
 from agp.constraints import REAL
 from agp.tree._plans import Plan, plan_of
-
-__all__ = ["constrain", "pull_raw", "unconstrain"]
 
 T = TypeVar("T")
 
@@ -25,7 +23,7 @@ def unconstrain(model: Any) -> dict[str, Array]:
 
 
 def constrain(model: T, raw: Mapping[str, Array]) -> T:
-    """The model whose named parameters have these raw leaves."""
+    """The model with these raw leaves of its parameters."""
     plan = plan_of(model)
     nodes, given, sizes = plan.nodes(model), {}, {}
     for name, place, (_, _, constraint, unit, _, _) in plan.parameters:
@@ -52,7 +50,7 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
         if known is not None and constraint is not REAL:
             given[name] = (value if size is None else value / size, known)
     out |= _mapped(plan, "pull", given)
-    # in this order: the slope of a small value is as small as it, where the unit times the cotangent may overflow
+    # multiplied last: the unit times the cotangent may overflow where the slope of a small value is small, too
     for name, size in sizes.items():
         if size is not None:
             out[name] = size * out[name]
@@ -60,9 +58,9 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
 
 
 def _mapped(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> dict[str, Array]:
-    """What a method of their constraints makes of the arrays of leaves, by name.
+    """The results of a method of constraints for the arrays of each leaf, by name.
 
-    Constraints that map each entry by itself map all their leaves together.
+    Elementwise constraints are applied to all their leaves at once.
     """
     out, together = {}, {}
     for name, arrays in given.items():

@@ -8,14 +8,12 @@ from typing import Any
 from agp.backend import Array, backend_of, to_numpy
 from agp.tree._fields import NO_ARRAY, fields_of, is_branch, is_model
 
-__all__ = ["outline", "structure", "text_of"]
-
 SHOWN = 8
-"""Numbers of a leaf that are printed; of a larger one its type and shape."""
+"""The largest number of entries of a leaf that is printed in full; of others, dtype and shape."""
 
 
 def outline(model: Any) -> str:
-    """The classes and settings of a model, and the types and shapes of its leaves: all but the numbers."""
+    """The classes and settings of a model, and the dtypes and shapes of its leaves."""
     return _text(model, _shape)
 
 
@@ -25,7 +23,7 @@ def text_of(self: Any) -> str:
 
 
 def structure(x: Any) -> str:
-    """The classes of a model and of its parts, and the settings that are not the usual ones: no leaves."""
+    """The classes of a model and its parts, and the settings that are not the defaults, without leaves."""
     if not is_model(x):
         return f"({', '.join(map(structure, x))})" if isinstance(x, tuple) else repr(x)
     usual, inside = {field.name: field.default for field in dataclasses.fields(x)}, []

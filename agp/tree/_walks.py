@@ -1,4 +1,4 @@
-"""What stands in a model: its leaves and nodes, by their paths."""
+"""The leaves and nodes of a model, by path."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -7,10 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of
 from agp.constraints import Constraint
-from agp.tree._fields import FIELDS, NO_ARRAY, fields_of, is_branch
-from agp.tree._plans import joined, plan_of
-
-__all__ = ["Leaf", "constraints", "describe", "is_placed", "leaves", "matches", "missing", "nodes", "patterns"]
+from agp.tree._fields import FIELDS, NO_ARRAY
+from agp.tree._plans import plan_of
 
 K = TypeVar("K")
 
@@ -23,7 +21,7 @@ class Leaf(NamedTuple):
     constraint: Constraint
     value: Array
     unit: Array | None = None
-    """What a parameter is measured in, broadcast to its shape; None is 1."""
+    """The unit of a parameter, broadcast to its shape; None is 1."""
 
     def log_jacobian(self, raw: Array, /) -> tuple[Array, Array]:
         """log |d value / d raw| at a raw leaf, 0-d, and its gradient like raw."""
@@ -50,17 +48,8 @@ def constraints(model: Any) -> dict[str, Constraint]:
 
 
 def missing(model: Any) -> list[str]:
-    """The names of the leaves that are None; a unit may be."""
-    if isinstance(model, tuple):
-        return [joined(str(i), name) for i, part in enumerate(model) if part is not None for name in missing(part)]
-    names = []
-    for field in fields_of(model):
-        value = getattr(model, field.name)
-        if field.role is not None:
-            names += [field.name] if value is None and not field.optional else []
-        elif is_branch(value):
-            names += [joined(field.name, name) for name in missing(value)]
-    return names
+    """The names of the leaves that are None and not optional."""
+    return [name for name, (_, _, field) in plan_of(model).empty.items() if not field.optional]
 
 
 @lru_cache(maxsize=1024)
@@ -70,7 +59,7 @@ def _needed(cls: type) -> tuple[str, ...]:
 
 def is_placed(model: Any) -> bool:
     """Whether the leaves of a node itself are arrays, rather than None, or numbers and lists as users give them."""
-    values = vars(model)  # asked at each evaluation of a kernel: the types alone are looked at
+    values = vars(model)  # called at each evaluation of a kernel, so only types are compared
     for name in _needed(type(model)):  # noqa: SIM110 - without the frames of a generator
         if type(values[name]) in NO_ARRAY:
             return False
@@ -90,8 +79,7 @@ def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
 def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
     """The models of a kind within a model, itself included, by their paths; the path of the model itself is empty.
 
-    The kind is a class, usually an abstract one that says what a node can do. What stands within a found node is
-    looked at, too.
+    The kind is a class, usually an abstract one. Nodes inside a node of that kind are included.
     """
     plan = plan_of(model)
     places = plan.of_kind(kind)
@@ -99,15 +87,15 @@ def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
     return {path: found[place] for path, place in places}
 
 
-@lru_cache(maxsize=4096)  # asked for every leaf in every step
+@lru_cache(maxsize=4096)  # called for every leaf in every step
 def matches(name: str, pattern: str, /) -> bool:
-    """Whether a leaf's name matches a pattern, in whole or from one of its parts on.
+    """Whether a leaf's name, or the name from one of its parts on, matches a pattern.
 
-    ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` every leaf of that name, wherever it stands.
+    ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` every leaf of that name, at any path.
     """
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
 def patterns(one_or_more: str | Iterable[str], /) -> tuple[str, ...]:
-    """Patterns of leaf names as users give them, one or several."""
+    """One or several patterns of leaf names, as a tuple."""
     return (one_or_more,) if isinstance(one_or_more, str) else tuple(one_or_more)

@@ -1,4 +1,4 @@
-"""What changes a model during training: pure functions (model, batch, state) -> (model, state, info)."""
+"""The steps of training: pure functions (model, batch, state) -> (model, state, info)."""
 
 from agp.batch import Batch
 from agp.updates._actions import ActionsUpdate, Normalise
@@ -35,4 +35,5 @@ __all__ = [
 ]
 
 # for other rooms
+from agp.updates._base import apply_updates, moves_of
 from agp.updates._schedules import Rate

@@ -16,17 +16,17 @@ __all__ = ["ActionsUpdate", "Normalise"]
 
 @dataclass(frozen=True)
 class ActionsUpdate:
-    """Actions chosen anew by a policy; it belongs before the optimiser.
+    """Actions chosen again by a policy; place it before the optimiser.
 
-    Gradients take the actions for constants, so each step follows the exact gradient of a valid bound, but not that of
-    a single objective: the actions of the next step are others.
+    Gradients take the actions as constants: each step follows the exact gradient of a valid bound, but the bound
+    changes with the actions from step to step.
 
     Parameters
     ----------
     policy
         Such as `agp.actions.ConjugateGradients(64)`, or any function of the model that returns `FixedActions`.
     every
-        In every so many steps, beginning with the first.
+        The period in steps, starting with the first.
     """
 
     policy: Policy
@@ -39,7 +39,7 @@ class ActionsUpdate:
             raise TypeError(msg)
 
     def init(self, model: Any, /) -> State:
-        """The count of steps, zero. TypeError if no policy has chosen the model's actions, as `FixedActions`."""
+        """The count of steps, zero. TypeError unless a policy chose the model's actions (`FixedActions`)."""
         if not any(actions.chosen for actions in tree.nodes(model, Actions).values()):
             msg = f"{_kinds(model)} are not chosen by a policy; build the model with policy=."
             raise TypeError(msg)
@@ -47,12 +47,12 @@ class ActionsUpdate:
 
     @staticmethod
     def moves(model: Any, /) -> Moved:
-        """The actions that a policy has chosen; it may come to choose more, or fewer."""
+        """The actions that a policy has chosen; their number may change."""
         found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.chosen})
         return Moved(found, resized=found)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with the actions that suit it; nothing is logged."""
+        """The model with new actions; logs nothing."""
         count = state["count"]
 
         def chosen() -> Any:
@@ -65,14 +65,14 @@ class ActionsUpdate:
 
 @dataclass(frozen=True)
 class Normalise:
-    """Sparse actions scaled to unit norm; it belongs after the optimiser.
+    """Sparse actions scaled to unit norm; place it after the optimiser.
 
-    No bound depends on the norms, so the gradient is orthogonal to each action, and every step of an optimiser makes
-    the actions longer: the next one then turns them less.
+    Bounds do not depend on the norms, so gradients are orthogonal to the actions, and steps lengthen them, which would
+    slow later steps.
     """
 
     def init(self, model: Any, /) -> State:
-        """Nothing. TypeError if the model has no actions that are scaled, as `BlockActions` are."""
+        """An empty state. TypeError if the model has no actions to scale, such as `BlockActions`."""
         if not self._scaled(model):
             msg = f"Normalise is for BlockActions, not for {_kinds(model)}; leave it out."
             raise TypeError(msg)
@@ -83,7 +83,7 @@ class Normalise:
         return Moved(_leaves_of(self._scaled(model)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with actions of unit norm; nothing is logged."""
+        """The model with actions of unit norm; logs nothing."""
         scaled = {path: actions.normalised() for path, actions in self._scaled(model).items()}
         return tree.replaced(model, scaled), state, {}
 

@@ -6,20 +6,21 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, Backend, backend_of, like
+from agp.backend import Array, Backend, backend_of
 from agp.batch import Batch
 from agp.constraints import LOWER
 from agp.gradient import GradientMode, check_mode, gradient_of
 from agp.priors import check_priors
+from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
-from agp.updates._root_steps import root_steps, stepping_leaves
+from agp.updates._natural import root_steps, stepping_leaves
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
 
 __all__ = ["Adam", "Group"]
 
 
 REST = "other leaves"
-"""The name in the state of the leaves that are in no group; no pattern of leaf names that matches reads so."""
+"""The name in the state for leaves in no group; it matches no leaf name."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Group:
     beta1, beta2
         The decays of the moments, in [0, 1).
     plateau
-        How the rate falls when the bound stops improving; not at all by default.
+        Reductions of the rate when the bound stops improving; none by default.
 
     Raises
     ------
@@ -70,23 +71,23 @@ class Adam:
     Parameters
     ----------
     rate
-        The learning rate of all leaves that are in no group.
+        The learning rate of leaves in no group.
     groups
         Other settings by pattern of leaf names, such as ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``; the first
         pattern that matches counts.
     frozen
-        A pattern, or several, of leaves that stay as they are. Auxiliary arrays stay anyway; named here, they are not
-        warned about if no other update moves them.
+        A pattern, or several, of leaves that do not change. Auxiliary arrays never do; naming them here suppresses the
+        warning if no other update moves them.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon
         Added to the root of the second moment; not negative.
     plateau
-        How the rate of the leaves that are in no group falls when the bound stops improving; a group has its own.
+        Reductions of the rate of leaves in no group when the bound stops improving; groups have their own.
     natural
-        The rate rho in (0, 1], or a function of the count of steps, of natural-gradient steps of every q(u) that takes
-        them (`agp.posteriors.RootSteps`) and meets the likelihood, from the same gradient; its leaves are Adam's no
-        more, unless they are frozen. None: Adam moves them like all others.
+        The rate rho in (0, 1], or a function of the count of steps, of natural-gradient steps from the same gradient,
+        instead of Adam's, for every q(u) that takes them (`agp.posteriors.RootSteps`) and whose marginals enter the
+        likelihood, unless it is frozen. None: Adam moves every q(u).
     memory
         Budget for the working arrays of the bound and its gradient, in MiB; None as in `agp.models.Model.bound`.
 
@@ -144,19 +145,15 @@ class Adam:
                 raise ValueError(msg)
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
-        natural = set(self._natural_leaves(model))
+        natural = set() if self.natural is None else set(stepping_leaves(model, tuple(self.frozen)))
         moving = {name: x for name, x in parameters.items() if name not in natural and not self._freezes(name)}
         zeros = {name: backend_of(x).xp.zeros_like(x) for name, x in moving.items()}
-        count = _zero(next(iter(parameters.values())))
+        count = zero_like(model)
         state = {"count": count, "first": zeros, "second": dict(zeros)}
         waiting = {name: group.plateau.start(count) for name, group in self._all_groups.items() if group.plateau}
         if waiting:
             state["plateau"] = {"best": backend_of(count).xp.full_like(count, -float("inf")), "groups": waiting}
         return state
-
-    def _natural_leaves(self, model: Any) -> tuple[str, ...]:
-        """The leaves that natural-gradient steps move."""
-        return () if self.natural is None else stepping_leaves(model, tuple(self.frozen))
 
     def _freezes(self, name: str) -> bool:
         return any(tree.matches(name, pattern) for pattern in self.frozen)
@@ -210,7 +207,7 @@ class Adam:
 
 
 def _sizes(B: Backend, rate: Array | float, first: Array, second: Array, epsilon: float) -> tuple[Array, Array]:
-    """The size of a step in units of m / sqrt(v), and what is added to sqrt(v), for the corrections of the moments."""
+    """The size of a step in units of m / sqrt(v), and the term added to sqrt(v), for these corrections."""
     root = B.xp.sqrt(second)
     return rate * root / first, epsilon * root
 
@@ -226,10 +223,9 @@ def _moved(
     share1: float,
     share2: float,
 ) -> tuple[Array, Array, Array]:
-    """A raw leaf and its moments after a step, of which the slope has these shares: each entry by itself."""
-    # The finite entries are cut where their squares would overflow: the second moment would be infinite ever after, and
-    # the leaf never move again. Steps do not depend on the size of gradients, so that little is lost; NaN and infinite
-    # entries become NaN, for the watch over the training to see.
+    """A raw leaf and its moments, in which the slope has these shares, after a step; elementwise."""
+    # Clip finite entries whose squares would overflow, since an infinite second moment would stop the leaf for ever;
+    # steps do not depend on the size of gradients. NaN and infinite entries become NaN, which training detects.
     largest = 0.5 * float(B.xp.finfo(slope.dtype).max) ** 0.5
     slope = B.xp.clip(slope, -largest, largest) + 0.0 * slope
     first = B.interpolated(first, slope, share1)
@@ -240,7 +236,7 @@ def _moved(
 def _corrections(
     B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
 ) -> dict[float, Array]:
-    """1 - beta^t, 0-d, for the decays of these groups: what the moments after t steps are divided by."""
+    """1 - beta^t, 0-d, for the decays of these groups: the divisors of the moments after t steps."""
     betas = []
     for pattern in by_pattern:
         for beta in (groups[pattern].beta1, groups[pattern].beta2):
@@ -270,7 +266,3 @@ def _with_plateau(groups: dict[str, Group], state: State) -> list[tuple[str, Pla
     """The groups that have a plateau: name, settings and state."""
     found = ((name, group.plateau) for name, group in groups.items())
     return [(name, plateau, state["plateau"]["groups"][name]) for name, plateau in found if plateau is not None]
-
-
-def _zero(x: Array) -> Array:
-    return backend_of(x).xp.zeros((), **like(x))

@@ -1,4 +1,4 @@
-"""The update of auxiliary inverse factors: L L^T follows the inverse that the parameters have moved away from."""
+"""The update of auxiliary inverse factors L after the parameters have changed: L L^T approximates the inverse."""
 
 from dataclasses import dataclass
 from operator import attrgetter
@@ -7,7 +7,6 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, backend_of
 from agp.batch import Batch
-from agp.leaves import first_leaf
 from agp.linalg import (
     PRECISIONS,
     InverseFactor,
@@ -19,21 +18,20 @@ from agp.linalg import (
 )
 from agp.posteriors import InverseOwner
 from agp.processes import Process
+from agp.tree import first_leaf
 from agp.updates._base import Info, Moved, State
 from agp.updates._stopping import Residual, Stopping
 
 __all__ = ["InverseUpdate"]
 
 LOGGED = ("residual", "steps", "restarts", "gap", "fallbacks")
-"""What is logged of each inversion, summarised over the factors."""
+"""The results of an inversion that are logged, summarised over the factors."""
 
 TOLERANCE = 5e-3
 """Of the residual, in models of one layer."""
 DEEP_TOLERANCE, ROUNDINGS = 1e-9, 1e3
-"""Of the residual in layers of deep processes, but no fewer than so many roundings.
-
-What an inexact inverse leaves in the samples of one layer is what the next ones see.
-"""
+"""Of the residual in layers of deep processes, but at least so many roundings: later layers depend on the samples of
+earlier ones."""
 
 
 @dataclass(frozen=True)
@@ -43,28 +41,26 @@ class InverseUpdate:
     Parameters
     ----------
     tolerance
-        Where to stop, in the unit of `stopping`: of the residual |L^T A L - I|_F / sqrt(M) unless another is chosen.
-        By default 5e-3, and in layers of a `Deep` process 1e-9, or a thousand roundings where that is more (float32).
+        In the unit of `stopping`: by default of the residual |L^T A L - I|_F / sqrt(M). The default is 5e-3, and in
+        layers of a `Deep` process 1e-9, or a thousand roundings if that is more (float32).
     least_steps
-        Steps at least in one call. The gradient takes L for a constant, so it pulls the parameters back to where L
-        fits: a factor that stays where it is as long as the tolerance allows holds them up. One step removes the pull
-        to second order.
+        The least steps of a call. The gradient takes L as constant, which pulls the parameters towards values that fit
+        L; one step removes this to second order.
     max_steps
-        Steps at most in one call.
+        The most steps of a call.
     patience
-        Stop after so many unit steps in a row without progress (the floor of the precision).
+        Stop after so many unit steps in a row without progress.
     step
         The rule for the step size: `agp.linalg.safe_step`, `constant_step`, `log_linear_step` or `doubling_step`.
     stopping
-        What is measured before each step: the `Residual`, or the `VarianceGap` of the batch.
+        The quantity to reduce: the `Residual`, or the `VarianceGap` of the batch.
     jumps
-        Whether the parameters may jump between two calls, as in a line search: that a factor is thrown away and found
-        anew is then no repair to report.
+        Whether the parameters may jump between calls, as in a line search. Restarts of a factor are not reported then.
     precision
-        "float32", "tf32" or "bfloat16": products of the iteration in that precision; the last B = L^T A L, and the
-        residual, are those of the model's own precision, to which steps return (a repair that is reported) where the
-        matrix is too badly conditioned. None, the default, or a precision no lower than the model's, changes nothing.
-        See the page on numerics for the error and for what suits which precision.
+        "float32", "tf32" or "bfloat16": products of the iteration in that precision. The last B = L^T A L and the
+        residual have the model's precision, to which steps return (a reported repair) if the matrix is too badly
+        conditioned. None (default), or a precision no lower than the model's, changes nothing. See the page on numerics
+        for the errors.
     """
 
     tolerance: float | None = None
@@ -82,14 +78,14 @@ class InverseUpdate:
             raise ValueError(msg)
 
     def init(self, model: Any, /) -> State:
-        """For each factor a vector to start eigenvalue estimates from.
+        """A starting vector for the eigenvalue estimates of each factor.
 
         Raises
         ------
         TypeError
             If no posterior has inverse factors, or the rule for stopping does not apply to the model.
         agp.errors.BackendError
-            If the array library, or the device, has no products in the precision that was asked for.
+            If the array library, or the device, has no products in the chosen precision.
         """
         owners = _owners(model)
         if not owners:
@@ -110,17 +106,17 @@ class InverseUpdate:
         return Moved(frozenset(name for path, owner in _owners(model).items() for name in _names(path, owner)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with better inverse factors, owner after owner, those of one owner in their order.
+        """The model with updated inverse factors.
 
-        The info is the largest residual, the steps taken, the restarts and the largest of what the rule for stopping
-        has measured.
+        The info has the largest residual, the steps taken, the restarts and the largest value of the stopping rule.
         """
         found: dict[str, InverseFactor] = {}
-        layers = _paths_of_layers(model)
+        deep = _paths_of_layers(model)
         for path, owner in _owners(model).items():
-            tolerance = (
-                _usual_tolerance(path in layers, first_leaf(model)) if self.tolerance is None else self.tolerance
-            )
+            tolerance = TOLERANCE if self.tolerance is None else self.tolerance
+            if self.tolerance is None and path in deep:
+                first = first_leaf(model)
+                tolerance = max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(first).xp.finfo(first.dtype).eps))
             matrix, gap, posterior = owner._followed_matrix(), self.stopping.gap(model, owner, batch), owner.posterior
             done: dict[str, Array] = {}
             for name, leaf in zip(posterior.inverse_factors, _names(path, owner), strict=True):
@@ -152,20 +148,14 @@ class InverseUpdate:
 
 
 def _owners(model: Any) -> dict[str, InverseOwner]:
-    """What has inverse factors, by path: layers, terms, or the model itself."""
+    """The nodes with inverse factors, by path: layers, terms, or the model itself."""
     return {path: owner for path, owner in tree.nodes(model, InverseOwner).items() if owner.posterior.inverse_factors}
 
 
 def _paths_of_layers(model: Any) -> set[str]:
-    """The paths of all that is inside a process of several layers."""
+    """The paths of all owners in a process of several layers."""
     deep = {path: process for path, process in tree.nodes(model, Process).items() if process.depth > 1}  # type: ignore[type-abstract]
     return {tree.joined(path, own) for path, process in deep.items() for own in tree.nodes(process, InverseOwner)}
-
-
-def _usual_tolerance(deep: bool, like_leaves: Array) -> float:
-    if not deep:
-        return TOLERANCE
-    return max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(like_leaves).xp.finfo(like_leaves.dtype).eps))
 
 
 def _names(path: str, owner: InverseOwner) -> list[str]:

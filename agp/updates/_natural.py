@@ -1,34 +1,45 @@
-"""Natural gradients for q(u): the step of conjugate-computation variational inference, in two coordinates."""
+"""Natural-gradient steps of q(u): in natural coordinates, in root coordinates, and from the gradient of Adam."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 from agp import tree
-from agp.backend import backend_of
+from agp.backend import Array, backend_of
 from agp.batch import Batch
-from agp.leaves import zero_like
-from agp.posteriors import NaturalSteps, Posterior
+from agp.errors import NonFiniteError, NotPositiveDefiniteError
+from agp.posteriors import NaturalSteps, Posterior, RootSteps
+from agp.repairs import collect_reports, reported
+from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
-from agp.updates._guard import guarded_by_bound
 from agp.updates._schedules import Rate, check_step, rate_at
 
-__all__ = ["NaturalGradient", "posterior_names"]
+__all__ = ["NaturalGradient", "guarded_by_bound", "posterior_names", "root_steps", "stepping_leaves"]
+
+SHORTENED = 40
+"""How often a step is halved before it is left out."""
+ROUNDING = 1e3
+"""Units of rounding by which the bound may fall."""
+REACH = 1.0
+"""How far a mean may move in a step from Adam's gradient, in its own standard deviations, where the curvature of the
+likelihood has no bound."""
 
 
 @dataclass(frozen=True)
 class NaturalGradient:
     """A step of q(u) along the natural gradient of the bound, with mean m and covariance S = C C^T for each output.
 
-    With alpha and beta = -2 (d/dvar) the derivatives of the expected log density at the marginals (scaled by N / B),
-    Q = Kuu^-1 Kuf and prior precision Kuu^-1 (M-SVGP), or Q = Lu^-1 Kuf and I (W-SVGP), and the step size rho,
+    Let alpha and beta = -2 (d/dvar) be the derivatives of the expected log density at the marginals, scaled by N / B;
+    Q = Kuu^-1 Kuf with prior precision Kuu^-1 (M-SVGP), or Q = Lu^-1 Kuf with I (W-SVGP); and rho the step size. Then
 
         S_new^-1       = (1 - rho) S^-1 + rho (prior precision + Q diag(beta) Q^T)
         S_new^-1 m_new = (1 - rho) S^-1 m + rho Q (alpha + beta * (mu - h))
 
-    in natural coordinates: rho = 1 with a Gaussian likelihood and all data gives the optimal q(u) at once. The root
-    coordinates (m, C) take the first-order step of the same direction, which needs no inverse of S.
+    in natural coordinates. With rho = 1, a Gaussian likelihood and all data this is the optimal q(u). In root
+    coordinates (m, C) the step is the first-order one of the same direction, which needs no inverse of S.
 
-    Use it beside `Adam` with ``frozen=("posterior.*",)``; it is for the posteriors `Whitened` and `Marginal`.
+    For the posteriors `Whitened` and `Marginal`, beside `Adam` with ``frozen=("posterior.*",)``.
 
     Parameters
     ----------
@@ -76,8 +87,9 @@ class NaturalGradient:
         return Moved(frozenset(tree.joined(path, leaf) for path, q in stepping for leaf in tree.leaves(q, "parameter")))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with the new q(u), of every posterior that takes such steps; the info is the largest number of
-        halvings. Of the layers of a deep process only the last takes them.
+        """The model with new q(u); the info is the largest number of halvings.
+
+        Of the layers of a deep process only the last takes such steps.
         """
         xp = backend_of(state["count"]).xp
         rate = rate_at(self.rate, state["count"])
@@ -100,3 +112,115 @@ def posterior_names(model: Any) -> str:
     """The classes of q(u) in a model, for messages; that of the model where there is none."""
     found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
     return " and ".join(found) or type(model).__name__
+
+
+# -- guard ------------------------------------------------------------------------------------------------------------
+
+
+def guarded_by_bound(
+    step: Callable[[Any], tuple[Any, Info]], model: Any, batch: Batch, rate: Any, memory: float | None
+) -> tuple[Any, Info]:
+    """The model after ``step(rate)``, the rate halved until the bound of the batch does not fall, and what to log.
+
+    Where the curvature of the log density has no bound, as that of exp(f), a Newton step may overshoot so far that no
+    later step leads back. Elsewhere (`Likelihood.bounded_curvature`) the step is taken as it is. The guard costs two
+    evaluations of the bound, and one for each halving, which are logged as "shortened". A step that lowers the bound at
+    every size is left out.
+    """
+    if model.likelihood.bounded_curvature:
+        return step(rate)
+    before = _bound(model, batch, memory)
+    B = backend_of(before)
+    xp = B.xp
+    least = before - ROUNDING * float(xp.finfo(before.dtype).eps) * xp.abs(before)
+    none = xp.zeros_like(before)
+
+    def helps(value: Array) -> Array:
+        return xp.isfinite(value) & ((value >= least) | ~xp.isfinite(before))
+
+    def attempt(rate: Any) -> tuple[tuple[Any, Info], Array]:
+        moved = step(rate)
+        return moved, helps(_bound(moved[0], batch, memory))
+
+    with collect_reports() as seen:
+        first, good = attempt(rate + none)
+
+    def taken() -> tuple[Any, Info]:
+        reported(seen)
+        moved, info = first
+        return moved, info | {"shortened": none}
+
+    def search() -> tuple[Any, Info]:
+        def shorten(rate: Array, _good: Array, count: Array) -> tuple[Array, Array, Array]:
+            return 0.5 * rate, attempt(0.5 * rate)[1], count + 1.0
+
+        start = rate + none, good, none
+        with collect_reports():  # repairs in trials do not count
+            found, helped, count = B.while_loop(lambda _r, good, n: ~good & (n < SHORTENED), shorten, start)
+        moved, info = step(xp.where(helped, found, none))
+        return moved, info | {"shortened": count}
+
+    return B.cond(good, taken, search, likely=True)
+
+
+def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
+    """The bound of a batch, 0-d; NaN where there is none."""
+    try:
+        with collect_reports():  # the optimiser reports the same
+            return model._objective(batch, memory=memory)[0]
+    except (NonFiniteError, NotPositiveDefiniteError):
+        return zero_like(model) + float("nan")
+
+
+# -- steps from the gradient of an optimiser --------------------------------------------------------------------------
+
+
+def _stepping(model: Any, frozen: tuple[str, ...]) -> dict[str, RootSteps]:
+    """The posteriors that take natural-gradient steps from Adam's gradient, by path.
+
+    ValueError if some leaves of one are frozen and some are not.
+    """
+    wholes = model._site_paths
+    found = tree.nodes(model, RootSteps).items()
+    return {path: posterior for path, posterior in found if _steps_at(path, wholes, frozen)}
+
+
+def _leaves_at(path: str) -> tuple[str, str]:
+    """The names of the leaves mean and scale of the posterior at that path."""
+    return tree.joined(path, "mean"), tree.joined(path, "scale")
+
+
+@lru_cache(maxsize=256)
+def _steps_at(path: str, wholes: tuple[str, ...], frozen: tuple[str, ...]) -> bool:
+    """Whether the posterior at that path is not frozen and is, or is in, one whose marginals enter the likelihood."""
+    if not any(path == whole or path.startswith(f"{whole}.") for whole in wholes):
+        return False
+    names = _leaves_at(path)
+    kept = [name for name in names if any(tree.matches(name, pattern) for pattern in frozen)]
+    if kept and len(kept) < len(names):
+        msg = (
+            f"natural-gradient steps would move {', '.join(kept)}; freeze {', '.join(names)} together, or none of them."
+        )
+        raise ValueError(msg)
+    return not kept
+
+
+def stepping_leaves(model: Any, frozen: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the leaves that `root_steps` moves."""
+    return tuple(name for path in _stepping(model, frozen) for name in _leaves_at(path))
+
+
+def root_steps(
+    model: Any, raw: Mapping[str, Array], gradient: Mapping[str, Array], rate: Any, frozen: tuple[str, ...]
+) -> dict[str, Array]:
+    """The raw leaves of every such q(u) after the step, by name, from all raw leaves and their gradient.
+
+    Raw means and roots are those of the same q(u) in other units, since their constraints are linear.
+    """
+    moved: dict[str, Array] = {}
+    reach = float("inf") if model.likelihood.bounded_curvature else REACH
+    for path, posterior in _stepping(model, frozen).items():
+        mean, scale = _leaves_at(path)
+        now = raw[mean], raw[scale]
+        moved[mean], moved[scale] = posterior.root_step(*now, gradient[mean], gradient[scale], rate, reach)
+    return moved

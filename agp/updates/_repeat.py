@@ -1,4 +1,4 @@
-"""Several updates as one, applied several times: expectation and maximisation in any proportion."""
+"""Several updates as one, applied several times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,25 +8,25 @@ from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
 from agp.checks import check_whole
-from agp.leaves import zero_like
-from agp.updates._base import Info, Moved, MovesLeaves, State, Update
+from agp.tree import zero_like
+from agp.updates._base import Info, Moved, State, Update, apply_updates, moves_of
 
 __all__ = ["Repeat"]
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """The updates in turn, so many times in each step, with one state that goes on from time to time.
+    """The updates in turn, several times in each step, on the same batch.
 
-    ``[Repeat(SiteStep(0.8), 8), Repeat(Adam(0.1), 20)]`` is an outer iteration of variational EM. All times see the
-    same batch. What is logged is that of the last time.
+    ``[Repeat(SiteStep(0.8), 8), Repeat(Adam(0.1), 20)]`` is an outer iteration of variational EM. The log is that of
+    the last repetition.
 
     Parameters
     ----------
     updates
         An update, or several.
     times
-        How often.
+        The number of repetitions.
 
     Raises
     ------
@@ -49,35 +49,20 @@ class Repeat:
         return {str(i): update.init(model) for i, update in enumerate(self._all)}
 
     def moves(self, model: Any, /) -> Moved:
-        """What its updates move and keep; all leaves, if one of them does not say."""
-        told = [update for update in self._all if isinstance(update, MovesLeaves)]
-        if len(told) < len(self._all):
-            return Moved(frozenset(tree.leaves(model)))
-        found = [update.moves(model) for update in told]
-        return Moved(*(frozenset().union(*names) for names in zip(*found, strict=True)))
+        """The leaves that its updates move and keep; all leaves, if one of them does not say."""
+        found, complete = moves_of(model, self._all)
+        return found if complete else Moved(frozenset(tree.leaves(model)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model after all times.
-
-        Raises
-        ------
-        ValueError
-            If two of the updates log the same name.
-        """
+        """The model after all repetitions. ValueError if two of the updates log the same name."""
         zero = zero_like(model)
 
         def once(count: Any, model: Any, state: State, _info: Info) -> tuple[Any, Any, State, Info]:
-            new, info = {}, {}
-            for i, update in enumerate(self._all):
-                model, new[str(i)], logged = update(model, batch, state[str(i)])
-                if clash := info.keys() & logged.keys():
-                    msg = f"two updates log {', '.join(sorted(clash))}; give one of them another name."
-                    raise ValueError(msg)
-                info |= logged
-            return count + 1.0, model, new, info
+            old = [state[str(i)] for i in range(len(self._all))]
+            model, new, info = apply_updates(self._all, model, batch, old)
+            return count + 1.0, model, {str(i): one for i, one in enumerate(new)}, info
 
-        # the first time outside of the loop shows what the updates log
-        first = once(zero, model, state, {})
+        first = once(zero, model, state, {})  # shows what the updates log, which the loop has to know
         if self.times == 1:
             return first[1:]
         more = self.times - 1

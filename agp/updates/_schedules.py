@@ -1,4 +1,4 @@
-"""Learning rates that change: as functions of the count of steps, or when the bound stops improving."""
+"""Learning rates that change with the count of steps, or when the bound stops improving."""
 
 import numbers
 from collections.abc import Callable
@@ -46,10 +46,9 @@ def rate_at(rate: Rate, count: Array) -> Array | float:
 
 @dataclass(frozen=True)
 class delayed:  # noqa: N801 - reads as the function that it is
-    """Zero for the first `start` steps, then the rate: what it drives stays frozen for a while.
+    """Zero for the first `start` steps, then the rate, which may be a schedule that begins at `start`.
 
-    The rate may be a schedule itself, which then begins at `start`. ValueError for a negative rate, or a start that is
-    not a whole number from 0 on.
+    ValueError for a negative rate, or a start that is not a whole number from 0 on.
     """
 
     rate: Rate
@@ -143,9 +142,8 @@ def _check_floor(floor: Any, rate: Any) -> None:
 class Plateau:
     """Multiply a rate by `factor` whenever the bound has not exceeded its best for `patience` steps.
 
-    The bound is the one that training sees: that of the minibatch. There is no cooldown: after a reduction the next
-    `patience` steps count at once. Steps in which the rate is zero (`delayed`) do not count. Reductions stop at
-    `floor`; a schedule that falls below the floor by itself is not raised.
+    The bound is that of the minibatch. There is no cooldown after a reduction. Steps with rate zero (`delayed`) do not
+    count. Reductions stop at `floor`; a schedule that falls below the floor is not raised.
 
     Parameters
     ----------
@@ -154,7 +152,7 @@ class Plateau:
     patience
         Steps without a new best.
     floor
-        The smallest rate that reductions lead to.
+        The smallest rate after reductions.
 
     Raises
     ------
@@ -182,14 +180,14 @@ class Plateau:
         return {"waited": xp.zeros_like(reference), "scale": xp.ones_like(reference)}
 
     def reduced(self, rate: Array | float, state: dict[str, Array], /) -> Array:
-        """The rate, 0-d, that is left of a schedule's rate."""
+        """The rate of a schedule after reductions, 0-d."""
         xp = backend_of(state["scale"]).xp
         rate = xp.zeros_like(state["scale"]) + rate
-        # the floor stops reductions, it does not raise a rate that is lower by itself
+        # the floor does not raise a lower rate of the schedule
         return xp.maximum(state["scale"] * rate, xp.minimum(rate, xp.full_like(rate, self.floor)))
 
     def advance(self, rate: Array | float, state: dict[str, Array], improved: Array, /) -> dict[str, Array]:
-        """The state after a step with that rate of the schedule, whose bound was (0-d Boolean) the best so far."""
+        """The state after a step with that rate of the schedule; `improved`, 0-d, says if its bound was the best."""
         xp = backend_of(improved).xp
         zero = xp.zeros_like(state["waited"])
         waited = xp.where(improved | (zero + rate <= 0.0), zero, state["waited"] + 1.0)

@@ -1,16 +1,15 @@
-"""The E-step of the dual parameterisation: sites move towards those that the likelihood asks for at the current q."""
+"""The E-step of the dual parameterisation."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, backend_of
+from agp.backend import backend_of
 from agp.batch import Batch
-from agp.leaves import zero_like
 from agp.posteriors import HoldsSums, KeepsSums, SiteHolder
+from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
-from agp.updates._guard import guarded_by_bound
-from agp.updates._natural import posterior_names
+from agp.updates._natural import guarded_by_bound, posterior_names
 from agp.updates._schedules import Rate, check_step, rate_at
 
 __all__ = ["SiteStep"]
@@ -18,21 +17,21 @@ __all__ = ["SiteStep"]
 
 @dataclass(frozen=True)
 class SiteStep:
-    """A natural-gradient step of q(u), written as a step of the sites.
+    """A natural-gradient step of q(u), as a step of its sites.
 
-    At the current marginals, with alpha and beta of `Likelihood.site_gradients`, every site of the batch moves to
+    With alpha and beta of `Likelihood.site_gradients` at the current marginals, every site of the batch moves to
 
-        lam1 <- (1 - rho) lam1 + rho (alpha + beta * (mu - h)),    lam2 <- (1 - rho) lam2 + rho beta,
+        lam1 <- (1 - rho) lam1 + rho (alpha + beta * (mu - h)),    lam2 <- (1 - rho) lam2 + rho beta.
 
-    and tied sites, their sums, likewise by the features of the batch, scaled by N / B. It is the step of
-    `NaturalGradient` with the same rate and batch, and needs no derivative of anything but the likelihood. With
-    rho = 1, Gaussian noise and all data it reaches the optimum at once.
+    Tied sites, which are sums, move likewise by the features of the batch, scaled by N / B. This is the step of
+    `NaturalGradient` with the same rate and batch; it differentiates only the likelihood. With rho = 1, Gaussian noise
+    and all data it reaches the optimum.
 
-    Where beta is negative (the likelihood is not log-concave there), the step is taken as it is while the precision
-    stays positive definite; else its rate is halved up to ten times; if that does not help, beta is clipped at zero.
-    For likelihoods whose curvature has no bound (Poisson) it is halved until the bound of the batch does not fall, too.
-    Models that cannot hold negative sites (`TVGP`, `DualInverseFree`) have them clipped at once. In `Orthogonal` all
-    groups that are `Dual` move, each by its own part of the mean.
+    Negative beta (where the likelihood is not log-concave) is used while the precision stays positive definite; else
+    the rate is halved up to ten times, and then beta is clipped at zero. Models that cannot hold negative sites
+    (`TVGP`, `DualInverseFree`) always clip. For likelihoods whose curvature has no bound (Poisson) the rate is also
+    halved until the bound of the batch does not fall. In `Orthogonal` all groups that are `Dual` move, each by its own
+    part of the mean.
 
     Parameters
     ----------
@@ -82,18 +81,21 @@ class SiteStep:
         if self.groups is not None:
             found = [tree.joined(path, f"parts.{i}") for path in found for i in self.groups]
         names = tree.leaves(model, "auxiliary")
-        return Moved(frozenset(name for name in names if any(_is_under(name, path) for path in found)))
+        prefixes = tuple(f"{path}." if path else "" for path in found)
+        return Moved(frozenset(name for name in names if name.startswith(prefixes)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """The model with moved sites.
 
-        The info is the largest number of halvings over the outputs and how many outputs had beta clipped; without
-        factorisations, the residual of the inverse factors and the steps that it took; for likelihoods of unbounded
-        curvature, how often the step was halved for the sake of the bound. With chosen groups the names
-        end in their numbers, so that several such updates can alternate.
+        The info has the largest number of halvings over the outputs and the number of outputs with clipped beta; for
+        inverse-free posteriors the residual of the inverse factors and the steps taken; for likelihoods of unbounded
+        curvature how often the bound made it halve the step. With chosen groups the names end in the group numbers, so
+        that several such updates can alternate.
         """
-        rate = rate_at(self.rate, state["count"])
-        model = self._ready(model._settled(), batch, state)
+        xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
+        model = model._settled()
+        if batch.rows is not None and isinstance(model, KeepsSums):
+            model = model._with_sums(state["sums"], self.memory)
         holders = tree.nodes(model, SiteHolder)
         gradients = model._site_gradients(batch, memory=self.memory)
         moving = {path: found for path, found in gradients.items() if path in holders and holders[path]._has_sites}
@@ -104,7 +106,7 @@ class SiteStep:
             for path, found in moving.items():
                 new[path], info = holders[path]._site_step(found, rate, **chosen)
                 infos.append(info)
-            logged = {name: _largest([info[name] for info in infos if name in info]) for name in infos[0]}
+            logged = {name: xp.max(xp.stack([info[name] for info in infos if name in info])) for name in infos[0]}
             return tree.replaced(model, new), logged
 
         moved, logged = guarded_by_bound(step, model, batch, rate, self.memory)
@@ -113,18 +115,3 @@ class SiteStep:
         if isinstance(moved, HoldsSums):
             moved, new["sums"] = moved._released()
         return moved, new, {f"{name}{ending}": x for name, x in logged.items()}
-
-    def _ready(self, model: Any, batch: Batch, state: State) -> Any:
-        """The model that holds its sums over all data, where it can and the batch is a part of them."""
-        if batch.rows is None or not isinstance(model, KeepsSums):
-            return model
-        return model._with_sums(state["sums"], self.memory)
-
-
-def _is_under(name: str, path: str) -> bool:
-    return not path or name.startswith(f"{path}.")
-
-
-def _largest(values: list[Array]) -> Array:
-    xp = backend_of(values[0]).xp
-    return xp.max(xp.stack(values))

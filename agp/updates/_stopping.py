@@ -1,4 +1,4 @@
-"""When the inversion of a training step is done. A cap on the steps and a plateau end it under every rule."""
+"""Stopping rules of the inversion in a training step, besides its limits on steps and on steps without progress."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -14,23 +14,23 @@ __all__ = ["Residual", "Stopping", "VarianceGap"]
 
 
 class Stopping(Protocol):
-    """A frozen object that says what must fall below the tolerance of an `InverseUpdate`."""
+    """A frozen object that defines what must fall below the tolerance of an `InverseUpdate`."""
 
     name: ClassVar[str]
-    """What the number is called where it is logged."""
+    """The name of the number in logs."""
 
     def check(self, model: Any, /) -> None:
         """Raise unless the rule applies to the model."""
         ...
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
-        """What to measure for the inverse factors of an owner in a model, on these rows; None for the residual."""
+        """The number for the inverse factors of an owner in a model, on these rows; None for the residual."""
         ...
 
 
 @dataclass(frozen=True)
 class Residual:
-    """|L^T A L - I|_F / sqrt(M): free, and the same for every likelihood."""
+    """|L^T A L - I|_F / sqrt(M): at no cost, for every likelihood."""
 
     name: ClassVar[str] = "residual"
 
@@ -44,13 +44,12 @@ class Residual:
 
 @dataclass(frozen=True)
 class VarianceGap:
-    """What an inexact inverse can cost the expected log-likelihood, in nats, for a Gaussian likelihood and R-SVGP.
+    """The most that an inexact inverse can cost the expected log-likelihood, in nats: Gaussian likelihood and R-SVGP.
 
-    With T = L L^T the excess variance of datum n is at most G_n = |(I - Kt T) k_un|^2 / min_i s_i, so the likelihood
-    part of the bound of all N data loses at most P (N / B) sum_n G_n / (2 sigma^2), summed over a batch of B rows; of
-    outputs that are mixtures A g, the sum of A_pl^2 / sigma_p^2 stands for P / sigma^2.
-    Small s make the rule strict: G_n has their smallest in the denominator. Each test costs 4 M^2 B operations besides
-    the kernel's covariances of the batch, for which [M, B] must fit into memory.
+    With T = L L^T the excess variance of datum n is at most G_n = |(I - Kt T) k_un|^2 / min_i s_i, so the bound of all
+    N data loses at most P (N / B) sum_n G_n / (2 sigma^2), summed over a batch of B rows. For mixtures A g, the sum of
+    A_pl^2 / sigma_p^2 replaces P / sigma^2. The rule is strict if some s are small. Each test costs 4 M^2 B operations
+    besides the covariances [M, B] of the batch, which must fit in memory.
 
     Parameters
     ----------
@@ -65,7 +64,7 @@ class VarianceGap:
     name: ClassVar[str] = "variance_gap"
 
     def check(self, model: Any, /) -> None:
-        """TypeError unless likelihood and posterior tell what a variance costs: Gaussian noise, one layer of R-SVGP."""
+        """TypeError unless the model has Gaussian noise and one layer of R-SVGP."""
         if any(process.depth > 1 for process in tree.nodes(model, Process).values()):  # type: ignore[type-abstract]
             msg = "VarianceGap needs the inputs of all inverse factors, which only one layer has; use Residual()."
             raise TypeError(msg)
@@ -94,7 +93,7 @@ class VarianceGap:
 
 
 def _cost(model: Any, owner: Any) -> Array:
-    """What a unit of the variance of each function of an owner costs, 0-d (or no less than that)."""
+    """An upper bound, 0-d, on the cost of a unit of the variance of each function of an owner."""
     cost, mixing = model.likelihood.variance_cost(), model.process.mixing
     xp = backend_of(cost).xp
     return xp.max(cost) * owner.outputs if mixing is None else xp.sum(cost * xp.sum(mixing * mixing, axis=1))

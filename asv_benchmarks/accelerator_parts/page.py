@@ -14,22 +14,21 @@ GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 
 INTRODUCTION = """# Accelerators
 
-What a GPU, or another accelerator, does with this library is measured by one script, the most telling first. It is
-written for a machine that is lent for half an hour and has no network: Linux, Python 3.12, NumPy, SciPy, pytest, and
-torch with CUDA, CuPy or JAX, but nothing of this project.
+One script measures this library on a GPU or another accelerator, the most informative parts first. It needs half an
+hour on a machine without network: Linux, Python 3.12, NumPy, SciPy, pytest, and torch with CUDA, CuPy or JAX.
 
-## From a bare machine, command by command
+## Run it
 
-Where there is a network, in a checkout: a folder of wheels, of this project and of what such a machine may lack.
+On a machine with network, collect wheels of this project and of its dependencies, and rehearse:
 
 ```text
 {making}
 python3 asv_benchmarks/accelerator.py --rehearse --wheels wheels
 ```
 
-The last one, with a Python 3.12 that has the libraries of the machine, installs those wheels in an empty folder and
-does every part from there, in small on the CPU, in some minutes. Without `--wheels` it makes them for its own Python,
-which is what `make rehearse` does. Then, on the machine, in the checkout with the wheels:
+The rehearsal installs the wheels in an empty folder and runs every part in small sizes on the CPU, which takes some
+minutes. Run it with a Python 3.12 that has the libraries of the machine. Without `--wheels` it builds them for its
+own Python, as `make rehearse` does. Then, on the machine, in the checkout with the wheels:
 
 ```text
 python3 {install}
@@ -41,10 +40,10 @@ python3 asv_benchmarks/accelerator.py --out report                             #
 python3 asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  # this page, from what was measured
 ```
 
-A call stops cleanly after `--seconds` (540), and the same command goes on. Every entry is kept in `report` as soon as
-it is done, so a machine that is taken away costs one entry. The plan, most telling first:
+A call stops after `--seconds` (540), and the same command continues. Each entry is stored in `report` as soon as it
+is done. The plan:
 
-| what it tells | parts | entries | minutes, guessed |
+| question | parts | entries | minutes, estimated |
 |---|---|---|---|
 {plan}
 
@@ -54,12 +53,12 @@ it is done, so a machine that is taken away costs one entry. The plan, most tell
 |---|---|
 {parts}
 
-`--parts`, `--libraries`, `--methods` and `--sizes` narrow all of it: `--parts steps --libraries torch --methods rsvgp
---sizes 1024 4096`. An entry that takes too long (`--entry-seconds`), runs out of memory or needs a library that is not
-installed becomes a line with the sentence; `--retry` measures those again. Tests that are stopped report what they did
-until then. GPyTorch is timed on the same card where it is installed, and else the table says that it is not.
-`--device cuda:0` chooses where, by default the first accelerator. Without one the same script runs in small sizes on
-the CPU, which `--small` asks for elsewhere, too: a rehearsal, not a measurement.
+`--parts`, `--libraries`, `--methods` and `--sizes` select:
+`--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. An entry that takes longer than
+`--entry-seconds`, runs out of memory or needs a missing library is listed with the reason; `--retry` measures those
+again. Stopped tests report their results so far. GPyTorch is timed on the same card where it is installed.
+`--device cuda:0` chooses the device, by default the first accelerator. Without one, or with `--small`, the script
+runs in small sizes on the CPU: a rehearsal, not a measurement.
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
 WHEELS, SITE = "wheels", "site"

@@ -37,10 +37,10 @@ def jax_instructions(stepping):
     """Instructions of the compiled step at its top level: a fusion is one, and so is a loop."""
     import jax
 
-    from agp.repairs import collected
+    from agp.repairs import collect_reports
 
     def step(model, states, batch):
-        with collected():
+        with collect_reports():
             return stepping.applied(model, states, batch)
 
     arguments = stepping.model, stepping.states, stepping.batch

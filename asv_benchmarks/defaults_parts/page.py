@@ -18,9 +18,8 @@ FIGURES = ("nlpd", "rmse", "log_loss", "error_rate", "seconds", "mebibytes", "fa
 SHORT_TABLES = ("energy", "concrete", "airfoil", "elevators", "bike", "kin40k")
 SHORT_SIDES = ("agp", "sklearn-gpr", "gpytorch-exact", "gpytorch-svgp", "boosting")
 SHORT_WORDS = (
-    "What `GPRegressor().fit(X, y)` reaches on test rows beside other libraries, each in one thread: NLPD with the\n"
-    "targets in deviations of the training ones, where lower is better, and seconds of CPU\n"
-    "([all tables](docs/defaults.md))."
+    "Test NLPD (lower is better) and CPU seconds of `GPRegressor().fit(X, y)` and other libraries, one thread each.\n"
+    "The NLPD is in standardised units ([all tables](docs/defaults.md))."
 )
 NOTHING = "Nothing is measured yet."
 REHEARSAL = "**These are figures of a rehearsal on a few rows, and mean nothing.**"
@@ -29,7 +28,7 @@ LIBRARIES = {"python": "Python", "numpy": "NumPy", "scipy": "SciPy", "sklearn": 
 """Names as sentences have them."""
 
 
-def collected(cells: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def collect_reports(cells: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """What the page needs of the files of the cells: the machine, versions, and the figures.
 
     Raises

@@ -7,7 +7,7 @@ import numpy as np
 from exchange import Problem, serve
 
 from contract import Start  # isort: skip - exchange knows the folder
-from libraries import opened  # isort: skip
+from train import open_peer  # isort: skip
 
 
 class Steps:
@@ -19,7 +19,7 @@ class Steps:
         q = {"q_mean": np.zeros(M, dtype), "q_scale": np.eye(M, dtype=dtype)}
         parts = {"mean": math.nan, "kernel": "rbf", "rows": p.rows, "epsilon": 1e-7, "Z_beta1": 0.9}
         start = Start(p.Z, p.lengthscale, p.variance, p.noise, jitter=p.jitter, **parts, **q)
-        self.kind = opened(library)
+        self.kind = open_peer(library)
         self.peer, self.X, self.y, self.rate = self.kind(start), p.X, p.y, p.rate
 
     def gradient(self) -> float:

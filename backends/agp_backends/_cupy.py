@@ -1,8 +1,8 @@
 """CuPy: closed-form gradients on CUDA devices.
 
-New arrays go to the device that a call names, which is that of the data (`like`). CuPy itself has one current device
-for each thread, on which it runs its kernels: public entrances make it that of the data (`context`).
-Nothing of `cupyx` that needs CUDA libraries is imported before it is used.
+New arrays are created on the device given, which is that of the data (`like`). CuPy runs kernels on the current device
+of the thread: public functions set it to that of the data (`context`). Parts of `cupyx` that need CUDA libraries are
+imported when used.
 """
 
 import functools
@@ -16,34 +16,27 @@ import cupy
 import numpy as np
 
 from agp.backend import Array, Backend, is_row_major
-from agp.draws import Noise
+from agp.random import Noise
 from agp_backends._cuda import whole_block
 
 
-def _on_device(create: Callable) -> Callable:
-    """A creation function that heeds device=, which the wrapper of the standard takes and ignores."""
+def _on_device(name: str, *, like: bool = False) -> Callable:
+    """A creation function that respects device=, which the compatibility wrapper ignores.
+
+    The default is the current device, or with `like` that of the first argument.
+    """
+    create = getattr(compat, name)
 
     @functools.wraps(create)
     def created(*args: Any, device: Any = None, **keywords: Any) -> Array:
-        with device or cupy.cuda.Device():
+        with device or (args[0].device if like else cupy.cuda.Device()):
             return create(*args, **keywords)
 
     return created
 
 
-def _beside(create: Callable) -> Callable:
-    """A function whose new array lies on device=, or else where its first argument does."""
-
-    @functools.wraps(create)
-    def created(x: Array, /, *args: Any, device: Any = None, **keywords: Any) -> Array:
-        with device or x.device:
-            return create(x, *args, **keywords)
-
-    return created
-
-
 def _eigh(A: Array, /) -> Any:
-    """`linalg.eigh` of A [..., N, N], where the library's routine for several matrices is slow for large ones."""
+    """`linalg.eigh` of A [..., N, N], one by one if they are large: the batched routine is slow then."""
     if A.ndim == 2 or A.shape[-1] <= JACOBI:
         return compat.linalg.eigh(A)
     found = [_eigh(a) for a in A]
@@ -51,27 +44,27 @@ def _eigh(A: Array, /) -> Any:
 
 
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - names of the standard
-    """One kernel, where the wrapper of the standard sends the limits to the device and waits for masks."""
+    """`clip` in one kernel: the compatibility wrapper transfers the limits and waits for masks."""
     return cupy.clip(x, min, max)
 
 
 def _polygamma(n: int, x: Array, /) -> Array:
-    """(-1)^(n+1) n! zeta(n+1, x): CuPy's own takes no number for n."""
+    """(-1)^(n+1) n! zeta(n+1, x): CuPy's own does not take a number n."""
     from cupyx.scipy.special import digamma, zeta
 
     return digamma(x) if n == 0 else (-1.0) ** (n + 1) * math.factorial(n) * zeta(n + 1.0, x)
 
 
 def _potrf(A: Array) -> tuple[Array, Array]:
-    """Lower factors of A [..., M, M], and [...] whether cuSOLVER failed: 0 where it did not.
+    """Lower factors of A [..., M, M], and the status [...] of cuSOLVER, 0 for success, both on the device.
 
-    Both stay on the device. `cupy.linalg.cholesky` either ignores the second or waits for it.
+    `cupy.linalg.cholesky` either ignores the status or waits for it.
     """
     from cupy.cuda import cublas, cusolver, device
 
     name, M = "dpotrf" if A.dtype == np.float64 else "spotrf", A.shape[-1]
     L, info = cupy.array(A, order="C"), cupy.empty(A.shape[:-2], dtype=np.int32)
-    # cuSOLVER has columns first: what is upper there is lower here
+    # cuSOLVER is column-major: its upper triangle is the lower one here
     handle, upper, step = device.get_cusolver_handle(), cublas.CUBLAS_FILL_MODE_UPPER, M * M * L.itemsize
     start = L.data.ptr
     if A.ndim > 2 and M <= BATCHED:
@@ -87,21 +80,21 @@ def _potrf(A: Array) -> tuple[Array, Array]:
 
 
 JACOBI = 32
-"""Rows of matrices up to which Jacobi's rotations of several at once are faster than one matrix after another."""
+"""The largest matrices for which the batched Jacobi method is faster than one matrix after another."""
 BATCHED = 32
-"""Rows of matrices up to which cuSOLVER factorises several at once: its routine for that is made for small ones."""
+"""The largest matrices for cuSOLVER's batched factorisation, which is made for small ones."""
 NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
 
 
 @functools.cache
 def _memory(number: int) -> float:
-    """All memory of the device of that number, in MiB: asked for once, for the driver takes its time."""
+    """The total memory of a device in MiB, cached since the query is slow."""
     return cupy.cuda.Device(number).mem_info[1] / 2**20
 
 
 class _Noise(Noise):
-    """Random numbers of the dtype of an array, by a generator on its device."""
+    """Random numbers like an array, from a generator on its device."""
 
     def __init__(self, beside: Array, seeds: tuple[int, ...]) -> None:
         self._device, self._dtype = beside.device, beside.dtype
@@ -122,8 +115,8 @@ class CupyBackend(Backend):
     name = "cupy"
     xp = SimpleNamespace(
         **vars(compat)
-        | {name: _on_device(getattr(compat, name)) for name in NEW}
-        | {name: _beside(getattr(compat, name)) for name in NEW_LIKE}
+        | {name: _on_device(name) for name in NEW}
+        | {name: _on_device(name, like=True) for name in NEW_LIKE}
         | {"clip": _clip}
         | {"linalg": SimpleNamespace(**vars(compat.linalg) | {"eigh": _eigh})}
     )
@@ -153,7 +146,7 @@ class CupyBackend(Backend):
         return x if is_row_major(x.shape, x.strides, x.itemsize) else cupy.array(x, order="C")
 
     def _device(self, name: str | None) -> Any:
-        """The device of a name; the current one by default."""
+        """The device of a name, by default the current one."""
         library, _, number = (name or "cuda").partition(":")
         if library != "cuda" or not (number.isdigit() or not number):
             msg = f"CuPy has no device {name!r}; it has {', '.join(self.devices()) or 'none here'}."
@@ -173,7 +166,7 @@ class CupyBackend(Backend):
         return True
 
     def peak_memory(self, x: Array, /) -> float:
-        # the pool of a device never gives blocks back by itself, so its size is the peak
+        # the memory pool of a device does not shrink, so its size is the peak
         with x.device:
             return cupy.get_default_memory_pool().total_bytes() / 2**20
 
@@ -186,7 +179,7 @@ class CupyBackend(Backend):
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 
     def device_block(self, x: Array, /) -> float:
-        capability = x.device.compute_capability  # two or three digits, the last of which is the minor version
+        capability = x.device.compute_capability  # the last digit is the minor version
         return whole_block(x.dtype == np.float64, (int(capability[:-1]), int(capability[-1])))
 
     def fused(self, f: Callable[..., tuple], /, *args: Array | float) -> tuple[Array, ...]:
@@ -214,12 +207,12 @@ class CupyBackend(Backend):
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
         from cupyx.scipy.linalg import solve_triangular
 
-        # cuBLAS takes Fortran order: L^T, upper, is that of L in C order, and is not copied
+        # L^T, upper, in the Fortran order of cuBLAS is L in C order, and is not copied
         return solve_triangular(L.mT, B, lower=False, trans=0 if transpose else 1, check_finite=False)
 
 
 class _InsideKernel(CupyBackend):
-    """The plug-in inside a function that becomes one kernel: there arrays of one number are that number."""
+    """The plug-in inside a function that becomes one kernel, where constant arrays are numbers."""
 
     xp = SimpleNamespace(
         **vars(CupyBackend.xp)
@@ -233,9 +226,9 @@ class _InsideKernel(CupyBackend):
 
 @functools.lru_cache(maxsize=256)
 def _kernel(f: Callable[..., tuple]) -> Callable[..., tuple]:
-    """The kernel of a function of entries, compiled at its first call for each set of dtypes and numbers of axes.
+    """The kernel of an elementwise function, compiled at its first call for each set of dtypes and ranks.
 
-    CuPy follows f once with placeholders. An operation on Python's numbers alone it would do in half precision.
+    CuPy traces f once. Operations on Python numbers alone would be in half precision.
     """
     return cupy.fuse(kernel_name=f.__name__)(functools.partial(f, _InsideKernel()))
 
@@ -245,5 +238,5 @@ def _sum_with_product(_: Backend, x: Array, a: Array, b: Array) -> tuple[Array]:
 
 
 def _interpolation(_: Backend, old: Array, new: Array, share: Array | float) -> tuple[Array]:
-    # where the share is a number, 1 - share would be in half precision; a share of 1 gives the new numbers as they are
+    # 1 - share would be in half precision for a number; a share of 1 gives exactly the new numbers
     return (old - share * old + share * new,)

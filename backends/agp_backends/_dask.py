@@ -1,7 +1,7 @@
-"""Dask: rows of data in chunks that lie elsewhere, on disk or on other machines, where sums over them are evaluated.
+"""Dask: rows of data in chunks on disk or on other machines, where sums over them are evaluated.
 
-Dask schedules, retries and reports; this plug-in says what a task is: `Backend.fold` over the rows of one chunk, by the
-library of the parameters. Chunks are of NumPy or CuPy; what is computed from all of them comes back small.
+Dask schedules, retries and reports. A task is `Backend.fold` over the rows of one chunk, by the library of the
+parameters. Chunks are arrays of NumPy or CuPy; results are small.
 """
 
 import contextlib
@@ -21,19 +21,18 @@ from dask.base import compute as dask_compute
 from dask.delayed import Delayed, delayed
 
 from agp import tree
+from agp._context import public
 from agp.backend import Array, Backend, Pullback, backend_of, mapped, placed
-from agp.entrances import entrance
 from agp.errors import BackendError, WorkerError
-from agp.host import overflow_is_judged, underflow_is_zero
-from agp.repairs import collected, packed, reported
+from agp.repairs import collect_reports, packed, reported
 
 BRANCHES = 8
-"""How many sums a task adds to one."""
+"""The number of sums that a task adds."""
 LARGE_GRAPH = "1 GiB"
-"""Parameters travel in the graph, so that every worker can be replaced by another; Dask warns of graphs beyond this."""
+"""The size of graphs from which Dask warns: they contain the parameters, so that workers can be replaced."""
 LOST = (
     "the connection to the scheduler was lost. Start a cluster and a Client again; "
-    "a training that was given checkpoint= goes on from there."
+    "training with checkpoint= continues from there."
 )
 
 
@@ -41,7 +40,7 @@ class DaskBackend(Backend):
     name = "dask"
     xp = xp
     array_types = (da.Array,)
-    rows_elsewhere = True
+    is_lazy = True
 
     def device_name(self, x: Array, /) -> str:
         return backend_of(x._meta).device_name(x._meta)
@@ -54,7 +53,7 @@ class DaskBackend(Backend):
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device not in (None, "cpu"):
-            msg = f"chunks are made here on 'cpu', not on {device!r}; map a conversion over the chunks instead."
+            msg = f"new chunks are on 'cpu', not on {device!r}; map a conversion over the chunks instead."
             raise ValueError(msg)
         return da.from_array(np.array(x, dtype=dtype))
 
@@ -73,7 +72,7 @@ class DaskBackend(Backend):
     def gathered(self, x: Array, index: Any = None, /) -> Array:
         if index is None:
             return _computed(x)
-        order = np.argsort(index, kind="stable")  # each chunk is looked at once
+        order = np.argsort(index, kind="stable")  # each chunk is read once
         back = np.argsort(order, kind="stable")
         found = _computed(x[np.asarray(index)[order], ...])
         return backend_of(found).gathered(found, back)
@@ -116,7 +115,7 @@ class DaskBackend(Backend):
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
     ) -> tuple[Any, Pullback]:
-        del kept_rows  # what a worker keeps is lost with it
+        del kept_rows  # a worker may be lost with what it keeps
         params, blocks, largest = _shipped(params), list(_blocks(rows)), max(_first(rows).chunks[0])
         value, reports = _computed(_sum_of(partial(_value_of, f, add, block_rows), params, blocks, add), largest)
         reported(reports)
@@ -141,26 +140,26 @@ class DaskBackend(Backend):
 
 
 def _no_matrix(name: str) -> str:
-    return f"dask arrays are rows of data, which have no {name}; parameters are arrays of another library."
+    return f"dask arrays are rows of data, without {name}; parameters are arrays of another library."
 
 
 # -- rows in chunks ---------------------------------------------------------------------------------------------------
 
 
 def _starts(x: Array) -> list[int]:
-    """Where the chunks of x [N, ...] begin, and N."""
+    """The first rows of the chunks of x [N, ...], and N."""
     return [0, *np.cumsum(x.chunks[0]).tolist()]
 
 
 def _first(rows: Any) -> Array:
-    """The first dask array among nested rows, whose chunks are those of all."""
+    """The first dask array among nested rows, which determines the chunks of all."""
     found: list[Any] = []
     mapped(rows, found.append)
     return next(x for x in found if isinstance(x, da.Array))
 
 
 def _blocks(rows: Any) -> Iterator[Any]:
-    """Nested rows, some of them in chunks, chunk by chunk; arrays that are in chunks are delayed."""
+    """Nested rows chunk by chunk; the chunks of dask arrays are delayed."""
     first = _first(rows)
     starts = _starts(first)
 
@@ -178,7 +177,7 @@ def _blocks(rows: Any) -> Iterator[Any]:
 
 
 def _shipped(params: Any) -> Any:
-    """The parameters without the rows that a model may hold beside them: these stay where they are."""
+    """The parameters without the rows in a model, which remain where they are."""
     if type(params) is tuple:
         return tuple(_shipped(x) for x in params)
     if not tree.is_model(params):
@@ -191,7 +190,7 @@ def _shipped(params: Any) -> Any:
 
 
 def _sum_of(task: Callable, params: Any, blocks: Sequence[Any], add: Callable) -> Delayed:
-    """When computed, the sum of what a task makes of (params, block), and what was repaired; in one order."""
+    """The delayed sum of the results of a task for (params, block), in a fixed order, with the reports of repairs."""
     whole, of_block = delayed(params, pure=False, traverse=False), delayed(task, pure=False, traverse=False)
     sums = [of_block(whole, block) for block in blocks]
     join = delayed(partial(_joined, add), pure=False, traverse=False)
@@ -200,7 +199,7 @@ def _sum_of(task: Callable, params: Any, blocks: Sequence[Any], add: Callable) -
     return sums[0]
 
 
-@entrance
+@public(repairs=False, ignore=None)
 def _joined(add: Callable, *parts: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
     total, reports = parts[0]
     for other, more in parts[1:]:
@@ -208,16 +207,14 @@ def _joined(add: Callable, *parts: tuple[Any, list[Any]]) -> tuple[Any, list[Any
     return total, packed(reports)
 
 
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False, context=False)
 def _value_of(f: Callable, add: Callable, block_rows: int, params: Any, block: Any) -> tuple[Any, list[Any]]:
-    with _beside(params, block) as (B, block), collected() as reports:
+    with _beside(params, block) as (B, block), collect_reports() as reports:
         value = B.fold(f, params, block, block_rows, add=add)[0]
     return value, packed(reports)
 
 
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False, context=False)
 def _cotangent_of(
     f: Callable, add: Callable, block_rows: int, params_and_bar: tuple[Any, Any], block: Any
 ) -> tuple[Any, list[Any]]:
@@ -226,11 +223,10 @@ def _cotangent_of(
         return B.fold_cotangent(f, params, block, block_rows, bar, add=add), []
 
 
-@underflow_is_zero
-@overflow_is_judged
+@public(repairs=False, context=False)
 def _rows_of(f: Callable[..., tuple], block: tuple) -> list[Any]:
     found = [(backend_of(x), x) for x in f(*block)]
-    return [x if B.name == "cupy" else B.to_numpy(x) for B, x in found]  # dask arrays hold no tensors of torch or JAX
+    return [x if B.name == "cupy" else B.to_numpy(x) for B, x in found]  # chunks cannot be arrays of torch or JAX
 
 
 def _checksum(block: tuple) -> int:
@@ -240,7 +236,7 @@ def _checksum(block: tuple) -> int:
 
 @contextlib.contextmanager
 def _beside(params: Any, block: Any) -> Iterator[tuple[Backend, Any]]:
-    """The library of the parameters, within its context, and the rows of a chunk as arrays of it."""
+    """The library of the parameters, inside its context, and the rows of a chunk as its arrays."""
     reference = _first_array(params)
     B = backend_of(reference)
     with B.context(reference):
@@ -257,12 +253,12 @@ def _first_array(params: Any) -> Array:
 
 
 def _computed(what: Any, rows: int | None = None) -> Any:
-    """The value of a collection made of chunks of at most so many rows, by whatever scheduler is the current one.
+    """The value of a collection of chunks of at most `rows` rows, by the current scheduler.
 
     Raises
     ------
     agp.errors.WorkerError
-        If memory ran out in a task, or workers died of it again and again; if the scheduler was lost.
+        If a task ran out of memory, workers died repeatedly, or the scheduler was lost.
     """
     try:
         with _large_graphs():
@@ -274,17 +270,17 @@ def _computed(what: Any, rows: int | None = None) -> Any:
         if distributed is None:
             raise
         if isinstance(error, distributed.scheduler.KilledWorker):
-            raise WorkerError(_too_large("workers died again and again on one chunk", rows)) from error
+            raise WorkerError(_too_large("workers died repeatedly on one chunk", rows)) from error
         if isinstance(error, CancelledError | distributed.comm.CommClosedError):
             raise WorkerError(LOST) from error
         raise
 
 
 def _large_graphs() -> Any:
-    """Graphs as large as the parameters, without a warning: of the clients of `distributed`, so where there is one.
+    """A context without the warnings of `distributed` about graphs as large as the parameters.
 
-    Before it is imported its section does not exist, and one made here would be taken away again with all that an
-    import meanwhile has put into it.
+    Before it is imported, its configuration does not exist; an entry made here would be removed together with all that
+    an import inside the context adds.
     """
     if "distributed" not in sys.modules:
         return contextlib.nullcontext()
@@ -293,4 +289,4 @@ def _large_graphs() -> Any:
 
 def _too_large(what: str, rows: int | None) -> str:
     size = "smaller chunks" if rows is None else f"chunks of {max(1, rows // 4):,} rows (now {rows:,})"
-    return f"{what}, most likely for its size; take {size}, as by X.rechunk, and y alike, or less memory=."
+    return f"{what}, probably because of its size; use {size} for X and y, such as by X.rechunk, or less memory=."

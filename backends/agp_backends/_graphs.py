@@ -1,4 +1,4 @@
-"""CUDA graphs of torch: what a function launches, recorded on a stream of its own. Never run on a card so far."""
+"""CUDA graphs of torch: the launches of a function, recorded on a separate stream. Not yet run on a GPU."""
 
 import contextlib
 import warnings
@@ -9,17 +9,15 @@ import torch
 
 from agp.errors import BackendError
 
-__all__ = ["captured"]
-
 T = TypeVar("T")
 
 
 def captured(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]:
     """`agp.backend.Backend.capture` on a CUDA device.
 
-    It is run twice beforehand, on the stream on which it is recorded: libraries make handles, choose algorithms and
-    take their memory then. The second run must not wait for the device: an attempt that fails while it is recorded
-    leaves more behind than one that was not made. A graph has memory of its own, which is free again once the graph is.
+    f runs twice beforehand on the stream of the recording, so that libraries create handles, choose algorithms and
+    allocate memory. The second run must not wait for the device, which is found before a recording fails: that leaves
+    state behind. The memory of a graph is freed with the graph.
     """
     stream, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
     before = torch.cuda.current_stream(device)
@@ -29,14 +27,14 @@ def captured(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]
             f()
             with _waiting_refused():
                 f()
-            # other threads of the process may go on meanwhile
+            # other threads may continue meanwhile
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 found = f()
     except RuntimeError as error:
         first = _first(error)
         raise first if isinstance(first, BackendError) else BackendError(str(first).partition("\n")[0]) from error
     finally:
-        with contextlib.suppress(RuntimeError):  # nothing that f writes to may be on its way any more
+        with contextlib.suppress(RuntimeError):  # wait until nothing is written any more
             torch.cuda.synchronize(device)
     return graph.replay, found
 
@@ -45,7 +43,7 @@ def captured(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]
 def _waiting_refused() -> Iterator[None]:
     """BackendError if the host has waited for a device inside.
 
-    By torch's warnings: as errors they would reach other threads, whose business it is.
+    It relies on torch's warnings: as errors they would affect other threads, too.
     """
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as seen:
@@ -62,9 +60,9 @@ def _waiting_refused() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _generator_kept(device: Any) -> Iterator[None]:
-    """The usual generator of the device is as before if something is raised inside.
+    """Restore the default generator of the device after an exception.
 
-    Every graph takes it over while it is recorded, and a recording that fails does not give it back.
+    A graph takes it over while it is recorded, and a failed recording does not return it.
     """
     generator = torch.cuda.default_generators[device.index or 0]
     state = generator.clone_state()
@@ -76,7 +74,7 @@ def _generator_kept(device: Any) -> Iterator[None]:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The error that came first: ending a recording that has failed is one, too."""
+    """The original error: ending a failed recording raises another one."""
     while error.__context__ is not None:
         error = error.__context__
     return error

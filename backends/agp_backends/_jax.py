@@ -1,6 +1,6 @@
 """JAX: closed-form gradients or `jax.grad`, whole training steps under `jax.jit`.
 
-JAX's settings are the user's: without ``jax_enable_x64`` there are float32 arrays only, and float64 is an error.
+JAX's settings are the user's: without ``jax_enable_x64`` there are only float32 arrays, and float64 is an error.
 """
 
 import contextlib
@@ -18,23 +18,23 @@ from jax.extend.core import jaxpr_as_fun
 
 from agp import tree
 from agp.backend import Array, Backend, ClosedForm, Pullback
-from agp.draws import Noise
 from agp.errors import BackendError
-from agp.repairs import Kind, Report, collected, packed, reported, summed
+from agp.random import Noise
+from agp.repairs import Kind, Report, collect_reports, packed, reported, summed
 from agp_backends._cuda import whole_block
 from agp_backends._threads import one_thread
 
 try:
     from jax.extend.core import get_opaque_trace_state as _trace
-except ImportError:  # an older JAX has it elsewhere
+except ImportError:  # older JAX
     _trace = partial(jax.core.get_opaque_trace_state, "flax")
 
 FLOATS = "real floating"
 OUTERMOST = _trace()
-THREADS = one_thread("blas")  # on a CPU JAX factorises by SciPy's LAPACK, whose pool it shares with all others
+THREADS = one_thread("blas")  # on a CPU, JAX factorises by SciPy's LAPACK
 
 QUICK = {"xla_cpu_use_fusion_emitters": False}
-"""Options of XLA for a CPU: its newer emitters cost a quarter of the time to compile a step, and make it no faster."""
+"""Options of XLA for a CPU: the newer emitters take a quarter of the compilation time, and are not faster."""
 
 
 class JaxBackend(Backend):
@@ -72,8 +72,8 @@ class JaxBackend(Backend):
         host = np.array(x, dtype=dtype)
         if host.dtype == np.float64 and not jax.config.jax_enable_x64:
             msg = (
-                "JAX has no float64 arrays unless it is told to: "
-                'jax.config.update("jax_enable_x64", True), or ask for dtype="float32".'
+                "JAX has float64 arrays only after "
+                'jax.config.update("jax_enable_x64", True); otherwise use dtype="float32".'
             )
             raise BackendError(msg)
         return jax.device_put(host, chosen)
@@ -110,7 +110,7 @@ class JaxBackend(Backend):
             yield
 
     def _full_precision(self) -> contextlib.AbstractContextManager[Any]:
-        # float32 products are made of shorter factors (TF32, bfloat16) on some devices unless one asks for more
+        # some devices round the factors of float32 products (to TF32, bfloat16) by default
         asked = jax.config.jax_default_matmul_precision is not None
         return contextlib.nullcontext() if asked else jax.default_matmul_precision("highest")
 
@@ -120,7 +120,7 @@ class JaxBackend(Backend):
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 
     def device_block(self, x: Array, /) -> float:
-        device = x.device if self.is_concrete(x) else jax.devices()[0]  # a tracer has none: the usual one
+        device = x.device if self.is_concrete(x) else jax.devices()[0]  # a tracer has none: the default one
         if _platform(device) != "cuda":
             return 0.0
         major, _, minor = str(device.compute_capability).partition(".")
@@ -143,19 +143,11 @@ class JaxBackend(Backend):
 
     # -- control flow -----------------------------------------------------------------------------------------------
 
-    def cond(
-        self,
-        predicate: Array,
-        if_true: Callable[[], Any],
-        if_false: Callable[[], Any],
-        /,
-        *,
-        likely: bool | None = None,
-    ) -> Any:
+    def cond(self, predicate: Array, if_true: Callable, if_false: Callable, /, *, likely: bool | None = None) -> Any:
         if self.is_concrete(predicate):
             return super().cond(predicate, if_true, if_false, likely=likely)
         branches = [_traced(branch) for branch in (if_true, if_false)]
-        kinds = _kinds(*(reports for _, reports in branches))
+        kinds = _kinds(*(reports for _, _, reports in branches))
 
         def padded(run: Callable) -> Callable:
             def branch() -> tuple[Any, list[Array]]:
@@ -164,18 +156,18 @@ class JaxBackend(Backend):
 
             return branch
 
-        value, rows = jax.lax.cond(predicate, *(padded(run) for run, _ in branches))
+        value, rows = jax.lax.cond(predicate, *(padded(run) for run, _, _ in branches))
         reported(_reports(kinds, rows))
         return value
 
     def while_loop(
         self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /, **known: Any
     ) -> tuple:
-        # an eager device loop is traced anew at each call: the Python loop is 30 times faster there
+        # an eager device loop would be traced at each call: the Python loop is 30 times faster
         if all(self.is_concrete(x) for x in carry):
             return super().while_loop(condition, body, carry, **known)
         carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), tuple(carry))
-        run, reports = _traced(lambda *c: tuple(body(*c)), *carry)
+        run, _, reports = _traced(lambda *c: tuple(body(*c)), *carry)
         kinds = _kinds(reports)
 
         def once(state: tuple) -> tuple:
@@ -191,7 +183,7 @@ class JaxBackend(Backend):
             return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), rows)
 
         carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), carry)
-        run, (_, logged), reports = _traced_with_shapes(f, carry, row(0))
+        run, (_, logged), reports = _traced(f, carry, row(0))
         length, kinds = jax.tree.leaves(rows)[0].shape[0], _kinds(reports)
         empty = {name: xp.zeros((length,), x.dtype) for name, x in logged.items()}
 
@@ -209,7 +201,7 @@ class JaxBackend(Backend):
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
     ) -> tuple[Any, Pullback]:
-        # A Python loop under jit is unrolled and keeps every block; a scan over stacked equal blocks keeps one.
+        # A Python loop under jit is unrolled and keeps every block; a scan over stacked blocks keeps one.
         if all(self.is_concrete(x) for x in jax.tree.leaves((params, rows))):
             return super().fold(f, params, rows, block_rows, add=add, kept_rows=kept_rows)
 
@@ -217,7 +209,7 @@ class JaxBackend(Backend):
             return _scanned(lambda block: (g(block), None), rows, block_rows, add)[0]
 
         def pullback(bar: Any) -> Any:
-            with collected():  # what was repaired has been reported with the value
+            with collect_reports():  # repairs were reported with the value
                 return total_of(lambda block: f(params, block)[1](bar))
 
         value_of = self.remat(lambda params, block: f(params, block)[0])
@@ -230,7 +222,7 @@ class JaxBackend(Backend):
             return super().map_rows(f, params, X, block_rows, add=add)
 
         def pullback(bar: Array) -> tuple[Any, Array]:
-            with collected():  # what was repaired has been reported with the value
+            with collect_reports():  # repairs were reported with the value
                 return _scanned(lambda block: f(params, block[0])[1](block[1]), (X, bar), block_rows, add)
 
         value_of = self.remat(lambda params, block: f(params, block)[0])
@@ -240,24 +232,25 @@ class JaxBackend(Backend):
         again = _reporting(jax.checkpoint(_recorded(f)))
 
         def evaluated(*args: Any) -> Any:
-            # of values themselves nothing is kept, and `checkpoint` would compile f anew in every call
+            # concrete values need no checkpoint, which would compile f at every call
             values = all(self.is_concrete(x) for x in jax.tree.leaves(args))
             return f(*args) if values else again(*args)
 
         return evaluated
 
     def compile(self, f: Callable, /) -> Callable:
-        @wraps(f)  # the name is that in JAX's logs and profiles
+        @wraps(f)  # for the name in JAX's logs and profiles
         def recorded(*args: Any) -> tuple[Any, list[Report]]:
             value, reports = _recorded(f)(*args)
             return value, packed(reports)
 
-        # what a compiled step returns is bound to its device; had its arguments not been, the next would compile anew
-        anywhere, on_cpu = _reporting(jax.jit(recorded)), _reporting(_compiled_quickly(recorded))
+        # results of a compiled step are committed to a device; uncommitted arguments would compile it twice
+        quick = jax.jit(recorded, compiler_options=QUICK) if _takes(**QUICK) else jax.jit(recorded)
+        anywhere, on_cpu = _reporting(jax.jit(recorded)), _reporting(quick)
 
         def compiled(*args: Any) -> Any:
             if _trace() != OUTERMOST or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args)):
-                return anywhere(*args)  # inside another transformation, which has its own options
+                return anywhere(*args)  # another transformation has its own options
             bound = jax.tree.map(_bound, args)
             return (on_cpu if _on_cpu(bound) else anywhere)(*bound)
 
@@ -270,7 +263,7 @@ class JaxBackend(Backend):
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
         def precise(arrays: dict[str, Array]) -> tuple[Array, Callable]:
-            with self._full_precision():  # the library may trace f later than it is called
+            with self._full_precision():  # JAX may trace f after this call
                 return f(arrays)
 
         value_of: Any = jax.custom_vjp(lambda arrays: precise(arrays)[0])
@@ -298,7 +291,7 @@ class JaxBackend(Backend):
 
 
 class _Noise(Noise):
-    """Random numbers of the dtype of an array, each call by a key of its own; the last seed may be traced."""
+    """Random numbers of the dtype of an array, with a new key for each call; the last seed may be traced."""
 
     def __init__(self, beside: Array, seeds: tuple[Any, ...], device: Any) -> None:
         self._key, self._last, self._dtype, self._calls = _key(seeds[:-1], device), seeds[-1], beside.dtype, 0
@@ -316,8 +309,8 @@ class _Noise(Noise):
 
 @lru_cache(maxsize=16)
 def _key(seeds: tuple[int, ...], device: Any) -> Array:
-    words = np.random.SeedSequence(seeds).generate_state(2) >> 1  # also where integers have 32 bits
-    with jax.ensure_compile_time_eval():  # it is kept, also where a function is traced now
+    words = np.random.SeedSequence(seeds).generate_state(2) >> 1  # for 32-bit integers, too
+    with jax.ensure_compile_time_eval():  # the result is cached, also while tracing
         key = jax.random.fold_in(jax.random.key(int(words[0])), int(words[1]))
         return key if device is None else jax.device_put(key, device)
 
@@ -343,8 +336,8 @@ def _cholesky(A: Array) -> Array:
 
 @_cholesky.defjvp
 def _cholesky_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # dL = L Phi(L^-1 dA L^-T). A failed factor has the tangent zero: the branch that is not taken after a repair would
-    # else send zero times NaN back to A.
+    # dL = L Phi(L^-1 dA L^-T). A failed factor has a zero tangent: otherwise the branch that a repair does not take
+    # would contribute zero times NaN.
     L, dA = _cholesky(primals[0]), tangents[0]
     there = xp.all(xp.isfinite(L), axis=(-2, -1), keepdims=True)
     safe = xp.where(there, L, xp.eye(L.shape[-1], dtype=L.dtype))
@@ -355,7 +348,7 @@ def _cholesky_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
 
 
 def _devices() -> list[Any]:
-    """The CPU's and those of the default platform."""
+    """The devices of the CPU and of the default platform."""
     return [*jax.devices("cpu"), *(device for device in jax.devices() if device.platform != "cpu")]
 
 
@@ -369,29 +362,25 @@ def _name(device: Any) -> str:
 
 @cache
 def _memory(device: Any) -> float | None:
-    """What the allocator of a device may take in all, in MiB: asked for once; None on the host."""
+    """The memory limit of the allocator of a device in MiB, cached; None on the host."""
     statistics = device.memory_stats()
     return statistics["bytes_limit"] / 2**20 if statistics else None
 
 
 def _bound(x: Any) -> Any:
-    """An array, bound to the device on which it lies; anything else as it is."""
+    """An array, committed to its device; other objects as they are."""
     return x if getattr(x, "committed", True) else jax.device_put(x, x.device)
 
 
 def _on_cpu(args: Any) -> bool:
-    """Whether the arrays lie on a CPU: a compiled function takes those of one device."""
+    """Whether the arrays, which share a device, are on a CPU."""
     first = next((x for x in jax.tree.leaves(args) if isinstance(x, jax.Array)), None)
     return first is not None and all(device.platform == "cpu" for device in first.devices())
 
 
-def _compiled_quickly(f: Callable) -> Callable:
-    return jax.jit(f, compiler_options=QUICK) if _takes(**QUICK) else jax.jit(f)
-
-
 @cache
 def _takes(**options: Any) -> bool:
-    """Whether this version of JAX knows the options, and the user has not set them."""
+    """Whether this version of JAX has the options, and the user has not set them."""
     if any(name in os.environ.get("XLA_FLAGS", "") for name in options):
         return False
     try:
@@ -402,7 +391,7 @@ def _takes(**options: Any) -> bool:
 
 
 def _as_residual(pullback: Callable, value: Array) -> Callable:
-    """The pullback as a tree of arrays, as rules of differentiation hand it on: a closure is none."""
+    """The pullback as a pytree, which custom differentiation rules need instead of a closure."""
     closed, shapes = jax.make_jaxpr(pullback, return_shape=True)(value)
     structure = jax.tree.structure(shapes)
 
@@ -418,9 +407,9 @@ def _register(cls: type) -> None:
 
 
 def _scanned(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[Any, Any]:
-    """Of `g(block) -> (summed, by_row)`, the sum over blocks of rows and what belongs to rows, put together again.
+    """For `g(block) -> (summed, by_row)`, the sum over blocks of rows, and the concatenated values by row.
 
-    One scan over stacked equal blocks, and the rest; what is reported inside is reported once.
+    It is one scan over stacked equal blocks, and the rest; reports inside are reported once.
     """
     g = _recorded(g)
     equal, rest = _stacked(rows, block_rows)
@@ -445,21 +434,21 @@ def _scanned(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[An
 
 
 def _stacked(rows: Any, block_rows: int) -> tuple[Any, Any]:
-    """The blocks of equal size along a new leading axis, and the rows that are left; None if there are none."""
+    """The blocks of equal size along a new leading axis, and the remaining rows, or None."""
     N = jax.tree.leaves(rows)[0].shape[0]
     count, size = (N // block_rows, block_rows) if block_rows < N else (1, N)
     equal = jax.tree.map(lambda x: xp.reshape(x[: count * size], (count, size, *x.shape[1:])), rows)
     return equal, jax.tree.map(lambda x: x[count * size :], rows) if count * size < N else None
 
 
-# -- reports, handed out of traces ------------------------------------------------------------------------------------
+# -- reports out of traces --------------------------------------------------------------------------------------------
 
 
 def _recorded(f: Callable) -> Callable:
-    """f, which returns what is reported inside beside its value."""
+    """f, which returns the reports inside it with its value."""
 
     def recorded(*args: Any) -> tuple[Any, list[Report]]:
-        with collected(_Here()) as reports:
+        with collect_reports(_Here()) as reports:
             value = f(*args)
         return value, list(reports)
 
@@ -467,7 +456,7 @@ def _recorded(f: Callable) -> Callable:
 
 
 class _Here(list):
-    """Reports of the trace in which it was made: those of others, such as a user's own loop, would leak from it."""
+    """Reports of the trace in which it was created: those of others, such as a user's loop, would leak."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -489,14 +478,8 @@ def _reporting(f: Callable) -> Callable:
     return reporting
 
 
-def _traced(f: Callable, *args: Any) -> tuple[Callable, list[Report]]:
-    """`_recorded(f)`, traced once, and what it reports: branches are compared without tracing nested ones anew."""
-    run, _, reports = _traced_with_shapes(f, *args)
-    return run, reports
-
-
-def _traced_with_shapes(f: Callable, *args: Any) -> tuple[Callable, Any, list[Report]]:
-    """The same, with the shapes of the value between."""
+def _traced(f: Callable, *args: Any) -> tuple[Callable, Any, list[Report]]:
+    """`_recorded(f)`, traced once, the shapes of its value, and its reports."""
     closed, shapes = jax.make_jaxpr(_recorded(f), return_shape=True)(*args)
     structure = jax.tree.structure(shapes)
 

@@ -15,26 +15,26 @@ from agp.backend import Array, Backend, is_row_major
 from agp_backends._threads import one_thread
 
 BLOCK = 64
-"""Rows that a triangular solve eliminates at once."""
+"""Rows per block of a triangular solve."""
 PANEL = 128
-"""Rows or columns of a triangular matrix that are multiplied at once."""
+"""Rows or columns per panel of a triangular product."""
 TILE = 2**14
-"""Entries of an array that are worked on at once where each stands by itself: a few such pieces fit into the caches."""
+"""Entries per piece of an elementwise operation: a few such pieces fit the caches."""
 SMALL = 2**10
-"""Entries of an array up to which it is worked on together with others."""
+"""The largest arrays, in entries, that are concatenated with others."""
 LARGEST = 2**25 - 2**16
-"""Bytes of an array that is just below the largest that glibc's allocator learns from."""
+"""Just below the largest block, in bytes, from which glibc's allocator adapts its thresholds."""
 
 
 @functools.cache
 def _routines(*names: str, dtype: np.dtype) -> list[Callable]:
-    """Routines of BLAS, or of LAPACK, for arrays of a dtype."""
+    """Routines of BLAS or LAPACK for a dtype."""
     found = scipy.linalg.get_lapack_funcs if names[0].startswith("po") else scipy.linalg.get_blas_funcs
     return found(names, dtype=dtype)
 
 
 def _reduction(ufunc: np.ufunc) -> Callable[..., Array]:
-    """What NumPy's function of all or some axes does inside, which takes a third of the time on small arrays."""
+    """The reduction of a ufunc, which takes a third of the time of NumPy's function on small arrays."""
     return functools.partial(ufunc.reduce, axis=None)
 
 
@@ -48,7 +48,7 @@ def _tril(A: Array, /, *, k: int = 0) -> Array:
 
 @functools.cache
 def _above(rows: int, columns: int, k: int = 0) -> Array:
-    """Which entries of a small matrix are above its diagonal, or the k-th one."""
+    """A mask of the entries above the k-th diagonal of a small matrix."""
     return ~np.tri(rows, columns, k, dtype=bool)
 
 
@@ -69,7 +69,7 @@ xp = SimpleNamespace(
     | {"all": _reduction(np.logical_and), "any": _reduction(np.logical_or), "tril": _tril, "clip": _clip}
     | {"mean": _mean}
 )
-"""The standard's functions; NumPy's own, or parts of them, where these are the same and take less time."""
+"""The standard's functions, some of them replaced by faster equivalents of NumPy."""
 
 THREADS = one_thread("blas")  # NumPy's and SciPy's libraries are loaded by now
 
@@ -88,9 +88,9 @@ class NumpyBackend(Backend):
     special_functions: ClassVar = {"polygamma": _polygamma}  # SciPy's gives float64 whatever it takes
 
     def __init__(self) -> None:
-        # glibc gives memory back to the system, to ask for it anew page by page, as soon as it has more than twice the
-        # largest block that the program was seen to free: a tenth to a quarter of the time of a step. Once it has seen
-        # this one, whose pages are never touched, it keeps up to 64 MiB. Other allocators take no notice.
+        # glibc returns memory to the system as soon as it has more than twice the largest block freed so far, and asks
+        # for it again page by page: a tenth to a quarter of the time of a step. After this block, whose pages are never
+        # touched, it keeps up to 64 MiB. Other allocators are not affected.
         np.empty(LARGEST, dtype=np.uint8)
 
     @property
@@ -124,14 +124,14 @@ class NumpyBackend(Backend):
     def row_major_each(self, arrays: Sequence[Array], /) -> list[Array]:
         found = list(arrays)
         for i, x in enumerate(found):
-            # a scalar becomes a 0-d array, as a file gives it: powers of scalars are those of another library
+            # scalars become 0-d arrays, as in files: powers of scalars are computed by another library
             plain = isinstance(x, np.ndarray) and x.flags.aligned and is_row_major(x.shape, x.strides, x.itemsize)
             if not plain:
                 found[i] = np.array(x, order="C")
         return found
 
     def rows_at(self, x: Array, index: Array, /) -> Array:
-        return x[index]  # `take` copies the whole of what is not contiguous: a mapped file, numbers of a data frame
+        return x[index]  # `take` copies all of a non-contiguous array, such as a mapped file
 
     def cholesky(self, A: Array, /) -> Array:
         if A.ndim > 2:
@@ -143,7 +143,7 @@ class NumpyBackend(Backend):
         return upper.T if info == 0 else np.full_like(A, np.nan)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
-        if B.shape[1] == 1 and L.flags.c_contiguous:  # bound by the reading of L, which BLAS does best for a vector
+        if B.shape[1] == 1 and L.flags.c_contiguous:  # limited by reading L, which BLAS does best for a vector
             (trsv,) = _routines("trsv", dtype=np.result_type(L, B))
             return trsv(L.T, B[:, 0], lower=0, trans=int(not transpose))[:, None]
         if L.shape[0] <= BLOCK and B.size <= TILE:
@@ -153,8 +153,8 @@ class NumpyBackend(Backend):
             return self._substituted(L, B, transpose)
 
     def _substituted(self, L: Array, B: Array, transpose: bool) -> Array:
-        # Substitution by blocks, as exact as the whole at once; most operations become products, which are faster. They
-        # are SciPy's as well: NumPy has another BLAS, and threads of the two that take turns wait for each other.
+        # Blocked substitution, as exact as the unblocked one: most operations become products, which are faster. They
+        # use SciPy's BLAS, too: threads of NumPy's own would wait for those of SciPy.
         # C order is the transpose in the Fortran order of BLAS: X_i^T L_ii^T = rows^T, or X_i^T L_ii = rows^T.
         gemm, trsm = _routines("gemm", "trsm", dtype=np.result_type(L, B))
         M = L.shape[0]
@@ -176,12 +176,12 @@ class NumpyBackend(Backend):
             if lower:
                 np.copyto(product, 0.0, where=_above(*product.shape[-2:]))
             return product
-        with THREADS.threads_for(X.size * Y.shape[-1]):  # half of the operations meet zeros
+        with THREADS.threads_for(X.size * Y.shape[-1]):  # half of the factors are zero
             return self._by_panels(X, Y, left, right, lower)
 
     def _by_panels(self, X: Array, Y: Array, left: str, right: str, lower: bool) -> Array:
-        # Panels of the rows of a triangular X, and of the columns of a triangular Y, each with the rows or columns of
-        # the other that meet no zeros; the products are written where they belong.
+        # Panels of rows of a triangular X, and of columns of a triangular Y, without the entries of the other factor
+        # that meet zeros.
         (M, K), N = X.shape[-2:], Y.shape[-1]
         lower = lower or (left, right) == ("lower", "lower")
         if max(M if left or lower else 0, N if right or lower else 0) <= PANEL:
@@ -223,15 +223,9 @@ class NumpyBackend(Backend):
         return tuple(np.reshape(x, shape) for x in found)
 
     def elementwise_each(
-        self,
-        f: Callable[..., tuple],
-        several: Sequence[tuple[Array, ...]],
-        /,
-        *,
-        numbers: Sequence = (),
-        lower: Sequence[bool],
+        self, f: Callable, several: Sequence[tuple], /, *, numbers: Sequence = (), lower: Sequence[bool]
     ) -> list[Any]:
-        # small arrays one behind the other: a call of NumPy takes longer than what it does to them
+        # small arrays are concatenated: a call of NumPy takes longer than its work on them
         if len(several) == 1:
             return [self.elementwise(f, *several[0], numbers=numbers, lower=lower[0])]
         found: list[Any] = [None] * len(several)
@@ -286,9 +280,7 @@ class NumpyBackend(Backend):
 
     def tril(self, A: Array, /) -> Array:
         if A.shape[-1] <= PANEL:
-            out = A.copy()
-            np.copyto(out, 0.0, where=_above(*A.shape[-2:]))
-            return out
+            return _tril(A)
         out = np.zeros_like(A)
         for start, stop in _panels(A.shape[-1]):
             out[..., start:stop, :stop] = A[..., start:stop, :stop]
@@ -309,12 +301,12 @@ class NumpyBackend(Backend):
 
 
 def _panels(size: int) -> list[tuple[int, int]]:
-    """The ends of consecutive panels of so many rows or columns."""
+    """The (start, stop) of consecutive panels of so many rows or columns."""
     return [(start, min(start + PANEL, size)) for start in range(0, size, PANEL)]
 
 
 def _cleared(A: Array) -> Array:
-    """A [..., M, M], whose entries above the diagonal become zero."""
+    """A [..., M, M] with the entries above its diagonal set to zero in place."""
     for start, stop in _panels(A.shape[-1]):
         np.copyto(A[..., start:stop, start:stop], 0.0, where=_above(stop - start, stop - start))
         A[..., start:stop, stop:] = 0.0

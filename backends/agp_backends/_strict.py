@@ -1,4 +1,4 @@
-"""array-api-strict: nothing beyond the standard works, so what passes here is conforming. For tests only."""
+"""array-api-strict, for tests: it has nothing beyond the standard, so code that runs on it conforms."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class StrictBackend(Backend):
         return np.asarray(x.to_device(CPU))
 
     def row_major(self, x: Array, /) -> Array:
-        # nothing in the standard tells a layout: that of the host's view is the array's own
+        # the standard has no strides: those of the host's view are the array's own
         host = self.to_numpy(x)
         if is_row_major(host.shape, host.strides, host.itemsize):
             return x
@@ -52,7 +52,7 @@ class StrictBackend(Backend):
         return xp.linalg.solve(L.mT if transpose else L, B)
 
     def special(self, name: str, /, *args: Any) -> Array:
-        # through the host, in the precision of the first array
+        # on the host, in the precision of the first array
         function, reference = self.special_function(name), next(x for x in args if isinstance(x, self.array_types))
         host = [self.to_numpy(x) if isinstance(x, self.array_types) else x for x in args]
         return xp.asarray(function(*host), **self.like(reference))

@@ -1,12 +1,11 @@
-"""How many threads a library uses on the host while agp computes: one, and more for single large operations.
+"""The number of threads of a library on the host while agp computes: one, and more for single large operations.
 
-Threads that wait for work spin, and the wheels of NumPy and SciPy bring an OpenBLAS each with a pool of them: pools
-whose operations take turns fight for the processors, and so does anything else that runs. One thread is faster for all
-that takes less than some hundredths of a second.
+Waiting threads of a pool spin, and the wheels of NumPy and SciPy each bring an OpenBLAS with its own pool: pools that
+take turns compete with each other and with all other processes for the processors. One thread is faster for operations
+of less than some hundredths of a second.
 
-The setting of an OpenBLAS with threads of its own belongs to the process. So it is counted who computes: the first
-thread that enters limits the pools, and the last that leaves sets them to what they were. The settings of OpenMP belong
-to each thread, and are counted there.
+The setting of an OpenBLAS with its own threads belongs to the process, so the threads that compute are counted: the
+first to enter limits the pools, and the last to leave restores them. OpenMP's setting belongs to each thread.
 """
 
 import contextlib
@@ -21,18 +20,16 @@ from typing import Any, NamedTuple
 
 from threadpoolctl import LibController, ThreadpoolController
 
-__all__ = ["OneThread", "one_thread"]
-
 LARGE = 1e9
-"""Operations from which several threads are asked for: some hundredths of a second on one."""
+"""Operations from which several threads are used: some hundredths of a second on one."""
 SPINNING = 0.05
-"""Seconds within which the threads of a pool fall asleep: 2**26 cycles of a processor."""
+"""Seconds after which the threads of a pool sleep: 2**26 cycles of a processor."""
 
 
 class OneThread:
-    """A context in which the pools of an interface ("blas", "openmp") have one thread; inside itself it does nothing.
+    """A context in which the pools of an interface ("blas", "openmp") have one thread; nested use has no effect.
 
-    One object serves all threads of the process. It finds the libraries that are loaded when it is made.
+    One object serves all threads of the process, for the libraries that are loaded when it is created.
     """
 
     def __init__(self, interface: str) -> None:
@@ -56,8 +53,8 @@ class OneThread:
             self._shared.leave()
 
     def threads_for(self, operations: float) -> contextlib.AbstractContextManager[Any]:
-        """A context for one operation: a large one uses what the user allows and nobody else computes on."""
-        # outside, the user's settings hold; beside other threads inside, theirs would be raised with ours
+        """A context for one operation: a large one uses the idle processors, as far as the user allows."""
+        # outside, the user's settings hold; other threads inside would get more threads, too
         if operations < LARGE or self.here.depth == 0 or self._shared.inside > 1:
             return _NOTHING
         count = _free()
@@ -81,9 +78,9 @@ class OneThread:
 
 @cache
 def one_thread(interface: str) -> OneThread:
-    """The same object for all plug-ins whose arrays are computed on the pools of an interface."""
+    """The `OneThread` of an interface, shared by all plug-ins."""
     if interface == "blas":
-        importlib.import_module("scipy.linalg")  # its library is looked for, too
+        importlib.import_module("scipy.linalg")  # loads its library
     return OneThread(interface)
 
 
@@ -98,7 +95,7 @@ class _Pool(NamedTuple):
 
 
 class _Limit:
-    """One thread for each of some pools while anybody is inside; in the end what was before."""
+    """Limit pools to one thread while any thread is inside, and restore them afterwards."""
 
     def __init__(self, pools: tuple[_Pool, ...]) -> None:
         self.inside = 0
@@ -118,13 +115,13 @@ class _Limit:
                 self._restore()
 
     def raise_to(self, count: int) -> None:
-        """So many threads, and no more than the user had set before."""
+        """Set the number of threads, but not above the user's setting."""
         for pool, before in zip(self._pools, self._before, strict=True):
             if before > 1:
                 pool.set(min(count, before))
 
     def after_fork(self, inside: int) -> None:
-        """In a child process, which has one thread: it may have been forked while another was inside."""
+        """Reset in a child process, which may have been forked while another thread was inside."""
         self._lock = threading.Lock()
         if self.inside and not inside:
             self._restore()
@@ -132,25 +129,25 @@ class _Limit:
 
     def _restore(self) -> None:
         for pool, before in zip(self._pools, self._before, strict=True):
-            if before > 1 and pool.get() == 1:  # what somebody else has set meanwhile stays
+            if before > 1 and pool.get() == 1:  # settings made by others meanwhile remain
                 pool.set(before)
 
 
 class _Here(threading.local):
-    """How deep this thread is inside, and the limit of the settings that are its own."""
+    """The nesting depth of this thread, and the limit of its own settings."""
 
     def __init__(self, own: tuple[_Pool, ...]) -> None:
         self.depth, self.own = 0, _Limit(own)
 
 
 class _Spinners:
-    """Our own threads that may still spin after an operation, and until when."""
+    """The number of our threads that may still spin after an operation, and until when."""
 
     count, until = 0, 0.0
 
 
 def _free() -> int:
-    """How many processors nobody else computes on at this moment, at least one; all, where the system does not tell."""
+    """The number of idle processors, at least one; all processors if the system does not tell."""
     processors = os.cpu_count() or 1
     try:
         with open("/proc/loadavg", encoding="ascii") as told:
@@ -162,7 +159,7 @@ def _free() -> int:
 
 
 def _pools(interface: str) -> tuple[tuple[_Pool, ...], tuple[_Pool, ...]]:
-    """The pools whose setting belongs to the process, and those whose setting belongs to each thread."""
+    """The pools with a setting for the process, and those with a setting for each thread."""
     found = ThreadpoolController().select(user_api=interface).lib_controllers
     own = [x for x in found if "openmp" in (x.internal_api, getattr(x, "threading_layer", ""))]
     return tuple(_pool(x) for x in found if x not in own), tuple(_pool(x) for x in own)
@@ -170,7 +167,7 @@ def _pools(interface: str) -> tuple[tuple[_Pool, ...], tuple[_Pool, ...]]:
 
 def _pool(library: LibController) -> _Pool:
     if library.internal_api == "openblas" and getattr(library, "threading_layer", "") != "openmp":
-        # threadpoolctl lets one thread alone change it, but the last to leave may be another than the first to enter
+        # not by threadpoolctl: the last thread to leave may not be the first to enter
         for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
             change = getattr(library.dynlib, f"{prefix}openblas_set_num_threads{suffix}", None)
             if change is not None:

@@ -1,7 +1,7 @@
 """PyTorch: closed-form gradients or autograd, on the CPU and on CUDA devices.
 
-`compile` stays the identity: the compiler has been seen to drop the jitter before a Cholesky factorisation without a
-warning, and an eager step is right. On CUDA devices its launches can be recorded as they are (`capture`).
+`compile` is the identity: the compiler has dropped the jitter before a Cholesky factorisation without a warning. On
+CUDA devices the launches of an eager step can be recorded instead (`capture`).
 """
 
 import contextlib
@@ -18,28 +18,33 @@ from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
 
 from agp.backend import Array, Backend, ClosedForm, constant, is_row_major
-from agp.draws import Noise
 from agp.errors import BackendError
-from agp.ledger import collected
+from agp.random import Noise
+from agp.repairs import collect_reports
 from agp_backends._cuda import whole_block
 from agp_backends._graphs import captured
 from agp_backends._threads import one_thread
-from agp_backends._together import joined_where_small
 
 T = TypeVar("T")
 
-HOST = one_thread("blas")  # what is computed beside torch, such as the steps of L-BFGS
-THREADS = one_thread("openmp")  # torch.set_num_threads would reach threads that meet torch for the first time meanwhile
+SMALL = 2**16
+"""The largest arrays, in entries, for which a copy costs less than separate launches."""
+APART = 128
+"""Alignment of joined arrays, in entries: at least the 512 bytes of new arrays, since products and sums of the same
+numbers round differently with other alignments."""
+
+HOST = one_thread("blas")  # computations outside torch, such as the steps of L-BFGS
+THREADS = one_thread("openmp")  # torch.set_num_threads would affect new threads, too
 
 
 def _take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    if indices.ndim == 1:  # in one call, where the wrapper of the standard makes four
+    if indices.ndim == 1:  # one call instead of the four of the compatibility wrapper
         return torch.index_select(x, 0 if axis is None else axis, indices)
     return compat.take(x, indices, axis=axis)
 
 
 xp = SimpleNamespace(**vars(compat) | {"take": _take, "isfinite": lambda x, /: torch.abs(x) < math.inf})
-"""The standard's functions; those that torch puts together from several calls in fewer."""
+"""The standard's functions, two of them with fewer calls of torch."""
 
 
 def _ndtr(x: Array) -> Array:
@@ -55,13 +60,13 @@ def _polygamma(n: int, x: Array) -> Array:
 
 
 class _Kept:
-    """What a call of `_ClosedForm` hands on from its value to its gradient."""
+    """The pullback, passed from the value of a `_ClosedForm` to its gradient."""
 
     pullback: Callable
 
 
 class _ClosedForm(torch.autograd.Function):
-    """A value whose gradient is its own pullback; autograd records neither."""
+    """A value whose gradient is a given pullback; autograd records neither."""
 
     @staticmethod
     def forward(f: ClosedForm, names: tuple[str, ...], kept: _Kept, *arrays: Array) -> Array:  # type: ignore[override]
@@ -69,7 +74,7 @@ class _ClosedForm(torch.autograd.Function):
         return value.clone()  # the pullback may hold the value, and autograd makes the result hold the pullback
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Array) -> None:  # torch.func asks for it apart
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Array) -> None:  # separate, as torch.func needs it
         _, ctx.names, kept, *arrays = inputs
         ctx.pullback = kept.pullback
         ctx.save_for_backward(*arrays)
@@ -80,13 +85,13 @@ class _ClosedForm(torch.autograd.Function):
         with torch.no_grad():
             bars = ctx.pullback(bar, asked)
         out = [bars[name] if name in asked else None for name in ctx.names]
-        if torch.is_grad_enabled():  # the graph of the gradient is kept: for second derivatives, or in vain
+        if torch.is_grad_enabled():  # create_graph=True
             out = [x if x is None else _Last.apply(x, bar, *ctx.saved_tensors) for x in out]
         return None, None, None, *out
 
 
 class _Last(torch.autograd.Function):
-    """A gradient that depends on arrays, and has no derivative here."""
+    """A gradient whose derivative is not available."""
 
     @staticmethod
     def forward(x: Array, *arrays: Array) -> Array:  # type: ignore[override]
@@ -99,16 +104,14 @@ class _Last(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, bar: Array) -> Any:  # type: ignore[override]
         msg = (
-            "a closed-form gradient of agp is differentiated again, but it has no second derivatives: leave "
-            'create_graph=True out, or take model.bound(X, y, gradient="autodiff") instead.'
+            "a closed-form gradient of agp has no second derivatives: leave out create_graph=True, or use "
+            'model.bound(X, y, gradient="autodiff").'
         )
         raise BackendError(msg)
 
 
 class _TriangularSolve(torch.autograd.Function):
-    """L^-1 R or L^-T R, both of as many axes: `torch.func.vmap` puts columns side by side that share an L, and torch
-    would copy it for each.
-    """
+    """L^-1 R or L^-T R. Under `torch.func.vmap`, columns that share L are solved together, where torch would copy L."""
 
     @staticmethod
     def forward(L: Array, R: Array, transpose: bool) -> Array:  # type: ignore[override]
@@ -139,7 +142,7 @@ class _TriangularSolve(torch.autograd.Function):
 
 
 def _is_mapped(x: Array) -> bool:
-    """Whether x stands for many tensors, within `torch.func.vmap`: it has no values that a host could read."""
+    """Whether x is batched by `torch.func.vmap`, so that the host cannot read its values."""
     while functorch.is_gradtrackingtensor(x):
         x = functorch.get_unwrapped(x)
     return functorch.is_batchedtensor(x)
@@ -153,7 +156,7 @@ def _on_one_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _float32_products(quality: str) -> Iterator[None]:
-    """Products of float32 arrays of that quality, one of torch's words, on CUDA devices."""
+    """Set the quality of float32 products on CUDA devices, in torch's words."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(quality)
     try:
@@ -163,7 +166,7 @@ def _float32_products(quality: str) -> Iterator[None]:
 
 
 class _Noise(Noise):
-    """Random numbers of the dtype of an array, by a generator on its device."""
+    """Random numbers like an array, from a generator on its device."""
 
     def __init__(self, beside: Array, seeds: tuple[int, ...]) -> None:
         state = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
@@ -178,7 +181,10 @@ class _Noise(Noise):
         return torch.randint(low, high, size, generator=self._source, device=self._source.device)
 
 
-_s = torch.special
+def _joined(arrays: Sequence[Array]) -> Array:
+    """Aligned arrays in one vector, with ones between them, where every function has a value."""
+    ones = constant((1.0,) * APART, arrays[0])
+    return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
 
 
 class TorchBackend(Backend):
@@ -191,16 +197,6 @@ class TorchBackend(Backend):
     special_functions: ClassVar = {
         "ndtr": _ndtr,
         "polygamma": _polygamma,
-        # what torch has under names of its own
-        "loggamma": _s.gammaln,
-        "j0": _s.bessel_j0,
-        "j1": _s.bessel_j1,
-        "y0": _s.bessel_y0,
-        "y1": _s.bessel_y1,
-        "k0": _s.modified_bessel_k0,
-        "k1": _s.modified_bessel_k1,
-        "k0e": _s.scaled_modified_bessel_k0,
-        "k1e": _s.scaled_modified_bessel_k1,
     }
 
     def version(self) -> str:
@@ -212,11 +208,11 @@ class TorchBackend(Backend):
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device is not None:
             self._check_device(device)
-        with torch.inference_mode(False):  # what is kept for later serves autograd, too
+        with torch.inference_mode(False):  # autograd may use cached arrays later
             return torch.tensor(x, dtype=getattr(torch, dtype) if dtype else None, device=device)
 
     def row_major(self, x: Array, /) -> Array:
-        # products and sums of what begins elsewhere than a new array are rounded in another way
+        # products and sums round differently if arrays are not aligned like new ones
         if is_row_major(x.shape, x.stride()) and x.data_ptr() % (512 if x.is_cuda else 64) == 0:
             return x
         with torch.inference_mode(False):  # as above
@@ -256,7 +252,7 @@ class TorchBackend(Backend):
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
         moved = [(x, y) for x, y in zip(several, by, strict=True) if y is not x]
         memory = {x.untyped_storage().data_ptr() for x in several}
-        # a number that is overwritten may be wanted elsewhere
+        # an overwritten array may be the source of another
         new = [y.clone() if y.untyped_storage().data_ptr() in memory else y for _, y in moved]
         for (x, _), y in zip(moved, new, strict=True):
             torch.where(where, y, x, out=x)
@@ -264,7 +260,7 @@ class TorchBackend(Backend):
     def copies(self, several: Sequence[Array], /) -> list[Array]:
         found = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in several]
         if found:
-            torch._foreach_copy_(found, list(several))  # type: ignore[attr-defined] - few launches for all of them
+            torch._foreach_copy_(found, list(several))  # type: ignore[attr-defined] - few launches
         return found
 
     def fetch(self, x: Array, /) -> Callable[[], Any]:
@@ -299,18 +295,23 @@ class TorchBackend(Backend):
         return whole_block(x.dtype == torch.float64, torch.cuda.get_device_capability(x.device))
 
     def elementwise_each(
-        self,
-        f: Callable[..., tuple],
-        several: Sequence[tuple[Array, ...]],
-        /,
-        *,
-        numbers: Sequence = (),
-        lower: Sequence[bool],
+        self, f: Callable, several: Sequence[tuple], /, *, numbers: Sequence = (), lower: Sequence[bool]
     ) -> list[tuple]:
-        if torch.is_grad_enabled() and any(x.requires_grad for arrays in several for x in arrays):
-            # each slice would have a derivative of its own
+        # each call is a launch, so small arrays are concatenated, and f is evaluated once for all of them
+        sizes = [math.prod(arrays[0].shape) for arrays in several]
+        small = [arrays for arrays, size in zip(several, sizes, strict=True) if size <= SMALL]
+        differentiated = torch.is_grad_enabled() and any(x.requires_grad for arrays in several for x in arrays)
+        if len(small) < 2 or differentiated:  # the derivative of each slice would be another launch
             return super().elementwise_each(f, several, numbers=numbers, lower=lower)
-        return joined_where_small(self, f, several, numbers)
+        joined = f(self, *map(_joined, zip(*small, strict=True)), *numbers)
+        found, start = [], 0
+        for arrays, size in zip(several, sizes, strict=True):
+            if size > SMALL:
+                found.append(f(self, *arrays, *numbers))
+                continue
+            found.append(tuple(x[start : start + size].reshape(arrays[0].shape) for x in joined))
+            start += size + -size % APART
+        return found
 
     def inner(self, x: Array, y: Array, /) -> Array:
         if x.device.type == "cpu":
@@ -332,7 +333,7 @@ class TorchBackend(Backend):
         return torch.addmm(X_squares[:, None] + Z_squares, X, Z.mT, alpha=-2.0).clamp(min=0.0)
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
-        if isinstance(d, torch.Tensor) and _is_mapped(d):  # A need not be mapped, and then takes nothing in place
+        if isinstance(d, torch.Tensor) and _is_mapped(d):  # no in-place change if A is not mapped
             return super().add_diagonal(A, d)
         out = A.clone()
         out.diagonal(dim1=-2, dim2=-1).add_(d)
@@ -368,7 +369,7 @@ class TorchBackend(Backend):
 
     def remat(self, f: Callable, /) -> Callable:
         def recomputed(*args):
-            return checkpoint(f, *args, use_reentrant=False, preserve_rng_state=False)  # f draws nothing
+            return checkpoint(f, *args, use_reentrant=False, preserve_rng_state=False)  # f draws no random numbers
 
         return lambda *args: recomputed(*args) if torch.is_grad_enabled() else f(*args)
 
@@ -378,22 +379,16 @@ class TorchBackend(Backend):
     def asks_gradient(self, x: Array, /) -> bool:
         return x.requires_grad and torch.is_grad_enabled()
 
-    def cond(
-        self,
-        predicate: Array,
-        if_true: Callable[[], Any],
-        if_false: Callable[[], Any],
-        /,
-        *,
-        likely: bool | None = None,
-    ) -> Any:
+    def cond(self, predicate: Array, if_true: Callable, if_false: Callable, /, *, likely: bool | None = None) -> Any:
         if not _is_mapped(predicate):
             return super().cond(predicate, if_true, if_false, likely=likely)
-        with collected():  # each mapped tensor has a decision of its own: reports of both branches would be of none
+        with (
+            collect_reports()
+        ):  # each mapped tensor has a decision of its own: reports of both branches would be of none
             return tree_map(lambda a, b: torch.where(predicate, a, b), if_true(), if_false())
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
-        if any(map(_is_mapped, arrays.values())):  # vmap maps operations, and no pullback: torch differentiates these
+        if any(map(_is_mapped, arrays.values())):  # vmap cannot map a pullback: torch differentiates operations
             return f(arrays)[0]
         return _ClosedForm.apply(f, tuple(arrays), _Kept(), *arrays.values())
 
@@ -404,6 +399,6 @@ class TorchBackend(Backend):
         with torch.inference_mode(False), torch.enable_grad():
             inputs = {name: x.detach().clone().requires_grad_() for name, x in leaves.items()}
             value = f(inputs)
-            with collected():  # what is recomputed has been reported with the value
+            with collect_reports():  # repairs were reported with the value
                 grads = torch.autograd.grad(value, list(inputs.values()), materialize_grads=True)
         return value.detach(), dict(zip(inputs, grads, strict=True))

@@ -1,4 +1,4 @@
-"""The lists of what exists, from one table: ``python docs/_ext/features.py`` writes them anew, ``--check`` compares."""
+"""The lists of methods, kernels and likelihoods: ``python docs/_ext/features.py`` writes them, ``--check`` compares."""
 
 import re
 import sys
@@ -8,8 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "features.toml"
 PLACES = {
-    ROOT / "README.md": ("methods",),
-    ROOT / "docs" / "what-exists.md": ("methods", "areas"),
+    ROOT / "docs" / "models.md": ("methods", "areas"),
 }
 """The pages that hold lists, between comments such as <!-- methods --> and <!-- /methods -->."""
 

@@ -11,8 +11,7 @@ WORDS = {
     "shell": ("CSV", "command line"),
     "growing": ("many rows", "out of memory"),
     "guide/classes": ("classification",),
-    "multi-output": ("multi-output",),
-    "missing-targets": ("NaN",),
+    "multi-output": ("multi-output", "NaN"),
 }
 
 

@@ -1,8 +1,8 @@
-"""Is an estimator calibrated?
+"""Calibration of an estimator
 ===========================
 
-Of the targets that training did not see, how many are inside the intervals of each level? On the diagonal the intervals
-are right, below it they are too narrow. Left as the estimator says, right with deviations halved by hand.
+Share of test targets inside the intervals of each level. A curve on the diagonal is calibrated; below it, intervals
+are too narrow. Left: the estimator's deviations. Right: the same, halved by hand.
 """
 
 import matplotlib.pyplot as plt

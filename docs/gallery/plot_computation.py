@@ -1,8 +1,8 @@
-"""Uncertainty that computation leaves
-===================================
+"""Computational uncertainty
+=========================
 
-``CaGP`` looks at the data through a few linear combinations of the targets. Its variance has two parts: what the data
-leave open, and what was not computed. More actions take the second part away.
+``CaGP`` sees the data through a few linear combinations of the targets. Its variance has two parts: mathematical
+uncertainty, and uncertainty from limited computation. More actions reduce the second part.
 """
 
 import matplotlib.pyplot as plt

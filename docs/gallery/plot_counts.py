@@ -1,8 +1,8 @@
 """Counts
 ======
 
-Events in each hour of a week, more by day than by night, and more scattered than a ``Poisson`` distribution allows.
-``NegativeBinomial`` has a parameter for that; its intervals are wider, and hold the share that they should.
+Events per hour over a week, more by day than by night, and more spread out than a ``Poisson`` distribution.
+``NegativeBinomial`` has a parameter for the spread; its intervals are wider and have the right coverage.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
-"""A step, by one layer and by two
-===============================
+"""A step with one layer and with two
+==================================
 
-A smooth kernel pays for a step with a short lengthscale everywhere, and overshoots. In a deep GP the first layer
-bends the axis where the step is.
+A smooth kernel fits a step with a short lengthscale everywhere, and overshoots. In a deep GP, the first layer
+stretches the axis at the step.
 """
 
 import matplotlib.pyplot as plt

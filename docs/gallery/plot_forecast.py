@@ -1,8 +1,8 @@
-"""Kernels that add up: a forecast
-===============================
+"""Forecasting with a sum of kernels
+=================================
 
-Ten years of months with a trend and a season. A sum of kernels learns both, and a forecast goes on with them; one RBF
-kernel goes back to the mean.
+Ten years of monthly data with a trend and a season. A sum of kernels learns and extrapolates both; a single RBF
+kernel returns to the mean.
 """
 
 import matplotlib.pyplot as plt

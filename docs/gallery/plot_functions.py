@@ -1,8 +1,8 @@
-"""Samples as functions
-====================
+"""Function samples
+================
 
-``sample_functions`` draws whole functions of the posterior. Ask each where you like; here, where it is largest, which
-is Thompson sampling for a search of the maximum.
+``sample_functions`` draws functions from the posterior that can be evaluated anywhere. Here each is maximised, as in
+Thompson sampling.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
-"""Where inducing inputs start
-===========================
+"""Initial inducing inputs
+=======================
 
-Three ways to choose them among data that crowd in one corner. K-means follows the crowd a little, a random choice
-follows it wholly, the greedy choice takes the point that the others explain least, and so covers the plane.
+Three ways to choose them for data that cluster in one corner. K-means follows the cluster a little, a random choice
+follows it fully, and the greedy choice covers the plane.
 """
 
 import matplotlib.pyplot as plt

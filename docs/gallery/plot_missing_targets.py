@@ -1,8 +1,8 @@
 """Missing targets of related outputs
 ==================================
 
-Two outputs, the second one measured ten times. A missing target is NaN. Coregionalised, the second output takes its
-shape from the first.
+Two outputs, of which the second has ten measurements. Missing targets are NaN. With coregionalisation, the second
+output takes its shape from the first.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,7 @@
-"""Natural gradients beside Adam
-=============================
+"""Natural gradients and Adam
+==========================
 
-Two classes, full batches. Natural gradients move *q(u)* in the geometry of distributions, Adam that of the numbers
-which store it; the hyperparameters are Adam's in both.
+Two classes, full batches. *q(u)* is trained by natural gradients or by Adam; the hyperparameters by Adam in both.
 """
 
 import matplotlib.pyplot as plt

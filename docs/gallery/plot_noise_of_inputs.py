@@ -1,8 +1,8 @@
 """Noise that depends on the inputs
 ================================
 
-``LatentNoiseGaussian`` has two functions: one for the mean, one for the logarithm of the noise. ``Gaussian`` has one
-noise for all, so its band is too wide where the data are quiet and too narrow where they are not.
+``LatentNoiseGaussian`` has one function for the mean and one for the logarithm of the noise. The band of ``Gaussian``
+is too wide in quiet regions and too narrow in noisy ones.
 """
 
 import matplotlib.pyplot as plt

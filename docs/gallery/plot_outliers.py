@@ -1,8 +1,8 @@
 """Outliers
 ========
 
-One row in ten is wrong by far. ``Gaussian`` noise has to call that noise of all rows; ``StudentT`` noise has room for a
-few large errors, so the curve does not bend towards them.
+One row in ten is far off. ``Gaussian`` raises the noise of all rows; ``StudentT`` allows a few large errors, so the
+curve does not bend towards them.
 """
 
 import matplotlib.pyplot as plt

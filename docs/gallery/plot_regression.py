@@ -1,8 +1,8 @@
 """Regression with error bars
 ==========================
 
-A sparse Gaussian process of 200 noisy points. The dark band holds the function with 95 %, the light one new
-observations. Beyond the data the function goes back to its mean, and the bands grow.
+A sparse GP on 200 noisy points. The dark band is the 95 % interval of the function, the light one that of new
+observations. Outside the data the function returns to its mean and the bands widen.
 """
 
 import matplotlib.pyplot as plt
@@ -15,7 +15,7 @@ X = np.sort(rng.uniform(0.0, 10.0, (200, 1)), axis=0)
 y = np.sin(X) + 0.1 * X + 0.2 * rng.standard_normal(X.shape)
 
 # %%
-# ``fit`` trains until nothing more is gained. There is nothing to choose but the number of inducing inputs.
+# ``fit`` trains to convergence. The number of inducing inputs is the only choice.
 
 result = agp.fit(agp.SVGP.from_data(X, y, num_inducing=15), X, y)
 print(result.converged, result.message)

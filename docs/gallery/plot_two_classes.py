@@ -1,8 +1,8 @@
 """Two classes in the plane
 ========================
 
-A ``Bernoulli`` likelihood turns the function into a probability. Away from the data it goes back to what is known
-beforehand, here the share of the classes.
+A ``Bernoulli`` likelihood turns the function into a probability. Far from the data it returns to the class
+frequencies.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ model = agp.SVGP.from_data(X, labels, likelihood=agp.Bernoulli(), posterior="whi
 model = agp.fit(model, X, labels, tolerance=0.01).model
 
 # %%
-# The probability of the second class on a grid, and the line where both are equally probable.
+# Probability of the second class on a grid, and the line of equal probability.
 
 across, up = np.meshgrid(np.linspace(-2.5, 3.5, 80), np.linspace(-2.5, 2.5, 70))
 grid = np.stack([across.ravel(), up.ravel()], axis=1)

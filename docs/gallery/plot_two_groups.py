@@ -1,8 +1,8 @@
 """Two groups of inducing inputs
 =============================
 
-SOLVE-GP adds a second group of inducing inputs, orthogonal to the first. Twelve and twelve come close to twenty-four of
-one group, and no matrix is larger than twelve in the parameters of *q*.
+SOLVE-GP adds a second group of inducing inputs, orthogonal to the first. Two groups of twelve come close to one group
+of twenty-four, with matrices of size twelve.
 """
 
 import matplotlib.pyplot as plt

@@ -1,4 +1,4 @@
-"""Data of the tutorials: a file of the reader, or a stand-in made by a formula, and a sentence that says which."""
+"""Data of the tutorials: the reader's file or a synthetic stand-in, and a sentence that says which."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Months", "Rows", "concrete", "kin40k", "monthly_co2"]
+__all__ = ["Months", "Rows", "concrete", "monthly_co2"]
 
 
 class Rows(NamedTuple):
@@ -79,33 +79,6 @@ def concrete(seed: int = 0) -> Rows:
     return _split(X, y, rng.permutation(N) < N // 10, CONCRETE, text)
 
 
-def kin40k(rows: int = 40_000, seed: int = 0) -> Rows:
-    """How far the hand of a robot's arm is from a point, standardised: `kin40k.npz`, or rows made by a formula.
-
-    The stand-in is the forward kinematics of an arm with eight revolute joints, in the manner of the kin
-    family of the DELVE archive: eight links of length 1/8 whose axes are twisted by a right angle in turn, joint
-    angles uniform between -90 and 90 degrees, no noise. The inputs are the angles;
-    the target is the distance of the hand from the point (0.1, 0.1, 0.5).
-
-    Parameters
-    ----------
-    rows
-        How many rows to make or to take, a tenth of them to test.
-    seed
-        Which rows are drawn.
-    """
-    columns = [f"joint {i + 1}" for i in range(8)]
-    found = _from_file("kin40k.npz", columns, seed, rows)
-    if found is not None:
-        return found
-    rng = np.random.default_rng(seed)
-    angles = rng.uniform(-np.pi / 2, np.pi / 2, (rows, 8))
-    distance = np.linalg.norm(_hand(angles) - np.asarray([0.1, 0.1, 0.5]), axis=1)
-    X, y = (angles - angles.mean(0)) / angles.std(0), (distance - distance.mean()) / distance.std()
-    text = f"{rows:,} positions of an eight-link arm made by a formula (kin40k.npz is not at hand)"
-    return _split(X, y, np.arange(rows) < rows // 10, columns, text)
-
-
 def monthly_co2() -> Months:
     """Carbon dioxide in the air at Mauna Loa, 1958 to 2001 [ppm]: from statsmodels, or months made by a formula.
 
@@ -127,20 +100,7 @@ def monthly_co2() -> Months:
     return Months(means.index.to_numpy(), means.to_numpy(), "monthly means of Mauna Loa's weeks, by statsmodels")
 
 
-def _hand(angles: np.ndarray) -> np.ndarray:
-    """Where the hand [N, 3] of an arm with joint angles [N, 8] is: the product of the links' rotations."""
-    N, links = angles.shape
-    position, frame = np.zeros((N, 3)), np.broadcast_to(np.eye(3), (N, 3, 3))
-    for i in range(links):
-        c, s, zero, one = np.cos(angles[:, i]), np.sin(angles[:, i]), np.zeros(N), np.ones(N)
-        turn = np.stack([c, -s, zero, s, c, zero, zero, zero, one], axis=1).reshape(N, 3, 3)
-        position = position + (frame @ turn)[:, :, 0] / links
-        up = 1.0 if i % 2 == 0 else -1.0
-        frame = frame @ turn @ np.asarray([[1.0, 0.0, 0.0], [0.0, 0.0, -up], [0.0, up, 0.0]])
-    return position
-
-
-def _from_file(name: str, columns: list[str], seed: int, rows: int | None = None) -> Rows | None:
+def _from_file(name: str, columns: list[str], seed: int) -> Rows | None:
     path = Path(os.environ.get("AGP_DATA", "")) / name
     if "AGP_DATA" not in os.environ or not path.exists():
         return None
@@ -149,8 +109,7 @@ def _from_file(name: str, columns: list[str], seed: int, rows: int | None = None
         masks = file["test_masks"][:, 0] if "test_masks" in file else file.get("test_mask")
     order = np.random.default_rng(seed).permutation(len(X))
     test = np.argsort(order) < len(X) // 10 if masks is None else np.asarray(masks, bool)
-    kept = order[:rows]
-    return _split(X[kept], y[kept], test[kept], columns, f"{len(kept):,} rows of your file {name}")
+    return _split(X[order], y[order], test[order], columns, f"{len(order):,} rows of your file {name}")
 
 
 def _split(X: np.ndarray, y: np.ndarray, test: np.ndarray, columns: list[str], source: str) -> Rows:

@@ -107,14 +107,14 @@ def test_rows_in_blocks_give_the_same_gradient_and_refuse_that_of_the_inputs():
         scale = max(np.abs(gradient[name]).max(), 1.0)
         assert np.abs(TORCH.numpy(parameter.grad) + gradient[name]).max() <= AGREES * scale, name
     loss = module(TORCH.array(X).requires_grad_(), TORCH.array(y), memory=0.02)
-    with pytest.raises(ValueError, match=r"X asks for its gradient, .*raise memory="):
+    with pytest.raises(ValueError, match=r"X needs a gradient, .*raise memory="):
         loss.backward()
 
 
 def test_targets_have_no_gradient_and_say_so():
     host, X, y = problem()
     value = TORCH.move(host).bound(TORCH.array(X), TORCH.array(y).requires_grad_())[0]
-    with pytest.raises(ValueError, match="y asks for its gradient, but targets are constants"):
+    with pytest.raises(ValueError, match="y needs a gradient, but targets are constants"):
         value.backward()
 
 
@@ -239,7 +239,7 @@ def test_jax_refuses_what_the_bound_does_not_give_while_it_traces():
     jax = pytest.importorskip("jax", reason="jax is not installed: not executed")
     host, X, y = problem()
     model = JAX.move(host)
-    with pytest.raises(ValueError, match="y asks for its gradient"):
+    with pytest.raises(ValueError, match="y needs a gradient"):
         jax.jit(jax.grad(lambda y: model.bound(JAX.array(X), y)[0]))(JAX.array(y))
 
 

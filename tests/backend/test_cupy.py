@@ -435,7 +435,7 @@ def test_training_with_noise_of_the_device(B):
 
 
 @pytest.mark.slow
-def test_rows_elsewhere_leave_the_choice_to_the_model(B):
+def test_lazy_rows_leave_the_choice_to_the_model(B):
     rows = pytest.importorskip("dask.array", reason="dask is not installed: not executed")
     model, *data = _on_second_device(B, _whitened)
     X, y = (rows.from_array(B.to_numpy(x), chunks=(6, -1)) for x in data)

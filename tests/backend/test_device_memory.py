@@ -9,9 +9,9 @@ from helpers import JAX, NUMPY, TORCH, Place, assert_close
 import agp
 from agp import tree
 from agp.backend import get_backend
+from agp.chunking import MEMORY, block_rows, budget, cached_rows, on_device
 from agp.inducing import Patches
 from agp.kernels import RBF, Matern12, Matern32
-from agp.rows import MEMORY, block_rows, budget, cached_rows, on_device
 from agp.training._batches import Batches
 from agp.training._run import Run
 from agp.updates import Adam

@@ -12,14 +12,14 @@ from helpers import JAX, NUMPY, TORCH, TORCH_CUDA, assert_close
 import agp
 from agp import tree
 from agp.actions import BlockActions, DenseActions
-from agp.backend import constant, get_backend, guessed, guessing, numbers_of, placed, to_numpy
-from agp.backend._guesses import _guesses
+from agp.backend import backend_of, constant, get_backend, guessed, guessing, numbers_of, placed, to_numpy
+from agp.backend._control import _guesses
 from agp.errors import NonFiniteError
-from agp.guesses import settled
-from agp.host import gauss_hermite
-from agp.linalg import inner, preconditioner
+from agp.linalg import preconditioner
 from agp.posteriors import Relaxed
-from agp.repairs import Tally, collected, fetched, report
+from agp.quadrature import gauss_hermite
+from agp.repairs import Tally, collect_reports, fetched, report
+from agp.speculation import speculate
 from agp.training._batches import Batches
 from agp.training._run import CHECK_EVERY, Run
 from agp.updates import Adam, Group, InverseUpdate
@@ -131,16 +131,16 @@ def _deciding(outcome, calls, trouble=None, place=TORCH_CUDA):
 def test_a_right_guess_is_looked_at_once_and_kept(device):
     calls = []
     work, x = _deciding(True, calls)
-    with collected() as reports, counted() as counting:
-        assert settled(work, x) == (True, True)
+    with collect_reports() as reports, counted() as counting:
+        assert speculate(work, x) == (True, True)
     assert (calls, counting.reads.total(), len(reports)) == ([True], 1, 1)
 
 
 def test_a_wrong_guess_is_taken_back_with_all_that_came_of_it(device):
     calls = []
     work, x = _deciding(False, calls)
-    with collected() as reports:
-        assert settled(work, x) == (False, False)
+    with collect_reports() as reports:
+        assert speculate(work, x) == (False, False)
     assert (calls, len(reports)) == ([True, False], 1)
 
 
@@ -148,20 +148,20 @@ def test_an_error_that_comes_of_a_wrong_guess_is_none(device):
     for outcome in (True, False):
         calls = []
         work, x = _deciding(outcome, calls, NonFiniteError("broken"))
-        with collected():
+        with collect_reports():
             if outcome:
                 with pytest.raises(NonFiniteError, match="broken"):
-                    settled(work, x)
+                    speculate(work, x)
             else:
-                assert settled(work, x) == (False, False)
+                assert speculate(work, x) == (False, False)
 
 
 def test_on_the_host_every_decision_is_looked_at():
     for outcome in (True, False):
         calls = []
         work, x = _deciding(outcome, calls, place=TORCH)
-        with collected():
-            assert settled(work, x) == (outcome, True)
+        with collect_reports():
+            assert speculate(work, x) == (outcome, True)
         assert calls == [outcome]
 
 
@@ -246,7 +246,7 @@ def test_numbers_come_by_one_transfer_whatever_they_are(device):
 def test_reports_come_by_one_transfer(device):
     several = []
     for step in range(3):
-        with collected() as reports:
+        with collect_reports() as reports:
             for repair in range(step):
                 report(
                     f"repair {repair} of {{0:.0f}}", TORCH_CUDA.array(float(step)), count=TORCH_CUDA.array(repair + 1.0)
@@ -383,7 +383,8 @@ def test_preconditioners_hold_no_view_of_a_part():
 @pytest.mark.parametrize("shape", [(5, 7), (3, 5, 5), (6,)])
 def test_inner_products_are_those_of_all_entries(shape, backend):
     x, y = np.random.default_rng(0).normal(size=(2, *shape))
-    assert_close(backend.numpy(inner(backend.array(x), backend.array(y))), np.sum(x * y), 1e-13)
+    a, b = backend.array(x), backend.array(y)
+    assert_close(backend.numpy(backend_of(a).inner(a, b)), np.sum(x * y), 1e-13)
 
 
 def test_what_is_evaluated_together_is_what_it_is_by_itself():

@@ -101,7 +101,7 @@ def _python(environment: dict[str, str], *arguments: str) -> str:
 
 @pytest.mark.slow
 def test_a_new_library_is_listed(environment):
-    lines = _python(environment, "-m", "agp.cli", "backends").splitlines()
+    lines = _python(environment, "-m", "agp", "backends").splitlines()
     (line,) = [line for line in lines if "toyarrays" in line]
     for word in ("yes", "0.7", "closed-form", "cpu"):
         assert word in line

@@ -11,8 +11,8 @@ import scipy.linalg
 from threadpoolctl import ThreadpoolController
 
 import agp
+from agp._context import public
 from agp.backend import get_backend
-from agp.entrances import entrance
 from agp_backends import _numpy, _threads
 from agp_backends._numpy import THREADS
 
@@ -49,13 +49,13 @@ def allow(count):
         pool.set_num_threads(count)
 
 
-@entrance
-def public(x, f=counts):
+@public(repairs=False, ignore=None)
+def computed(x, f=counts):
     return f()
 
 
 def test_one_thread_inside_and_the_users_setting_outside():
-    assert public(X) == of_all(1)
+    assert computed(X) == of_all(1)
     assert counts() == of_all(USERS)
 
 
@@ -74,16 +74,16 @@ def test_the_setting_comes_back_after_an_error():
         raise KeyError
 
     with pytest.raises(KeyError):
-        public(X, failed)
+        computed(X, failed)
     assert counts() == of_all(USERS)
 
 
 def test_nested_entrances_count():
-    assert public(X, lambda: (public(X), counts())) == (of_all(1), of_all(1))
+    assert computed(X, lambda: (computed(X), counts())) == (of_all(1), of_all(1))
 
 
 def test_a_pullback_has_one_thread_too():
-    _, pullback = public(X, lambda: (0.0, lambda: counts()))
+    _, pullback = computed(X, lambda: (0.0, lambda: counts()))
     assert counts() == of_all(USERS)
     assert pullback() == of_all(1)
 
@@ -91,7 +91,7 @@ def test_a_pullback_has_one_thread_too():
 def test_a_user_with_one_thread_keeps_it(monkeypatch):
     monkeypatch.setattr(_threads, "_free", lambda: 8)
     allow(1)
-    assert public(X, lambda: within(1e12)) == of_all(1)
+    assert computed(X, lambda: within(1e12)) == of_all(1)
     assert counts() == of_all(1)
     allow(USERS)
 
@@ -104,8 +104,8 @@ def within(operations):
 @pytest.mark.parametrize(("free", "expected"), [(8, USERS), (2, 2), (1, 1)])
 def test_large_operations_take_what_is_allowed_and_free(monkeypatch, free, expected):
     monkeypatch.setattr(_threads, "_free", lambda: free)
-    assert public(X, lambda: (within(1e12), counts())) == (of_all(expected), of_all(1))
-    assert public(X, lambda: within(1e6)) == of_all(1)
+    assert computed(X, lambda: (within(1e12), counts())) == (of_all(expected), of_all(1))
+    assert computed(X, lambda: within(1e6)) == of_all(1)
 
 
 def test_outside_public_functions_nothing_is_touched():
@@ -124,7 +124,7 @@ def test_factorisations_ask_by_their_size(monkeypatch, name, operation):
     monkeypatch.setattr(_threads, "_free", lambda: 8)
     monkeypatch.setattr(_threads, "LARGE", 20**3 / 3)
     call = getattr(get_backend("numpy"), operation)
-    public(X, lambda: [call(np.eye(size)) for size in (10, 20)])
+    computed(X, lambda: [call(np.eye(size)) for size in (10, 20)])
     assert found == [of_all(1), of_all(USERS)]
 
 
@@ -138,7 +138,7 @@ def test_several_python_threads():
             assert leave[i].wait(30)
             found[i] = within(1e12)
 
-        public(X, held)
+        computed(X, held)
 
     threads = [threading.Thread(target=inside, args=(i,)) for i in range(2)]
     for i, thread in enumerate(threads):
@@ -154,7 +154,7 @@ def test_several_python_threads():
 
 
 def test_what_is_set_meanwhile_stays():
-    public(X, lambda: allow(2))
+    computed(X, lambda: allow(2))
     assert counts() == [2] * len(SHARED) + [USERS] * (len(POOLS) - len(SHARED))
     allow(USERS)
 
@@ -163,14 +163,14 @@ def test_what_is_set_meanwhile_stays():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_forked_while_a_thread_is_inside_has_the_users_setting():
     entered, leave = threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: public(X, lambda: (entered.set(), leave.wait(30))))
+    thread = threading.Thread(target=lambda: computed(X, lambda: (entered.set(), leave.wait(30))))
     thread.start()
     assert entered.wait(30)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         child = os.fork()
     if child == 0:
-        os._exit(0 if counts() == of_all(USERS) and public(X) == of_all(1) and counts() == of_all(USERS) else 1)
+        os._exit(0 if counts() == of_all(USERS) and computed(X) == of_all(1) and counts() == of_all(USERS) else 1)
     leave.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -207,11 +207,11 @@ def test_torch_has_one_thread_inside_and_other_threads_have_theirs():
 
     torch.set_num_threads(USERS)
     try:
-        assert public(x, inside) == 1
+        assert computed(x, inside) == 1
         assert torch.get_num_threads() == USERS
         assert others == [USERS]
         with pytest.raises(TypeError):
-            public(x, lambda: None + 1)
+            computed(x, lambda: None + 1)
         assert torch.get_num_threads() == USERS
     finally:
         torch.set_num_threads(before)
@@ -219,4 +219,4 @@ def test_torch_has_one_thread_inside_and_other_threads_have_theirs():
 
 def test_jax_has_one_thread_of_lapack_inside():
     jax = pytest.importorskip("jax")
-    assert public(jax.numpy.ones(3)) == of_all(1)
+    assert computed(jax.numpy.ones(3)) == of_all(1)

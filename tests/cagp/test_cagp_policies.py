@@ -160,7 +160,7 @@ def test_conjugate_gradients_hold_tiles_only():
         (lambda: UnitVectors(18), "count is 18"),
         (lambda: UnitVectors(3, rows=(1,)), "either the count of the actions or their rows"),
         (lambda: UnitVectors(rows=(1, 17)), r"rows \[17\] are beyond the 17 rows"),
-        (lambda: UnitVectors(rows=(1, 3, 1)), r"rows \[1\] are chosen more than once"),
+        (lambda: UnitVectors(rows=(1, 3, 1)), r"rows \[1\] are given more than once"),
         (lambda: UnitVectors(3, pivots="best"), "pivots is 'best'"),
     ],
 )

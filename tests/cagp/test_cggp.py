@@ -10,10 +10,10 @@ import agp
 from agp import CGGP, GPR, Matern32, tree
 from agp.backend import get_backend
 from agp.batch import Batch
-from agp.draws import Draws
 from agp.errors import RepairWarning
 from agp.gradient import gradient_of
 from agp.linalg import conjugate_gradients
+from agp.random import Draws
 from agp.updates import Adam
 
 ROWS = 30

@@ -26,12 +26,25 @@ def regression(tmp_path):
 
 
 @pytest.fixture
-def not_compared(tmp_path, capsys):
+def status_of():
+    """Run a command; its exit status."""
+
+    def run(*arguments):
+        try:
+            return main([str(argument) for argument in arguments])
+        except SystemExit as ended:
+            return ended.code
+
+    return run
+
+
+@pytest.fixture
+def not_compared(tmp_path, capsys, status_of):
     """The one line with which `agp compare` refuses its arguments; nothing is written."""
 
     def run(data, *arguments):
         out = tmp_path / "out"
-        assert main(["compare", "--data", str(data), "--out", str(out), *arguments]) == 2
+        assert status_of("compare", "--data", data, "--out", out, *arguments) == 2
         said = capsys.readouterr().err
         assert len(said.strip().splitlines()) == 1
         assert not out.exists()

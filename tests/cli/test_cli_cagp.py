@@ -68,7 +68,10 @@ def test_what_the_names_mean():
     [
         (["--method", "wsvgp", "--num-actions", "3"], "--num-actions is for --method cagp-opt, cagp-cg, not wsvgp"),
         (["--method", "cggp", "--support", "3"], "--support is for --method cagp-opt, cagp-cg, not cggp"),
-        (["--method", "cagp-opt", "--num-actions", "0"], "--num-actions is 0, but must be at least 1"),
+        (
+            ["--method", "cagp-opt", "--num-actions", "0"],
+            "--num-actions: must be a whole number of at least 1",
+        ),
         (["--method", "cagp-opt", "--num-actions", "31", "--support", "30"], "--num-actions is 31 and --support 30"),
         (["--method", "cagp-cg", "--support", "49"], "--support 49, but there are 48 training rows"),
     ],

@@ -14,7 +14,7 @@ from in_process import run
 
 from agp.cli import main
 from agp.cli._report import Report
-from agp.cli._tables import console
+from agp.cli._terminal import console
 from agp.data import load
 from agp.kernels import RBF, Linear, Periodic, Product, Sum, White
 from agp.methods import kernel_named
@@ -33,7 +33,7 @@ ROW_KEYS = {
 
 def agp(*arguments, timeout=900):
     return subprocess.run(
-        [sys.executable, "-m", "agp.cli", *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+        [sys.executable, "-m", "agp", *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
         check=False,
     )  # fmt: skip
 
@@ -207,29 +207,29 @@ def test_the_reference_row_comes_along(regression, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "svgpp"], "unknown method 'svgpp'; known are gpr,"),
+        (["--method", "svgpp"], "argument --method: invalid choice: 'svgpp'"),
         (["--backend", "numpi"], "unknown backend 'numpi'; known are"),
-        (["--dtype", "float16"], "unknown dtype 'float16'"),
-        (["--gradient", "magic"], "unknown gradient mode 'magic'"),
+        (["--dtype", "float16"], "argument --dtype: invalid choice: 'float16'"),
+        (["--gradient", "magic"], "argument --gradient: invalid choice: 'magic'"),
         (["--kernel", "rbf+cubic"], "unknown kernel 'cubic' in 'rbf+cubic'; known are rbf, matern32"),
         (["--data", "moon"], "unknown data set 'moon'; known are elevation"),
         (["--data", "nowhere.csv"], "there is no file nowhere.csv"),
         (["--kernel", "rbf*cubic+white"], "unknown kernel 'cubic' in 'rbf*cubic+white'; known are rbf, matern32"),
         (["--kernel", "rbf+"], "unknown kernel '' in 'rbf+'"),
-        (["--likelihood", "normal"], "unknown likelihood 'normal'; known are gaussian, student-t"),
+        (["--likelihood", "normal"], "argument --likelihood: invalid choice: 'normal'"),
         (["--likelihood", "poisson"], "plane: counts must be whole numbers from 0 on"),
         (["--likelihood", "softmax"], "plane: labels must be whole numbers"),
         (["--likelihood", "softmax", "--task", "regression"], "the likelihood softmax is for classification"),
         (["--likelihood", "gaussian", "--task", "classification"], "bernoulli, bernoulli-logit, softmax, robustmax"),
         (["--likelihood", "studentt", "--method", "sgpr", "rsvgp"], "sgpr can only have the gaussian likelihood"),
-        (["--task", "ranking"], "unknown task 'ranking'; known are auto, regression, classification"),
-        (["--seed", "-1"], "--seed is -1"),
-        (["--split", "-1"], "--split is -1, but must be at least 0"),
-        (["--rate", "inf"], "--rate is inf"),
-        (["--num-inducing", "0"], "--num-inducing is 0"),
+        (["--task", "ranking"], "argument --task: invalid choice: 'ranking'"),
+        (["--seed", "-1"], "--seed: must be a whole number from 0 to"),
+        (["--split", "-1"], "--split: must be a whole number of at least 0, not '-1'"),
+        (["--rate", "inf"], "--rate: must be a finite number above zero, not 'inf'"),
+        (["--num-inducing", "0"], "--num-inducing: must be a whole number of at least 1"),
         (["--num-inducing", "1000"], "--num-inducing is 1000, but plane has only 48 training rows"),
-        (["--iterations", "-1"], "--iterations is -1"),
-        (["--rate", "0"], "--rate is 0"),
+        (["--iterations", "-1"], "--iterations: must be a whole number of at least 1"),
+        (["--rate", "0"], "--rate: must be a finite number above zero, not '0'"),
         (["--device", "cuda:9", "--backend", "numpy"], "has a device 'cuda:9'"),
     ],
 )
@@ -330,7 +330,7 @@ def test_results_are_not_overwritten(regression, tmp_path, capsys):
 def test_two_comparisons_do_not_share_a_folder(regression, tmp_path, capsys):
     out = tmp_path / "out"
     options = ["--data", regression, "--out", out, "--method", "wsvgp", "--backend", "numpy", *QUICK[:4]]
-    command = [sys.executable, "-m", "agp.cli", "compare", *map(str, options), "--iterations", "100000"]
+    command = [sys.executable, "-m", "agp", "compare", *map(str, options), "--iterations", "100000"]
     silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     first = subprocess.Popen(command, start_new_session=True, **silent)
     try:

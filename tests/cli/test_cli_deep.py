@@ -68,7 +68,7 @@ def test_all_deep_methods_are_listed():
     ("arguments", "message"),
     [
         (["--method", "wsvgp", "--layers", "2"], "--layers is for --method deep-msvgp, deep-wsvgp"),
-        (["--method", "deep-wsvgp", "--layers", "0"], "--layers is 0, but must be at least 1"),
+        (["--method", "deep-wsvgp", "--layers", "0"], "--layers: must be a whole number of at least 1, not '0'"),
         (["--method", "deep-solve", "--num-orthogonal", "43"], "--num-inducing and --num-orthogonal are 6 and 43, but"),
         (["--method", "deep-rsvgp", "--num-orthogonal", "3"], "--num-orthogonal is for --method solve, odvgp,"),
     ],

@@ -145,10 +145,13 @@ def test_what_the_names_mean():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--method", "tsvgp", "--storage", "tied"], "unknown storage 'tied'; known are datum, natural, kernel, white"),
+        (["--method", "tsvgp", "--storage", "tied"], "argument --storage: invalid choice: 'tied'"),
         (["--method", "wsvgp", "--storage", "datum"], "--storage is for --method tsvgp, not wsvgp; leave it out"),
         (["--method", "wsvgp", "--num-orthogonal", "3"], "--num-orthogonal is for --method solve, odvgp,"),
-        (["--method", "solve", "--num-orthogonal", "-1"], "--num-orthogonal is -1, but must be at least 0"),
+        (
+            ["--method", "solve", "--num-orthogonal", "-1"],
+            "--num-orthogonal: must be a whole number of at least 0",
+        ),
         (["--method", "solve-relaxed", "--num-orthogonal", "0"], "must be at least 1 for solve-relaxed"),
         (
             ["--method", "solve", "--num-orthogonal", "41"],
@@ -166,7 +169,7 @@ def test_a_group_has_a_whole_number_of_inputs(classes, capsys, given):
     with pytest.raises(SystemExit) as ending:
         main(["compare", "--data", str(classes), "--method", "solve", "--num-orthogonal", given])
     assert ending.value.code == 2
-    assert f"--num-orthogonal: must be a whole number, not '{given}'" in capsys.readouterr().err
+    assert f"--num-orthogonal: must be a whole number of at least 0, not '{given}'" in capsys.readouterr().err
 
 
 def test_too_many_rows_for_a_site_at_each_datum_without_inducing_inputs(classes, monkeypatch, capsys):

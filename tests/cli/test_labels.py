@@ -5,7 +5,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from agp.cli._labels import positions_of, text_of
+from agp.cli._columns import text_of
+from agp.cli._targets import positions_of
 
 LONG = 2**53
 

@@ -17,7 +17,7 @@ from agp.likelihoods import Gaussian, Likelihood, Softmax, StudentT
 from agp.models import SOLVEGP, SVGP, TSVGP, TVGP
 from agp.models._sites import scattered
 from agp.posteriors import Dual, DualInverseFree, Marginal, Relaxed, Whitened
-from agp.repairs import Tally, collected
+from agp.repairs import Tally, collect_reports
 from agp.training import recipe, train
 from agp.updates import Adam, InverseUpdate, NaturalGradient, Repeat, SiteStep
 
@@ -141,7 +141,7 @@ def test_negative_curvature_is_taken_while_q_stays_proper(storage):
 
 
 def _with(likelihood, storage, X, y):
-    from agp.leaves import placed
+    from agp.tree import placed
 
     return dataclasses.replace(blank(storage, X, y, "gaussian"), likelihood=placed(likelihood, X))
 
@@ -164,10 +164,10 @@ def test_a_step_to_no_proper_q_is_halved(storage, backend):
     model, update = backend.move(model), SiteStep(1.0)
     batch = model._batch(backend.array(X), backend.array(y))
     for _ in range(2):
-        with collected():
+        with collect_reports():
             model, _, _ = update(model, batch, update.init(model))
         assert np.isfinite(float(model.bound(batch.X, batch.y)[0]))
-    with collected() as reports:
+    with collect_reports() as reports:
         model, _, info = update(model, batch, update.init(model))
     assert np.isfinite(float(model.bound(batch.X, batch.y)[0]))
     assert float(info["halvings"]) + float(info["clipped"]) > 0.0
@@ -179,7 +179,7 @@ def test_a_step_to_no_proper_q_is_halved(storage, backend):
 def test_what_no_halving_helps_is_clipped(storage):
     X, y = data("gaussian")
     model, update = _with(Convex(0.1, 1e6), storage, X, y), SiteStep(1.0)
-    with collected() as reports:
+    with collect_reports() as reports:
         model, _, info = update(model, model._batch(X, y), update.init(model))
     assert float(info["clipped"]) > 0.0
     # where the model cannot hold negative sites, that they are clipped is no repair but the method
@@ -335,7 +335,7 @@ def test_factors_that_do_not_fit_are_refused_and_repaired():
     there = moved(model, 0.5)
     with pytest.raises(NonFiniteError, match=r"the inverse factors do not fit the parameters .*InverseUpdate"):
         there.bound(X, y)
-    with pytest.warns(RepairWarning, match="brought up to date"):
+    with pytest.warns(RepairWarning, match="updated for predictions"):
         prediction = there.predict(X)
     update = InverseUpdate(tolerance=1e-9)
     fitted, _, info = update(there, Batch(X, y), update.init(there))

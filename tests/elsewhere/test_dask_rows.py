@@ -10,7 +10,7 @@ import agp
 from agp import tree
 from agp.backend import backend_of, get_backend
 from agp.errors import BackendError, WorkerError
-from agp.repairs import collected, report
+from agp.repairs import collect_reports, report
 from agp.updates import Adam, Batch
 
 da = pytest.importorskip("dask.array")
@@ -133,7 +133,7 @@ def test_predictions_in_torch_come_back_as_arrays_that_dask_holds(data):
 
 
 @pytest.mark.slow
-def test_an_upper_bound_and_a_svgp_of_rows_elsewhere(data):
+def test_an_upper_bound_and_a_svgp_of_lazy_rows(data):
     X, y = in_chunks(data, 100)
     model, other = BUILD["sgpr"](*data), BUILD["sgpr"](X, y)
     assert other.upper_bound(X, y) == pytest.approx(float(model.upper_bound(*data)), rel=1e-10)
@@ -148,7 +148,7 @@ def test_files_hold_models_without_rows(name, data, tmp_path):
     X, y = in_chunks(data, 100)
     model = BUILD[name](X, y)
     if name != "whitened":
-        with pytest.raises(TypeError, match=r"its rows lie elsewhere, .* save model.predictor\(\)"):
+        with pytest.raises(TypeError, match=r"its rows are lazy, .* save model.predictor\(\)"):
             agp.save(model, tmp_path / "m.safetensors")
     agp.save(model.predictor(), tmp_path / "m.safetensors")
     mean = agp.load(tmp_path / "m.safetensors").predict(data[0]).mean
@@ -198,7 +198,7 @@ def test_whole_batches_train_as_in_memory(name, data):
 
 
 @pytest.mark.slow
-def test_lbfgs_takes_rows_elsewhere(data):
+def test_lbfgs_takes_lazy_rows(data):
     X, y = in_chunks(data, 110)
     found = agp.fit_lbfgs(BUILD["sgpr"](X, y), X, y, max_iterations=15)
     expected = agp.fit_lbfgs(BUILD["sgpr"](*data), *data, max_iterations=15)
@@ -227,7 +227,7 @@ def test_repairs_on_workers_are_told():
         return params[0], lambda bar: (bar,)
 
     X = da.from_array(np.arange(6.0)[:, None] - 2.5, chunks=(2, 1))
-    with collected() as reports:
+    with collect_reports() as reports:
         total, pull = get_backend("dask").fold(f, (np.asarray(0.5),), X, 10, add=lambda a, b: b if a is None else a + b)
         assert total == 1.5
         told = len(reports)
@@ -261,7 +261,7 @@ def test_bad_rows_are_named(data):
         agp.value_and_gradient(model, X, y, gradient="autodiff")
     with pytest.raises(ValueError, match="data_parallel=True is for data in a dask array"):
         agp.train(model, *data, steps=1, data_parallel=True)
-    with pytest.raises(BackendError, match="dask arrays are rows of data, which have no cholesky"):
+    with pytest.raises(BackendError, match="dask arrays are rows of data, without cholesky"):
         get_backend("dask").cholesky(X)
 
 
@@ -273,7 +273,7 @@ def test_a_task_without_memory_names_smaller_chunks(data):
     model = BUILD["whitened"](*data)
     broken = X.map_blocks(exhausted, dtype=X.dtype, meta=np.empty((0, 0)))
     batch = Batch(broken, y[:, None])
-    with pytest.raises(WorkerError, match=r"chunks of 25 rows \(now 100\), as by X.rechunk"):
+    with pytest.raises(WorkerError, match=r"chunks of 25 rows \(now 100\) for X and y, such as by X.rechunk"):
         model._objective(batch)
 
 

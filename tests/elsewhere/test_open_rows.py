@@ -100,7 +100,7 @@ def test_what_cannot_be_opened_is_named(parts, rows):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("settings", [{}, {"method": "sgpr"}, {"backend": "torch"}])
-def test_estimators_take_rows_elsewhere(settings, rows):
+def test_estimators_take_lazy_rows(settings, rows):
     estimators = pytest.importorskip("agp.estimators")
     X, y = rows[:, :3], rows[:, 3]
     dX, dy = da.from_array(X, chunks=(60, 3)), da.from_array(y, chunks=60)

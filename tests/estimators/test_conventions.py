@@ -423,7 +423,7 @@ def test_layers_that_cannot_be_are_refused(settings, message):
 def test_deep_models_have_no_joint_answers():
     model = GPRegressor(**DEEP).fit(X, Y)
     for ask in (lambda: model.predict(X, return_cov=True), lambda: model.sample_y(X)):
-        with pytest.raises(TypeError, match="a deep model is no Gaussian process: .*; predict gives marginals"):
+        with pytest.raises(TypeError, match="a deep model is not a Gaussian process .*; use predict for marginals"):
             ask()
     assert model.model_.sample_functions(3)(X).shape == (3, 60, 1)
 

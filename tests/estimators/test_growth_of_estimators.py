@@ -5,7 +5,7 @@ import pytest
 
 import agp
 from agp.estimators import GPClassifier, GPRegressor
-from agp.estimators._base import START
+from agp.estimators._base import START_INDUCING
 from agp.estimators._regressor import GROWING_KINDS
 from agp.selection import Candidate
 from agp.training import Round
@@ -17,7 +17,7 @@ Y = np.sin(3.0 * X[:, 0]) + 0.1 * RNG.normal(size=200)
 
 @pytest.mark.slow
 def test_a_regressor_finds_their_number(monkeypatch, tmp_path):
-    monkeypatch.setattr("agp.estimators._base.START", 4)
+    monkeypatch.setattr("agp.estimators._base.START_INDUCING", 4)
     model = GPRegressor(method="wsvgp", num_inducing="auto", tolerance=5e-3, random_state=0).fit(X, Y)
     assert model.growth_reason_ in ("certificate", "gain")
     assert list(model.growth_) == list(Round._fields)
@@ -52,7 +52,7 @@ def test_collapsed_regression_chooses_it_from_the_data(tmp_path):
 
 @pytest.mark.slow
 def test_a_classifier_does_as_well(monkeypatch):
-    monkeypatch.setattr("agp.estimators._base.START", 4)
+    monkeypatch.setattr("agp.estimators._base.START_INDUCING", 4)
     model = GPClassifier(method="wsvgp", num_inducing="auto", tolerance=0.02, random_state=0).fit(X, Y > 0.0)
     assert model.growth_reason_ == "gain"
     assert np.isnan(model.growth_["gap"]).all()
@@ -77,7 +77,7 @@ def test_it_is_no_matter_where_there_are_none():
     model = GPRegressor(num_inducing="auto").fit(X, Y)
     assert model.method_ == "gpr"
     assert "growth_" not in vars(model)
-    assert START == 64
+    assert START_INDUCING == 64
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_outputs_that_do_not_grow_are_refused(outputs):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_outputs_of_one_kernel_grow(monkeypatch):
-    monkeypatch.setattr("agp.estimators._base.START", 4)
+    monkeypatch.setattr("agp.estimators._base.START_INDUCING", 4)
     for outputs in GROWING_KINDS:
         model = GPRegressor(outputs=outputs, num_inducing="auto", max_steps=3).fit(X, np.stack([Y, -Y], axis=1))
         assert "growth_" in vars(model)

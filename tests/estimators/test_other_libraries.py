@@ -144,7 +144,7 @@ def _chunks(x, rows):
 
 
 @pytest.mark.slow
-def test_rows_elsewhere_have_covariances():
+def test_lazy_rows_have_covariances():
     A = _chunks(X, 16)
     model = GPRegressor(num_inducing=10, max_steps=20).fit(A, _chunks(Y, 16))
     np.testing.assert_allclose(model.predict(A, return_cov=True)[1], model.predict(X, return_cov=True)[1], atol=1e-12)
@@ -152,7 +152,7 @@ def test_rows_elsewhere_have_covariances():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [7, 16])
-def test_rows_elsewhere_may_lack_targets(rows):
+def test_lazy_rows_may_lack_targets(rows):
     settings = {"method": "wsvgp", "num_inducing": 10, "max_steps": 20, "missing_targets": "ignore", "random_state": 0}
     holed = np.where((np.arange(60) // 16 == 1) | (X[:, 0] > 1.0), np.nan, Y)  # a chunk without any among them
     model = GPRegressor(**settings).fit(_chunks(X, 16), _chunks(holed, rows))

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agp import leaves
 from agp.actions import ConjugateGradients, DenseActions, KernelEigenvectors, RandomDirections
 from agp.backend import backend_of, get_backend, placed, to_numpy
+from agp.checks import usable
 from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern12, Matern32, Matern52, Periodic, RationalQuadratic, White
 from agp.likelihoods import (
@@ -434,7 +434,7 @@ def composed(process: Callable[[Draw, Any, int, float], Any], draw: Draw) -> Cal
         variance = 1.0 if observations is None else float(np.var(to_numpy(observations).astype("float64")))
         variance = variance if np.isfinite(variance) and variance > 0.0 else 1.0
         outputs = likelihood.latents(y.shape[1])
-        started = leaves.usable(likelihood.from_data(variance), X)
+        started = usable(likelihood.from_data(variance), X)
         return SVGP(process=process(draw, X, outputs, variance), likelihood=started)
 
     return build

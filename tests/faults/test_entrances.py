@@ -45,7 +45,7 @@ from agp.posteriors import (
     Relaxed,
     Whitened,
 )
-from agp.repairs import collected
+from agp.repairs import collect_reports
 
 Q = (
     *(Whitened, Marginal, LikelihoodForm, Relaxed, InverseFree, Dual, DualInverseFree),
@@ -121,7 +121,7 @@ def everything(build, X, y):
 @pytest.fixture
 def raising():
     """NumPy raises on underflow, overflow, division by zero and invalid operations, and does so afterwards."""
-    with np.errstate(all="raise"), warnings.catch_warnings(), collected():
+    with np.errstate(all="raise"), warnings.catch_warnings(), collect_reports():
         warnings.filterwarnings("ignore", message=".*numerical repairs")
         yield
         assert set(np.geterr().values()) == {"raise"}

@@ -26,7 +26,7 @@ from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.gradient import value_and_gradient
 from agp.linalg import cholesky
 from agp.posteriors import InverseFree, LikelihoodForm, Marginal, Relaxed, Whitened
-from agp.repairs import Tally, collected
+from agp.repairs import Tally, collect_reports
 from agp.training import recipe
 
 SVGPS = {"W": Whitened, "M": Marginal, "L": LikelihoodForm, "R": Relaxed, "A": InverseFree}
@@ -236,7 +236,7 @@ def test_finite_rubbish_is_recognised(seed, dtype, cupy_stand_in):
     ):
         cholesky(cupy_stand_in.array(A, dtype))
     good = A + (0.1 + 0.1) * np.eye(size, dtype=dtype)
-    with collected() as repairs:
+    with collect_reports() as repairs:
         L = cupy_stand_in.numpy(cholesky(cupy_stand_in.array(good, dtype)), dtype)
     assert not repairs
     np.testing.assert_allclose(L @ L.T, good, atol=1e-4 if dtype == "float32" else 1e-12)
@@ -248,9 +248,9 @@ def test_finite_rubbish_is_repaired_like_a_failure_that_is_reported(dtype, cupy_
     case = SCENARIOS["long lengthscale, little noise, duplicated rows"]
     X, y = data(case, dtype)
     K = as_arrays(RBF(1.0, 1e3))(X.astype("float64"))[0].astype(dtype) - dtype_eps(dtype) * np.eye(24, dtype=dtype)
-    with collected() as expected:
+    with collect_reports() as expected:
         L = cholesky(K)
-    with collected() as found:
+    with collect_reports() as found:
         other = cupy_stand_in.numpy(cholesky(cupy_stand_in.array(K, dtype)), dtype)
     assert Tally(found).messages == Tally(expected).messages
     assert Tally(found).total == 1
@@ -271,7 +271,7 @@ def test_a_covariance_that_is_not_finite_is_an_error_with_a_cause(method, backen
     X, y = (backend.array(x) for x in data(Hostile()))
     model = build(method, X, y)
     broken = with_leaves(model, {"kernel.variance": backend.array(np.nan)})
-    with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite entries: look at the inputs and the kernel"):
+    with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite entries: check the inputs and the kernel"):
         broken.bound(X, y)
     with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite entries"):
         broken.predict(X)

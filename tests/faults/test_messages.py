@@ -179,10 +179,12 @@ MISTAKES = {
     "result to train": Mistake(
         lambda: agp.train(agp.train(built(), X, Y, steps=1), X, Y, steps=1),
         TypeError,
-        "model has the class Result, which is no model; pass its `.model`, as in result.model",
+        "model has the class Result, which is not a model; pass its `.model`, as in result.model",
     ),
     "kernel to train": Mistake(
-        lambda: agp.train(agp.RBF(), X, Y, steps=1), TypeError, "model has the class RBF, which is no model; build one"
+        lambda: agp.train(agp.RBF(), X, Y, steps=1),
+        TypeError,
+        "model has the class RBF, which is not a model; build",
     ),
     "class for an update": Mistake(
         lambda: agp.train(built(), X, Y, steps=1, updates=[Adam(), InverseUpdate]),

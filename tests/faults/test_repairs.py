@@ -11,11 +11,12 @@ from helpers import JAX, NUMPY, TORCH, Place, assert_close, inducing_inputs, pro
 
 import agp
 from agp import CGGP, RBF, SGPR, SVGP, TSVGP, Gaussian, tree
+from agp._context import public
 from agp.backend import backend_of
 from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.linalg import cholesky
 from agp.posteriors import Whitened
-from agp.repairs import Tally, collected, report
+from agp.repairs import Tally, collect_reports, report
 from agp.training import fit_lbfgs
 from agp.updates import Adam, InverseUpdate, Repeat
 
@@ -81,7 +82,7 @@ PROBLEMS = {
         6,
         "conjugate gradients stopped after 2 iterations with 3 of 3 systems",
     ),
-    "restart": (cold, [InverseUpdate(), FROZEN], 1, "it was thrown away and found anew"),
+    "restart": (cold, [InverseUpdate(), FROZEN], 1, "it was discarded and computed anew"),
 }
 
 
@@ -167,7 +168,7 @@ def almost(smallest):
 def test_of_a_batch_those_matrices_are_repaired_that_need_it(compiled, backend):
     A = np.stack([np.eye(5) + 0.1, 3.0 * almost(5e-6), almost(5e-5)])
     B = backend_of(backend.array(A))
-    with collected() as reports:
+    with collect_reports() as reports:
         L = backend.numpy((B.compile(cholesky) if compiled else cholesky)(backend.array(A)))
     for factor, matrix, jitter in zip(L, A, [0.0, 3e-5, 1e-4], strict=True):
         np.testing.assert_allclose(factor @ factor.T, matrix + jitter * np.eye(5), atol=1e-11)
@@ -191,14 +192,14 @@ def test_what_is_recomputed_is_not_reported_again(backend):
         return total, pullback(1.0)
 
     for f in (value, B.compile(value)):
-        with collected() as reports:
+        with collect_reports() as reports:
             total, slope = f(x[1], x)
         assert (float(total), float(slope)) == (66.0, 66.0)
         assert Tally(reports).messages == {"met 5": 2}
     if "autodiff" in B.gradients:
         for f in (B.value_and_grad, B.compile(lambda *a: B.value_and_grad(*a)) if backend.name == "torch" else None):
             if f is not None:
-                with collected() as reports:
+                with collect_reports() as reports:
                     f(lambda leaves: value(leaves["scale"], x)[0], {"scale": x[1]})
                 assert Tally(reports).messages == {"met 5": 2}
 
@@ -248,7 +249,7 @@ def test_a_users_own_compiled_function_can_return_what_was_repaired(in_tiles):
 
         @jax.jit
         def predict(model, X):
-            with collected() as reports:
+            with collect_reports() as reports:
                 return model._conditional().moments(X)[0][0], reports
 
         expected_mean = told(lambda model=model: model.predict(X).mean)[0]
@@ -306,7 +307,7 @@ def test_several_kinds_are_one_warning():
         unsolved(NUMPY).bound(X, y)
         return unsolved(NUMPY).bound(X, y)
 
-    message = told(agp.repairs.counted(both))[1]
+    message = told(public(both))[1]
     assert message.startswith("3 numerical repairs; the first: a 12 x 12 covariance matrix")
     assert "Of another kind, 2: conjugate gradients stopped" in message
 
@@ -322,7 +323,7 @@ def test_repairs_inside_callbacks_count():
 
 
 def test_a_tally_survives_as_plain_lists():
-    with collected() as reports:
+    with collect_reports() as reports:
         cholesky(almost(5e-6))
         cholesky(almost(5e-5))
         cholesky(np.eye(2))
@@ -335,7 +336,7 @@ def test_a_tally_survives_as_plain_lists():
 
 
 def test_a_failure_that_was_recorded_is_raised_at_the_entrance():
-    with collected() as reports:
+    with collect_reports() as reports:
         report("no factor for {0:.2f}", np.asarray(0.5), fatal=True)
     with pytest.raises(NotPositiveDefiniteError, match=r"no factor for 0\.50"):
         Tally(reports).tell()

@@ -181,7 +181,6 @@ FILES = {
     "deep-header": with_header(nested_text(100_000).encode()),
     "bfloat16": with_header(BFLOAT, bytes(2)),
     "deep-structure": sealed({}, nested_text(100_000)),
-    "rather-deep-structure": sealed({}, structure({}, deep=json.loads(nested_text(300)))),
     "no-json": sealed(ONE, "{"),
     "number": sealed(ONE, "7"),
     "list": sealed(ONE, "[1, 2]"),

@@ -24,8 +24,8 @@ from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
 
 from agp.estimators import GPClassifier, GPRegressor  # noqa: E402
-from agp.estimators._column_states import columns_of, state_of, widths  # noqa: E402
 from agp.estimators._columns import Columns  # noqa: E402
+from agp.estimators._files import columns_of, state_of  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3))
@@ -141,7 +141,7 @@ def test_columns_of_any_table_come_back(cells):
     again = columns_of(json.loads(json.dumps(state_of(columns))))
     assert state_of(again) == state_of(columns)
     expected = columns.transform(known)
-    assert widths(again) == (3, expected.shape[1])
+    assert len(again.sources()) == expected.shape[1]
     np.testing.assert_array_equal(again.transform(known), expected)
 
 

@@ -1,5 +1,7 @@
 """Models in files: what is loaded is what was saved, to the bit, on any library."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from helpers import JAX, NUMPY, STRICT, TORCH, assert_close
@@ -185,22 +187,41 @@ def test_settings_of_numpy_and_lists_are_plain_afterwards(path):
 # -- what else a file can hold ----------------------------------------------------------------------------------------
 
 
-def test_a_file_has_room_for_facts_of_another_kind(path):
-    model, facts = model_of("gpr"), {"columns": ["a", "b"], "scale": 0.1, "nested": {"x": [None, True, "é"]}}
-    io.write_model(path, model, kind="estimator", facts=facts)
-    found = io.read_model(path, kinds=("model", "estimator"))
-    assert (found.kind, found.facts) == ("estimator", facts)
-    assert_same(found.model, model)
-    with pytest.raises(agp.errors.FileError, match=r"\(it holds 'estimator' of version 1\)"):
-        io.read_model(path)
+class Thing(NamedTuple):
+    """An object that contains a model."""
+
+    content: io.Stored
 
 
-def test_a_file_has_room_for_further_parts_and_arrays(path):
-    model, parts = model_of("gpr"), {"kernel": model_of("kernel-active"), "plain": agp.RBF()}
+@pytest.fixture
+def come_back(path, monkeypatch):
+    """What a file holds of a thing with these facts, parts and arrays."""
+    monkeypatch.setitem(io._model.HOMES, "thing", "json")
+    kind = io.Kind(Thing, lambda thing: thing.content, lambda found, asked: Thing(found))
+    monkeypatch.setitem(io._model._KINDS, "thing", kind)
+
+    def load(*content):
+        agp.save(Thing(io.Stored(model_of("gpr"), "thing", *content)), path)
+        return agp.load(path).content
+
+    return load
+
+
+def test_a_file_has_room_for_facts_of_another_kind(come_back, path, monkeypatch):
+    facts = {"columns": ["a", "b"], "scale": 0.1, "nested": {"x": [None, True, "é"]}}
+    found = come_back(facts, {}, {})
+    assert (found.kind, found.facts) == ("thing", facts)
+    assert_same(found.model, model_of("gpr"))
+    monkeypatch.delitem(io._model.HOMES, "thing")
+    with pytest.raises(agp.errors.FileError, match=r"\(it holds 'thing' of version 1\)"):
+        agp.load(path)
+
+
+def test_a_file_has_room_for_further_parts_and_arrays(come_back):
+    parts = {"kernel": model_of("kernel-active"), "plain": agp.RBF()}
     arrays = {"trace.a": np.asarray([1.0, np.nan]), "b": np.arange(3)}
-    io.write_model(path, model, kind="estimator", parts=parts, arrays=arrays)
-    found = io.read_model(path, kinds=("estimator",))
-    assert_same(found.model, model)
+    found = come_back({}, parts, arrays)
+    assert_same(found.model, model_of("gpr"))
     assert found.parts.keys() == parts.keys()
     assert_same(found.parts["kernel"], parts["kernel"])
     assert repr(found.parts["plain"]) == repr(parts["plain"])

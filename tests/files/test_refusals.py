@@ -374,7 +374,7 @@ def test_loading_imports_nothing_at_all(path):
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        ((3,), r"classes has 3, which is no class of a part of a model; decorate such with @agp\.tree\.model\.$"),
+        ((3,), r"classes has 3, which is not the class of a part of a model; decorate it with @agp\.tree\.model\.$"),
         ((int,), "classes has <class 'int'>, which is no class"),
         (Mine, r"classes is Mine, but must be a tuple of classes; write classes=\(Mine,\)\.$"),
     ],
@@ -527,7 +527,7 @@ def test_a_library_that_is_not_here_is_named(path, monkeypatch):
             raise agp.errors.BackendError(msg)
         return backends.get_backend(name)
 
-    monkeypatch.setattr("agp.io._place.get_backend", missing)
+    monkeypatch.setattr("agp.io._model.get_backend", missing)
     refused(path, match=r"was written by array_api_strict, which cannot be used here; name another library, such as")
     assert_same(agp.load(path, backend="numpy"), SMALL)
 

@@ -178,7 +178,7 @@ def test_repeated_rows_are_taken_once(way):
 @pytest.mark.parametrize("way", ROWS_OF_DATA)
 def test_fewer_distinct_rows_than_inducing_inputs_are_refused(way):
     X = np.concatenate([np.repeat(np.arange(3.0), 4), [-0.0]])[:, None]
-    with pytest.raises(ValueError, match="num_inducing is 4, but only 3 of the 13 rows looked at are distinct"):
+    with pytest.raises(ValueError, match="num_inducing is 4, but only 3 of the 13 rows used are distinct"):
         WAYS[way](X, 4)
 
 

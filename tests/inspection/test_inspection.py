@@ -139,11 +139,12 @@ def test_few_values_are_all_taken_and_columns_without_numbers_are_refused():
 
 def test_tables_keep_the_kind_of_their_columns():
     table = as_table(pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}, index=[7, 8]))
-    crossed = table.crossed(1, np.asarray(["u", "v", "w"], dtype=object))
-    assert crossed.native()["a"].tolist() == [1, 2] * 3
-    assert crossed.native()["b"].tolist() == ["u", "u", "v", "v", "w", "w"]
+    crossed = table.crossed(1, np.asarray(["u", "v", "w"], dtype=object), np.arange(2))
+    assert crossed["a"].tolist() == [1, 2] * 3
+    assert crossed["b"].tolist() == ["u", "u", "v", "v", "w", "w"]
     assert table.native()["b"].tolist() == ["x", "y"]
-    assert as_table([[1.0, 2.0]]).crossed(0, np.asarray([5.0, 6.0])).native().tolist() == [[5.0, 2.0], [6.0, 2.0]]
+    crossed = as_table([[1.0, 2.0]]).crossed(0, np.asarray([5.0, 6.0]), np.zeros(1, dtype=int))
+    assert crossed.tolist() == [[5.0, 2.0], [6.0, 2.0]]
     for wrong, message in ((np.ones(3), "shape"), (np.ones((0, 2)), "shape"), (pd.DataFrame({"a": []}), "no rows")):
         with pytest.raises(ValueError, match=message):
             as_table(wrong)

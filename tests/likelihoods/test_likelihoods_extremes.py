@@ -13,7 +13,7 @@ from likelihood_cases import KINDS
 from agp import tree
 from agp.errors import RepairWarning
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax
-from agp.repairs import Tally, collected
+from agp.repairs import Tally, collect_reports
 
 MEANS = (-1e4, -800.0, -90.0, -40.0, 0.0, 10.0, 40.0, 90.0, 400.0, 800.0, 1e4)
 VARIANCES = (0.0, 1e-12, 1.0, 100.0, 1e4)
@@ -51,7 +51,7 @@ def test_counts_beyond_the_largest_float_are_that_float_with_one_warning(posteri
     model, X, _ = problem("rbf-ard", posterior)
     model = with_leaves(model, {"posterior.mean": process(model).posterior.mean + 1e5})
     model = replaced(model, likelihood=Poisson())
-    with collected():  # of inverse factors, whose repairs are another matter
+    with collect_reports():  # of inverse factors, whose repairs are another matter
         model = replaced(model, posterior=process(model).posterior.refreshed(inducing_covariance(model)))
     mu, var = model.predict(X)
     assert np.max(mu) > 1e3
@@ -77,7 +77,7 @@ def test_usual_counts_are_predicted_as_ever(backend):
     rng = np.random.default_rng(1)
     mu, var = rng.normal(size=(50, 2)), np.exp(rng.normal(size=(50, 2)))
     var[0] = 0.0
-    with collected() as repairs:
+    with collect_reports() as repairs:
         found = Poisson(exposure=1.3).predict(backend.array(mu), backend.array(var))
     assert not Tally(repairs).total
     mean = 1.3 * np.exp(mu + 0.5 * var)
@@ -108,7 +108,7 @@ def test_the_variances_of_sure_classes_keep_their_digits(backend):
 
 def test_known_noise_leaves_a_variance_at_inputs_that_are_known_exactly(backend):
     zero = backend.array(np.zeros((3, 1)))
-    with collected() as repairs:
+    with collect_reports() as repairs:
         variance = backend.numpy(HeteroscedasticGaussian().predict(zero, zero).variance)
     assert (variance > 0.0).all()
     (message,) = Tally(repairs).messages

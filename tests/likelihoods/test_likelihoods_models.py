@@ -8,7 +8,7 @@ from likelihood_cases import KINDS
 from agp import tree
 from agp.backend import backend_of, to_numpy
 from agp.batch import Batch
-from agp.draws import NO_DRAWS
+from agp.chunking import rows_within
 from agp.gradient import gradient_of
 from agp.likelihoods import (
     Bernoulli,
@@ -27,7 +27,7 @@ from agp.likelihoods import (
 )
 from agp.models import SVGP
 from agp.posteriors import Relaxed, Whitened
-from agp.rows import rows_within
+from agp.random import NO_DRAWS
 from agp.training import fit, train
 from agp.updates import Adam
 
@@ -254,7 +254,7 @@ REFUSED = {
     "no number of classes": (Softmax("abc"), [[0.0], [1.0]], "classes is 'abc'"),
     "a negative count": (Poisson(), [[0.0], [-2.0]], "counts must be whole numbers from 0.*found -2"),
     "half a count": (Poisson(), [[0.0], [1.5]], "counts must be whole numbers from 0.*found 1.5"),
-    "half a count of more variance": (NegativeBinomial(), [[0.0], [1.5]], "counts must be .* negative binomial.*1.5"),
+    "half a count of more variance": (NegativeBinomial(), [[0.0], [1.5]], "counts must be .* NegativeBinomial.*1.5"),
     "nothing": (Gamma(), [[0.0], [1.5]], "targets must be positive for the Gamma likelihood; found 0"),
     "a negative time": (Exponential(), [[0.0], [-1.5]], "must not be negative for the Exponential .* found -1.5"),
     "all": (Beta(), [[0.2], [1.0]], "between 0 and 1, both excluded, for the Beta likelihood; found 1"),

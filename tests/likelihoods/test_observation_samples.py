@@ -59,5 +59,5 @@ def test_a_likelihood_without_draws_says_so():
     class Own(Likelihood):
         expected_log_density = predict = predictive_log_density = from_data = check_targets = nothing
 
-    with pytest.raises(TypeError, match="Own draws no observations"):
+    with pytest.raises(TypeError, match="Own cannot draw observations"):
         Own().sample(NUMPY.array([0.0]), None)

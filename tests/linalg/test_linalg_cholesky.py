@@ -7,7 +7,7 @@ import pytest
 
 from agp.errors import NotPositiveDefiniteError, RepairWarning
 from agp.linalg import add_jitter, cholesky, default_jitter
-from agp.repairs import Tally, collected
+from agp.repairs import Tally, collect_reports
 
 
 def _almost(smallest):
@@ -56,7 +56,7 @@ def test_failure_names_the_cause(A, cause, backend):
 
 
 def test_repairs_are_recorded(backend):
-    with warnings.catch_warnings(), collected() as reports:
+    with warnings.catch_warnings(), collect_reports() as reports:
         warnings.simplefilter("error")
         cholesky(backend.array(_almost(5e-6)))
         cholesky(backend.array(np.eye(2)))
@@ -68,8 +68,8 @@ def test_repairs_are_recorded(backend):
 
 
 def test_records_end_with_the_block(backend):
-    with collected() as outer:
-        with collected() as inner:
+    with collect_reports() as outer:
+        with collect_reports() as inner:
             cholesky(backend.array(_almost(5e-6)))
         assert (Tally(outer).total, Tally(inner).total) == (0, 1)
     with pytest.warns(RepairWarning):

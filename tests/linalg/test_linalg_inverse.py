@@ -14,7 +14,7 @@ from agp.linalg import (
     safe_step,
     starting_vector,
 )
-from agp.linalg._inverse import COLD_START, largest_eigenvalue, starting_factor
+from agp.linalg._inverse_step import COLD_START, largest_eigenvalue, starting_factor
 
 
 def spd(size, condition, seed=0):

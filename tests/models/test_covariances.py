@@ -24,7 +24,7 @@ from agp.posteriors import (
     RelaxedUnion,
     Whitened,
 )
-from agp.repairs import collected
+from agp.repairs import collect_reports
 
 ROWS = 12
 
@@ -101,7 +101,7 @@ def built(method, problem, place, dtype):
 @pytest.mark.parametrize("method", MODELS)
 def test_the_diagonal_of_a_covariance_is_the_variance(method, problem, place, dtype):
     pytest.importorskip(place.name, reason=f"{place.name} is not installed: not executed")
-    with collected():
+    with collect_reports():
         model, Xs = built(method, PROBLEMS[problem], place, dtype)
         found = place.numpy(model.predict_covariance(Xs), dtype)
         variance = place.numpy(model.predict(Xs).variance, dtype)
@@ -115,7 +115,7 @@ def test_the_diagonal_of_a_covariance_is_the_variance(method, problem, place, dt
 
 @pytest.mark.parametrize("method", MODELS)
 def test_away_from_the_diagonal_a_covariance_is_what_the_posterior_says(method):
-    with collected():
+    with collect_reports():
         model, Xs = built(method, Extreme(noise=1e-2), NUMPY, "float64")
         found, expected = model.predict_covariance(Xs), model._conditional().covariance(Xs)
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-9)

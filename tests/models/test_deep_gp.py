@@ -200,7 +200,7 @@ def test_labels_train_too(backend):
         ({"num_orthogonal": 4}, TypeError, "posterior is Relaxed, but must be a q of one of two groups"),
         ({"posterior": "relaxed-orthogonal", "num_orthogonal": 0}, ValueError, "needs two groups"),
         ({"second": "whitened"}, ValueError, "second is given, but layer 0 has one group .*; give num_orthogonal, too"),
-        ({"posterior": "dual"}, ValueError, "layer 0 keeps sites, which only the last layer can"),
+        ({"posterior": "dual"}, ValueError, "layer 0 has sites, but only the last layer can"),
     ],
 )
 def test_bad_choices_are_refused(settings, error, message):

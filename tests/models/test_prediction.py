@@ -8,8 +8,8 @@ import scipy.stats
 from helpers import peak, process
 
 from agp import GPR, RBF, SVGP, Bernoulli, Gaussian, Matern32, to_backend, to_numpy, train, tree
+from agp.chunking import TILE
 from agp.posteriors import Relaxed, Whitened
-from agp.rows import TILE
 
 LIBRARIES = ["torch", "array_api_strict"]
 

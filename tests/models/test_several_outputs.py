@@ -10,7 +10,7 @@ import agp
 from agp import tree
 from agp.batch import Batch
 from agp.gradient import gradient_of
-from agp.host import correlation_root
+from agp.starts import correlation_root
 from agp.updates import InverseUpdate, SiteStep, VarianceGap
 
 KINDS = {

@@ -8,8 +8,8 @@ from helpers import process
 import agp
 from agp import GPR, SGPR, SVGP, Bernoulli, CaGP, Coregionalised, Gaussian, Matern32, Softmax, tree
 from agp.kernels import RBF, ActiveDims, Constant, Kernel, Linear, Periodic, RationalQuadratic, White
+from agp.scaling import column_spreads
 from agp.starts import FACTORS, NOISE, starting_kernel, starting_kernels
-from agp.units import column_spreads
 
 GAUSSIAN = Gaussian(0.1)
 

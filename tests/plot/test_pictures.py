@@ -452,7 +452,7 @@ def test_growth_shows_both_bounds_and_what_doublings_gained(tmp_path):
 
 @pytest.mark.slow
 def test_growth_without_an_upper_bound_and_of_estimators(monkeypatch):
-    monkeypatch.setattr("agp.estimators._base.START", 3)
+    monkeypatch.setattr("agp.estimators._base.START_INDUCING", 3)
     settings = {"method": "wsvgp", "num_inducing": "auto", "tolerance": 0.05, "max_steps": 500}
     model = GPClassifier(**settings).fit(X, Y[:, 0] > 0.0)
     left, right = plot_growth(model, ax=axes_of(2)).axes

@@ -28,9 +28,9 @@ from hypothesis import strategies as st
 from agp import SVGP, Gaussian, Softmax, tree
 from agp.backend import get_backend
 from agp.batch import Batch
-from agp.draws import Draws
 from agp.gradient import gradient_of
 from agp.posteriors import Relaxed
+from agp.random import Draws
 from agp.training import train
 from agp.updates import Adam, InverseUpdate
 

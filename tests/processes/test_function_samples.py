@@ -410,7 +410,7 @@ def test_parts_without_functions_are_named():
         Process.paths(process, None, None, 1, 1)
     with pytest.raises(TypeError, match="Points has no random features, .*use sample"):
         Inducing.random_features(process.inducing, process.kernel, None, 1)
-    with pytest.raises(TypeError, match="Whitened does not tell how samples of functions .* define path_weights"):
+    with pytest.raises(TypeError, match="Whitened does not define how samples of functions .* define path_weights"):
         Posterior.path_weights(process.posterior, None, None, None)
     conditional = SVGP(process, Gaussian(np.asarray(0.1)))._conditional()
     with pytest.raises(TypeError, match="ProcessConditional has no samples of functions; use sample"):

@@ -7,12 +7,12 @@ from process_cases import cut_by_loops, points, process_case, sparse
 
 import agp
 from agp.backend import backend_of
+from agp.chunking import CACHE, mebibytes
 from agp.inducing import Patches, PatchGrid, Points, Together, some_rows
 from agp.inducing import _equal_patches as equal_patches
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.kernels import _quadratic_forms as forms
 from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
-from agp.rows import CACHE, mebibytes
 from agp_backends._numpy import NumpyBackend
 
 GRIDS = {
@@ -384,9 +384,9 @@ def test_one_patch_as_large_as_the_image_changes_nothing():
 def test_what_images_do_not_offer_is_refused():
     model = agp.SVGP(process=_each(), likelihood=as_arrays(agp.Gaussian(0.1)))
     for refused in (model.predict_covariance, model.sample):
-        with pytest.raises(TypeError, match="are values of one function, and no mixture of independent ones"):
+        with pytest.raises(TypeError, match="are values of one function, not a mixture of independent ones"):
             refused(_images(3, 12))
-    with pytest.raises(ValueError, match="the outputs of the process of a Mixed depend on each other"):
+    with pytest.raises(ValueError, match="the outputs of the process of a Mixed are dependent"):
         Mixed(_each(), np.ones((1, 12))).check()
     with pytest.raises(ValueError, match="couples the latent functions"):
         agp.SVGP(process=_each(), likelihood=agp.RobustMax(12))
@@ -400,7 +400,7 @@ def test_what_images_do_not_offer_is_refused():
         (
             lambda: EachPatch(Deep((_each(), _each())), PatchGrid((3, 4), (2, 2))),
             TypeError,
-            "the process of an EachPatch is a sampled one; apply EachPatch to each layer",
+            "the process of an EachPatch is sampled; apply EachPatch to each layer",
         ),
         (
             lambda: EachPatch(_each().process, PatchGrid((3, 4), (3, 2))).check(),

@@ -42,6 +42,7 @@ from process_cases import (
 import agp
 from agp import tree
 from agp.backend import backend_of
+from agp.chunking import mebibytes
 from agp.inducing import Patches, Points, Together
 from agp.kernels import RBF, Constant, Linear, Matern32, Sum, White
 from agp.likelihoods import Gaussian, LatentNoiseGaussian, RobustMax, Softmax
@@ -60,7 +61,6 @@ from agp.posteriors import (
     Whitened,
 )
 from agp.processes import Deep, Mixed, Sparse, Stack
-from agp.rows import mebibytes
 from agp.training import recipe
 from agp.updates import InverseUpdate, NaturalGradient, SiteStep
 
@@ -438,7 +438,7 @@ def test_deep_predictions_are_those_of_the_mixture(name):
 def test_a_deep_model_has_no_joint_covariance():
     model, X, _ = case("deep")
     for refused in (model.predict_covariance, model.sample):
-        with pytest.raises(TypeError, match="a deep model is no Gaussian process: it has no joint covariance"):
+        with pytest.raises(TypeError, match="a deep model is not a Gaussian process and has no joint covariance"):
             refused(X)
 
 
@@ -678,7 +678,7 @@ REFUSED = {
     "weights": (lambda: Mixed(_layer(2), np.ones((1, 3))), r"weights has shape \(1, 3\), but needs a row for each"),
     "mixtures of mixtures": (
         lambda: Mixed(Mixed(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
-        "the outputs of the process of a Mixed depend on each other, .*; multiply the weights into those of one Mixed",
+        "the outputs of the process of a Mixed are dependent, .*; use one Mixed with the product of the weights",
     ),
     "weights of one axis": (
         lambda: Mixed(_layer(2), np.ones(3)),
@@ -686,11 +686,11 @@ REFUSED = {
     ),
     "sites of inner layers": (
         lambda: Deep((_layer(kind="dual-natural"), _layer(1, 1))),
-        "layer 0 keeps sites, which only the last layer can",
+        "layer 0 has sites, but only the last layer can",
     ),
     "sites of inner groups": (
         lambda: Deep((Mixed(_layer(kind="orthogonal-dual"), np.ones((1, 1))), _layer(1, 1))),
-        "layer 0 keeps sites, which only the last layer can",
+        "layer 0 has sites, but only the last layer can",
     ),
     "terms": (
         lambda: sparse_of(RBF(1.0, 1.0), Together((_points_of(COLUMNS), _points_of(COLUMNS)))),
@@ -812,7 +812,7 @@ def test_what_is_no_process_is_refused_where_it_is_built(build, error, message):
 
 def test_deep_processes_need_their_noise():
     process = _deeps()
-    with pytest.raises(ValueError, match="needs the noise of its inner layers; hand it draws"):
+    with pytest.raises(ValueError, match="needs the noise of its inner layers; call `drawn`"):
         process.project(process.factorise()[0], data(1)[0])
 
 

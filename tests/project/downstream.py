@@ -2,6 +2,7 @@
 
 import importlib.util
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -117,6 +118,47 @@ def regression(folder: Path) -> float:
     return float(predictor.log_density(X, y).sum()) + float(mean.sum())
 
 
+def chosen_for_me() -> float:
+    """A kernel and a posterior chosen by `fit_regression`, and the scores of its predictions."""
+    X, y = made_up(60)
+    result = agp.fit_regression(X, y, kernel=agp.Matern32(), weights=np.ones(60), max_seconds=20.0, seed=1)
+    names: list[str] = [candidate.kernel for candidate in result.candidates]
+    seconds: float = sum(stage.seconds for stage in result.stages)
+    assert result.learned
+    assert result.kernel in names
+    assert result.describe().endswith(result.message)
+
+    predictor: agp.Predictor = result.model.predictor()
+    below: Numbers = predictor.cdf(X, y)
+    assert predictor.pit(X, y, seed=1).shape == below.shape == (60, 1)
+    return seconds + result.log_density - result.baseline + float(predictor.crps(X, y).mean())
+
+
+def likelihoods() -> list[tuple[int, ...]]:
+    """Counts with exposures, weighted rows, classes and long tails, under several kernels."""
+    X, y = made_up(40)
+    counts = np.floor(np.exp(y + 1.0))
+    ones = np.ones((40, 1))
+    kernels = (
+        agp.RBF(variance=2.0),
+        agp.Periodic(period=3.0),
+        agp.RationalQuadratic(),
+        agp.Seasonal(period=7.0) * agp.RBF(),
+    )
+    problems: list[tuple[Likelihood, Numbers]] = [
+        (agp.Exposed(agp.Poisson()), np.concatenate([counts, ones], axis=1)),
+        (agp.Weighted(agp.StudentT()), np.concatenate([y, ones], axis=1)),
+        (agp.Bernoulli(), (y > 0.0).astype(np.float64)),
+        (agp.NegativeBinomial(), counts),
+    ]
+    shapes: list[tuple[int, ...]] = []
+    for (likelihood, targets), kernel in zip(problems, kernels, strict=True):
+        model = agp.SVGP.from_data(X, targets, kernel=kernel, likelihood=likelihood, num_inducing=6)
+        prediction: Prediction = agp.train(model, X, targets, steps=2).model.predict(X, observed=True)
+        shapes.append(tuple(prediction.mean.shape))
+    return shapes
+
+
 def stochastic() -> float:
     """Updates, groups, callbacks; bounds and gradients for optimisers of one's own."""
     X, y = made_up(80)
@@ -165,6 +207,17 @@ def estimators() -> float:
     regressor = GPRegressor(method="sgpr", num_inducing=8).fit(X, y[:, 0])
     mean, deviation = regressor.predict(X, return_std=True)
     lower, upper = regressor.predictor_.interval(regressor.model_inputs(X), 0.95)
+    bands = regressor.predict_interval(X, 0.9)
+    quantiles: Numbers = regressor.predict_quantiles(X, (0.1, 0.9))
+    draws = regressor.sample(X[:5], 3, random_state=0)
+    assert bands.shape == quantiles.shape == (60, 2)
+    assert draws.shape == (5, 3)
+    assert regressor.log_density(X, y[:, 0]).shape == (60,)
+    counted = GPRegressor(method="wsvgp", likelihood="poisson", num_inducing=8, max_steps=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", agp.errors.ConvergenceWarning)  # five steps
+        counted.fit(X, np.floor(np.exp(y[:, 0] + 1.0)), exposure=np.ones(60), sample_weight=np.ones(60))
+    assert counted.predict(X, exposure=2.0 * np.ones(60)).shape == (60,)
     classifier = GPClassifier(method="wsvgp", num_inducing=8).fit(X, y[:, 0] > 0.0)
     probabilities: Numbers = classifier.predict_proba(X)
     labels = classifier.predict(X)
@@ -177,6 +230,8 @@ def main() -> None:
     """All of it."""
     with tempfile.TemporaryDirectory() as folder:
         assert np.isfinite(regression(Path(folder)))
+    assert np.isfinite(chosen_for_me())
+    assert likelihoods() == [(40, 1)] * 4
     assert np.isfinite(stochastic())
     assert several_outputs() == (4, 2, 4, 2)
     assert estimators() > 1.0

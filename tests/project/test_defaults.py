@@ -111,7 +111,7 @@ def test_the_page_shows_what_its_file_holds():
 def test_tables_are_made_of_cells():
     cells = [cell(), cell(seed=1, nlpd=-0.29), cell("boosting", seconds=0.412), cell("agp@old", error="MemoryError")]
     cells[-1] = {name: x for name, x in cells[-1].items() if name not in ("nlpd", "rmse", "seconds", "facts")}
-    document = page.collected(cells)
+    document = page.collect_reports(cells)
     text = page.tables(document)
     assert table_of(text, "Regression: NLPD") == [["airfoil", "1,353", "5", "-0.270 (0.020)", "failed", "-0.250"]]
     seconds = ["airfoil", "1,353", "5", "sgpr, M = 1,024", "8.2", "failed", "0.41"]
@@ -123,7 +123,7 @@ def test_tables_are_made_of_cells():
 
 
 def test_an_empty_document_has_no_tables():
-    document = page.collected([])
+    document = page.collect_reports([])
     assert page.tables(document) == page.NOTHING
     assert page.written(PLACES, page.short(document)) == PLACES.replace("old\n", "")
 
@@ -131,7 +131,7 @@ def test_an_empty_document_has_no_tables():
 def test_cells_of_two_machines_are_refused():
     other = cell() | {"machine": {"processor": "soroban", "threads": 2}}
     with pytest.raises(ValueError, match=r"abacus.*soroban"):
-        page.collected([cell(), other])
+        page.collect_reports([cell(), other])
 
 
 def test_files_of_a_folder_are_tables(tmp_path):

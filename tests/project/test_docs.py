@@ -35,7 +35,7 @@ GUIDE = [
     )
     for page in sorted(folder.glob("*.md"))
 ]
-PAGES = [ROOT / "README.md", *GUIDE]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *GUIDE]
 PRINTED = {"start", "guide", "shell.md"}
 """Folders, and a page, that `test_printed.py` runs, with all that they print."""
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
@@ -46,7 +46,7 @@ SHORT = {
     "nuts.py": ["--warmup", "50", "--draws", "50"],
     "mnist.py": ["--out", "runs", "--steps", "2", "--every", "2", "--num-inducing", "10"],
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
-    "rows_elsewhere.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],
+    "is_lazy.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],
     "rows_on_disk.py": ["--file", "rows.npy", "--rows", "3000", "--num-inducing", "8", "--steps", "5", "--turns", "1"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "deep_step.py": ["step.png", "--steps", "5"],
@@ -188,10 +188,10 @@ def test_the_documented_plugin_gives_the_bound_of_numpy(monkeypatch):
     library = types.ModuleType("arrlib")
     library.__dict__.update(vars(array_api_strict), Array=type(array_api_strict.zeros(())))
     monkeypatch.setitem(sys.modules, "arrlib", library)
-    text = (DOCS / "backends.md").read_text(encoding="utf-8")
+    text = (DOCS / "extending" / "backend.md").read_text(encoding="utf-8")
     (block,) = (b for b in BLOCK.findall(text) if PLUGIN in b)
     namespace = {}
-    exec(compile(block, "backends.md", "exec"), namespace)
+    exec(compile(block, "backend.md", "exec"), namespace)
     plugin = namespace["ArrlibBackend"]()
     monkeypatch.setattr(
         "agp.backend._discovery._BY_TYPE", {np.ndarray: agp.get_backend("numpy"), library.Array: plugin}
@@ -226,21 +226,8 @@ def test_the_files_that_a_page_names_exist(page):
 # -- what is public ---------------------------------------------------------------------------------------------------
 
 INTERNAL = {
-    *(
-        "adjoint",
-        "checks",
-        "cli",
-        "entrances",
-        "guesses",
-        "host",
-        "leaves",
-        "ledger",
-        "markup",
-        "methods",
-        "rows",
-        "scores",
-    ),
-    *("starts", "units"),
+    *("_context", "adjoint", "checks", "chunking", "cli", "draws", "markup", "methods", "quadrature"),
+    *("scaling", "scores", "speculation", "starts"),
 }
 """Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""
 REFERENCE = {page.stem: page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md")}
@@ -329,10 +316,8 @@ def test_the_table_of_what_exists_lists_every_method():
     methods = [name for name, cls in classes if tree.is_model_class(cls) and not inspect.isabstract(cls)]
     methods = [name for name in methods if name not in PARTS_OF_THE_PROTOCOL]
     assert {"SVGP", "Relaxed", "Deep", "Patches"} <= set(methods)
-    for page in (ROOT / "README.md", DOCS / "what-exists.md"):
-        text = page.read_text(encoding="utf-8")
-        missing = [name for name in methods if not re.search(rf"\b{name}\b", text)]
-        assert not missing, f"{page.name} does not mention {missing}"
+    text = (DOCS / "models.md").read_text(encoding="utf-8")
+    assert not [name for name in methods if not re.search(rf"\b{name}\b", text)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

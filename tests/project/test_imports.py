@@ -138,6 +138,19 @@ def test_a_name_of_the_release_before_says_where_it_is(name):
     assert name not in dir(agp)
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [("draws.Draws", "random.Draws"), ("repairs.collected", "repairs.collect_reports")]
+)
+def test_a_module_or_function_of_the_release_before_says_its_new_name(old, new):
+    (room, name), (new_room, new_name) = old.split("."), new.split(".")
+    with pytest.warns(DeprecationWarning, match=re.escape(f"write agp.{new}.")) as told:
+        found = getattr(getattr(agp, room), name)
+    assert told[0].filename == __file__
+    assert found is vars(getattr(agp, new_room))[new_name]
+    with pytest.raises(AttributeError, match=f"module 'agp.{room}' has no attribute 'nothing'"):
+        _ = getattr(agp, room).nothing
+
+
 @pytest.mark.parametrize("name", ["SVPG", "_hidden", "numpy", "GuardedSums"])
 def test_a_name_that_does_not_exist_is_an_attribute_error(name):
     with pytest.raises(AttributeError, match=f"module 'agp' has no attribute '{name}'"):

@@ -5,7 +5,7 @@ import pytest
 from helpers import JAX
 
 import agp
-from agp.entrances import entrance
+from agp._context import public
 from agp.updates import Adam, InverseUpdate
 
 jax = pytest.importorskip("jax")
@@ -117,4 +117,4 @@ def test_what_is_raised_leaves_no_setting_behind():
 
 
 def test_an_entrance_without_an_array_is_entered_as_it_is():
-    assert entrance(lambda *args, **kwargs: (args, kwargs))(1, None, name="x") == ((1, None), {"name": "x"})
+    assert public(lambda *args, **kwargs: (args, kwargs))(1, None, name="x") == ((1, None), {"name": "x"})

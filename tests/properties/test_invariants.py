@@ -50,7 +50,7 @@ from agp.linalg import (
     natural_step,
     safe_step,
 )
-from agp.linalg._inverse import starting_factor
+from agp.linalg._inverse_step import starting_factor
 from agp.linalg._triangular import lower_product
 from agp.posteriors import Relaxed, Whitened
 from agp.training._batches import Batches

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from helpers import Case, autograd, bound_stage, likelihood_of, named, sparse, stationary_of
 
-from agp.draws import Draws
 from agp.kernels import RBF
 from agp.likelihoods import Gaussian
 from agp.means import LinearMean
 from agp.models import SVGP
 from agp.posteriors import LikelihoodForm, Marginal, Relaxed, Whitened
 from agp.processes import Deep, Mixed, Stack
+from agp.random import Draws
 
 MULTI = [
     "gpflow_svgp_multi_separate_white",

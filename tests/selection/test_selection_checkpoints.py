@@ -15,7 +15,7 @@ import agp
 from agp import io
 from agp.priors import LogNormal
 from agp.selection import fit_regression
-from agp.selection._pieces import Pieces
+from agp.selection._watch import Pieces
 
 PROGRAM = Path(__file__).with_name("killed_selections.py")
 

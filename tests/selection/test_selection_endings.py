@@ -10,7 +10,8 @@ from tables import WAYS, At, assert_predicts, table
 
 import agp
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NotPositiveDefiniteError
-from agp.selection import _pieces, _regression, fit_regression
+from agp.selection import _regression, fit_regression
+from agp.training import _resume
 
 pytestmark = pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
 
@@ -166,7 +167,7 @@ def test_an_interrupted_fit_says_so():
 
 @pytest.mark.slow
 def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch):
-    usual, calls = _pieces.save_checkpoint, []
+    usual, calls = _resume.save_checkpoint, []
 
     def full(*args):
         calls.append(0)
@@ -174,7 +175,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         return usual(*args)
 
-    monkeypatch.setattr(_pieces, "save_checkpoint", full)
+    monkeypatch.setattr(_resume, "save_checkpoint", full)
     with pytest.raises(CheckpointError, match=r"run\.agp could not be written .*No space left.*make room") as caught:
         fit("exact", checkpoint=tmp_path / "run.agp")
     assert_predicts(caught.value.result.model, table(9)[0])

@@ -74,7 +74,7 @@ def dask_array():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunks", [(110,), 30, (5, 80, 1, 24)])
-def test_rows_elsewhere_come_to_the_same(chunks, dask_array):
+def test_lazy_rows_come_to_the_same(chunks, dask_array):
     X, y = table()
     found = fit_regression(dask_array.from_array(X, chunks=(chunks, 2)), dask_array.from_array(y, chunks=chunks))
     assert isinstance(found.model, agp.SVGP)
@@ -84,7 +84,7 @@ def test_rows_elsewhere_come_to_the_same(chunks, dask_array):
 
 @pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
 @pytest.mark.parametrize("rows", [2, 9, 40])
-def test_few_rows_elsewhere_have_no_exact_posterior(rows, dask_array):
+def test_few_lazy_rows_have_no_exact_posterior(rows, dask_array):
     X, y = (dask_array.from_array(x, chunks=7) for x in table(rows))
     assert isinstance(fit_regression(X, y, kernel=agp.RBF()).model, (agp.SVGP, agp.GPR))
 
@@ -98,14 +98,14 @@ def test_noise_elsewhere(dask_array):
     np.testing.assert_allclose(found.model.predict(X)[0], y.mean(), atol=1e-3)
 
 
-def test_rows_elsewhere_refuse_what_needs_them_in_memory(dask_array):
+def test_lazy_rows_refuse_what_needs_them_in_memory(dask_array):
     X, y = (dask_array.from_array(x, chunks=40) for x in table())
     with pytest.raises((TypeError, ValueError), match="GPR"):
         fit_regression(X, y, method="gpr")
 
 
 @pytest.mark.slow
-def test_rows_elsewhere_are_never_all_in_memory(dask_array):
+def test_lazy_rows_are_never_all_in_memory(dask_array):
     rows, columns = 1_000_000, 20
     state = dask_array.random.RandomState(0)
     X = state.uniform(size=(rows, columns), chunks=(20_000, columns))

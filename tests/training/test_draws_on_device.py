@@ -9,7 +9,7 @@ from helpers import JAX, NUMPY, TORCH
 import agp
 from agp import to_numpy, train, tree
 from agp.backend import get_backend
-from agp.draws import Noise
+from agp.random import Noise
 from agp.training import Batches
 from agp.training import _epochs as epochs
 from agp.updates import Adam
@@ -139,7 +139,7 @@ def test_other_numbers_than_the_usual_are_refused():
         def integers(self, low, high, size=()):
             return np.zeros(size, dtype=np.int64)
 
-    with pytest.raises(AttributeError, match="standard_normal and integers, but no gamma; leave draws='device' out"):
+    with pytest.raises(AttributeError, match="standard_normal and integers, but no gamma; leave out draws='device'"):
         Plain().gamma(2.0)
 
 

@@ -321,7 +321,7 @@ def test_what_no_graph_can_hold_is_launched_singly_for_ever_and_said(what, devic
     ask, reason = REFUSED[what]
 
     def asked(model, state):
-        if what != "an error" or agp.backend._guesses._blind.get():
+        if what != "an error" or agp.backend._control._blind.get():
             ask(model, state)
 
     updates = [Adam(1e-2), _Calling(asked)]
@@ -360,7 +360,7 @@ def loops():
 def test_a_loop_of_unknown_length_is_not_recorded(which, device):
     model, updates, batch_size = list(loops())[which]
     found = trained(model, 12, batch_size, updates=updates)
-    assert "nobody can foresee" in found.launched_singly
+    assert "no likely outcome" in found.launched_singly
     assert device.replays == 0
     assert_same(found, trained(model, 12, batch_size, updates=updates, graphs=False))
 

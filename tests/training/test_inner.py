@@ -7,7 +7,7 @@ import agp
 from agp import tree
 from agp.batch import Batch
 from agp.gradient import value_and_gradient
-from agp.training._inner import inner_updates, moves_posteriors
+from agp.training._objective import inner_updates, moves_posteriors
 from agp.updates import InverseUpdate, NaturalGradient, SiteStep
 
 RNG = np.random.default_rng(0)

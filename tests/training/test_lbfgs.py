@@ -8,9 +8,9 @@ import pytest
 from helpers import assert_close, inducing_inputs, named, process, sgpr, toy_data
 
 from agp import GPR, RBF, SGPR, SVGP, Bernoulli, Gaussian, fit_lbfgs, get_backend, train, value_and_gradient
-from agp.draws import Draws
 from agp.errors import BackendError, Interrupted, NonFiniteError, NotPositiveDefiniteError, RepairWarning
 from agp.posteriors import Relaxed, Whitened
+from agp.random import Draws
 from agp.training import LBFGSResult, Result
 from agp.updates import Adam
 

@@ -129,7 +129,7 @@ def test_a_return_to_full_precision_is_a_repair_that_is_told(backend):
     n = len(to_numpy(process(model).posterior.site))
     model = with_leaves(model, {"kernel.lengthscale": np.full(2, 30.0), "posterior.site": np.full(n, 1e-9)})
     model, X, y = backend.move(model), backend.array(batch.X), backend.array(batch.y)
-    with pytest.warns(RepairWarning, match="in float32 were too coarse to bring the inverse factor up to date"):
+    with pytest.warns(RepairWarning, match="in float32 were too coarse to update the inverse factor"):
         result = train(model, X, y, steps=3, updates=[Adam(1e-3), LOW])
     assert result.trace["fallbacks"] == [1.0, 1.0, 1.0]
     assert sum(n for text, n in result.repairs.items() if "float32" in text) == 3

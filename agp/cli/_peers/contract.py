@@ -1,4 +1,4 @@
-"""What the two interpreters hand each other, by NumPy alone: a peer's environment has no agp."""
+"""The data that the two interpreters exchange. It needs NumPy alone: the environment of a peer has no agp."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,15 +8,15 @@ import numpy as np
 
 
 class Stored:
-    """A dataclass of arrays, numbers and text that interpreters hand to each other."""
+    """Base of dataclasses of arrays, numbers and text that interpreters exchange as files."""
 
     def write(self, path: str | Path) -> None:
-        """As an .npz file."""
+        """Write an .npz file."""
         np.savez(path, allow_pickle=False, **vars(self))
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """From such a file."""
+        """Read an .npz file."""
         with np.load(path) as file:
             return cls(**{name: file[name] if file[name].ndim else file[name].item() for name in file.files})
 
@@ -32,16 +32,16 @@ class Start(Stored):
     variance: float
     noise: float
     mean: float
-    """Of a constant mean function that is trained; NaN for a mean of zero."""
+    """The value of a constant mean function, which is trained; NaN for a mean of zero."""
     kernel: str
     """rbf, matern12, matern32 or matern52."""
     jitter: float
     rows: int
-    """N, of which minibatches are parts."""
+    """N, the number of training rows."""
     epsilon: float
-    """Adam's."""
+    """Of Adam."""
     Z_beta1: float
-    """Adam's, of Z."""
+    """Of Adam, for Z."""
     q_mean: Any
     """[M]"""
     q_scale: Any
@@ -50,7 +50,7 @@ class Start(Stored):
 
 @dataclass(frozen=True)
 class Run(Stored):
-    """The data of a training, its minibatches and rates, and when the test rows are looked at."""
+    """The data of a training, its minibatches and rates, and the steps after which test rows are predicted."""
 
     X: Any
     """[N, D]"""
@@ -60,28 +60,28 @@ class Run(Stored):
     curve_rows: Any
     """Test rows of the curve."""
     curve_steps: Any
-    """After how many steps."""
+    """The steps after which the curve is computed."""
     batches: Any
-    """The rows [T, B] of every step."""
+    """The rows [T, B] of each step."""
     rates: Any
     """[T]"""
     Z_rates: Any
     """[T]"""
     probe_mean: Any
-    """[M]; the bound at this q(u) and `probe_scale` must be that of agp."""
+    """[M]; at this mean and `probe_scale` of q(u), the bound must equal that of agp."""
     probe_scale: Any
     """[M, M]"""
 
 
 class Peer(Protocol):
-    """A whitened SVGP of a library, in training by Adam. Bounds are totals: nats over all data."""
+    """A whitened SVGP of a library, trained by Adam. Bounds are totals over all data, in nats."""
 
     versions: dict[str, str]
 
     def __init__(self, start: Start) -> None: ...
 
     def bound(self, X: Any, y: Any) -> float:
-        """Of a minibatch: its expected log densities times N / B, less the KL divergence."""
+        """The bound of a minibatch: its expected log densities times N / B, minus the KL divergence."""
         ...
 
     def kl(self) -> float:

@@ -1,4 +1,4 @@
-"""GPflow's whitened SVGP; steps, bounds and predictions are compiled by tf.function.
+"""GPflow's whitened SVGP; tf.function compiles steps, bounds and predictions.
 
 Not by XLA (``jit_compile=True``), with which a step of 512 inducing inputs took twice the time on a CPU.
 """
@@ -17,7 +17,7 @@ from contract import Start
 KERNELS = {"rbf": "SquaredExponential", "matern12": "Matern12", "matern32": "Matern32", "matern52": "Matern52"}
 
 
-class GPflowPeer:
+class Peer:
     """See `contract.Peer`."""
 
     versions = {"gpflow": gpflow.__version__, "tensorflow": tf.__version__}  # noqa: RUF012
@@ -83,7 +83,7 @@ class GPflowPeer:
 
 
 def _set_threads(count: int) -> None:
-    """Which TensorFlow allows before its first operation alone."""
+    """Set the number of threads, which TensorFlow allows only before its first operation."""
     if tf.config.threading.get_intra_op_parallelism_threads() != count:
         tf.config.threading.set_intra_op_parallelism_threads(count)
         tf.config.threading.set_inter_op_parallelism_threads(count)

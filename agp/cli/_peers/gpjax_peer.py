@@ -1,4 +1,4 @@
-"""GPJax's whitened SVGP; steps, bounds and predictions are compiled by jax.jit."""
+"""GPJax's whitened SVGP; jax.jit compiles steps, bounds and predictions."""
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportMissingModuleSource=false
 import math
@@ -19,7 +19,7 @@ KERNELS = {"rbf": "RBF", "matern12": "Matern12", "matern32": "Matern32", "matern
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
-class GPJaxPeer:
+class Peer:
     """See `contract.Peer`."""
 
     versions = {"gpjax": version("gpjax"), "jax": jax.__version__}  # noqa: RUF012

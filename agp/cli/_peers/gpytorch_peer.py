@@ -1,4 +1,4 @@
-"""GPyTorch's whitened SVGP; in training mode it clears its caches at each call, so every step factorises Kuu anew."""
+"""GPyTorch's whitened SVGP. In training mode it clears its caches, so every step factorises Kuu."""
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 import math
@@ -15,7 +15,7 @@ SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
 class Whitened(gpytorch.models.ApproximateGP):
-    """Positive parameters are softplus of raw ones, as in agp; the jitter goes on the data's variances, too."""
+    """Positive parameters are softplus of raw ones, as in agp; jitter is also added to the variances of the data."""
 
     def __init__(self, start: Start) -> None:
         s, (M, D) = start, start.Z.shape
@@ -45,7 +45,7 @@ class Whitened(gpytorch.models.ApproximateGP):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-class GPyTorchPeer:
+class Peer:
     """See `contract.Peer`."""
 
     versions = {"gpytorch": gpytorch.__version__, "torch": torch.__version__}  # noqa: RUF012

@@ -1,17 +1,24 @@
-"""Train a library's whitened SVGP as agp said: ``python train.py LIBRARY START.npz RUN.npz OUT.npz``."""
+"""Train the whitened SVGP of a library: ``python train.py LIBRARY START.npz RUN.npz OUT.npz``."""
 
 import dataclasses
 import resource
 import sys
 import time
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from contract import Peer, Run, Start
-from libraries import opened
 
 BLOCK = 2000
-"""Rows predicted, or summed into a bound, at once."""
+"""Rows that are predicted at once."""
+
+
+def open_peer(library: str) -> type[Peer]:
+    """The peer of a library; ImportError if this interpreter lacks the library."""
+    own = f"{library}_peer"
+    return import_module(own if Path(__file__).with_name(f"{own}.py").exists() else library).Peer
 
 
 def blocks(count: int) -> list[slice]:
@@ -27,7 +34,7 @@ def predictions(peer: Peer, X: Any) -> tuple[Any, Any]:
 
 
 def whole_bound(peer: Peer, run: Run) -> float:
-    """The bound of all data, from those of parts, each of which is scaled to all data."""
+    """The bound of all data, from bounds of blocks of rows."""
     kl, total = peer.kl(), len(run.X)
     pieces = blocks(total)
     parts = [(peer.bound(run.X[rows], run.y[rows]) + kl) * (rows.stop - rows.start) / total for rows in pieces]
@@ -35,8 +42,8 @@ def whole_bound(peer: Peer, run: Run) -> float:
 
 
 def main(library: str, start_path: str, run_path: str, out: str) -> None:
-    """Check the bound at the probe, train, look at the test rows."""
-    kind, start, run = opened(library), Start.read(start_path), Run.read(run_path)
+    """Evaluate the bound at the probe, train, and predict the test rows."""
+    kind, start, run = open_peer(library), Start.read(start_path), Run.read(run_path)
     first = run.batches[0]
     probe = dataclasses.replace(start, q_mean=run.probe_mean, q_scale=run.probe_scale)
     probed = kind(probe).bound(run.X[first], run.y[first])

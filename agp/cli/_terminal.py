@@ -1,0 +1,92 @@
+"""The terminal: help that fits one screen, options and their errors in one sentence, tables."""
+
+import argparse
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from agp.errors import require
+
+LARGEST_SEED = 2**32 - 1
+"""scikit-learn takes seeds of 32 bits."""
+WIDTH = 150
+"""Columns of a table that is written to a file or a pipe."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser with a written help text, whose first line is the usage."""
+
+    text = ""
+
+    def format_help(self) -> str:
+        """The text."""
+        return self.text
+
+    def format_usage(self) -> str:
+        """The first line of the text."""
+        return f"{self.text.partition(chr(10))[0]}\n"
+
+    def error(self, message: str) -> NoReturn:
+        """Print one sentence and exit with status 2."""
+        print(f"agp: {message}; see {self.prog} --help.", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def add_command(commands: Any, name: str, text: str, run: Any) -> Parser:
+    """Add a parser for a command, with the options that all commands have."""
+    parser = commands.add_parser(name)
+    parser.text = text
+    parser.add_argument("-q", "--quiet", action="store_true")
+    parser.add_argument("--debug", action="store_true")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def option(convert: Callable[[str], Any], expected: str, valid: Callable[[Any], bool] = lambda _: True) -> Any:
+    """A type for argparse: text that `convert` takes and whose value is valid."""
+
+    def read(text: str) -> Any:
+        try:
+            value = convert(text)
+            if valid(value):
+                return value
+        except ValueError:
+            pass
+        msg = f"must be {expected}, not {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+
+    return read
+
+
+def whole(least: int) -> Any:
+    """The type of options that take whole numbers of at least `least`."""
+    return option(int, f"a whole number of at least {least}", lambda x: x >= least)
+
+
+POSITIVE = option(float, "a finite number above zero", lambda x: 0.0 < x < math.inf)
+FRACTION = option(float, "a number between 0 and 1, such as 0.95", lambda x: 0.0 < x < 1.0)
+SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x <= LARGEST_SEED)
+
+
+def console() -> Any:
+    """The console of rich, wide enough for a table where the output is not a terminal."""
+    Console = require("rich.console", "the command line needs", "cli").Console
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(width=WIDTH, highlight=False)
+
+
+def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int) -> None:
+    """Print rows of text; columns from `numbers_from` on are aligned to the right."""
+    out = console()
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for i, name in enumerate(header):
+        last = i == len(header) - 1
+        table.add_column(name, justify="right" if i >= numbers_from else "left", no_wrap=not last, overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    out.print(table)

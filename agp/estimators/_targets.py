@@ -1,0 +1,76 @@
+"""The targets of a regression: reading them, and what they are like."""
+
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import r2_score
+from sklearn.utils import check_array
+
+from agp.backend import Array, backend_of, to_numpy
+from agp.estimators._arrays import refuse_cells, refuse_words, unmasked
+from agp.estimators._columns import as_frame
+from agp.scaling import column_spreads
+
+NO_TARGET = "y has no target: every entry is NaN."
+MAX_SIZE_RATIO = 10.0
+"""The factor by which the sizes of targets may differ if a method has one noise for all."""
+
+
+def read_targets(y: Any, estimator: Any) -> Any:
+    """Targets of any kind as a NumPy array [N] or [N, K]; some may be NaN."""
+    y = unmasked(y)
+    frame = as_frame(y, "y")
+    settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
+    any_type: Any = None
+    y = check_array(y if frame is None else frame.to_numpy(), dtype=any_type, **settings)
+    refuse_words("y", y)
+    y = check_array(y, dtype="float64", **settings)
+    refuse_cells("y", y, None)
+    return y
+
+
+def observed_score(known: Any, found: Any, weight: Any) -> float:
+    """R^2, averaged over the columns of targets [N, K] that have two or more observations."""
+    seen = ~np.isnan(known)
+    if not seen.any():
+        raise ValueError(NO_TARGET)
+    enough = min(2, seen.sum(axis=0).max())  # of one observation, NaN and scikit-learn's warning
+    weight = np.ones(len(known)) if weight is None else np.asarray(weight)
+    parts = [
+        r2_score(targets[rows], means[rows], sample_weight=weight[rows])
+        for targets, means, rows in zip(known.T, found.T, seen.T, strict=True)
+        if rows.sum() >= enough
+    ]
+    return float(np.mean(parts))
+
+
+def are_unlike(y: Array) -> bool:
+    """Whether the standard deviations of the columns of y [N, K] differ by more than the factor `MAX_SIZE_RATIO`."""
+    y = to_numpy(y)
+    y = y / (np.nanmax(np.abs(y)) or 1.0)  # squares of large targets would overflow
+    observed = [column[~np.isnan(column), None] for column in y.T]
+    spreads = [float(column_spreads(column)[0]) for column in observed if len(column)]
+    return len(spreads) > 1 and max(spreads) > MAX_SIZE_RATIO * min(spreads)
+
+
+def logarithms_of(y: Array) -> Array:
+    """log y. ValueError unless all targets are positive, or missing."""
+    xp = backend_of(y).xp
+    if bool(xp.any(y <= 0.0)):
+        least = float(xp.min(xp.where(xp.isnan(y), xp.full_like(y, float("inf")), y)))
+        msg = f"target_transform='log' takes positive targets, but y has {least:g}; leave it out."
+        raise ValueError(msg)
+    return xp.log(y)
+
+
+def are_missing(y: Array) -> bool:
+    """Whether some targets are NaN."""
+    xp = backend_of(y).xp
+    return bool(xp.any(xp.isnan(y)))
+
+
+def is_constant(y: Array) -> bool:
+    """Whether all targets of each column of y [N, K] are the same, but for the missing ones."""
+    xp = backend_of(y).xp
+    absent, far = xp.isnan(y), xp.full_like(y, float("inf"))
+    return bool(xp.all(xp.min(xp.where(absent, far, y), axis=0) >= xp.max(xp.where(absent, -far, y), axis=0)))

@@ -1,0 +1,103 @@
+"""Likelihoods for labels 0 .. C-1: ordered categories, and classes without an order."""
+
+import math
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from agp.backend import Array, backend_of, like
+from agp.checks import check_whole
+from agp.likelihoods._base import Likelihood
+
+Tails = list[tuple[Array, Array]]
+"""P(y <= k) and P(y > k) [S, N, P] for k = 0 .. C-2, of S samples."""
+
+
+class OrderedCategories(Likelihood):
+    """Ordered categories 0 .. C-1, with quantiles, distribution functions and CRPS as finite sums."""
+
+    whole_numbers: ClassVar[bool] = True
+
+    @abstractmethod
+    def _tails(self, mu: Array, var: Array) -> Tails:
+        """The tails for marginals [S, N, P]."""
+
+    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
+        # the number of categories whose distribution function is below the level, by the smaller of both tails
+        xp, tails = backend_of(mu).xp, self._tails(mu, var)
+        averages = [(xp.mean(up_to, axis=0), xp.mean(rest, axis=0)) for up_to, rest in tails]
+        found = []
+        for level in levels:
+            short = [rest > 1.0 - level if level > 0.5 else up_to < level for up_to, rest in averages]
+            found.append(xp.sum(xp.astype(xp.stack(short), mu.dtype), axis=0))
+        return xp.stack(found)
+
+    def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
+        xp = backend_of(y).xp
+        one, found = xp.ones_like(y), 0.0 * y  # NaN where y is
+        for k, share in enumerate([*(xp.mean(up_to, axis=0) for up_to, _ in self._tails(mu, var)), one]):
+            found = xp.where(y >= float(k), xp.minimum(share, one), found)
+        return found
+
+    def _crps(self, mu: Array, var: Array, y: Array) -> Array:
+        # the ranked probability score, the sum over k of (P(Y <= k) - [y <= k])^2
+        xp = backend_of(y).xp
+        total = 0.0 * y
+        for k, (up_to, _) in enumerate(self._tails(mu, var)):
+            total = total + (xp.mean(up_to, axis=0) - xp.astype(y <= float(k), y.dtype)) ** 2
+        return total
+
+
+class MultiClass(Likelihood):
+    """Classes 0 .. C-1 as labels in one column [N, 1], with a latent function for each class."""
+
+    classes: int
+
+    couples_outputs: ClassVar[bool] = True
+    bounded_curvature: ClassVar[bool] = True
+
+    def latents(self, columns: int, /) -> int:
+        if columns != 1:
+            msg = (
+                f"y has {columns} columns, but {type(self).__name__} takes one column of labels 0 to "
+                f"{self.classes - 1}; it has a latent function for each class."
+            )
+            raise ValueError(msg)
+        return self.classes
+
+    def chosen(self, y: Array) -> Array:
+        """Whether each class is the label: Boolean [N, C], for labels [N, 1]."""
+        return y == backend_of(y).xp.arange(self.classes, **like(y))
+
+    def proxies(self, y: Array, /) -> Array:
+        """Whether each class is the label, as 0 and 1 [N, C]."""
+        return backend_of(y).xp.astype(self.chosen(y), y.dtype)
+
+    def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
+        msg = (
+            f"{type(self).__name__} predicts classes, which have no order and so no {what}; `predict` gives their "
+            "probabilities, and Ordinal is for classes in an order."
+        )
+        raise TypeError(msg)
+
+    def check_parameters(self) -> None:
+        check_whole("classes", self.classes, least=2)
+
+    def check_targets(self, y: Array, /) -> None:
+        check_whole("classes", self.classes, least=2)
+        self.latents(y.shape[1])
+        check_labels(y, self.classes, type(self).__name__)
+
+
+def check_labels(y: Array, classes: int, name: str) -> None:
+    """ValueError unless the targets are labels 0 to classes - 1, for the likelihood of that name."""
+    xp = backend_of(y).xp
+    fraction = y != xp.floor(y)
+    if bool(xp.any(fraction)):
+        example = float(xp.max(xp.where(fraction, y, xp.full_like(y, -math.inf))))
+        msg = f"labels must be whole numbers, the classes 0 to {classes - 1}; found {example:g}."
+        raise ValueError(msg)
+    lowest, highest = float(xp.min(y)), float(xp.max(y))
+    if lowest < 0.0 or highest >= classes:
+        found = lowest if lowest < 0.0 else highest
+        msg = f"labels must be from 0 to {classes - 1} for {name} with classes={classes}; found {found:g}."
+        raise ValueError(msg)

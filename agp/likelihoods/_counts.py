@@ -1,0 +1,251 @@
+"""The Poisson and the negative binomial likelihood, for counts."""
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from agp import tree
+from agp.backend import Array, Pullback, backend_of
+from agp.constraints import POSITIVE
+from agp.likelihoods._base import Drawn, Prediction, check_number
+from agp.likelihoods._bernoulli import LINKS
+from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
+from agp.likelihoods._panels import FLOATS, Datum
+from agp.likelihoods._quadrature import ByQuadrature
+from agp.quantiles import LARGEST, ObservationModel, beta_tail, gamma_tail
+
+LARGEST_RATE = 9e18
+"""The largest rate of the counts that NumPy draws."""
+SERIES = 100.0
+"""From this size on, differences of lgamma and of digamma are computed by their asymptotic series."""
+
+
+class Counts(LogLink):
+    """Counts with the mean exposure exp(f)."""
+
+    exposure: float
+
+    whole_numbers: ClassVar[bool] = True
+
+    def proxies(self, y: Array, /) -> Array:
+        return backend_of(y).xp.log(y + 0.5)  # f, up to a constant
+
+    def _sample_counts(self, rate: Any, rng: Any) -> Any:
+        return rng.poisson(rate.clip(max=LARGEST_RATE)) + 0.0
+
+    def _observation_model(self, tail: Callable[[Any, Any, bool], Any], dispersion: float = 0.0) -> ObservationModel:
+        """The tails on the host, from tail(y + 1, log mean, upper), continuous in y: y + 1 = exposure exp(v)."""
+        log_exposure = math.log(self.exposure)
+
+        def bends(v: Any) -> tuple[tuple[Any, Any], ...]:
+            # those of the density, see `NegativeBinomial._datum`
+            xp = backend_of(v).xp
+            square = xp.minimum(xp.exp(-v - log_exposure) + dispersion, xp.ones_like(v))
+            return ((v - math.log(max(dispersion, 1.0)), xp.sqrt(square)),)
+
+        return ObservationModel(
+            tail=lambda v, f, upper: tail(backend_of(v).xp.exp(v + log_exposure), f + log_exposure, upper),
+            value=lambda v: backend_of(v).xp.exp(v + log_exposure) - 1.0,
+            bends=bends,
+            width=1.0,
+            ends=(-log_exposure - 1.0, LARGEST - log_exposure),
+            place=lambda y: backend_of(y).xp.log(y + 1.0) - log_exposure,
+        )
+
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        if not 0.0 < self.exposure < math.inf:
+            msg = f"exposure is {self.exposure!r}, but must be positive and finite."
+            raise ValueError(msg)
+
+    def check_targets(self, y: Array, /) -> None:
+        xp = backend_of(y).xp
+        bad = (y < 0.0) | (y != xp.floor(y))
+        if bool(xp.any(bad)):
+            example = float(xp.min(xp.where(bad, y, xp.full_like(y, math.inf))))
+            name = type(self).__name__
+            msg = f"counts must be whole numbers from 0 on for the {name} likelihood; found {example:g}."
+            raise ValueError(msg)
+
+
+@tree.model
+class Poisson(Counts):
+    """Counts y_np ~ Poisson(exposure exp(f_np)): f is the logarithm of the rate.
+
+    Expectations have closed forms; only predictive densities need quadrature. A predicted mean or variance beyond the
+    largest float comes back as that float, with a `RepairWarning`.
+
+    Parameters
+    ----------
+    exposure
+        The factor of the rate: the length of time, area or bin that each count belongs to. Since f has prior mean 0, it
+        is also the expected count before any data.
+    """
+
+    exposure: float = 1.0
+
+    def _log_constant(self, y: Array) -> Array:
+        return y * math.log(self.exposure) - backend_of(y).special("gammaln", y + 1.0)
+
+    def _rate(self, f: Array) -> Array:
+        return capped_exp(f + math.log(self.exposure))
+
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
+        # y mu - b exp(mu + var / 2) + y log b - lgamma(y + 1)
+        mean = self._rate(mu + 0.5 * var)
+
+        def pullback(bar):
+            column = bar[:, None]
+            return tree.cotangent(self), column * (y - mean), -0.5 * column * mean
+
+        return backend_of(mu).xp.sum(y * mu - mean + self._log_constant(y), axis=-1), pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        log_mean = mu + 0.5 * var + math.log(self.exposure)
+        return log_normal_prediction(log_mean, log_mean, var)
+
+    def _datum(self, y: Array) -> Datum:
+        xp = backend_of(y).xp
+
+        def slopes(f: Array) -> tuple[Array, Array]:
+            rate = self._rate(f)
+            return y - rate, rate
+
+        some = xp.maximum(y, xp.ones_like(y))
+        return Datum(
+            log_density=lambda f: y[..., None] * f - self._rate(f),
+            slopes=slopes,
+            bend=xp.log(some) - math.log(self.exposure),
+            width=1.0 / xp.sqrt(some),
+        )
+
+    def observation_model(self) -> ObservationModel:
+        # P(y <= k) is the probability that a gamma variable of shape k + 1 exceeds the rate
+        return self._observation_model(lambda more, log_rate, upper: gamma_tail(more, log_rate, not upper))
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        return self._sample_counts(self.exposure * capped_exp(f), rng)
+
+
+@tree.model
+class NegativeBinomial(Counts, ByQuadrature):
+    """Counts y_np with the mean m = exposure exp(f_np) and the variance m + dispersion m^2.
+
+    They are Poisson counts with a gamma distributed rate. With r = 1 / dispersion,
+    log p(y | f) = lgamma(y + r) - lgamma(r) - lgamma(y + 1) + y log(m / r) - (y + r) log(1 + m / r).
+
+    Parameters
+    ----------
+    dispersion
+        0-d, without unit; 0 would be `Poisson`. Trained; freeze it to keep it.
+    exposure
+        The factor of the rate: the length of time, area or bin that each count belongs to.
+    points
+        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities use other panels.
+    """
+
+    dispersion: Array = tree.param(POSITIVE, default=1.0)
+    exposure: float = 1.0
+    points: int = 20
+
+    # no bounded_curvature: it is at most (y + r) / 4, but r may be anything
+
+    def _log_constant(self, y: Array) -> Array:
+        """Lgamma(y + r) - lgamma(r) - y log r - lgamma(y + 1)."""
+        B = backend_of(y)
+        xp, r = B.xp, 1.0 / self.dispersion
+        # in Stirling's series the terms that a large r would lose to rounding cancel by hand
+        series = (y + r - 0.5) * xp.log1p(y / r) - y + _tail(y + r) - _tail(r + xp.zeros_like(y))
+        direct = B.special("gammaln", y + r) - B.special("gammaln", r) - y * xp.log(r)
+        return xp.where(r > SERIES, series, direct) - B.special("gammaln", y + 1.0)
+
+    def _constant_slope(self, y: Array) -> Array:
+        """The derivative of `_log_constant` with respect to r."""
+        B = backend_of(y)
+        xp, r = B.xp, 1.0 / self.dispersion
+        series = xp.log1p(y / r) - y / r + 0.5 * y / (r * (y + r)) + _tail_slope(y + r) - _tail_slope(r + 0.0 * y)
+        direct = B.special("digamma", y + r) - B.special("digamma", r) - y / r
+        return xp.where(r > SERIES, series, direct)
+
+    def _log_bend(self, f: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Y log m - (y + r) log(1 + m / r), log(1 + m / r), and the derivative of the latter, m / (m + r)."""
+        xp = backend_of(f).xp
+        z = f + (math.log(self.exposure) + xp.log(self.dispersion))  # log(m / r)
+        log_total = xp.logaddexp(z, xp.zeros_like(z))
+        value = y * (f + math.log(self.exposure)) - (y + 1.0 / self.dispersion) * log_total
+        return value, log_total, xp.exp(z - log_total)
+
+    def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
+        xp = backend_of(f).xp
+        value, log_total, share = self._log_bend(f, y)
+        r = 1.0 / self.dispersion
+
+        def pullback(bar):
+            # d/dr at fixed m: C'(r) - log(1 + m / r) + (y + r) / r m / (m + r), and dr = -r^2 ddispersion
+            r_slope = self._constant_slope(y) - log_total + (y / r + 1.0) * share
+            bar_of_dispersion = -r * r * xp.sum(bar * r_slope)
+            return tree.cotangent(self, dispersion=bar_of_dispersion), bar * (y - (y + r) * share)
+
+        return value + self._log_constant(y), pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        # E[var(y | f)] = E[m] + dispersion E[m^2], and E[m^2] = E[m]^2 e^var
+        xp = backend_of(mu).xp
+        log_mean = mu + 0.5 * var + math.log(self.exposure)
+        log_noise = xp.logaddexp(log_mean, 2.0 * log_mean + var + xp.log(self.dispersion))
+        return log_normal_prediction(log_mean, log_noise, var)
+
+    def _datum(self, y: Array) -> Datum:
+        xp, one = backend_of(y).xp, backend_of(y).xp.ones_like(y)
+
+        def slopes(f: Array) -> tuple[Array, Array]:
+            share = self._log_bend(f, y)[2]
+            weight = y + 1.0 / self.dispersion
+            return y - weight * share, weight * share * (1.0 - share)
+
+        # as for a gamma variable of shape r, and for a Poisson one where r is large
+        some = xp.maximum(y, one)
+        return Datum(
+            log_density=lambda f: self._log_bend(f, y[..., None])[0],
+            slopes=slopes,
+            bend=xp.log(some) - xp.log(xp.maximum(self.dispersion * one, one)) - math.log(self.exposure),
+            width=xp.sqrt(xp.minimum(1.0 / some + self.dispersion, one)),
+        )
+
+    def observation_model(self) -> ObservationModel:
+        dispersion = float(self.dispersion)
+        odds, expit = math.log(dispersion), LINKS["logit"].cdf
+
+        # P(y <= k) is the probability that a beta variable with r and k + 1 is at most r / (m + r)
+        def tail(more: Any, log_mean: Any, upper: bool) -> Any:
+            z = log_mean + odds
+            return beta_tail(1.0 / dispersion, more, expit(-z), expit(z), upper)
+
+        return self._observation_model(tail, dispersion)
+
+    def _sample(self, f: Any, rng: Any) -> Any:
+        # the rate is gamma distributed with the mean m and the variance dispersion m^2
+        dispersion = float(self.dispersion)
+        rate = self.exposure * capped_exp(f) * dispersion * rng.standard_gamma(1.0 / dispersion, f.shape)
+        return self._sample_counts(rate, rng)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 * self.points + FLOATS
+
+    def check_parameters(self) -> None:
+        check_number("dispersion", self.dispersion)
+        super().check_parameters()
+
+
+def _tail(x: Array) -> Array:
+    """The difference of lgamma(x) and (x - 1/2) log x - x + log(2 pi) / 2, for x > 100: error below 1e-17."""
+    inverse = 1.0 / x
+    square = inverse * inverse
+    return inverse * (1.0 / 12.0 - square * (1.0 / 360.0 - square / 1260.0))
+
+
+def _tail_slope(x: Array) -> Array:
+    """The derivative of `_tail`."""
+    square = 1.0 / (x * x)
+    return -square * (1.0 / 12.0 - square * (1.0 / 120.0 - square / 252.0))

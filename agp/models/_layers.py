@@ -1,0 +1,242 @@
+"""The layers of deep processes from data: with starting values that train, for vectors and for images."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from agp import tree
+from agp.backend import Array, backend_of, like, placed, to_numpy
+from agp.checks import check_whole
+from agp.inducing import Inducing, Patches, PatchGrid, some_rows
+from agp.kernels import RBF, Kernel, Matern32
+from agp.means import Projection
+from agp.models._groups import group_sizes, start_of_groups
+from agp.models._start import Observed, check_instance
+from agp.posteriors import posterior_named, start_of
+from agp.processes import Deep, EachPatch, Known, Process, Sparse, Stack
+from agp.scaling import column_spreads
+from agp.starts import principal_directions
+
+__all__ = ["convolutional_process", "deep_process", "settings_by_layer"]
+
+LENGTHSCALE = 2.0
+"""The least lengthscales of all layers, in spreads of their inputs."""
+INNER_VARIANCE = 1e-4
+"""The prior variances at which inner layers start; the map that they add to has variance 1."""
+INNER_DEVIATION = 1e-2
+"""The standard deviations at which q(u) of inner layers start, in those of the prior."""
+IMAGES = 200
+"""The number of images whose patches determine starting values."""
+
+
+def settings_by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
+    """The choices of each layer, of which a sequence has one for each. TypeError or ValueError if they do not fit."""
+    for name, given in choices.items():
+        if isinstance(given, (list, tuple)) and len(given) != layers:
+            msg = f"{name} has {len(given)} entries, but there are {layers} layers; give one for each, or one for all."
+            raise ValueError(msg)
+    found = [
+        {name: given[i] if isinstance(given, (list, tuple)) else given for name, given in choices.items()}
+        for i in range(layers)
+    ]
+    for choice in found:
+        check_instance("kernel", choice["kernel"], Kernel)
+    return found
+
+
+def deep_process(
+    data: Observed,
+    choices: list[dict[str, Any]],
+    /,
+    *,
+    width: int,
+    skip: bool,
+    samples: int,
+    seed: int,
+    jitter: float | None,
+) -> Deep:
+    """The layers of `DeepGP.from_data`, from the choices of each layer; arguments and errors as there."""
+    chosen = [_with_groups(choice, i, data.X.shape[0]) for i, choice in enumerate(choices)]
+    common = {"seed": seed, "jitter": jitter}
+    built: list[Process] = []
+    H = data.X
+    for choice, (own, carried) in zip(chosen[:-1], _maps(H, width, skip), strict=False):
+        settings = {**_with_kernel(choice, H), "mean_function": own, **common}
+        layer = _calm(Sparse.from_data(H, outputs=width, **settings), settings)
+        built.append(layer if carried is None else Stack((layer, Known(carried))))
+        H = backend_of(H).xp.concat([h(H)[0] for h in (own, carried) if h is not None], axis=1)
+    settings = {**_with_kernel(chosen[-1], H), "mean_function": data.mean_function, "variance": data.variance}
+    settings |= {"outputs": data.outputs, "level": data.level}
+    built.append(Sparse.from_data(H, **settings, **common))
+    return Deep(tuple(built), samples)
+
+
+def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any]:
+    """The choice as arguments of `Sparse.from_data`: with the q of both groups, if there are two."""
+    settings = dict(choice)
+    M2, second = settings.pop("num_orthogonal"), settings.pop("second")
+    if M2 is None:
+        if second is not None:
+            msg = f"second is given, but layer {layer} has one group of inducing variables; give num_orthogonal, too."
+            raise ValueError(msg)
+        return settings
+    M, M2 = group_sizes(rows, settings["num_inducing"], M2)
+    sizes = (M, M2) if M2 else (M,)
+    start = start_of_groups(posterior_named(settings["posterior"]), posterior_named(second), sizes)
+    return settings | {"posterior": start, "num_inducing": M + M2}
+
+
+def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
+    """The choice with missing lengthscales of its kernel set for inputs H, if inducing variables are inputs."""
+    if isinstance(choice["inducing"], Inducing):
+        return choice
+    kernel = RBF() if choice["kernel"] is None else choice["kernel"]
+    given, started = tree.leaves(kernel), tree.leaves(kernel.from_data(H, 1.0))
+    missing = {
+        name: max(1.0, LENGTHSCALE / H.shape[1] ** 0.5) * x
+        for name, x in started.items()
+        if name.endswith("lengthscale") and name not in given and f"{name}_unit" in started  # in units of the inputs
+    }
+    return {**choice, "kernel": tree.with_leaves(kernel, missing)}
+
+
+def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projection | None]]:
+    """The map of each inner layer of its inputs, and if `skip` that of the model's inputs; endless."""
+    xp, D = backend_of(X).xp, X.shape[1]
+    scale, centre = xp.eye(D, **like(X)) / column_spreads(X)[:, None], xp.mean(X, axis=0)
+    yield (
+        Projection(scale @ _directions((X - centre) @ scale, width), centre),
+        Projection(scale, centre) if skip else None,
+    )
+    rows = width + D if skip else width
+    zeros = xp.zeros((rows,), **like(X))
+    own = Projection(xp.eye(rows, width, **like(X)), zeros)
+    while True:
+        yield own, Projection(xp.eye(rows, D, k=-width, **like(X)), zeros) if skip else None
+
+
+def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
+    """The layer with little noise: a nearly certain q(u), and small variances unless they were given.
+
+    The variance of a q(u) with a mean in units of f is not reduced: it would hold the mean at zero.
+    """
+    q, held = layer.posterior, tree.leaves(layer.posterior)
+    if not any(name.endswith("mean_unit") for name in held):
+        given = {} if settings["kernel"] is None else tree.leaves(settings["kernel"])
+        free = {name: x for name, x in tree.leaves(layer.kernel, "parameter").items() if given.get(name) is None}
+        smaller = {name: INNER_VARIANCE * x for name, x in free.items() if name.endswith("variance")}
+        layer = dataclasses.replace(layer, kernel=tree.with_leaves(layer.kernel, smaller))
+        q = start_of(settings["posterior"])(layer.inducing_covariance()[0], layer.outputs)
+    roots = {name: x for name, x in tree.leaves(q).items() if name.rpartition(".")[2] in ("scale", "deviation")}
+    q = tree.with_leaves(q, {name: INNER_DEVIATION * x for name, x in roots.items()})
+    return dataclasses.replace(layer, posterior=q)
+
+
+def _directions(X: Array, width: int) -> Array:
+    """The identity [D, width], or the leading principal directions of X [N, D] if D is larger."""
+    D = X.shape[1]
+    if width >= D:
+        return backend_of(X).xp.eye(D, width, **like(X))
+    return placed(principal_directions(to_numpy(X), width), X)
+
+
+# -- images -----------------------------------------------------------------------------------------------------------
+
+
+def convolutional_process(
+    data: Observed,
+    image: Any,
+    channels: tuple[Any, ...],
+    choices: list[dict[str, Any]],
+    /,
+    *,
+    weighted: bool,
+    samples: int,
+    seed: int,
+    jitter: float | None,
+) -> Deep:
+    """The layers of `DeepGP.convolutional`, from the choices of each layer; arguments and errors as there."""
+    H = some_rows(data.X, IMAGES, seed)
+    shape, incoming = _shape(image)
+    made = [check_whole("channels", C) for C in channels]
+    common = {"seed": seed, "jitter": jitter}
+    layers: list[Process] = []
+    for i, (outputs, choice) in enumerate(zip(made, choices, strict=False)):
+        grid = _grid(i, shape, incoming, choice)
+        layer, passed_on = _inner_layer(grid, H, outputs, choice, common)
+        layers.append(layer)
+        H = backend_of(H).xp.reshape(passed_on, (H.shape[0], -1))
+        shape, incoming = grid.shape, outputs
+    layers.append(_last_layer(_grid(len(made), shape, incoming, choices[-1]), H, data, choices[-1], weighted, common))
+    return Deep(tuple(layers), samples)
+
+
+def _shape(image: Any) -> tuple[tuple[int, int], int]:
+    """(H, W) and C of (H, W) or (H, W, C)."""
+    if not isinstance(image, (tuple, list)) or len(image) not in (2, 3):
+        msg = f"image is {image!r}, but must be (H, W), or (H, W, C) for C channels."
+        raise ValueError(msg)
+    return (image[0], image[1]), image[2] if len(image) == 3 else 1
+
+
+def _grid(layer: int, shape: tuple[int, int], channels: int, choice: dict[str, Any]) -> PatchGrid:
+    patch = choice["patch"]
+    patch = tuple(patch) if isinstance(patch, (tuple, list)) else (patch, patch)
+    options = {name: choice[name] for name in ("stride", "padding", "located")}
+    grid = PatchGrid(shape, patch, channels=channels, **options)  # type: ignore[arg-type]
+    try:
+        grid.check()
+    except ValueError as error:
+        msg = f"layer {layer}: {error}"
+        raise ValueError(msg) from None
+    return grid
+
+
+def _settings(grid: PatchGrid, rows: Array, choice: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `Sparse.from_data` for a layer whose patches are the rows [N Q, .]."""
+    chosen = {name: choice[name] for name in ("posterior", "kernel", "num_inducing")}
+    return chosen | common | ({"kernel": _kernel(grid, rows)} if choice["kernel"] is None else {})
+
+
+def _kernel(grid: PatchGrid, rows: Array) -> Kernel:
+    """A kernel of patches whose lengthscale is the root of the summed variances of their pixels."""
+    xp = backend_of(rows).xp
+    total = float(xp.sum(xp.var(rows[:, : grid.pixels], axis=0)))
+    pixels = RBF(lengthscale=total**0.5 if total > 0.0 else 1.0)
+    if not grid.located:
+        return pixels
+    return pixels.on(range(grid.pixels)) * Matern32(1.0).on((grid.pixels, grid.pixels + 1))
+
+
+def _inner_layer(
+    grid: PatchGrid, H: Array, outputs: int, choice: dict[str, Any], common: dict[str, Any]
+) -> tuple[EachPatch, Array]:
+    """A layer for images H [N, H W C], and the outputs of its map, for each patch [N Q, C']."""
+    grid.check_images(H)
+    rows, _ = grid.rows(H)
+    passes_on = _map(grid, rows, outputs)
+    settings = {**_settings(grid, rows, choice, common), "mean_function": passes_on}
+    layer = _calm(Sparse.from_data(rows, outputs=outputs, **settings), settings)
+    return EachPatch(layer, grid), passes_on(rows)[0]
+
+
+def _map(grid: PatchGrid, rows: Array, outputs: int) -> Projection:
+    """The leading principal directions of patches [N Q, .] without their places, of variance 1 on average."""
+    xp = backend_of(rows).xp
+    centre, pixels = xp.mean(rows, axis=0), rows[:, : grid.pixels]
+    leading = _directions(pixels - centre[: grid.pixels], outputs)
+    variance = float(xp.mean(xp.var(pixels @ leading, axis=0)))
+    unit = leading * (variance**-0.5 if variance > 0.0 else 1.0)
+    places = xp.zeros((grid.columns - grid.pixels, outputs), **like(rows))
+    return Projection(xp.concat([unit, places], axis=0), centre)
+
+
+def _last_layer(
+    grid: PatchGrid, H: Array, data: Observed, choice: dict[str, Any], weighted: bool, common: dict[str, Any]
+) -> Sparse:
+    grid.check_images(H)
+    options = {"stride": grid.stride, "padding": grid.padding, "channels": grid.channels, "located": grid.located}
+    place = Patches(grid.image, grid.patch, weights=1.0 if weighted else None, **options)  # type: ignore[arg-type]
+    settings = _settings(grid, grid.rows(H)[0], choice, common)
+    settings |= {"mean_function": data.mean_function, "level": data.level, "variance": data.variance}
+    return Sparse.from_data(H, outputs=data.outputs, inducing=place, **settings)

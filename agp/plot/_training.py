@@ -1,0 +1,191 @@
+"""Training: what it logged, and how the bounds closed in while inducing inputs were added."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from agp.plot._panels import band, legend, panels
+from agp.training import GrowthResult, Result, Round
+
+Columns = dict[str, npt.NDArray[np.float64]]
+
+RATE = "rate of "
+"""The prefix of the names of logged rates."""
+FIRST_PART = 10
+"""The first of this many parts of a training may lie outside of the picture."""
+WINDOWS = 40
+"""The number of windows of a training over which a noisy curve is averaged."""
+
+
+def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> Figure:
+    """Learning curves: the bound, the rates, and whatever else training logged, a panel each.
+
+    Where minibatches make the bound noisy, its running mean is drawn over it. The first tenth of the steps, far below
+    the rest, may leave the picture. What stays zero throughout has no panel.
+
+    Parameters
+    ----------
+    result
+        What `agp.fit`, `agp.train` or `agp.fit_lbfgs` left behind; a fitted `GPRegressor` or `GPClassifier`; or numbers
+        by name, one for each step.
+    against
+        "steps", or "seconds": of a result, as if all steps took as long as each other.
+    ax
+        Axes to draw into, one for each panel; by default a new figure.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what has no curves, an unknown `against`, and the wrong number of axes.
+    """
+    trace, seconds = _trace(result)
+    x, label = _times(trace, seconds, against)
+    rates = [name for name in trace if name.startswith(RATE)]
+    others = [name for name in trace if name not in rates and name != "bound" and trace[name].any()]
+    kinds = [["bound"]] * ("bound" in trace) + [rates] * bool(rates) + [[name] for name in others]
+    figure, axes = panels(ax, len(kinds), columns=3, size=(5.0, 3.4))
+    for one, names in zip(axes, kinds, strict=True):
+        one.set_xlabel(label)
+        one.grid(alpha=0.25)
+        if names == ["bound"]:
+            _draw_bound(one, x, trace["bound"])
+        else:
+            _draw_numbers(one, x, {name: trace[name] for name in names}, "rate" if names is rates else names[0])
+    return figure
+
+
+def _trace(result: Any) -> tuple[dict[str, npt.NDArray[np.float64]], float | None]:
+    """Logged numbers by name, and the total seconds if known."""
+    seconds, logged = None, result
+    if isinstance(result, Result):
+        seconds, logged = result.seconds, result.trace
+    elif not isinstance(result, dict):
+        held = {} if isinstance(result, type) else vars(result)
+        if "history_" not in held:
+            kind = type(result).__name__
+            msg = f"there are no learning curves in a {kind}; give a result of agp.fit or a fitted estimator."
+            raise TypeError(msg)
+        logged = held["history_"]
+    trace = {name: np.asarray(values, dtype=np.float64) for name, values in logged.items() if len(values)}
+    if not trace:
+        msg = "nothing was logged; train for at least one step."
+        raise ValueError(msg)
+    return trace, seconds
+
+
+def _times(trace: dict[str, Any], seconds: float | None, against: str) -> tuple[npt.NDArray[Any], str]:
+    steps = np.arange(1, max(map(len, trace.values())) + 1)
+    if against == "steps":
+        return steps, "step"
+    if against != "seconds":
+        msg = f"against is {against!r}, but must be 'steps' or 'seconds'."
+        raise ValueError(msg)
+    if seconds is None:
+        msg = "an estimator does not know its seconds; give what agp.fit or agp.train left behind, or ask for steps."
+        raise ValueError(msg)
+    return steps * (seconds / len(steps)), "training time [s]"
+
+
+def _draw_bound(ax: Axes, x: npt.NDArray[Any], bound: npt.NDArray[np.float64]) -> None:
+    smooth = _running_mean(bound)
+    noisy = len(bound) > WINDOWS and np.mean(np.diff(bound) < 0.0) > 0.1
+    ax.plot(x, bound, color="C0", alpha=0.3 if noisy else 1.0, linewidth=0.8 if noisy else 1.6, label="each step")
+    if noisy:
+        ax.plot(x, smooth, color="C0", linewidth=1.6, label="running mean")
+        ax.legend(fontsize=8, loc="lower right")
+    ax.set_ylabel("bound on the log evidence [nats]")
+    later = bound[len(bound) // FIRST_PART :]
+    lowest, highest = float(np.min(later)), float(np.max(bound))
+    if highest > lowest > np.min(bound):
+        ax.set_ylim(lowest - 0.05 * (highest - lowest), highest + 0.05 * (highest - lowest))
+
+
+def _running_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The running mean over a fortieth of the numbers."""
+    half = max(1, len(values) // (2 * WINDOWS))
+    total, at = np.cumsum(np.concatenate([np.zeros(1), values])), np.arange(len(values))
+    first, last = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
+    return (total[last] - total[first]) / (last - first)
+
+
+def _draw_numbers(ax: Axes, x: npt.NDArray[Any], curves: dict[str, Any], what: str) -> None:
+    for name, values in curves.items():
+        ax.plot(x[: len(values)], values, linewidth=1.4, label=name.removeprefix(RATE))
+    together = np.concatenate(list(curves.values()))
+    if together.min() > 0.0 and together.max() > 20.0 * together.min():
+        ax.set_yscale("log")
+    ax.set_ylabel(what.replace("_", " "))
+    if len(curves) > 1:
+        legend(ax)
+
+
+# -- growth ----------------------------------------------------------------------------------------------------------
+
+
+def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
+    """The bound and the upper bound against the number of inducing inputs; and their gap beside what doublings gained.
+
+    All in nats per datum. Without an upper bound only the gains are drawn. The last number has two points if its model
+    was then trained to convergence.
+
+    Parameters
+    ----------
+    result
+        What `agp.fit_growing` left behind, or a `GPRegressor` or `GPClassifier` that was fitted with
+        ``num_inducing="auto"``.
+    ax
+        Two axes to draw into; by default a new figure.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what has not grown, and the wrong number of axes.
+    """
+    found = _columns(result)
+    figure, (left, right) = panels(ax, 2, columns=2, size=(5.0, 3.4))
+    M = found["num_inducing"]
+    left.plot(M, found["bound"], color="C0", marker="o", markersize=4, label="bound")
+    if np.isfinite(found["gap"]).any():
+        left.plot(M, found["upper"], color="C1", marker="o", markersize=4, label="upper bound")
+        band(left, M, found["bound"], found["upper"], "0.5", "gap", alpha=0.15)
+        right.plot(M, found["gap"], color="0.3", marker="o", markersize=4, label="gap")
+    at, gains = _gains(found)
+    right.plot(at, gains, color="C2", marker="s", markersize=4, label="gain of a doubling")
+    left.set_ylabel("nats per datum")
+    for one in (left, right):
+        _set_sizes(one, M)
+        one.legend(fontsize=8, framealpha=0.85)
+    shown = np.concatenate([found["gap"], gains])
+    if (shown > 0.0).any():
+        right.set_yscale("log", nonpositive="mask")
+    return figure
+
+
+def _columns(result: Any) -> Columns:
+    if isinstance(result, GrowthResult):
+        rounds: Any = {name: [getattr(one, name) for one in result.rounds] for name in Round._fields}
+    else:
+        rounds = {} if isinstance(result, (type, dict)) else vars(result).get("growth_", {})
+    if not rounds:
+        by = "agp.fit_growing, or a fitted estimator with num_inducing='auto'"
+        msg = f"nothing has grown in a {type(result).__name__}; give a result of {by}."
+        raise TypeError(msg)
+    return {name: np.asarray(values, dtype=np.float64) for name, values in rounds.items()}
+
+
+def _gains(found: Columns) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The gain of each M over the one before, without the final training."""
+    M, first = np.unique(found["num_inducing"], return_index=True)
+    return M[1:], np.diff(found["bound"][first])
+
+
+def _set_sizes(ax: Axes, M: npt.NDArray[np.float64]) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(np.unique(M), [f"{m:.0f}" for m in np.unique(M)])
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xlabel("inducing inputs M")
+    ax.grid(alpha=0.25)

@@ -1,0 +1,25 @@
+"""Scales of data columns: the units in which parameters built from data are trained."""
+
+import numbers
+from typing import Any
+
+from agp.backend import Array, backend_of
+
+
+def column_spreads(X: Array) -> Array:
+    """The standard deviation [D] of each column of X [N, D].
+
+    A constant column (up to rounding) has its absolute value instead, or 1 where that is zero.
+    """
+    xp = backend_of(X).xp
+    size = xp.max(xp.abs(X), axis=0)
+    varies = xp.max(X, axis=0) - xp.min(X, axis=0) > 10.0 * float(xp.finfo(X.dtype).eps) * size
+    return xp.where(varies, xp.std(X, axis=0), xp.where(size > 0.0, size, xp.ones_like(size)))
+
+
+def unit_by_column(value: Any, scales: Array) -> Array:
+    """The unit of a parameter with one entry per column: the scales [D]; their geometric mean for a single number."""
+    xp = backend_of(scales).xp
+    if value is None or isinstance(value, (list, tuple)) or (not isinstance(value, numbers.Real) and value.ndim):
+        return scales
+    return xp.exp(xp.mean(xp.log(scales)))
