@@ -212,7 +212,7 @@ _MOVED: dict[str, str] = {
         "InverseFree LikelihoodForm Marginal Orthogonal PriorSpread Relaxed RelaxedOrthogonal RelaxedUnion "
         "Whitened"
     ),
-    "processes": "Deep EachPatch Known Mixed Sparse Stack",
+    "processes": "Deep Patchwise Known Mixed Sparse Stack",
     "selection": "RegressionResult",
 }
 """The names that the package had in 0.2, by their subpackage, for one release."""

@@ -106,7 +106,7 @@ class Together(Inducing):
         _check_sum(self, kernel)
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
-            msg = f"the parts of a Together take inputs with {widths} columns; all need the same."
+            msg = f"the parts of a JointInducing take inputs with {widths} columns; all need the same."
             raise ValueError(msg)
         for part, k in self._terms(kernel):
             part.check(k)

@@ -64,13 +64,13 @@ class MultiClass(Likelihood):
             raise ValueError(msg)
         return self.classes
 
-    def chosen(self, y: Array) -> Array:
+    def is_label(self, y: Array) -> Array:
         """Whether each class is the label: Boolean [N, C], for labels [N, 1]."""
         return y == backend_of(y).xp.arange(self.classes, **like(y))
 
     def proxies(self, y: Array, /) -> Array:
         """Whether each class is the label, as 0 and 1 [N, C]."""
-        return backend_of(y).xp.astype(self.chosen(y), y.dtype)
+        return backend_of(y).xp.astype(self.is_label(y), y.dtype)
 
     def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
         msg = (

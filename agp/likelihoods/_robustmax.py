@@ -83,7 +83,7 @@ class RobustMax(MultiClass):
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # p log(1 - epsilon) + (1 - p) log(epsilon / (C - 1))
         right, wrong = math.log1p(-self.epsilon), math.log(self.epsilon / (self.classes - 1))
-        largest, pull = self._largest(mu, var, self.chosen(y))
+        largest, pull = self._largest(mu, var, self.is_label(y))
 
         def pullback(bar):
             return (tree.cotangent(self), *pull((right - wrong) * bar))
@@ -94,13 +94,13 @@ class RobustMax(MultiClass):
         """The probabilities p of the classes [N, C], and p (1 - p), for marginals [N, C]."""
         xp = backend_of(mu).xp
         label = xp.zeros_like(mu[:, :1])
-        columns = [self._largest(mu, var, self.chosen(label + float(c)))[0] for c in range(self.classes)]
+        columns = [self._largest(mu, var, self.is_label(label + float(c)))[0] for c in range(self.classes)]
         largest = xp.stack(columns, axis=-1)
         p = self._density(largest)
         return Prediction(p, positive_variance(p * self._density_of_others(largest)))
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        return backend_of(mu).xp.log(self._density(self._largest(mu, var, self.chosen(y))[0]))
+        return backend_of(mu).xp.log(self._density(self._largest(mu, var, self.is_label(y))[0]))
 
     def _sample(self, f: Any, rng: Any) -> Any:
         largest = f.argmax(axis=-1)[..., None]

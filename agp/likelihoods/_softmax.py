@@ -55,7 +55,7 @@ class Softmax(MultiClass):
     def _log_density(self, log_p: Array, y: Array) -> Array:
         """The log probabilities of the labels [S, N]."""
         xp = backend_of(log_p).xp
-        return xp.sum(xp.where(self.chosen(y), log_p, xp.zeros_like(log_p)), axis=-1)
+        return xp.sum(xp.where(self.is_label(y), log_p, xp.zeros_like(log_p)), axis=-1)
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         xp = backend_of(mu).xp
@@ -64,7 +64,7 @@ class Softmax(MultiClass):
         log_p = self._log_probabilities(mu, root, eps)
 
         def pullback(bar):
-            label = xp.astype(self.chosen(y), mu.dtype)
+            label = xp.astype(self.is_label(y), mu.dtype)
             f_bar = bar[:, None] / log_p.shape[0] * (label - xp.exp(log_p))
             return tree.cotangent(self), xp.sum(f_bar, axis=0), xp.sum(f_bar * eps, axis=0) * slope
 
@@ -78,7 +78,7 @@ class Softmax(MultiClass):
         """
         xp = backend_of(mu).xp
         p = xp.exp(self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu, draws)))
-        label = xp.astype(self.chosen(y), mu.dtype)
+        label = xp.astype(self.is_label(y), mu.dtype)
         return label - xp.mean(p, axis=0), xp.mean(p * (1.0 - p), axis=0)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:

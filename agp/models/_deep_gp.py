@@ -149,7 +149,7 @@ class DeepGP(Variational):
     ) -> Self:
         """A deep convolutional GP ready to be trained on images X [N, H W C] and targets y [N] or [N, K].
 
-        Inner layers map images to images (`agp.processes.EachPatch`); the last one is a response to patches
+        Inner layers map images to images (`agp.processes.Patchwise`); the last one is a response to patches
         (`agp.inducing.Patches`). Each inner layer adds a trained function, small at first, to a fixed map: the leading
         principal directions of the patches of its input, of variance 1 on average.
 

@@ -48,7 +48,7 @@ def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
         what = type(between[0] if between else model).__name__
         msg = (
             f"{what} does not grow by inducing inputs: they must be those of one kernel, as in SGPR, or SVGP with a "
-            "Sparse process (or a Mixed one of that)."
+            "Sparse process (or a LinearMixing one of that)."
         )
         raise TypeError(msg)
     path, part = next(iter(parts.items()))

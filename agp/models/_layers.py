@@ -13,7 +13,7 @@ from agp.means import Projection
 from agp.models._groups import group_sizes, start_of_groups
 from agp.models._start import Observed, check_instance
 from agp.posteriors import posterior_named, start_of
-from agp.processes import Deep, EachPatch, Known, Process, Sparse, Stack
+from agp.processes import Deep, Known, Patchwise, Process, Sparse, Stack
 from agp.scaling import column_spreads
 from agp.starts import principal_directions
 
@@ -210,14 +210,14 @@ def _kernel(grid: PatchGrid, rows: Array) -> Kernel:
 
 def _inner_layer(
     grid: PatchGrid, H: Array, outputs: int, choice: dict[str, Any], common: dict[str, Any]
-) -> tuple[EachPatch, Array]:
+) -> tuple[Patchwise, Array]:
     """A layer for images H [N, H W C], and the outputs of its map, for each patch [N Q, C']."""
     grid.check_images(H)
     rows, _ = grid.rows(H)
     passes_on = _map(grid, rows, outputs)
     settings = {**_settings(grid, rows, choice, common), "mean_function": passes_on}
     layer = _calm(Sparse.from_data(rows, outputs=outputs, **settings), settings)
-    return EachPatch(layer, grid), passes_on(rows)[0]
+    return Patchwise(layer, grid), passes_on(rows)[0]
 
 
 def _map(grid: PatchGrid, rows: Array, outputs: int) -> Projection:

@@ -126,7 +126,7 @@ class Variational(Model):
     def _settled(self) -> Self:
         nodes = {path: node for path, node in tree.nodes(self, Sparse).items() if node.posterior.inverse_factors}
         new = {
-            tree.joined(path, "posterior"): node.posterior.settled(node.inducing_covariance()[0])
+            tree.joined(path, "posterior"): node.posterior.prepare_site_step(node.inducing_covariance()[0])
             for path, node in nodes.items()
         }
         return tree.replaced(self, new) if new else self

@@ -186,7 +186,7 @@ def _refuse_others(process: Process) -> None:
         if isinstance(node, Mixed) and node.weights.ndim > 1 and node.process.outputs > 1:
             # it has no covariances between the functions, and data of their sums would bring some
             refuse_data(
-                "a posterior of Mixed, whose outputs combine several functions that it holds to be independent,"
+                "a posterior of LinearMixing, whose outputs combine several functions that it holds to be independent,"
             )
 
 

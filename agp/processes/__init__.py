@@ -2,7 +2,7 @@
 
 from agp.processes._base import Process
 from agp.processes._deep import Deep
-from agp.processes._each_patch import EachPatch
+from agp.processes._each_patch import Patchwise
 from agp.processes._known import Known
 from agp.processes._mixed import Mixed
 from agp.processes._outputs import MultiOutput
@@ -11,7 +11,7 @@ from agp.processes._prior import SparsePrior
 from agp.processes._sparse import Sparse
 from agp.processes._stack import Stack
 
-__all__ = ["Deep", "EachPatch", "Known", "Mixed", "MultiOutput", "Paths", "Process", "Sparse", "SparsePrior", "Stack"]
+__all__ = ["Deep", "Known", "Mixed", "MultiOutput", "Patchwise", "Paths", "Process", "Sparse", "SparsePrior", "Stack"]
 
 # for other rooms
 from agp.processes._base import check_process

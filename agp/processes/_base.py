@@ -206,7 +206,7 @@ class Composite(Process):
 def check_process(what: str, x: Any) -> None:
     """TypeError unless x is a process."""
     if not isinstance(x, Process):
-        kinds = "agp.processes.Sparse, Stack, Mixed, EachPatch or Deep"
+        kinds = "agp.processes.Sparse, Stack, Mixed, Patchwise or Deep"
         msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds one."
         raise TypeError(msg)
 

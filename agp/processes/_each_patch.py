@@ -11,7 +11,7 @@ from agp.random import Draws, under
 
 
 @tree.model
-class EachPatch(Transformed):
+class Patchwise(Transformed):
     """f(x)[q, c] = g_c(patch_q(x)): the outputs of a process g of patches, as the channels of a smaller image.
 
     From images of H x W pixels with C channels, as rows [N, H W C], to images of H' x W' pixels [N, H' W' C'] for C'
@@ -35,12 +35,12 @@ class EachPatch(Transformed):
     grid: PatchGrid
 
     def __post_init__(self) -> None:
-        check_process("the process of an EachPatch", self.process)
+        check_process("the process of an Patchwise", self.process)
         if not isinstance(self.grid, PatchGrid):
-            msg = f"the grid of an EachPatch is {self.grid!r}, but must be a PatchGrid."
+            msg = f"the grid of an Patchwise is {self.grid!r}, but must be a PatchGrid."
             raise TypeError(msg)
         if self.process.samples > 1 or self.process.row_draws(0, 0, 1).by_row:
-            msg = "the process of an EachPatch is sampled; apply EachPatch to each layer of a Deep process instead."
+            msg = "the process of an Patchwise is sampled; apply Patchwise to each layer of a Deep process instead."
             raise TypeError(msg)
 
     @property
@@ -107,7 +107,7 @@ class EachPatch(Transformed):
         if self.grid.number == 1:
             return self.process.joint(factor, self.grid.rows(X)[0])
         msg = (
-            "the outputs of an EachPatch are values of one function, not a mixture of independent ones, and have no "
+            "the outputs of an Patchwise are values of one function, not a mixture of independent ones, and have no "
             "joint covariances; use predict for marginals and sample_functions for joint samples."
         )
         raise TypeError(msg)
@@ -128,7 +128,7 @@ class EachPatch(Transformed):
         self.grid.check()
         if self.process.width != self.grid.columns:
             msg = (
-                f"the process of an EachPatch takes inputs with {self.process.width} columns, but "
+                f"the process of an Patchwise takes inputs with {self.process.width} columns, but "
                 f"{self.grid.described()} have {self.grid.columns}."
             )
             raise ValueError(msg)

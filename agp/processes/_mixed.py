@@ -35,7 +35,7 @@ class Mixed(Transformed):
     weights_unit: Array | None = tree.unit(default=None)
 
     def __post_init__(self) -> None:
-        check_process("the process of a Mixed", self.process)
+        check_process("the process of a LinearMixing", self.process)
 
     @property
     def outputs(self) -> int:
@@ -128,8 +128,8 @@ class Mixed(Transformed):
         self.mean_function.check(self.width, self.outputs)
         if self.process.correlated:
             msg = (
-                "the outputs of the process of a Mixed are dependent, so marginals do not determine the mixture; use "
-                "one Mixed with the product of the weights."
+                "the outputs of the process of a LinearMixing are dependent, so marginals do not determine the mixture; use "
+                "one LinearMixing with the product of the weights."
             )
             raise ValueError(msg)
         self.process.check()

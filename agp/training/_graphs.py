@@ -151,7 +151,7 @@ class StepGraph:
     def arrived(self, step: int) -> tuple[Any, list[Any], list[dict[str, Any]]] | None:
         """The model, the states and the logs of the launched steps from `step` on that were right.
 
-        None if none were launched. The same again until `settled` is called.
+        None if none were launched. The same again until `acknowledge` is called.
         """
         if not self.logs or self.recording is None:
             return None
@@ -160,7 +160,7 @@ class StepGraph:
         logs = [to_numpy(self.recording.log) if log is None else log() for log in here]
         return *self.recording.reached(), self.recording.infos(logs)
 
-    def settled(self, states: list[Any]) -> None:
+    def acknowledge(self, states: list[Any]) -> None:
         """The caller has taken what has arrived, with these states."""
         wrong = self.done <= max(self.logs, default=-1)
         self.taken += self.done - min(self.logs, default=self.done)

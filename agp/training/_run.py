@@ -126,7 +126,7 @@ class Run:
         pending = [*self.pending, *((info, []) for info in infos)]
         # one assignment, as below
         self.model, self.states, self.step, self.pending = model, states, self.step + len(infos), pending
-        self.graph.settled(states)
+        self.graph.acknowledge(states)
 
     def _advance_to(self, last: int) -> dict[str, Array]:
         assert self.epochs is not None

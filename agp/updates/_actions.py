@@ -40,7 +40,7 @@ class ActionsUpdate:
 
     def init(self, model: Any, /) -> State:
         """The count of steps, zero. TypeError unless a policy chose the model's actions (`FixedActions`)."""
-        if not any(actions.chosen for actions in tree.nodes(model, Actions).values()):
+        if not any(actions.is_chosen for actions in tree.nodes(model, Actions).values()):
             msg = f"{_kinds(model)} are not chosen by a policy; build the model with policy=."
             raise TypeError(msg)
         return {"count": backend_of(model.actions.values).xp.zeros((), **like(model.actions.values))}
@@ -48,7 +48,7 @@ class ActionsUpdate:
     @staticmethod
     def moves(model: Any, /) -> Moved:
         """The actions that a policy has chosen; their number may change."""
-        found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.chosen})
+        found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.is_chosen})
         return Moved(found, resized=found)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:

@@ -165,7 +165,7 @@ def test_scales_of_sparse_actions_change_nothing_and_have_no_gradient(p, kind):
     for values in (scaled, actions.normalised().values):
         assert_same_model(p, model, tree.with_leaves(model, {"actions.values": values}))
     bar = tree.leaves(model.bound(p.X, p.y)[1](1.0)[0])["actions.values"]
-    along = actions._summed(bar * actions.values)
+    along = actions._sum_parts(bar * actions.values)
     assert np.max(np.abs(along)) <= 1e-9 * (1.0 + np.linalg.norm(bar) * np.linalg.norm(actions.values))
 
 

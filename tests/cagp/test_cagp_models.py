@@ -108,7 +108,7 @@ def test_training_raises_the_bound(kind):
     before, after = (float(m.bound(X, y)[0]) for m in (model, trained))
     assert after > before + 10.0
     sparse = trained.actions
-    np.testing.assert_allclose(sparse._summed(sparse.values**2), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(sparse._sum_parts(sparse.values**2), 1.0, rtol=1e-12)
 
 
 def test_the_recipe():
@@ -124,7 +124,7 @@ def test_without_renormalisation_actions_only_grow():
     X, y = data(NUMPY)
     model = CaGP.from_data(X, y, num_actions=7, layout="random", init="normal")
     grown = agp.train(model, X, y, steps=30, updates=[Adam(0.1)]).model.actions
-    assert (grown._summed(grown.values**2) > 1.0).all()
+    assert (grown._sum_parts(grown.values**2) > 1.0).all()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from agp import tree
 from agp.inducing import Patches
 from agp.kernels import RBF, Matern32, Product
 from agp.models import DeepGP
-from agp.processes import EachPatch, Mixed, Sparse, Stack
+from agp.processes import Mixed, Patchwise, Sparse, Stack
 from agp.updates import InverseUpdate
 
 N = 40
@@ -37,7 +37,7 @@ def test_layers_fit_each_other():
         channels=(3, 2), patch=((3, 2), 2, 3), stride=(1, 1, 2), padding=(0, 1, 0), num_inducing=(8, 7, 6)
     )
     first, second, last = model.process.layers
-    assert isinstance(first, EachPatch)
+    assert isinstance(first, Patchwise)
     assert (first.grid.shape, first.outputs) == ((4, 5), 4 * 5 * 3)
     assert (second.grid.channels, second.grid.shape, second.outputs) == (3, (5, 6), 5 * 6 * 2)
     assert isinstance(last.inducing, Patches)

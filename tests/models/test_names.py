@@ -115,7 +115,7 @@ def test_several_say_where_they_are(case):
 
 def test_a_process_of_ones_own_is_named():
     known = agp.SVGP(agp.processes.Known(agp.means.LinearMean(np.eye(3), np.zeros(3))), agp.Gaussian(np.asarray(0.1)))
-    with pytest.raises(AttributeError, match=r"SVGP has no kernel: see model\.process, which is a Known"):
+    with pytest.raises(AttributeError, match=r"SVGP has no kernel: see model\.process, which is a FixedMap"):
         _ = known.kernel
 
 

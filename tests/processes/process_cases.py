@@ -14,7 +14,7 @@ from agp.likelihoods import Bernoulli, Gaussian, Poisson
 from agp.means import ConstantMean, LinearMean
 from agp.models import SVGP
 from agp.posteriors import Dual, DualInverseFree, Orthogonal, RelaxedOrthogonal, Whitened
-from agp.processes import Deep, EachPatch, Mixed, Process, Sparse, Stack
+from agp.processes import Deep, Mixed, Patchwise, Process, Sparse, Stack
 
 IMAGE, PATCH, COLUMNS, NUMBER = (3, 4), (2, 2), 12, 6
 """The shape of an input and of its patches, and how many columns and patches that makes."""
@@ -190,7 +190,7 @@ def _deep_images(kind: str, rng: Any) -> Deep:
     weights = rng.uniform(0.5, 1.5, size=2)
     place = Patches((2, 3), PATCH, rng.normal(size=(4, 8)), weights, channels=2)
     last = sparse(RBF(1.3, 2.5), place, kind, 1, rng)
-    return Deep((EachPatch(first, PatchGrid(IMAGE, PATCH)), last), samples=SAMPLES)
+    return Deep((Patchwise(first, PatchGrid(IMAGE, PATCH)), last), samples=SAMPLES)
 
 
 def _deep_places(kind: str, rng: Any) -> Deep:
@@ -200,7 +200,7 @@ def _deep_places(kind: str, rng: Any) -> Deep:
     first = Mixed(sparse(kernel, Points(located(4, rng).Z), inner, 2, rng), rng.normal(size=(2, 2)))
     second = sparse(Matern52(0.7, 2.5), points(5, 8, rng), inner, 1, rng, _linear(8, 1, rng))
     grids = PatchGrid(IMAGE, PATCH, stride=2, padding=1, located=True), PatchGrid((2, 3), PATCH, channels=2)
-    layers = EachPatch(first, grids[0]), EachPatch(second, grids[1]), _points(kind, rng, width=2)
+    layers = Patchwise(first, grids[0]), Patchwise(second, grids[1]), _points(kind, rng, width=2)
     return Deep(layers, samples=SAMPLES)
 
 
@@ -357,7 +357,7 @@ def dense_moments(process: Any, X: np.ndarray, *, common: bool) -> tuple[np.ndar
 
 def _dense_sample(layer: Any, H: np.ndarray, eps: np.ndarray) -> np.ndarray:
     """A sample [N, P] at each row by itself; noise [N, latents]."""
-    if isinstance(layer, EachPatch):
+    if isinstance(layer, Patchwise):
         cut, N = cut_by_loops(layer.grid, H), len(H)
         own = eps.reshape(N, cut.shape[1], -1)
         pixels = [_dense_sample(layer.process, cut[:, q], own[:, q]) for q in range(cut.shape[1])]

@@ -12,7 +12,7 @@ from agp.inducing import Patches, PatchGrid, Points, Together, some_rows
 from agp.inducing import _equal_patches as equal_patches
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.kernels import _quadratic_forms as forms
-from agp.processes import Deep, EachPatch, Mixed, Sparse, Stack
+from agp.processes import Deep, Mixed, Patchwise, Sparse, Stack
 from agp_backends._numpy import NumpyBackend
 
 GRIDS = {
@@ -325,7 +325,7 @@ def test_inducing_patches_without_their_channels_are_refused():
 def _each(kind="whitened", outputs=2, **settings):
     rng = np.random.default_rng(4)
     grid = PatchGrid((3, 4), (2, 2), **settings)
-    return EachPatch(sparse(RBF(0.9, 1.6), points(5, grid.columns, rng), kind, outputs, rng), grid)
+    return Patchwise(sparse(RBF(0.9, 1.6), points(5, grid.columns, rng), kind, outputs, rng), grid)
 
 
 @pytest.mark.parametrize("kind", ["whitened", "marginal", "relaxed", "likelihood", "inverse-free", "orthogonal"])
@@ -374,7 +374,7 @@ def test_functions_of_images_are_those_of_their_patches(name):
 def test_one_patch_as_large_as_the_image_changes_nothing():
     rng = np.random.default_rng(4)
     process, X = sparse(RBF(0.9, 3.0), points(5, 12, rng), "whitened", 2, rng), _images(4, 12)
-    layer, factor = EachPatch(process, PatchGrid((3, 4), (3, 4))), process.factorise()[0]
+    layer, factor = Patchwise(process, PatchGrid((3, 4), (3, 4))), process.factorise()[0]
     for found, expected in zip(layer.project(factor, X)[0], process.project(factor, X)[0], strict=True):
         assert_close(found, expected, 1e-14)
     assert_close(layer.joint(factor, X), process.joint(factor, X), 1e-14)
@@ -386,7 +386,7 @@ def test_what_images_do_not_offer_is_refused():
     for refused in (model.predict_covariance, model.sample):
         with pytest.raises(TypeError, match="are values of one function, not a mixture of independent ones"):
             refused(_images(3, 12))
-    with pytest.raises(ValueError, match="the outputs of the process of a Mixed are dependent"):
+    with pytest.raises(ValueError, match="the outputs of the process of a LinearMixing are dependent"):
         Mixed(_each(), np.ones((1, 12))).check()
     with pytest.raises(ValueError, match="couples the latent functions"):
         agp.SVGP(process=_each(), likelihood=agp.RobustMax(12))
@@ -395,25 +395,25 @@ def test_what_images_do_not_offer_is_refused():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: EachPatch(RBF(), PatchGrid((3, 4), (2, 2))), TypeError, "the process of an EachPatch is RBF"),
-        (lambda: EachPatch(_each().process, (3, 4)), TypeError, r"the grid of an EachPatch is \(3, 4\), but must be"),
+        (lambda: Patchwise(RBF(), PatchGrid((3, 4), (2, 2))), TypeError, "the process of an Patchwise is RBF"),
+        (lambda: Patchwise(_each().process, (3, 4)), TypeError, r"the grid of an Patchwise is \(3, 4\), but must be"),
         (
-            lambda: EachPatch(Deep((_each(), _each())), PatchGrid((3, 4), (2, 2))),
+            lambda: Patchwise(Deep((_each(), _each())), PatchGrid((3, 4), (2, 2))),
             TypeError,
-            "the process of an EachPatch is sampled; apply EachPatch to each layer",
+            "the process of an Patchwise is sampled; apply Patchwise to each layer",
         ),
         (
-            lambda: EachPatch(_each().process, PatchGrid((3, 4), (3, 2))).check(),
+            lambda: Patchwise(_each().process, PatchGrid((3, 4), (3, 2))).check(),
             ValueError,
             "takes inputs with 4 columns, but patches of 3 x 2 pixels have 6",
         ),
         (
-            lambda: EachPatch(_each().process, PatchGrid((3, 4), (4, 1))).check(),
+            lambda: Patchwise(_each().process, PatchGrid((3, 4), (4, 1))).check(),
             ValueError,
             "patches of 4 x 1 pixels do not fit into images of 3 x 4",
         ),
         (
-            lambda: Stack((_each(), EachPatch(_each().process, PatchGrid((3, 3), (2, 2))))).check(),
+            lambda: Stack((_each(), Patchwise(_each().process, PatchGrid((3, 3), (2, 2))))).check(),
             ValueError,
             "the parts of a Stack take inputs with 12, 9 columns",
         ),

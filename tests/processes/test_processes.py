@@ -678,7 +678,7 @@ REFUSED = {
     "weights": (lambda: Mixed(_layer(2), np.ones((1, 3))), r"weights has shape \(1, 3\), but needs a row for each"),
     "mixtures of mixtures": (
         lambda: Mixed(Mixed(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
-        "the outputs of the process of a Mixed are dependent, .*; use one Mixed with the product of the weights",
+        "the outputs of the process of a LinearMixing are dependent, .*; use one LinearMixing with the product of the weights",
     ),
     "weights of one axis": (
         lambda: Mixed(_layer(2), np.ones(3)),
@@ -698,7 +698,7 @@ REFUSED = {
     ),
     "widths of terms": (
         lambda: sparse_of(RBF(1.0, 1.0) + RBF(1.0, 1.0), Together((_points_of(COLUMNS), _points_of(3)))),
-        "the parts of a Together take inputs with 12, 3 columns",
+        "the parts of a JointInducing take inputs with 12, 3 columns",
     ),
     "columns of patches": (
         lambda: sparse_of(RBF(1.0, 1.0), Patches(IMAGE, (2, 3), np.ones((3, 4)))),
@@ -797,7 +797,11 @@ def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
         (lambda: Deep(()), ValueError, "there are no layers of a Deep; give at least one process"),
         (lambda: Stack([_layer()]), TypeError, "the parts of a Stack are a list, but must be a tuple of processes"),
         (lambda: Stack((_layer(), None)), TypeError, "number 1 of the parts of a Stack is None, but must be a process"),
-        (lambda: Mixed(RBF(), np.ones((1, 1))), TypeError, "the process of a Mixed is RBF.*, but must be a process"),
+        (
+            lambda: Mixed(RBF(), np.ones((1, 1))),
+            TypeError,
+            "the process of a LinearMixing is RBF.*, but must be a process",
+        ),
         (lambda: SVGP(process=None, likelihood=Gaussian()), TypeError, "the process of a model is None, but must be"),
         (lambda: Deep((_layer(),), samples=0), ValueError, "samples is 0, but must be a whole number of at least 1"),
         (lambda: Deep((_layer(),), samples=1.5), ValueError, "samples is 1.5, but must be a whole number"),
