@@ -38,6 +38,7 @@ def run(place, kind, steps=6, **options):
     return agp.train(model, X, y, steps=steps, batch_size=batch_size, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STARTS)
 def test_training_and_prediction_are_the_same_everywhere(kind, backend):
     result = run(backend, kind)
@@ -65,6 +66,7 @@ def tile_rows(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 def test_training_keeps_to_a_budget(monkeypatch):
     X, y = data(NUMPY)
     model = CaGP.from_data(X, y, num_actions=7)
@@ -97,6 +99,7 @@ def test_a_budget_that_is_no_positive_number_is_refused(model_class):
         Adam(memory="1 GiB")(model, batch, state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "capped", "inverse-free"])
 def test_training_raises_the_bound(kind):
     X, y = data(NUMPY)
@@ -124,6 +127,7 @@ def test_without_renormalisation_actions_only_grow():
     assert (grown._sum_parts(grown.values**2) > 1.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "paper"])
 def test_lbfgs_trains_learned_actions(kind):
     X, y = data(NUMPY)
@@ -160,11 +164,13 @@ def run_without_solvers(place, kind, forbid, mode="closed-form"):
     assert max(result.trace["residual"]) < 5e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["inverse-free", "capped-inverse-free"])
 def test_the_inverse_free_form_runs_where_every_solver_raises(kind, backend, forbid_solvers):
     run_without_solvers(backend, kind, forbid_solvers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [TORCH, JAX], ids=["torch", "jax"])
 def test_inverse_free_autodiff_runs_where_every_solver_raises(place, forbid_solvers):
     pytest.importorskip(place.name, reason=f"{place.name} is not installed: not executed")
@@ -181,6 +187,7 @@ def test_the_cholesky_form_needs_a_solver(backend, forbid_solvers):
         model.predict(X)
 
 
+@pytest.mark.slow
 def test_inverse_free_predictions_are_those_of_the_cholesky_form_once_trained():
     X, y = data(NUMPY)
     model = CaGP.from_data(X, y, **STARTS["inverse-free"])
@@ -228,6 +235,7 @@ WHOLE = ROWS * SUPPORT * 8 / 2**20
 """The covariances of a capped support with the data, in MiB."""
 
 
+@pytest.mark.slow
 def test_the_bound_holds_one_tile():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(ROWS, 2))
@@ -242,6 +250,7 @@ def test_the_bound_holds_one_tile():
     assert peak(lambda: model.predict(X, memory=2.0)) > 0.0
 
 
+@pytest.mark.slow
 def test_the_bound_of_full_support_holds_one_tile():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1_500, 2))

@@ -131,6 +131,7 @@ def test_conjugate_gradients_keep_their_footing_where_the_plain_method_does_not(
     assert np.isfinite(np.linalg.cholesky(G)).all()
 
 
+@pytest.mark.slow
 def test_conjugate_gradients_hold_tiles_only():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1_500, 2))
@@ -207,6 +208,7 @@ def test_actions_follow_the_hyperparameters():
     np.testing.assert_allclose(policy(seen[5]).values, values[-1], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_training_raises_the_bound_of_chosen_actions():
     trace = train(NUMPY, ConjugateGradients(10), steps=60).trace["bound"]
     assert trace[-1] > trace[0] + 5.0

@@ -35,6 +35,7 @@ def parts(rows, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["part-*.parquet", ""])
 def test_parquet_is_one_chunk_a_file(name, parts, rows):
     found = open_rows(parts / name, target="y")
@@ -47,6 +48,7 @@ def test_parquet_is_one_chunk_a_file(name, parts, rows):
     assert max(some.X.chunks[0]) == 50
 
 
+@pytest.mark.slow
 def test_npy_is_mapped_into_memory(rows, tmp_path):
     np.save(tmp_path / "rows.npy", rows)
     found = open_rows(tmp_path / "rows.npy", target=-1)
@@ -59,6 +61,7 @@ def test_npy_is_mapped_into_memory(rows, tmp_path):
     assert one.trace["bound"] == two.trace["bound"]
 
 
+@pytest.mark.slow
 def test_hdf5_and_zarr_keep_their_chunks(rows, tmp_path):
     h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
     with h5py.File(tmp_path / "rows.h5", "w") as file:
@@ -97,7 +100,7 @@ def test_what_cannot_be_opened_is_named(parts, rows):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("settings", [{}, {"method": "sgpr"}, {"backend": "torch"}])
-def test_estimators_take_is_lazy(settings, rows):
+def test_estimators_take_lazy_rows(settings, rows):
     estimators = pytest.importorskip("agp.estimators")
     X, y = rows[:, :3], rows[:, 3]
     dX, dy = da.from_array(X, chunks=(60, 3)), da.from_array(y, chunks=60)
@@ -112,6 +115,7 @@ def test_estimators_take_is_lazy(settings, rows):
     assert np.mean(np.asarray(judge.predict(dX)) == labels.compute()) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_a_command_trains_on_many_files_and_predicts_one(parts, capsys):
     model, table = str(parts / "m.safetensors"), str(parts / "part-*.parquet")

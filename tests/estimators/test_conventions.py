@@ -63,11 +63,13 @@ def test_every_parameter_is_documented_once():
 # -- tools ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_search_finds_a_kernel():
     found = GridSearchCV(GPRegressor(), {"kernel": ["linear", "rbf"]}, cv=2).fit(X, Y)
     assert found.best_params_ == {"kernel": "rbf"}
 
 
+@pytest.mark.slow
 def test_estimators_stand_behind_transformers():
     columns = ColumnTransformer([("number", StandardScaler(), [0]), ("kind", OneHotEncoder(sparse_output=False), [1])])
     table = pd.DataFrame({"a": X[:, 0], "kind": np.where(X[:, 1] > 0.0, "u", "v")})
@@ -75,12 +77,14 @@ def test_estimators_stand_behind_transformers():
         assert make_pipeline(steps, GPRegressor()).fit(table, Y).score(table, Y) > 0.8
 
 
+@pytest.mark.slow
 def test_estimators_vote_and_are_calibrated():
     assert VotingRegressor([("a", GPRegressor()), ("b", GPRegressor(kernel="matern32"))]).fit(X, Y).score(X, Y) > 0.9
     probabilities = CalibratedClassifierCV(GPClassifier(**QUICK), cv=2).fit(X, LABELS).predict_proba(X)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [GPRegressor(**QUICK), GPClassifier(**QUICK)], ids=["regressor", "classifier"])
 def test_trained_estimators_are_pickled_and_copied(model):
     model = clone(model).fit(X, LABELS if "Classifier" in str(model) else Y)
@@ -88,6 +92,7 @@ def test_trained_estimators_are_pickled_and_copied(model):
     assert "model_" not in vars(clone(model))
 
 
+@pytest.mark.slow
 def test_a_second_fit_forgets_the_first():
     table = pd.DataFrame({"a": X[:, 0], "kind": LABELS})
     model = GPRegressor(missing="impute").fit(table, Y).fit(np.hstack([X, X]), Y)
@@ -122,6 +127,7 @@ def test_single_precision_stays():
     assert GPRegressor(max_steps=30).fit(single, Y).predict(single).dtype == np.float32
 
 
+@pytest.mark.slow
 def test_there_may_be_few_rows():
     mean, deviation = GPRegressor().fit(X[:2], Y[:2]).predict(X[:2], return_std=True)
     assert np.isfinite(mean).all()
@@ -159,6 +165,7 @@ def test_targets_that_are_no_numbers_are_refused(targets, words):
         GPRegressor().fit(X, targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", [GPRegressor, GPClassifier])
 def test_cells_that_are_no_numbers_are_named(kind, cell):
@@ -194,6 +201,7 @@ def test_labels_that_are_missing_are_refused(labels):
         GPClassifier().fit(X, labels)
 
 
+@pytest.mark.slow
 def test_columns_of_targets_keep_their_shape():
     assert GPRegressor(max_steps=5).fit(X, Y[:, None]).predict(X).shape == (60, 1)
     assert GPRegressor(max_steps=5).fit(X, pd.DataFrame({"u": Y, "v": Y})).predict(X).shape == (60, 2)
@@ -203,6 +211,7 @@ def test_columns_of_targets_keep_their_shape():
 # -- tables and arrays in turn ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["refuse", "impute"])
 @pytest.mark.filterwarnings("ignore:X (has feature names|does not have valid)")
 def test_tables_of_numbers_and_arrays_stand_for_each_other(missing):
@@ -216,6 +225,7 @@ def test_tables_of_numbers_and_arrays_stand_for_each_other(missing):
         model.predict(np.ones((3, 3)))
 
 
+@pytest.mark.slow
 def test_columns_that_changed_are_refused():
     table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
     model = GPRegressor(max_steps=5).fit(table, Y)
@@ -225,6 +235,7 @@ def test_columns_that_changed_are_refused():
         model.predict(table[:0])
 
 
+@pytest.mark.slow
 def test_numbers_among_objects_are_numbers():
     table = pd.DataFrame({"a": X[:, 0].astype(object), "b": [None, *X[1:, 1]]}, dtype=object)
     model = GPRegressor(missing="impute", max_steps=30).fit(table, Y)
@@ -232,6 +243,7 @@ def test_numbers_among_objects_are_numbers():
     assert np.isfinite(model.predict(table)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA, Decimal("NaN")])
 def test_decimal_numbers_are_numbers(missing):
     table = pd.DataFrame({"a": [Decimal(repr(float(x))) for x in X[:, 0]], "b": X[:, 1]})
@@ -244,6 +256,7 @@ def test_decimal_numbers_are_numbers(missing):
     assert filled.model_columns() == ["a", "b", "a is missing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "kinds"),
     [([UUID(int=7)] * 60, "UUID"), (["u", 2.0] * 30, "float and str"), ([date(2020, 1, 1), "u"] * 30, "date and str")],
@@ -257,6 +270,7 @@ def test_objects_of_other_kinds_are_refused_by_column(values, kinds):
         model.predict(table)
 
 
+@pytest.mark.slow
 def test_rows_that_all_lack_a_number_are_imputed():
     table = pd.DataFrame({"a": [None, *X[1:, 0]], "b": X[:, 1]})
     model = GPRegressor(missing="impute", max_steps=2).fit(table, Y)
@@ -278,6 +292,7 @@ def test_columns_of_one_name_are_refused():
 HOLED = np.where(X > 1.5, np.nan, X)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:X does not have valid")
 def test_what_is_filled_in_was_learned_in_training():
     model = GPRegressor(max_steps=2).fit(X, Y).set_params(missing="impute")
@@ -294,6 +309,7 @@ def test_what_is_filled_in_was_learned_in_training():
         model.predict(HOLED)
 
 
+@pytest.mark.slow
 def test_cells_that_are_masked_are_missing():
     masked = np.ma.masked_invalid(np.where(X > 1.5, np.nan, X))
     masked.data[masked.mask] = -999.0
@@ -328,6 +344,7 @@ def test_polars_tables_are_taken():
 # -- methods ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in methods.METHODS if name not in methods.DEEP_METHODS])
 def test_every_method_of_a_gaussian_process_answers_everything(method):
     model = GPRegressor(method=method, max_steps=3, num_inducing=10).fit(X, np.stack([Y, -Y], axis=1))
@@ -343,6 +360,7 @@ def test_every_method_takes_several_classes(method):
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_steps_of_their_own_are_those_of_the_method():
     model = GPRegressor(method="cagp-cg", num_inducing=10, max_steps=5)
     kept = GPRegressor(method="cagp-cg", num_inducing=10).set_params(max_steps=1)
@@ -352,6 +370,7 @@ def test_steps_of_their_own_are_those_of_the_method():
     assert "bound" in natural.history_
 
 
+@pytest.mark.slow
 def test_batches_are_refused_where_there_are_none():
     with pytest.raises(ValueError, match="the method gpr needs all rows at once; leave batch_size out"):
         GPRegressor(method="gpr", batch_size=10).fit(X, Y)
@@ -373,6 +392,7 @@ def test_deep_models_have_means_and_deviations(method):
     assert np.all(deviation > 0.0)
 
 
+@pytest.mark.slow
 def test_deep_models_have_as_many_layers_as_asked():
     for layers in (1, 3):
         model = GPRegressor(layers=layers, **DEEP).fit(X, Y)
@@ -382,6 +402,7 @@ def test_deep_models_have_as_many_layers_as_asked():
     np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -410,6 +431,7 @@ def test_deep_models_have_no_joint_answers():
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", methods.PART_METHODS)
 def test_rows_can_come_in_parts(method):
     model = GPRegressor(method=method, num_inducing=10)
@@ -426,6 +448,7 @@ def test_methods_that_need_all_rows_take_no_parts(method):
     assert "partial_fit" not in dir(GPRegressor(method=method))
 
 
+@pytest.mark.slow
 def test_parts_go_on_where_a_fit_ended():
     model = GPRegressor(method="wsvgp", num_inducing=10, max_steps=300, random_state=0).fit(X, Y)
     before, steps = model.predict(X), model.n_iter_
@@ -439,6 +462,7 @@ def test_parts_go_on_where_a_fit_ended():
         GPRegressor().fit(X, Y).partial_fit(X, Y)
 
 
+@pytest.mark.slow
 def test_there_are_no_fewer_rows_than_came():
     with pytest.raises(ValueError, match="total_rows is 5, but 60 rows came at once; count all rows, or leave it out"):
         GPRegressor(total_rows=5).partial_fit(X, Y)
@@ -455,6 +479,7 @@ def test_seeds_that_are_none_are_refused(seed):
         GPRegressor(max_steps=2).fit(X, Y).sample_y(X, random_state=seed)
 
 
+@pytest.mark.slow
 def test_parts_learn():
     model = GPRegressor(num_inducing=20, total_rows=60, random_state=0)
     for _ in range(300):
@@ -464,6 +489,7 @@ def test_parts_learn():
     assert model.score(X, Y) > 0.9
 
 
+@pytest.mark.slow
 def test_rows_that_break_the_model_are_not_learned_from():
     model = GPRegressor(method="wsvgp", num_inducing=10).partial_fit(X, Y)
     before = model.predict(X)
@@ -473,6 +499,7 @@ def test_rows_that_break_the_model_are_not_learned_from():
     assert model.n_iter_ == 1
 
 
+@pytest.mark.slow
 def test_classes_may_be_told_before_they_come():
     model = GPClassifier(method="wsvgp", num_inducing=10).partial_fit(X, LABELS, classes=["no", "yes", "perhaps"])
     assert model.predict_proba(X).shape == (60, 3)
@@ -488,6 +515,7 @@ def _same(model, known):
     return vars(model).keys() == known.keys() and all(vars(model)[name] is value for name, value in known.items())
 
 
+@pytest.mark.slow
 def test_a_refused_refit_of_a_classifier_leaves_it_as_it_was():
     model = GPClassifier(**QUICK).fit(X, LABELS)
     answers = model.predict(X)
@@ -508,6 +536,7 @@ def test_a_refused_first_training_leaves_nothing(method):
     assert _same(model, known)
 
 
+@pytest.mark.slow
 def test_a_refused_refit_keeps_the_columns_that_the_model_knows():
     model = GPRegressor(missing="impute", **QUICK).fit(np.where(X > 1.5, np.nan, X), Y)
     answers = model.predict(X)
@@ -516,6 +545,7 @@ def test_a_refused_refit_keeps_the_columns_that_the_model_knows():
     np.testing.assert_array_equal(model.predict(X), answers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), NonFiniteError("no further")], ids=["interrupted", "not finite"]
 )
@@ -532,6 +562,7 @@ def test_a_training_that_breaks_off_leaves_the_estimator_as_it_was(monkeypatch, 
     assert _same(model, known)
 
 
+@pytest.mark.slow
 def test_warnings_point_at_the_line_that_trains():
     with pytest.warns(UserWarning, match="all targets are the same") as caught:
         GPRegressor().fit(X, np.zeros(60))

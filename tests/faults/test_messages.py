@@ -462,6 +462,7 @@ def test_the_wrong_name_would_be_found(text):
     assert OTHERS.search(text)
 
 
+@pytest.mark.slow
 def test_no_message_and_no_page_names_the_distribution_of_another_project():
     texts = [ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")]
     for folder in ("agp", "backends", "docs", "asv_benchmarks"):

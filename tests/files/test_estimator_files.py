@@ -90,6 +90,7 @@ def assert_same_attributes(found, expected):
     assert here["history_"] == there["history_"] if "history_" in there else True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_an_estimator_predicts_the_same_to_the_bit(name, path):
     estimator, rows = CASES[name]()
@@ -106,6 +107,7 @@ def test_an_estimator_predicts_the_same_to_the_bit(name, path):
     assert structure_of(path) == before
 
 
+@pytest.mark.slow
 def test_a_table_is_encoded_as_before(path):
     estimator, _ = CASES["frame"]()
     agp.save(estimator, path)
@@ -116,6 +118,7 @@ def test_a_table_is_encoded_as_before(path):
         found.predict(TABLE.rename(columns={"size": "length"}))
 
 
+@pytest.mark.slow
 @given(
     cells=st.lists(
         st.tuples(st.none() | st.floats(-1e200, 1e200), st.none() | st.text(max_size=3), st.booleans()),
@@ -142,6 +145,7 @@ def test_columns_of_any_table_come_back(cells):
     np.testing.assert_array_equal(again.transform(known), expected)
 
 
+@pytest.mark.slow
 def test_parts_go_on_after_loading(path):
     estimator, _ = CASES["by parts"]()
     agp.save(estimator, path)
@@ -150,6 +154,7 @@ def test_parts_go_on_after_loading(path):
     assert found.n_rows_seen_ == 2 * len(X)
 
 
+@pytest.mark.slow
 def test_labels_come_back_in_their_library(path, backend):
     rows, labels = backend.array(X), backend.array(np.where(X[:, 0] > 0, 7, -3), "int32")
     estimator = trained(GPClassifier(method="wsvgp", **QUICK), rows, labels)
@@ -164,6 +169,7 @@ def test_labels_come_back_in_their_library(path, backend):
     assert found.partial_fit(rows, labels).n_iter_ == estimator.n_iter_ + 1
 
 
+@pytest.mark.slow
 def test_what_broke_in_its_first_part_is_not_saved(path):
     estimator = GPRegressor(method="wsvgp", total_rows=0, **QUICK)
     with pytest.raises(ValueError, match="total_rows"):
@@ -172,6 +178,7 @@ def test_what_broke_in_its_first_part_is_not_saved(path):
         agp.save(estimator, path)
 
 
+@pytest.mark.slow
 def test_an_estimator_moves_to_another_library(path):
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     estimator = trained(GPRegressor(backend="torch", **QUICK), X, Y)
@@ -219,6 +226,7 @@ def test_what_is_not_trained_or_foreign_is_not_saved(path):
         agp.save(trained(own, X, Y), path)
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_the_extra_is_named(path, monkeypatch):
     agp.save(CASES["exact"]()[0], path)
     for name in [name for name in sys.modules if name.startswith(("agp.estimators", "sklearn"))]:
@@ -290,6 +298,7 @@ def test_wrong_facts_are_refused(kind, path, whole):
     refused(path, match=rf"is not a model of agp \(.*{why}.*\); name another file\.$")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -312,6 +321,7 @@ def test_columns_under_other_names_are_refused(path, whole):
     refused(path, match="its names of columns are not those of which something was learned")
 
 
+@pytest.mark.slow
 @given(draw=st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore")

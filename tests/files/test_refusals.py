@@ -56,6 +56,7 @@ def rewritten(path, change, model=SMALL):
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_refused(path, whole):
     rng = np.random.default_rng(0)
     for bit in rng.choice(8 * len(whole), 200, replace=False):
@@ -207,6 +208,7 @@ def test_truth_values_are_no_numbers(path):
     refused(path, match=r"likelihood.link is 'cauchit', which Bernoulli does not take there")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["svgp-whitened", "svgp-marginal", "svgp-dual", "deep", "solvegp", "tvgp", "cagp"])
 def test_leaves_of_other_shapes_are_refused_or_predict(name, path):
     model = model_of(name)
@@ -270,6 +272,7 @@ def refused_or_sound(path):
         assert found.variance.shape == (1, model.outputs)
 
 
+@pytest.mark.slow
 @given(draw=st.data(), name=st.sampled_from(sorted(EDITED)))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
@@ -356,6 +359,7 @@ def test_a_file_imports_no_module(path, tmp_path, monkeypatch):
     assert "trap" not in sys.modules
 
 
+@pytest.mark.slow
 def test_loading_imports_nothing_at_all(path):
     agp.save(SMALL, path)
     program = (

@@ -190,6 +190,7 @@ def test_known_noise_has_common_noise_by_output():
     assert gradient["likelihood.common.noise_variance"].shape == (3,)
 
 
+@pytest.mark.slow
 def test_a_latent_noise_function_for_each_output():
     X, y = data(outputs=2)
     model = agp.SVGP.from_data(X, y, likelihood=agp.LatentNoiseGaussian(), outputs="separate", num_inducing=8)
@@ -197,6 +198,7 @@ def test_a_latent_noise_function_for_each_output():
     assert agp.train(model, X, y, steps=60).model.bound(X, y)[0] > model.bound(X, y)[0]
 
 
+@pytest.mark.slow
 def test_sites_see_the_noise_of_each_output():
     # one site step with all data is the optimum of q(u): that of models of one output
     X, y = data()
@@ -268,6 +270,7 @@ def assert_modes_agree(model, X, y, place, *, follows=False):
         assert relative_error(place.numpy(x), gradient[name]) < 1e-8, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_everything_under_the_strict_standard(kind):
     X, y = data()
@@ -315,6 +318,7 @@ def test_each_column_may_have_its_own_unit(kind, posterior):
     assert abs(end - start) > 1e-5
 
 
+@pytest.mark.slow
 def test_noise_of_each_output_is_found_in_any_units():
     rng = np.random.default_rng(5)
     X = rng.uniform(-2.0, 2.0, (300, 1))
@@ -345,6 +349,7 @@ def test_a_sparse_output_is_helped_by_a_related_one():
     assert errors["coregionalised"] < 0.3 * errors["separate"]
 
 
+@pytest.mark.slow
 def test_it_is_saved_and_comes_back(tmp_path):
     X, y = data()
     for kind in KINDS:
@@ -354,6 +359,7 @@ def test_it_is_saved_and_comes_back(tmp_path):
         np.testing.assert_array_equal(again.log_density(X, y), model.log_density(X, y))
 
 
+@pytest.mark.slow
 def test_functions_of_mixtures_have_their_mean():
     X, y = data()
     model = build("coregionalised", kernel=agp.RBF())

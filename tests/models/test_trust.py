@@ -70,6 +70,7 @@ def test_a_leaf_without_a_value_is_named():
 # -- inverse factors that do not fit -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_predictions_bring_a_stale_factor_up_to_date_and_say_so():
     X, y = data()
     model = train(SVGP.from_data(X, y, num_inducing=10), X, y, steps=200).model
@@ -149,6 +150,7 @@ def test_settings_of_the_posterior_can_be_chosen():
     assert not process(SVGP.from_data(X, y, posterior=plain, num_inducing=5)).posterior.preconditioned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
 def test_a_small_budget_changes_the_bound_by_rounding_only(posterior):
     X, y = data(rows=3000)

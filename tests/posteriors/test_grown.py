@@ -58,6 +58,7 @@ def test_the_bound_and_the_predictions_stay(backend, posterior):
         np.testing.assert_allclose(backend.numpy(after), backend.numpy(before), atol=10.0 * TOLERANCE[posterior])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", [LikelihoodForm, Relaxed, FullSiteRelaxed])
 def test_pseudo_observations_that_training_can_move_keep_the_mean(posterior):
     model = agp.train(agp.SVGP.from_data(X, Y, posterior=posterior, num_inducing=7), X, Y, steps=60).model

@@ -39,6 +39,7 @@ def run(program):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program",
     [
@@ -58,6 +59,7 @@ def test_importing_the_package_loads_none_of_its_rooms():
     run("import agp, sys; loaded = [m for m in sys.modules if m.startswith('agp.')]; assert not loaded, loaded")
 
 
+@pytest.mark.slow
 def test_a_numpy_array_loads_scipy_and_nothing_else():
     run("import agp" + REPORT + MEET)
 
@@ -90,6 +92,7 @@ def test_checkers_of_types_see_the_same_names():
     assert agp._ROOM_OF.keys() - set(agp.__all__) <= OF_EXTRAS
 
 
+@pytest.mark.slow
 def test_what_is_listed_can_be_loaded_where_extras_are_missing():
     run("""
 import sys

@@ -32,6 +32,7 @@ Z, O = X[:5], X[5:8]  # noqa: E741
 # -- no second group --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("posterior", "empty"), [(Whitened, "number"), (Marginal, "array")])
 def test_an_empty_second_group_is_svgp(posterior, empty, backend):
     X, y = (backend.array(x) for x in toy_data(outputs=2))

@@ -33,6 +33,7 @@ RIGHT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_pullbacks_pass(name, torch_place):
     part, options = RIGHT[name]
@@ -46,6 +47,7 @@ def test_right_pullbacks_pass_on_jax(name):
     check_pullback(part(), backends=["jax"], differences=False, **options)
 
 
+@pytest.mark.slow
 def test_a_forward_that_holds_something_constant_is_left_to_automatic_differentiation(torch_place):
     with pytest.raises(AssertionError, match="differences"):
         check_pullback("inverse-free", backends=[])

@@ -265,6 +265,7 @@ def refused_or_sound(path):
         assert np.all(np.isfinite(found))
 
 
+@pytest.mark.slow
 @given(draw=st.data(), which=st.sampled_from(["structure", "arrays", "both"]))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # a run may go on from sites of any size
@@ -279,6 +280,7 @@ def test_any_edit_with_a_right_digest_is_refused_or_sound(draw, which, finished,
     refused_or_sound(path)
 
 
+@pytest.mark.slow
 @given(draw=st.data(), kind=st.sampled_from(["flip", "truncate", "insert", "remove", "zeros"]))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_damage_is_refused_or_harmless(draw, kind, finished, path):

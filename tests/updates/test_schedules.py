@@ -55,6 +55,7 @@ def test_a_number_is_a_rate_for_every_step():
     assert rate_at(0.25, np.asarray(7.0)) == 0.25
 
 
+@pytest.mark.slow
 @given(
     count=st.integers(0, 10_000),
     start=st.floats(0.0, 1.0),
