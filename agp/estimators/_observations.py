@@ -66,8 +66,8 @@ class Observations(NamedTuple):
 
 
 def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """The likelihood of targets with a column of exposures beside, if there are any, and of weights, if
-    `drop_zero_weights`.
+    """The likelihood of targets with a column of exposures beside it, if there are any, and of weights if
+    `weighted`.
     """
     likelihood = likelihood if data.exposure is None else Exposed(likelihood)
     return Weighted(likelihood) if weighted and data.weights is not None else likelihood

@@ -26,7 +26,7 @@ class SparsePrior(ABC):
     def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:
         """The same with further inducing inputs Z [M, D] and the same q(f).
 
-        `initial_state` as in `agp.posteriors.Posterior.add_inducing`; TypeError if there is no such q.
+        `begun` as in `agp.posteriors.Posterior.add_inducing`; TypeError if there is no such q.
         """
         msg = f"{type(self).__name__} does not grow by inducing inputs; use SGPR, or SVGP."
         raise TypeError(msg)

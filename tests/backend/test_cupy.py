@@ -572,7 +572,7 @@ def test_kernels_of_entries_give_the_numbers_of_their_operations(likelihood, ker
 
     found = trained()
     monkeypatch.setattr(type(B), "fused", Backend.fused)
-    for name in ("interpolated", "add_product"):
+    for name in ("lerp", "add_product"):
         monkeypatch.setattr(type(B), name, getattr(Backend, name))
     for name, x in trained().items():
         assert_close(found[name], x, 1e-12, name)

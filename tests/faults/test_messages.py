@@ -475,10 +475,16 @@ def test_no_message_and_no_page_names_the_distribution_of_another_project():
     assert f"\n## {agp.__version__}" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
+EXTRAS_IN_CODE = (
+    r"""missing_package_message\([^()]*["'](\w+)["']\)""",
+    r"""require\("[\w.]+", [^()]*?"(\w+)"(?:, package="[\w-]+")?\)""",
+)
+
+
 def test_messages_name_extras_that_exist():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     code = "".join(path.read_text("utf-8") for path in (ROOT / "agp").rglob("*.py"))
-    named = set(re.findall(r"""not_installed\([^()]*["'](\w+)["']\)""", code))
+    named = {extra for pattern in EXTRAS_IN_CODE for extra in re.findall(pattern, code)}
     assert {"cli", "plot", "data"} <= named <= set(extras)
     assert {"torch", "jax", "cupy", "array_api_strict"} <= set(extras)  # backends name the extra of their own name
 

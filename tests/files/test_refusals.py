@@ -375,7 +375,7 @@ def test_loading_imports_nothing_at_all(path):
     ("classes", "message"),
     [
         ((3,), r"classes has 3, which is not the class of a part of a model; decorate it with @agp\.tree\.model\.$"),
-        ((int,), "classes has <class 'int'>, which is no class"),
+        ((int,), "classes has <class 'int'>, which is not the class"),
         (Mine, r"classes is Mine, but must be a tuple of classes; write classes=\(Mine,\)\.$"),
     ],
 )
@@ -414,7 +414,7 @@ class Other:
 )
 def test_a_setting_that_no_file_can_hold_is_named(what, name, path):
     for model, place in ((Holds(what), "what"), (Holds(parts=(1, Holds(what))), "parts.1.what")):
-        with pytest.raises(TypeError, match=rf"^{place} cannot be saved, for it is {name}: a file holds numbers, "):
+        with pytest.raises(TypeError, match=rf"^{place} cannot be saved, for it is {name}: files hold numbers, "):
             agp.save(model, path)
     assert not path.exists()
 

@@ -62,7 +62,7 @@ from agp.training._batches import Batches
 @deterministic
 @given(problems)
 def test_whitened_bound_never_exceeds_sgpr_and_evidence(problem):
-    bound = problem.bound(problem.whitened_state())
+    bound = problem.bound(problem.whitened())
     collapsed = textbook_sgpr(problem.Kuu, problem.Kuf, problem.kff, problem.noise, problem.y)
     lml = problem.lml()
     assert bound <= collapsed + problem.slack(collapsed)
@@ -105,7 +105,7 @@ def test_whitened_at_the_optimal_posterior_equals_sgpr(problem):
     A = np.linalg.solve(Lu, problem.Kuf) / math.sqrt(problem.noise)
     S = np.linalg.inv(np.eye(problem.M) + A @ A.T)
     C = np.broadcast_to(np.linalg.cholesky(0.5 * (S + S.T)), problem.C.shape)
-    model = problem.whitened_state(S @ A @ problem.y / math.sqrt(problem.noise), C)
+    model = problem.whitened(S @ A @ problem.y / math.sqrt(problem.noise), C)
     collapsed = textbook_sgpr(problem.Kuu, problem.Kuf, problem.kff, problem.noise, problem.y)
     assert problem.bound(model) == pytest.approx(collapsed, rel=1e-6, abs=1e-6)
 
@@ -115,7 +115,7 @@ def test_whitened_at_the_optimal_posterior_equals_sgpr(problem):
 @given(problems)
 def test_whitened_starts_at_the_prior(problem):
     model = with_leaves(
-        problem.whitened_state(),
+        problem.whitened(),
         {
             "posterior.mean": np.zeros_like(problem.m),
             "posterior.scale": np.broadcast_to(np.eye(problem.M), problem.C.shape),
@@ -276,7 +276,7 @@ def scaled(problem, model, a):
 def test_units_of_the_targets_only_shift_the_bound(method, problem, a):
     models = {
         "exact": lambda: gpr(*problem.parts(), problem.X, problem.y),
-        "whitened": problem.whitened_state,
+        "whitened": problem.whitened,
         "relaxed": problem.relaxed,
     }
     model = models[method]()
@@ -516,7 +516,7 @@ def test_inducing_covariance_carries_the_jitter_once():
 
 def test_kl_of_whitened_is_that_of_its_posterior():
     problem = Problem(2, 8, 4, 2, 3, Matern32, 0.1, 1.0, 0.0)
-    model = problem.whitened_state()
+    model = problem.whitened()
     kl = marginals(model, problem.X)[0][2]
     Lu = np.linalg.cholesky(problem.Kuu)
     expected = sum(

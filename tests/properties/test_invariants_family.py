@@ -59,7 +59,7 @@ def by_name(problem, kind):
     """A model of each kind at the random parameters of a problem; inverse factors are exact."""
     return {
         "marginal": lambda: model_of(problem, Marginal(problem.m, problem.C)),
-        "whitened": problem.whitened_state,
+        "whitened": problem.whitened,
         "likelihood": lambda: model_of(problem, LikelihoodForm(problem.m, problem.s)),
         "likelihood-plain": lambda: model_of(problem, LikelihoodForm(problem.m, problem.s, preconditioned=False)),
         "relaxed": lambda: problem.relaxed(problem.L_exact),
@@ -182,7 +182,7 @@ def test_a_diagonal_q_is_the_full_one_with_a_diagonal_factor(kind, full, problem
 def test_marginal_equals_whitened_in_its_coordinates(problem):
     Lu = np.linalg.cholesky(problem.Kuu)
     other = model_of(problem, Marginal(Lu @ problem.m, Lu @ problem.C))
-    expected = problem.bound(problem.whitened_state())
+    expected = problem.bound(problem.whitened())
     assert problem.bound(other) == pytest.approx(expected, rel=1e-8, abs=1e-8)
 
 
