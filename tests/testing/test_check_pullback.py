@@ -185,7 +185,7 @@ def test_a_value_that_differs_between_libraries_is_named(torch_place):
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        (agp.Poisson(), "give targets that Poisson can have, as y="),
+        (agp.Poisson(), "the likelihood Poisson needs targets; pass valid ones as y="),
         (agp.RBF, "not the class RBF"),
         (3.0, "float has no pullback to check"),
     ],
