@@ -487,15 +487,15 @@ BAD = {
     ),
     "nothing left": (TABLE[["sound", "kind"]], ["--drop", "kind"], "no column is left to predict from"),
     "drop": (TABLE, ["--drop", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
-    "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; known are auto, rbf"),
+    "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; choose from auto, rbf"),
     "method of regression": (
         TABLE.assign(sound=KIND),
         ["--method", "gpr"],
-        "the method gpr is for regression alone; use",
+        "the method gpr is only for regression; use",
     ),
     "method": (TABLE, ["--method", "svgpp"], "argument --method: invalid choice: 'svgpp'"),
     "layers": (TABLE, ["--layers", "0"], "--layers: must be a whole number of at least 1, not '0'"),
-    "layers of auto": (TABLE, ["--layers", "2"], "which auto stands for, has none; leave it out, or use deep-msvgp"),
+    "layers of auto": (TABLE, ["--layers", "2"], "which auto selects, has none; leave it out, or use deep-msvgp"),
     "no layers": (
         TABLE,
         ["--layers", "2", "--method", "wsvgp"],
@@ -521,7 +521,7 @@ BAD = {
     "gaps": (
         TABLE.assign(size=np.where(SIZE > 1.0, np.nan, SIZE)),
         ["--target", "size", "--method", "gpr"],
-        "y has rows with some targets, and the method gpr needs all or none; use auto, or",
+        "y has rows with some targets missing, but the method gpr needs all or none; use auto, or",
     ),
     "no classes": (TABLE, ["--likelihood", "ordinal"], "labels must be texts or whole numbers, but 'sound' has"),
     "no order": (
@@ -561,7 +561,7 @@ BAD |= {
     "exposure of numbers": (
         COUNTS,
         ["--likelihood", "gaussian", "--exposure", "days"],
-        "exposure is given, but likelihood='gaussian' has none; use one of 'poisson', 'negative-binomial'",
+        "exposure is given, but likelihood='gaussian' does not use it; use one of 'poisson', 'negative-binomial'",
     ),
     "exposure of classes": (
         COUNTS.assign(sound=KIND),

@@ -75,18 +75,18 @@ def test_hdf5_and_zarr_keep_their_chunks(rows, tmp_path):
         assert found.X.chunks[0] == (60, 60, 60, 60)
         np.testing.assert_array_equal(found.X.compute(), rows[:, :3])
         np.testing.assert_array_equal(found.y.compute(), rows[:, 3])
-    with pytest.raises(ValueError, match="no array was named; it has other, table: name one by dataset="):
+    with pytest.raises(ValueError, match="no array was chosen; choose one with dataset=..., out of other, table"):
         open_rows(tmp_path / "rows.h5")
 
 
 def test_what_cannot_be_opened_is_named(parts, rows):
     for name, how, message in [
-        ("none-*.parquet", {}, "there is no such file"),
+        ("none-*.parquet", {}, "the file does not exist"),
         ("part-*.parquet", {"target": "z"}, "no column 'z'; its columns are a, b, c, y"),
         ("part-*.parquet", {"target": "y", "without": NAMES}, "has no column left for inputs"),
-        ("table.txt", {}, "is of an unknown kind; rows are opened in .npy, .parquet, .zarr or .h5"),
-        ("rows.npy", {"target": 1}, "it must be the first or the last column"),
-        ("rows.npy", {"target": "y"}, "target is 'y', but must be the number of one of the 4 columns"),
+        ("table.txt", {}, "is of an unknown kind; use .npy, .parquet, .zarr or .h5"),
+        ("rows.npy", {"target": 1}, "must be the first or the last column"),
+        ("rows.npy", {"target": "y"}, "target is 'y', but must be the number of a column; .*rows.npy has 4"),
     ]:
         (parts / "table.txt").write_text("1")
         np.save(parts / "rows.npy", rows)
@@ -142,7 +142,7 @@ def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, cap
         assert main(["predict", model, table, *out]) == 2
         assert message in capsys.readouterr().err
     assert main(["predict", model, str(parts / "none-*.csv"), "--out", str(parts / "found")]) == 2
-    assert "there is no file .csv or .parquet of that name" in capsys.readouterr().err
+    assert "no .csv or .parquet file matches" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

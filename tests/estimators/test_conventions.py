@@ -152,12 +152,12 @@ def test_targets_that_are_all_the_same_are_said(level):
 @pytest.mark.parametrize(
     ("targets", "words"),
     [
-        (np.array([b"1.0"] * 60), "y holds text; make numbers of it"),
+        (np.array([b"1.0"] * 60), "y holds text; convert it to numbers"),
         (["1.0"] * 60, "y holds text"),
         (pd.Series(["1.0"] * 60), "y holds text"),
-        (np.array(["2020-01-01"] * 60, dtype="datetime64[D]"), "y holds dates; make numbers of them"),
+        (np.array(["2020-01-01"] * 60, dtype="datetime64[D]"), "y holds dates; convert them to numbers"),
         (pd.Series(pd.to_timedelta(range(60), unit="s")), "y holds dates"),
-        (np.where(np.arange(60) == 3, np.nan, Y), "y has NaN in row 3; leave such rows out"),
+        (np.where(np.arange(60) == 3, np.nan, Y), "y has NaN in row 3; remove rows with missing targets"),
     ],
 )
 def test_targets_that_are_no_numbers_are_refused(targets, words):
@@ -170,7 +170,7 @@ def test_targets_that_are_no_numbers_are_refused(targets, words):
 @pytest.mark.parametrize("kind", [GPRegressor, GPClassifier])
 def test_cells_that_are_no_numbers_are_named(kind, cell):
     holed = np.where(np.arange(120).reshape(60, 2) == 7, cell, X)
-    remedy = "ask for missing='impute'" if np.isnan(cell) else "correct it"
+    remedy = "set missing='impute'" if np.isnan(cell) else "correct it"
     with pytest.raises(ValueError, match=f"X has (NaN|inf) in row 3, column 1; .*{remedy}"):
         kind().fit(holed, LABELS if kind is GPClassifier else Y)
     model = kind(**QUICK).fit(X, LABELS if kind is GPClassifier else Y)
@@ -185,7 +185,7 @@ def test_one_target_shares_nothing(outputs):
 
 
 def test_inputs_that_are_no_numbers_are_refused():
-    with pytest.raises(ValueError, match="X holds text; make numbers of it, or pass a data frame"):
+    with pytest.raises(ValueError, match="X holds text; convert it to numbers, or pass a data frame"):
         GPRegressor().fit([["a", 1.0]] * 60, Y)
     with pytest.raises(ValueError, match="X holds dates; pass a data frame"):
         GPRegressor().fit(np.array([["2020-01-01"]] * 60, dtype="datetime64[D]"), Y)
@@ -197,7 +197,7 @@ def test_inputs_that_are_no_numbers_are_refused():
     ids=["None", "NaN", "series"],
 )
 def test_labels_that_are_missing_are_refused(labels):
-    with pytest.raises(ValueError, match="y has no label in row 3; leave such rows out"):
+    with pytest.raises(ValueError, match="y has no label in row 3; remove rows without a label"):
         GPClassifier().fit(X, labels)
 
 
@@ -263,7 +263,7 @@ def test_decimal_numbers_are_numbers(missing):
 )
 def test_objects_of_other_kinds_are_refused_by_column(values, kinds):
     table = pd.DataFrame({"a": pd.Series(values, dtype=object), "b": X[:, 1]})
-    with pytest.raises(ValueError, match=f"column 'a' holds objects of {kinds}; make them all numbers, or all text"):
+    with pytest.raises(ValueError, match=f"column 'a' holds objects of {kinds}; convert all of them to numbers"):
         GPRegressor(missing="impute").fit(table, Y)
     model = GPRegressor(max_steps=2).fit(table.assign(a=X[:, 0]), Y)
     with pytest.raises(ValueError, match="column 'a' holds Object, but held numbers in training"):
@@ -299,13 +299,13 @@ def test_what_is_filled_in_was_learned_in_training():
     assert model.predict(X).shape == (60,)
     for data in (X, pd.DataFrame(X, columns=["a", "b"])):
         model = GPRegressor(max_steps=2).fit(data, Y).set_params(missing="impute")
-        with pytest.raises(ValueError, match="X has NaN in row .*fit again: training did not learn what to impute"):
+        with pytest.raises(ValueError, match="X has NaN in row .*training did not learn how to impute"):
             model.predict(HOLED)
     model = GPRegressor(missing="impute", max_steps=2).fit(HOLED, Y)
     answers = model.predict(X)
     model.set_params(missing="refuse")
     np.testing.assert_array_equal(model.predict(X), answers)
-    with pytest.raises(ValueError, match="ask for missing='impute'"):
+    with pytest.raises(ValueError, match="set missing='impute'"):
         model.predict(HOLED)
 
 
@@ -411,7 +411,7 @@ def test_deep_models_have_as_many_layers_as_asked():
         ({"layers": 2, "method": "wsvgp"}, "layers is 2, but the method wsvgp has none; leave it out, or use deep-"),
         (
             {"layers": 2, "method": "auto"},
-            "layers is 2, but the method gpr, which auto stands for, has none; leave it out",
+            "layers is 2, but the method gpr, which auto selects, has none; leave it out",
         ),
     ],
 )
@@ -458,13 +458,13 @@ def test_parts_go_on_where_a_fit_ended():
     model.fit(np.hstack([X, X]), Y).partial_fit(np.hstack([X, X]), Y)
     assert model.n_features_in_ == 4
     assert model.n_iter_ == len(model.history_["bound"])
-    with pytest.raises(ValueError, match="the method gpr needs all rows at once; use fit, or another method"):
+    with pytest.raises(ValueError, match="the method gpr needs all rows at once; call fit, or use another method"):
         GPRegressor().fit(X, Y).partial_fit(X, Y)
 
 
 @pytest.mark.slow
 def test_there_are_no_fewer_rows_than_came():
-    with pytest.raises(ValueError, match="total_rows is 5, but 60 rows came at once; count all rows, or leave it out"):
+    with pytest.raises(ValueError, match="total_rows is 5, but 60 rows were passed at once; give the total number"):
         GPRegressor(total_rows=5).partial_fit(X, Y)
     model = GPRegressor(total_rows=60, num_inducing=10)
     assert model.partial_fit(X, Y).partial_fit(X, Y).n_rows_seen_ == 120  # shown twice
@@ -521,7 +521,7 @@ def test_a_refused_refit_of_a_classifier_leaves_it_as_it_was():
     answers = model.predict(X)
     model.set_params(method="gpr")
     known = dict(vars(model))
-    with pytest.raises(ValueError, match="for regression alone"):
+    with pytest.raises(ValueError, match="only for regression"):
         model.fit(X[:, :1], np.array(["q", "r", "s"])[np.digitize(X[:, 0], [-1, 1])])
     assert _same(model, known)
     np.testing.assert_array_equal(model.predict(X), answers)

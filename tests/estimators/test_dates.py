@@ -65,7 +65,7 @@ def test_time_zones_are_no_matter_of_the_moment():
         inputs(model, TIMES)
     mixed = several.copy()
     mixed[3] = TIMES[3]
-    with pytest.raises(ValueError, match="column 'when' holds dates and times with a time zone; make all of them one"):
+    with pytest.raises(ValueError, match="column 'when' holds dates and times with a time zone; convert all of them"):
         trained(mixed)
 
 
@@ -88,7 +88,7 @@ def test_predictions_follow_the_kind_of_training(before, now, words):
 def test_missing_times_are_refused_or_imputed(objects):
     cells = TIMES.where(np.arange(N) != 3)
     cells = cells.astype(object) if objects else cells
-    with pytest.raises(ValueError, match="column 'when' has a missing cell in row 3; fill it in, or ask for missing="):
+    with pytest.raises(ValueError, match="column 'when' has a missing cell in row 3; fill it in, or set missing="):
         trained(cells)
     model = trained(cells, missing="impute")
     assert model.model_columns() == [SINCE, "when is missing"]

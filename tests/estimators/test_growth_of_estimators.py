@@ -90,7 +90,9 @@ def test_methods_that_do_not_grow_are_refused(method):
 @pytest.mark.slow
 @pytest.mark.parametrize("outputs", ["separate", "coregionalised"])
 def test_outputs_that_do_not_grow_are_refused(outputs):
-    with pytest.raises(ValueError, match=rf"'auto', but outputs='{outputs}' does not grow; .* use outputs='shared' or"):
+    with pytest.raises(
+        ValueError, match=rf"'auto', which outputs='{outputs}' does not support; .* outputs='shared' or"
+    ):
         GPRegressor(outputs=outputs, num_inducing="auto").fit(X, np.stack([Y, -Y], axis=1))
 
 

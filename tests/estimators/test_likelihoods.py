@@ -73,7 +73,7 @@ def test_exact_methods_take_all_targets_of_a_row_or_none():
     found = GPRegressor(method="gpr", missing_targets="ignore", **QUICK).fit(X, y)
     assert found.n_rows_seen_ == (~np.isnan(y[:, 0])).sum()
     with pytest.raises(
-        ValueError, match=r"y has rows with some targets, and the method gpr needs .*; use auto, or msv"
+        ValueError, match=r"y has rows with some targets missing, but the method gpr needs .*; use auto, or msv"
     ):
         GPRegressor(method="gpr", missing_targets="ignore").fit(X, HOLED / [1.0, 50.0])
 
@@ -82,7 +82,7 @@ def test_exact_methods_take_all_targets_of_a_row_or_none():
 def test_missing_targets_are_refused_unless_told():
     with pytest.raises(
         ValueError,
-        match=r"y has NaN in row \d+, column \d; leave such rows out, or set missing_targets='ignore'",
+        match=r"y has NaN in row \d+, column \d; remove rows with missing targets, or set missing_targets='ignore'",
     ):
         GPRegressor().fit(X, HOLED)
     with pytest.raises(ValueError, match="y has no target: every entry is NaN"):
@@ -136,7 +136,7 @@ def test_scores_leave_out_targets_without_two_observations():
     [
         (HOLED[:50], None, r"inconsistent numbers of samples: \[50, 120\]"),
         (HOLED, np.ones(5), r"inconsistent numbers of samples: \[120, 120, 5\]"),
-        (NOISY, None, r"y has shape \(120, 1\), but must have as many columns as in training, 2"),
+        (NOISY, None, r"y has shape \(120, 1\), but must have 2 columns, as in training"),
     ],
 )
 def test_scores_of_what_does_not_fit_are_refused(y, weight, message):
@@ -210,14 +210,22 @@ def test_each_target_has_its_own_noise_function():
             NOISY,
             "likelihood is 'laplace', but must be 'gaussian' or 'student-t' or 'poisson'",
         ),
-        ({"method": "gpr"}, NOISY, "likelihood is 'latent-noise', which the method gpr does not take; use auto, or ms"),
+        (
+            {"method": "gpr"},
+            NOISY,
+            "likelihood is 'latent-noise', but the method gpr does not take it; use auto, or ms",
+        ),
         (
             {"outputs": "coregionalised"},
             np.stack([NOISY, NOISY], axis=1),
-            "outputs is 'coregionalised', but likelihood='latent-noise' takes 'shared' or 'separate' alone",
+            "outputs is 'coregionalised', but must be 'shared' or 'separate' for likelihood='latent-noise'",
         ),
-        ({"outputs": "intrinsic"}, NOISY, "outputs is 'intrinsic', but likelihood='latent-noise' takes 'shared' or"),
-        ({"missing_targets": "ignore"}, HOLED, "y has rows with some targets, and likelihood='latent-noise' needs all"),
+        ({"outputs": "intrinsic"}, NOISY, "outputs is 'intrinsic', but must be 'shared' or"),
+        (
+            {"missing_targets": "ignore"},
+            HOLED,
+            "y has rows with some targets missing, but likelihood='latent-noise'",
+        ),
     ],
 )
 def test_what_noise_functions_do_not_take_is_refused(options, y, message):
@@ -276,7 +284,7 @@ def test_few_rows_of_classes_in_an_order_have_no_inducing_inputs():
 
 def test_an_order_that_nobody_can_tell_is_refused():
     for labels in (WORDS, pd.Series(WORDS), IN_ORDER.cat.as_unordered()):
-        with pytest.raises(ValueError, match="y has labels such as 'high', whose order nobody can tell; give numbers"):
+        with pytest.raises(ValueError, match="y has labels such as 'high', whose order is unknown; give numbers"):
             GPClassifier(likelihood="ordinal").fit(X, labels)
     with pytest.raises(ValueError, match="likelihood is 'softmax', but must be 'auto' or 'ordinal'"):
         GPClassifier(likelihood="softmax").fit(X, LEVEL)

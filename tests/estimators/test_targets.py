@@ -128,7 +128,7 @@ def test_exposures_in_parts_are_1_where_none_are_given():
     y = TARGETS["poisson"]
     estimator.partial_fit(X, y, exposure=EXPOSURE).partial_fit(X, y)
     assert estimator.n_iter_ == 2
-    with pytest.raises(ValueError, match="exposure was not given at the beginning of the training"):
+    with pytest.raises(ValueError, match="exposure was not given in the first call"):
         GPRegressor(likelihood="poisson").partial_fit(X, y).partial_fit(X, y, exposure=EXPOSURE)
 
 
@@ -201,7 +201,7 @@ def test_weights_say_where_the_noise_is_not_learned_twice():
 
 def test_methods_without_weights_say_so():
     for method in set(METHODS) - set(WEIGHTED_METHODS):
-        with pytest.raises(ValueError, match=f"sample_weight is given, which the method {method} does not take"):
+        with pytest.raises(ValueError, match=f"sample_weight is given, but the method {method} does not take it"):
             GPRegressor(method=method, kernel="rbf", num_inducing=5).fit(X, F, sample_weight=np.ones(90))
 
 
@@ -249,7 +249,7 @@ def test_logarithms_of_targets_are_answered_as_targets():
             F,
             {"exposure": EXPOSURE},
             ValueError,
-            "exposure is given, but likelihood='gaussian' has none; use one of",
+            "exposure is given, but likelihood='gaussian' does not use it; use one of",
         ),
         ({"likelihood": "poisson"}, TARGETS["poisson"], {"exposure": 0.0 * F}, ValueError, "exposure is 0 in row 0"),
         (
@@ -273,14 +273,14 @@ def test_what_does_not_fit_is_refused(settings, y, beside, error, message):
 @pytest.mark.slow
 def test_answers_that_there_are_not_are_refused():
     found = GPRegressor(likelihood="poisson", **QUICK).fit(X, TARGETS["poisson"])
-    with pytest.raises(TypeError, match="joint covariances are of observations with Gaussian noise, not Poisson"):
+    with pytest.raises(TypeError, match="joint covariances need Gaussian noise, but the likelihood is Poisson"):
         found.predict(X, return_cov=True)
     with pytest.raises(ValueError, match="exposure is 0 in row 0; each must be positive"):
         found.predict(X[:1], exposure=[0.0])
     with pytest.raises(ValueError, match="quantile|level"):
         found.predict_quantiles(X, [1.5])
     classifier = GPClassifier(max_steps=5).fit(X, F > 0.0)
-    with pytest.raises(ValueError, match="exposure is given, but classes have none"):
+    with pytest.raises(ValueError, match="exposure is given, but classification does not use it"):
         classifier.sample(X, exposure=EXPOSURE)
 
 

@@ -531,7 +531,7 @@ def test_semicolons_are_no_mistake_and_other_separators_are_told(answer):
         assert "it has no column 'noise'; its columns are frequency, angle, chord, sound" in said
     for said in answer(text.replace(",", "&")):
         assert "it has no column 'sound'; its columns are frequency&angle&chord&sound" in said
-        assert "Separated by something else than a comma, a semicolon, a tab or a bar?" in said
+        assert "Is the separator something other than a comma, a semicolon, a tab or a bar?" in said
 
 
 def test_missing_targets_of_several_outputs_name_the_option():

@@ -202,7 +202,7 @@ def test_an_estimator_moves_to_another_library(path):
         (GPRegressor(random_state=np.random.RandomState(0), max_steps=2), "the parameter random_state is RandomState"),
         (
             GPRegressor(device=object(), max_steps=2),
-            "the parameter device is <object .*; set a number or a text: set_pa",
+            "the parameter device is <object .*; set a number or a text with set_pa",
         ),
     ],
 )
@@ -222,7 +222,7 @@ def test_what_is_not_trained_or_foreign_is_not_saved(path):
     ):
         agp.save(SimpleImputer(), path)
     own = type("Mine", (GPRegressor,), {})(max_steps=2)
-    with pytest.raises(TypeError, match="Mine is a class of your own; save its model_ instead"):
+    with pytest.raises(TypeError, match="Mine is not a class of agp; save its model_ instead"):
         agp.save(trained(own, X, Y), path)
 
 
@@ -268,16 +268,16 @@ CHANGES = {
     "method": (lambda f: f["learned"].update(method_="magic"), "it has the method 'magic'"),
     "width": (lambda f: f["learned"].update(n_features_in_=9), "9 columns"),
     "names": (lambda f: f.update(names=["a", 3, "c"]), "where the names of 3 columns belong"),
-    "no columns": (lambda f: f.pop("columns"), "names of columns, but nothing that was learned of them"),
-    "columns": (lambda f: f["columns"].update(numbers=["a"]), "do not fit what was learned of them"),
+    "no columns": (lambda f: f.pop("columns"), "column names, but nothing that was learned about the columns"),
+    "columns": (lambda f: f["columns"].update(numbers=["a"]), "do not fit what was learned about them"),
     "means": (lambda f: f["columns"].update(means=["a", "b"]), "where means and missing cells belong"),
     "values": (lambda f: f["columns"].update(values=[[3]]), "where texts belong"),
     "no values": (lambda f: f["columns"].update(values=[[]]), "where texts belong"),
-    "more values": (lambda f: f["columns"]["values"][0].append("z"), "its columns make 4 inputs of 3"),
+    "more values": (lambda f: f["columns"]["values"][0].append("z"), "it makes 4 inputs from 3 columns"),
     "order": (lambda f: f["columns"].update(values=[["b", "a"]]), "not in order"),
     "history": (lambda f: f.update(history=["bound", "nothing"]), "history.nothing"),
     "labels": (lambda f: f["classes"].update(values=["b", "a", "c"]), "its labels are not in order"),
-    "few labels": (lambda f: f["classes"].update(values=["a", "b"]), "another likelihood than Bernoulli"),
+    "few labels": (lambda f: f["classes"].update(values=["a", "b"]), "a likelihood other than Bernoulli"),
     "kind of labels": (lambda f: f["classes"].update(dtype="O"), "where labels belong"),
     "numbers for labels": (lambda f: f["classes"].update(values=[1, 2, 3]), "where labels belong"),
 }
@@ -305,8 +305,11 @@ def test_wrong_facts_are_refused(kind, path, whole):
         (lambda f: f.update(order=[2, 1, 1]), "where the order of 3 labels belongs"),
         (lambda f: f.update(order=["a", 1, 0]), "where the order of 3 labels belongs"),
         (lambda f: f.update(order=3), "where the order of 3 labels belongs"),
-        (lambda f: f.pop("order"), "another likelihood than Softmax"),
-        (lambda f: (f["classes"].update(values=["a", "b"]), f.update(order=[1, 0])), "has 3 classes in an order, of 2"),
+        (lambda f: f.pop("order"), "a likelihood other than Softmax"),
+        (
+            lambda f: (f["classes"].update(values=["a", "b"]), f.update(order=[1, 0])),
+            "has 3 ordered classes, but",
+        ),
     ],
 )
 def test_a_wrong_order_is_refused(change, why, path):
@@ -318,7 +321,7 @@ def test_a_wrong_order_is_refused(change, why, path):
 def test_columns_under_other_names_are_refused(path, whole):
     path.write_bytes(whole)
     rewritten(path, lambda s, a: s["facts"]["columns"]["numbers"].__setitem__(0, ""))
-    refused(path, match="its names of columns are not those of which something was learned")
+    refused(path, match="its column names differ from the names of the columns that training saw")
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def test_a_split_that_takes_too_much_says_how_to_do_without(monkeypatch):
         raise ValueError(msg)
 
     monkeypatch.setattr(agp.CaGP, "uncertainty", refused)
-    with pytest.raises(ValueError, match=r"9e9 MiB\. Or leave it out of the picture: computational=False"):
+    with pytest.raises(ValueError, match=r"9e9 MiB\. Or set computational=False to leave it out"):
         plot_fit(model, X, Y)
 
 
@@ -135,7 +135,7 @@ def test_several_outputs_have_a_panel_each(tmp_path):
     given = axes_of(2)
     assert plot_fit(agp.GPR.from_data(X, both), X, both, ax=given) is given[0].figure
     assert all("mean" in lines(ax) for ax in given)
-    with pytest.raises(ValueError, match="the picture has 2 panels, but ax holds 1; give as many axes"):
+    with pytest.raises(ValueError, match="the plot has 2 panels, but ax holds 1 axes; pass 2"):
         plot_fit(agp.GPR.from_data(X, both), X, both, ax=given[0])
 
 
@@ -214,7 +214,7 @@ def test_deep_models_and_counts_are_drawn(tmp_path):
 
 def test_a_fit_of_more_columns_is_refused():
     model = agp.GPR.from_data(WIDE, WIDE[:, :1])
-    with pytest.raises(ValueError, match=r"X has the columns input 1, input 2, input 3, but this picture is for one"):
+    with pytest.raises(ValueError, match=r"X has the columns input 1, input 2, input 3, but plot_fit needs one"):
         plot_fit(model, WIDE, WIDE[:, :1])
 
 
@@ -244,11 +244,11 @@ def test_learning_curves_of_rates_scores_and_estimators():
     assert score.get_ylabel() == "test nlpd"
     estimator = GPRegressor(max_steps=5).fit(X, Y[:, 0])
     np.testing.assert_allclose(points(plot_learning(estimator).axes[0].lines[0])[:, 1], estimator.history_["bound"])
-    with pytest.raises(ValueError, match="an estimator does not know its seconds"):
+    with pytest.raises(ValueError, match="an estimator does not store its seconds"):
         plot_learning(estimator, against="seconds")
     with pytest.raises(ValueError, match="against is 'hours', but must be 'steps' or 'seconds'"):
         plot_learning(trace, against="hours")
-    with pytest.raises(TypeError, match="there are no learning curves in a GPRegressor"):
+    with pytest.raises(TypeError, match="a GPRegressor has no learning curves"):
         plot_learning(GPRegressor())
     with pytest.raises(ValueError, match="nothing was logged"):
         plot_learning({"bound": []})
@@ -308,7 +308,7 @@ def test_calibration_of_probabilities_is_a_reliability_diagram(tmp_path):
 
 
 def test_calibration_refuses_what_cannot_be_judged():
-    with pytest.raises(ValueError, match="X has 50 rows, y has 3; they must belong together"):
+    with pytest.raises(ValueError, match="X has 50 rows, but y has 3; give one target for each row"):
         plot_calibration(agp.GPR.from_data(X, Y), X, Y[:3])
 
 
@@ -342,9 +342,9 @@ def test_transforms_are_a_histogram_for_each_output(tmp_path):
 
 @pytest.mark.slow
 def test_transforms_of_classes_and_single_bars_are_refused():
-    with pytest.raises(TypeError, match="classes have no probability integral transforms; plot_calibration"):
+    with pytest.raises(TypeError, match="classes have no probability integral transforms; use plot_calibration"):
         plot_pit(GPClassifier(tolerance=0.05).fit(X, labelled(X)), X, labelled(X))
-    with pytest.raises(ValueError, match="bins is 1, but one bar is always right"):
+    with pytest.raises(ValueError, match="bins is 1, but a single bar shows nothing"):
         plot_pit(COUNTED, X, Y, bins=1)
 
 
@@ -386,7 +386,7 @@ def test_effects_on_several_classes_have_a_line_each(tmp_path):
 def test_effects_of_many_columns_need_a_choice():
     many = RNG.standard_normal((20, 13))
     model = agp.GPR.from_data(many, many[:, :1])
-    with pytest.raises(ValueError, match=r"X has 13 columns; name those to be drawn: columns=\['input 1', 'input 2'\]"):
+    with pytest.raises(ValueError, match=r"X has 13 columns; choose the columns to draw, such as columns=\['input 1'"):
         plot_effects(model, many)
 
 
@@ -413,7 +413,7 @@ def test_inducing_inputs_beyond_the_data_are_counted():
     Z[:2] += 1e3
     model = agp.tree.with_leaves(model, {"process.inducing.Z": Z})
     (ax,) = plot_inducing(model, WIDE).axes
-    np.testing.assert_allclose(lines(ax)["7 inducing inputs (2 beyond the picture)"], Z[2:, :2])
+    np.testing.assert_allclose(lines(ax)["7 inducing inputs (2 beyond the plot)"], Z[2:, :2])
     assert ax.get_xlim()[1] < 10.0
 
 
@@ -423,9 +423,9 @@ def test_inducing_inputs_of_estimators_have_the_names_of_columns():
     estimator = GPRegressor(method="sgpr", num_inducing=5, max_steps=3).fit(table, WIDE[:, 0])
     (ax,) = plot_inducing(estimator, table, columns=["c", "a"]).axes
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("c", "a")
-    with pytest.raises(ValueError, match="columns names 3 columns, but must name one or two"):
+    with pytest.raises(ValueError, match="columns has 3 entries, but must have one or two"):
         plot_inducing(estimator, table, columns=["a", "b", "c"])
-    with pytest.raises(ValueError, match="the GPR has no inducing inputs among the inputs of the data"):
+    with pytest.raises(ValueError, match="the GPR has no inducing inputs in the space of X"):
         plot_inducing(agp.GPR.from_data(X, Y), X)
 
 
@@ -462,7 +462,7 @@ def test_growth_without_an_upper_bound_and_of_estimators(monkeypatch):
 
 @pytest.mark.parametrize("wrong", [agp.GPR.from_data(X, Y), GPRegressor(), GPRegressor, {"bound": [1.0]}])
 def test_what_has_not_grown_has_no_such_picture(wrong):
-    with pytest.raises(TypeError, match="nothing has grown"):
+    with pytest.raises(TypeError, match="has no record of growth"):
         plot_growth(wrong)
 
 
@@ -488,7 +488,7 @@ def test_pictures_go_into_axes_that_are_given():
         (ax,) = axes_of(1)
         assert draw(ax) is ax.figure
         assert len(ax.lines) > 0
-        with pytest.raises(TypeError, match="ax is, or holds, a str; give axes of matplotlib"):
+        with pytest.raises(TypeError, match="ax is, or contains, a str; pass axes of matplotlib"):
             draw(["axes"])
 
 

@@ -63,7 +63,7 @@ ENTRIES = {
         *("ImportError", "progress=True needs tqdm", "cli"),
     ),
     "agp.data.load_bundled('elevation')": ("ImportError", "the data set 'elevation' comes with matplotlib", "data"),
-    "agp.inspection.as_table('text')": ("ImportError", "tables that are no arrays need narwhals", "sklearn"),
+    "agp.inspection.as_table('text')": ("ImportError", "tables other than arrays need narwhals", "sklearn"),
 }
 
 

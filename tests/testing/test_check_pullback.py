@@ -162,7 +162,7 @@ class SharedLengthscale(agp.RBF):
 
 def test_a_cotangent_of_another_shape_is_named():
     with pytest.raises(
-        AssertionError, match=r"leaf lengthscale: the cotangent has shape \(\), but the leaf has \(2,\)"
+        AssertionError, match=r"leaf lengthscale: the cotangent has shape \(\), but the leaf has shape \(2,\)"
     ):
         check_pullback(SharedLengthscale(), backends=[])
 
@@ -187,8 +187,8 @@ def test_a_value_that_differs_between_libraries_is_named(torch_place):
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        (agp.Poisson(), "give targets that Poisson can have, as y="),
-        (agp.RBF, "not the class RBF"),
+        (agp.Poisson(), "the likelihood Poisson needs targets; pass valid ones as y="),
+        (agp.RBF, "part is the class RBF"),
         (3.0, "float has no pullback to check"),
     ],
 )
