@@ -103,6 +103,6 @@ def test_errors_of_training_are_a_sentence_and_details():
         "a factorisation failed in step 1; try a smaller learning rate, standardised data, more jitter or float64."
     )
     assert caught.value.details.splitlines() == details
-    assert details[0].startswith("Of the factorisation: a 3 x 3 covariance matrix is not positive definite")
+    assert details[0].startswith("Reason: a 3 x 3 covariance matrix is not positive definite")
     assert caught.value.result.steps == 0
     assert NonFiniteError("only this").details == ""
