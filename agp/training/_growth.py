@@ -344,10 +344,10 @@ def fit_growing(
             )
         if _behind(rounds):  # further training did not help
             found, seen = noted(replace(found, model=reached[_highest(rounds)]))
-        reason, message = ending or ("most", "the inducing inputs explain the prior variance of the rows up to
-        rounding") if nothing_learned(seen):
-            message += "; the bound is hardly above that of pure noise: start with more inducing inputs if you expect a
-            signal" if found.converged:
+        reason, message = ending or ("most", "the inducing inputs explain the prior variance up to rounding")
+        if nothing_learned(seen):
+            message += "; the bound is hardly above that of noise alone: start with more if you expect a signal"
+            if found.converged:
                 warnings.warn(message, NoSignalWarning, stacklevel=outside())
         if not found.converged:
             text = f"the training of the last model has not converged: {limits.spent(found) or found.message}."
