@@ -222,7 +222,7 @@ def layer(width, outputs, weights=None):
         ((layer(3, 1, np.ones(3)), layer(3, 1)), r"in layer 0, weights has shape \(3,\), but needs a row for each"),
         ((layer(3, 1, np.ones((2, 2))), layer(3, 1)), "layer 0 has 2 outputs, but layer 1 takes inputs with 3 columns"),
         ((layer(3, 2), layer(2, 1, np.ones((1, 3)))), r"in layer 1, weights has shape \(1, 3\), but needs a row for"),
-        ((layer(3, 2), layer(2, 1, np.ones((3, 2)))), "y has 1 outputs, the model has 3; build the model for such"),
+        ((layer(3, 2), layer(2, 1, np.ones((3, 2)))), "y has 1 outputs, but the model has 3; build a new model"),
         ((layer(2, 2), layer(2, 1)), "X has 3 columns, but the model was built for 2"),
     ],
 )
