@@ -154,7 +154,7 @@ class Posterior(ABC):
     def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
         """The start of training, for Kuu [M, M], if the posterior is still the prior; usually itself.
 
-        With `as_widest_float` the likelihood has no slope far from likely functions, so that q(u) must not be narrow.
+        With `wide` the likelihood has no slope far from likely functions, so that q(u) must not be narrow.
         """
         return self
 

@@ -56,7 +56,10 @@ def test_fewer_latent_functions_than_targets():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"outputs": "seperate"}, "unknown outputs 'seperate'; known are shared, separate, coregionalised, intrinsic"),
+        (
+            {"outputs": "seperate"},
+            "unknown outputs 'seperate'; choose from shared, separate, coregionalised, intrinsic",
+        ),
         ({"outputs": "separate", "method": "gpr"}, "outputs is 'separate', which the method gpr does not take"),
         ({"num_latents": 2}, "num_latents is 2, but outputs='shared' has none to count"),
         ({"outputs": "intrinsic", "num_latents": 3}, "num_latents is 3, but y has 2 columns"),

@@ -177,10 +177,10 @@ CHANGES = {
         lambda s, a: a.update({"kernel.lengthscale": np.ones(3)}),
         ".",
     ),
-    "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but a model holds it as \[N, P\]"),
+    "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but must be \[N, P\] in a model"),
     "noise": (
         lambda s, a: a.update({"likelihood.noise_variance": np.ones(1)}),
-        "GPR has one covariance for all outputs, so one noise_variance",
+        "GPR has one covariance, and so one noise_variance, for all outputs",
     ),
 }
 

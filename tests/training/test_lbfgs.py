@@ -294,7 +294,7 @@ def test_a_start_that_fails_is_an_error(reason, monkeypatch):
     X, y = toy_data(20)
     model = GPR.from_data(X, y)
     beyond(monkeypatch, TROUBLE[reason], math.inf)
-    with pytest.raises(NonFiniteError, match=f"{reason} at the model to start from") as caught:
+    with pytest.raises(NonFiniteError, match=f"{reason} at the starting model") as caught:
         fit_lbfgs(model, X, y)
     assert caught.value.result.steps == 0
 
