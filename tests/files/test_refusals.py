@@ -531,7 +531,7 @@ def test_a_library_that_is_not_here_is_named(path, monkeypatch):
 def test_a_device_that_is_not_here_is_named(path):
     pytest.importorskip("torch")
     rewritten(path, lambda s, a: s.update(device="cuda:7"))
-    refused(path, match=r"was written on the device 'cuda:7' of numpy, which has cpu here; name one by device=\.$")
+    refused(path, match=r"was written on the device 'cuda:7' of numpy, which has cpu; choose one with device=\.$")
     assert_same(agp.load(path, device="cpu"), SMALL)
     assert_same(agp.load(path, backend="torch"), SMALL)
 
