@@ -272,6 +272,6 @@ def _place(
             raise FileError(msg)
         return B, device
     if wrote == B.name and there and there not in devices:
-        msg = f"{path} was written on the device {there!r:.80} of {B.name}, which has {names} here; choose one with device=."
+        msg = f"{path} was written on the device {there!r:.80} of {B.name}, which has {names}; choose one with device=."
         raise FileError(msg)
     return B, (there or None) if wrote == B.name else None

@@ -65,7 +65,7 @@ def check_groups(
         check_like("Z", Z, "X", X)
         check_like("O", O, "X", X)
         if O.ndim != 2 or O.shape[1] != Z.shape[1]:
-            msg = f"O has shape {tuple(O.shape)} and Z {tuple(Z.shape)}, but both need as many columns as X."
+            msg = f"O has shape {tuple(O.shape)}, Z has {tuple(Z.shape)}; both need as many columns as X."
             raise ValueError(msg)
         if O.shape[0]:
             check_inputs("O", O)
