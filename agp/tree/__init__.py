@@ -53,7 +53,7 @@ __all__ = [
 
 __getattr__ = former_names(__name__, filled="with_defaults", replaced="replace")
 
-# for other rooms
+# for other subpackages
 from agp.tree._arrays import (
     at_inputs,
     constant_data,

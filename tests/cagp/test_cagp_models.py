@@ -278,15 +278,15 @@ def test_a_budget_below_one_row_is_an_error():
         ({"support": 31}, "support is 31, but there are 30 data"),
         ({"support": 10, "num_actions": 11}, "num_actions is 11, but there are 10 rows"),
         ({"policy": UnitVectors(31)}, "count is 31, but there are 30 rows"),
-        ({"policy": UnitVectors(3), "num_actions": 3}, "leave actions= and num_actions= out"),
-        ({"actions": FixedActions(np.eye(30)), "support": 4}, "leave num_actions= and support= out"),
+        ({"policy": UnitVectors(3), "num_actions": 3}, "omit actions= and num_actions="),
+        ({"actions": FixedActions(np.eye(30)), "support": 4}, "omit num_actions= and support="),
         ({"actions": FixedActions(np.eye(29))}, "the actions have 29 rows, the data 30"),
         ({"actions": FixedActions(np.ones((30, 31)))}, "there are 31 actions over 30 rows"),
         ({"actions": DenseActions(np.eye(30)[:, [3, 1, 3, 1]])}, r"actions \[2, 3\] are zero, or lie in the span"),
         ({"actions": DenseActions(np.eye(30)[:, :3] * [1.0, 0.0, 1.0])}, r"actions \[1\] are zero"),
         ({"actions": BlockActions(np.repeat([1.0, 0.0, 2.0], 10), 3)}, r"actions \[1\] are zero"),
         ({"loss": "evidence"}, "unknown loss 'evidence'"),
-        ({"kernel": agp.RBF() + agp.White()}, "leave White out of the kernel"),
+        ({"kernel": agp.RBF() + agp.White()}, "remove White from the kernel"),
     ],
 )
 def test_bad_options_are_named(options, message):

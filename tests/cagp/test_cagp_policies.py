@@ -228,7 +228,7 @@ def test_updates_refuse_models_they_are_not_for():
     blocks, units = CaGP.from_data(X, y, num_actions=4), CaGP.from_data(X, y, policy=UnitVectors(4))
     with pytest.raises(TypeError, match="build the model with policy="):
         ActionsUpdate(UnitVectors(4)).init(blocks)
-    with pytest.raises(TypeError, match="Normalise is for BlockActions"):
+    with pytest.raises(TypeError, match="Normalise needs BlockActions"):
         Normalise().init(units)
     with pytest.raises(TypeError, match="must be a policy"):
         ActionsUpdate("greedy")

@@ -516,7 +516,7 @@ BAD = {
     "mixed noise": (
         TABLE,
         ["--target", "size", "--outputs", "coregionalised", "--likelihood", "latent-noise"],
-        "takes 'shared' or 'separate' alone",
+        "must be 'shared' or 'separate' for likelihood='latent-noise'",
     ),
     "gaps": (
         TABLE.assign(size=np.where(SIZE > 1.0, np.nan, SIZE)),

@@ -400,7 +400,7 @@ def test_sites_of_other_data_are_refused(kind):
 def test_a_minibatch_without_positions_is_refused():
     X, y = data("gaussian")
     model, update = blank("datum", X, y, "gaussian"), SiteStep(0.5)
-    with pytest.raises(ValueError, match=r"a step on 5 of the 14 data needs their positions.*rows"):
+    with pytest.raises(ValueError, match=r"a step on 5 of the 14 data needs their row numbers.*rows"):
         update(model, Batch(X[:5], y[:5], 2.8), update.init(model))
     with pytest.raises(ValueError, match=r"the sites' shift has shape \(3, 2\), but must be \(14, 2\)"):
         model._with_sites(np.zeros((3, 2)), np.zeros((3, 2)))

@@ -201,7 +201,7 @@ MISTAKES = {
             built(posterior="marginal")
         ),
         ValueError,
-        "natural-gradient steps would move process.posterior.mean; freeze process.posterior.mean, .* or none of them",
+        "steps would move process.posterior.mean; freeze all of process.posterior.mean, .* or none of",
     ),
     # -- moving ---------------------------------------------------------------------------------------------------
     "misspelt dtype": Mistake(

@@ -178,10 +178,10 @@ CHANGES = {
         lambda s, a: a.update({"kernel.lengthscale": np.ones(3)}),
         ".",
     ),
-    "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but a model holds it as \[N, P\]"),
+    "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but must be \[N, P\] in a model"),
     "noise": (
         lambda s, a: a.update({"likelihood.noise_variance": np.ones(1)}),
-        "GPR has one covariance for all outputs, so one noise_variance",
+        "GPR has one covariance, and so one noise_variance, for all outputs",
     ),
 }
 
@@ -535,7 +535,7 @@ def test_a_library_that_is_not_here_is_named(path, monkeypatch):
 def test_a_device_that_is_not_here_is_named(path):
     pytest.importorskip("torch")
     rewritten(path, lambda s, a: s.update(device="cuda:7"))
-    refused(path, match=r"was written on the device 'cuda:7' of numpy, which has cpu here; name one by device=\.$")
+    refused(path, match=r"was written on the device 'cuda:7' of numpy, which has cpu; choose one with device=\.$")
     assert_same(agp.load(path, device="cpu"), SMALL)
     assert_same(agp.load(path, backend="torch"), SMALL)
 

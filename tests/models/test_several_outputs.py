@@ -385,10 +385,10 @@ BAD = {
         {"outputs": LMC(latents=2), "kernel": [agp.RBF()] * 3},
         "kernel has 3 entries, but there are 2 latent functions",
     ),
-    "kernels of one": ({"kernel": [agp.RBF()] * 3}, "kernel is a sequence of 3, but outputs='shared' has one kernel"),
+    "kernels of one": ({"kernel": [agp.RBF()] * 3}, "kernel is a sequence of 3, but outputs='shared' uses one kernel"),
     "kernels of the intrinsic": (
         {"outputs": "intrinsic", "kernel": [agp.RBF()] * 3},
-        "kernel is a sequence of 3, but outputs='intrinsic' has one kernel",
+        "kernel is a sequence of 3, but outputs='intrinsic' uses one kernel",
     ),
     "noise": ({"likelihood": agp.Gaussian((0.1, 0.2))}, "noise_variance has 2 entries, but there are 3 outputs"),
     "mean": (
@@ -411,7 +411,7 @@ def test_what_does_not_fit_is_refused(what):
 @pytest.mark.parametrize("column", [0, slice(0, 1)])
 def test_one_column_has_no_several_outputs(outputs, column):
     X, y = data()
-    with pytest.raises(ValueError, match="y has one column, for one output; leave it out, or give y as"):
+    with pytest.raises(ValueError, match="y has one column, for one output; omit outputs=, or pass y"):
         agp.SVGP.from_data(X, y[:, column], outputs=outputs)
 
 
@@ -435,10 +435,10 @@ def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood, outputs):
 @pytest.mark.parametrize("cls", [agp.GPR, agp.SGPR, agp.SOLVEGPR, agp.CaGP, agp.CGGP])
 def test_exact_models_refuse_noise_by_output(cls):
     X, y = data()
-    with pytest.raises(ValueError, match=f"{cls.__name__} has one covariance for all outputs, so one noise_variance"):
+    with pytest.raises(ValueError, match=f"{cls.__name__} has one covariance, and so one noise_variance, for all"):
         cls.from_data(X, y, likelihood=agp.Gaussian((0.1, 0.2, 0.3)))
     by_hand = agp.GPR(as_arrays(agp.RBF(1.0, 1.0)), as_arrays(agp.Gaussian((0.1, 0.2, 0.3))), X=X, y=y)
-    with pytest.raises(ValueError, match="GPR has one covariance for all outputs"):
+    with pytest.raises(ValueError, match="GPR has one covariance, "):
         by_hand.predict(X)
 
 

@@ -274,5 +274,5 @@ def test_what_is_no_path_is_refused(path):
 
 
 def test_a_folder_that_does_not_exist(tmp_path):
-    with pytest.raises(ValueError, match="the folder of the checkpoint .* does not exist; make it first"):
+    with pytest.raises(ValueError, match="the folder of the checkpoint .* does not exist; create it first"):
         fit("sample", tmp_path / "none" / "run.agp")

@@ -120,7 +120,7 @@ def test_checkpoints_are_written_by_steps_and_refused_by_lbfgs(tmp_path):
     assert again.steps == first.steps
     for name, x in agp.tree.leaves(first.model).items():
         np.testing.assert_array_equal(x, agp.tree.leaves(again.model)[name])
-    with pytest.raises(ValueError, match=r"fitted by L-BFGS on all rows, without checkpoint; leave it out"):
+    with pytest.raises(ValueError, match=r"fitted by L-BFGS on all rows, without checkpoint; omit it"):
         agp.fit(agp.GPR.from_data(X, Y), X, Y, checkpoint=path)
 
 

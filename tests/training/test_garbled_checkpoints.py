@@ -96,11 +96,11 @@ CHANGES = {
     "model-array": (lambda a, f: a.update(model=np.ones(3)), "it has no model"),
     "state-shape": (
         lambda a, f: a["states"]["0"]["first"].update({Z: np.ones(1)}),
-        rf"the state 0/first/{Z} has shape \[1\] where the run has \[4, 2\]",
+        rf"the state 0/first/{Z} has shape \[1\], but in the run \[4, 2\]",
     ),
     "state-dtype": (
         lambda a, f: a["states"]["0"].update(count=np.asarray(4, dtype="i4")),
-        "the state 0/count has dtype int32 where the run has float64",
+        "the state 0/count has dtype int32, but in the run float64",
     ),
     "state-nan": (
         lambda a, f: a["states"]["0"]["second"].update({Z: np.full((4, 2), np.nan)}),
@@ -125,7 +125,7 @@ CHANGES = {
     "step-negative": (lambda a, f: f["progress"].update(step=-1), "its step is -1"),
     "no-step": (lambda a, f: f["progress"].pop("step"), "its step is None"),
     "seconds": (lambda a, f: f["progress"].update(seconds=[1.0]), r"its seconds are \[1.0\]"),
-    "repairs": (lambda a, f: f["progress"].update(repairs=[1]), "its repairs are no list of messages"),
+    "repairs": (lambda a, f: f["progress"].update(repairs=[1]), "its repairs are not a list of messages"),
 }
 
 

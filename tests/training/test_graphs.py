@@ -181,7 +181,7 @@ def test_guesses_that_are_always_wrong_are_tried_ever_less(device):
     found = trained(model, 120, updates=updates)
     assert_same(found, trained(model, 120, updates=updates, graphs=False))
     assert device.replays <= 2 * 4
-    assert "not the likely ones" in found.launched_singly
+    assert "guesses about its decisions" in found.launched_singly
 
 
 @pytest.mark.slow

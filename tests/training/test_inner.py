@@ -86,7 +86,7 @@ def test_sites_that_may_not_settle_are_left_to_steps(posterior, likelihood):
     y = np.digitize(X[:, :1], [-0.7, 0.7]).astype(float)
     model = agp.SVGP.from_data(X, y, num_inducing=10, likelihood=likelihood, posterior=posterior)
     assert inner_updates(model, 256.0) == []
-    with pytest.raises(TypeError, match="L-BFGS would leave process.posterior.*use agp.train"):
+    with pytest.raises(TypeError, match="L-BFGS would not update process.posterior.*use agp.train"):
         agp.fit_lbfgs(model, X, y)
 
 
@@ -136,7 +136,7 @@ def test_restarts_begin_where_the_model_was_given():
 @pytest.mark.parametrize(
     ("inner", "error", "message"),
     [
-        ([lambda model, batch, state: (model, state, {})], TypeError, "must be an update that says by `moves`"),
+        ([lambda model, batch, state: (model, state, {})], TypeError, "must be an update with a method `moves`"),
         ([SiteStep(1.0)], TypeError, "site steps need TSVGP"),
     ],
 )

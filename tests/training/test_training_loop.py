@@ -292,7 +292,7 @@ def test_automatic_differentiation_on_numpy_is_refused():
 
 def test_unknown_gradient_mode_is_refused():
     X, y = data()
-    with pytest.raises(ValueError, match="unknown gradient mode 'magic'; known are 'closed-form' and 'autodiff'"):
+    with pytest.raises(ValueError, match="unknown gradient mode 'magic'; choose 'closed-form' or 'autodiff'"):
         train(sparse(X, y), X, y, steps=1, updates=[Adam(gradient="magic")])
 
 

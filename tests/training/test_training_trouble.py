@@ -137,7 +137,7 @@ def test_the_message_holds_what_a_person_needs():
     assert re.search(r"bound became nan in step 14 \(the last finite value: -?\d+", message)
     assert message.endswith("; try a smaller learning rate, standardised data, more jitter or float64.")
     assert message.count(". ") == 0  # one sentence
-    assert details[0].startswith("Leaves not finite now: ")
+    assert details[0].startswith("Non-finite leaves: ")
     assert "posterior.mean" in details[0]
     assert details[1].startswith("In the last finite model, after step 10: process.kernel.variance in [")
 

@@ -120,7 +120,7 @@ def test_scales_stay_lower_triangular_and_positive_leaves_positive():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Adam(-1e-3), "rate is -0.001, but must be a finite number from zero on"),
+        (lambda: Adam(-1e-3), "rate is -0.001, but must be a finite number, 0 or greater"),
         (lambda: Adam(float("nan")), "rate is nan"),
         (lambda: Adam(True), "rate is True"),
         (lambda: Adam("fast"), "rate is 'fast'"),
