@@ -42,8 +42,8 @@ python3 asv_benchmarks/accelerator.py --out report                             #
 python3 asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  # this page, from what was measured
 ```
 
-A call stops after `--seconds` (540). Run the same command again to continue. Each entry is stored in `report` as soon as it
-is done. The plan is:
+A call stops after `--seconds` (540). Run the same command again to continue. Each entry is stored in
+`report` as soon as it is done. The plan is:
 
 | question | parts | entries | minutes, estimated |
 |---|---|---|---|
