@@ -1,4 +1,4 @@
-"""Actions: the directions in the data on which computation-aware GPs project."""
+"""Actions: the directions onto which computation-aware GPs project their data."""
 
 from agp.actions._base import Actions
 from agp.actions._blocks import BlockActions
@@ -19,6 +19,6 @@ __all__ = [
     "UnitVectors",
 ]
 
-# for other rooms
+# for other subpackages
 from agp.actions._base import whole_numbers
 from agp.actions._layout import Init, Layout, column_spread, initialise_blocks, order_rows

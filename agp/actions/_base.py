@@ -1,4 +1,4 @@
-"""The base class of actions: the columns of S, on which a computation-aware GP projects its data."""
+"""The base class of actions: the columns of S, onto which a computation-aware GP projects its data."""
 
 from abc import ABC, abstractmethod
 from typing import Self
@@ -8,7 +8,7 @@ from agp.backend import Array, Pullback, backend_of, like
 
 
 def whole_numbers(count: int, x: Array, /) -> Array:
-    """The whole numbers from zero to count - 1, on the device of x."""
+    """Return the whole numbers from zero to count - 1, on the device of x."""
     return backend_of(x).xp.arange(count, **{name: value for name, value in like(x).items() if name != "dtype"})
 
 
@@ -18,7 +18,7 @@ def whole_numbers(count: int, x: Array, /) -> Array:
 class Actions(ABC):
     """The matrix S [m, i] of i actions over m rows of the data, as a linear map.
 
-    Cotangents have the class of the actions, as for any model.
+    Cotangents have the class of the actions.
     """
 
     @property
@@ -33,11 +33,11 @@ class Actions(ABC):
 
     @abstractmethod
     def times(self, K: Array, /) -> tuple[Array, Pullback]:
-        """K S [n, i] for K [n, m], and ``bar -> (actions_bar, K_bar)``."""
+        """Return K S [n, i], given K [n, m], and ``bar -> (actions_bar, K_bar)``."""
 
     @abstractmethod
     def project(self, r: Array, /) -> tuple[Array, Pullback]:
-        """S^T r [i, P] for r [m, P], and ``bar -> (actions_bar, r_bar)``."""
+        """Return S^T r [i, P], given r [m, P], and ``bar -> (actions_bar, r_bar)``."""
 
     @abstractmethod
     def rows(self, at: Array, /) -> tuple[Array, Pullback]:
@@ -45,11 +45,13 @@ class Actions(ABC):
 
     @abstractmethod
     def gram(self) -> tuple[tuple[Array, Array], Pullback]:
-        """S^T S [i, i] and its log determinant in float64, and ``(gram_bar, log_det_bar) -> actions_bar``."""
+        """Return S^T S [i, i] and its log determinant in float64, and ``(gram_bar, log_det_bar) -> actions_bar``."""
 
     @abstractmethod
     def dependent_columns(self) -> list[int]:
-        """The actions that are zero or in the span of earlier ones to working precision; for concrete arrays."""
+        """Return the actions that are zero or in the span of earlier actions to working precision; arrays must be
+        concrete.
+        """
 
     @property
     def is_chosen(self) -> bool:
@@ -62,10 +64,10 @@ class Actions(ABC):
         return False
 
     def normalise(self) -> Self:
-        """The actions with unit norm, if no bound depends on it; usually themselves."""
+        """Return the actions scaled to unit norm, if no bound depends on it; by default, the actions themselves."""
         return self
 
     @property
     def floats_per_row(self) -> int:
-        """The numbers held by `times` for each row of K."""
+        """How many numbers `times` stores per row of K."""
         return self.support + self.count

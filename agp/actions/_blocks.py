@@ -9,15 +9,15 @@ from agp.backend import Array, Pullback, as_widest_float, backend_of, like, to_n
 
 @tree.model
 class BlockActions(Actions):
-    """Action j is zero except on the j-th of i consecutive blocks of the m rows, as even as m / i allows.
+    """Actions on i consecutive blocks of the m rows, of nearly equal size; action j is zero outside block j.
 
-    The first m mod i blocks have one row more than the others. Nothing of size m i is stored, and S^T S is diagonal.
-    Multiplying an action by a number changes neither the posterior nor the bound.
+    The first m mod i blocks have one more row than the others. No array of size m i is stored, and S^T S is diagonal.
+    Scaling an action changes neither the posterior nor the bound.
 
     Parameters
     ----------
     values
-        The m entries, in the order of the rows.
+        The m entries, in row order.
     count
         The number of actions i.
 
@@ -34,7 +34,9 @@ class BlockActions(Actions):
 
     @property
     def _parts(self) -> list[tuple[int, int, int]]:
-        """Consecutive actions with the same number of rows: the first row, the actions, and the rows of each."""
+        """Return the runs of actions with equal numbers of rows: the first row, the number of actions, and rows per
+        action.
+        """
         base, extra = divmod(self.support, self.count)
         parts = (0, extra, base + 1), (extra * (base + 1), self.count - extra, base)
         return [part for part in parts if part[1]]
@@ -107,7 +109,7 @@ class BlockActions(Actions):
         return [j for j, fine in enumerate(to_numpy(squares > 0.0)) if not fine]
 
     def empty(self) -> Array:
-        """Whether the action of each row is zero, Boolean [m]."""
+        """Return whether the action of each row is zero (Boolean [m])."""
         return self._spread(self._sum_parts(self.values * self.values)) == 0.0
 
     @property
@@ -115,6 +117,6 @@ class BlockActions(Actions):
         return True
 
     def normalise(self) -> Self:
-        """The same actions with unit norms."""
+        """Return the actions scaled to unit norm."""
         norms = backend_of(self.values).xp.sqrt(self._sum_parts(self.values * self.values))
         return tree.with_leaves(self, {"values": self.values / self._spread(norms)})

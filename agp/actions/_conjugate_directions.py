@@ -1,4 +1,4 @@
-"""The actions of conjugate gradients: the residuals after the earlier actions."""
+"""The actions of conjugate gradients, which are the residuals after the earlier actions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,25 +10,26 @@ from agp.backend import Array, as_widest_float, backend_of, like
 from agp.linalg import LOOK_EVERY
 
 SPAN_TOLERANCE = 1e-10
-"""An action lies in the span of the earlier ones if at most this share of its energy s^T K^ s is new."""
+"""An action counts as dependent on earlier actions if at most this fraction of its energy s^T K^ s is new."""
 
 
 @dataclass(frozen=True)
 class ConjugateGradients:
     """The normalised residuals of conjugate gradients on (K + sigma^2 I) v = y - h (CaGP-CG).
 
-    Residuals and directions are orthogonalised twice, without which the method loses accuracy after some tens of steps.
-    For several outputs each action is the residual of the output with the largest one. Takes O(m^2 i) operations and
-    O(m i) memory in addition to K, which is kept if it fits the budget and otherwise evaluated by tiles.
+    Residuals and directions are orthogonalised twice; otherwise the method would lose accuracy after some tens of
+    steps. With several outputs, each action is the residual of the output whose residual is largest. The method takes
+    O(m^2 i) operations, and O(m i) memory in addition to K. K is stored if it fits into the budget, and evaluated in
+    tiles otherwise.
 
     Parameters
     ----------
     count
         The largest number of actions.
     tolerance
-        Stop with fewer actions if |residual| <= tolerance |y - h| for every output. Compiled steps use all actions.
+        Stop with fewer actions once |residual| <= tolerance |y - h| for every output. Compiled steps use all actions.
     memory
-        Budget for covariances, in MiB.
+        The budget for covariances, in MiB.
 
     Source: Wenger et al., "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
     """
@@ -38,12 +39,13 @@ class ConjugateGradients:
     memory: float = BUDGET
 
     def __call__(self, model: Any, /) -> FixedActions:
-        """Orthonormal columns [m, i] or fewer.
+        """Return orthonormal columns [m, i], or fewer.
 
         Raises
         ------
         ValueError
-            For more actions than rows, targets equal to the prior mean, or a budget below one row of covariances.
+            If there are more actions than rows, if the targets equal the prior mean, or if the budget is below one row
+            of covariances.
         """
         B, X = backend_of(model.X), model.X
         xp = B.xp
@@ -64,7 +66,7 @@ class ConjugateGradients:
             return as_widest_float(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
 
         def body(step, S, D, KD, left, going):
-            going = going & more(step, left) if concrete else going  # do not continue between two checks of the host
+            going = going & more(step, left) if concrete else going  # do not continue between two checks by the host
             s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]
             for _ in range(2):
                 s = s - S @ (S.mT @ s)
@@ -99,7 +101,7 @@ class ConjugateGradients:
 
 
 def _scale_of_squares(r: Array) -> Array:
-    """The largest entry of r if its square underflows, otherwise 1; directions have no scale."""
+    """Return the largest entry of r if its square underflows, otherwise 1; the scale of a direction does not matter."""
     xp = backend_of(r).xp
     size = xp.max(xp.abs(r))
     return xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))

@@ -12,7 +12,7 @@ from agp.linalg import cholesky, diagonal, identity
 
 
 def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
-    """Orthonormal columns with the span of S [m, i], and the columns of S with at most this new share."""
+    """Return orthonormal columns with the span of S [m, i], and the columns of S with at most this new fraction."""
     B = backend_of(S)
     xp = B.xp
     Q, R = xp.linalg.qr(S, mode="reduced")
@@ -41,7 +41,9 @@ class Columns(Actions):
 
     @abstractmethod
     def _bar(self, values_bar: Callable[[], Array]) -> Self | None:
-        """The cotangent of the actions, from a function that returns that of the values; None if they have none."""
+        """Return the cotangent of the actions, given a function that returns the cotangent of the values, or None if
+        they have none.
+        """
 
     def times(self, K: Array, /) -> tuple[Array, Pullback]:
         return K @ self.values, lambda bar: (self._bar(lambda: K.mT @ bar), bar @ self.values.mT)
@@ -107,18 +109,18 @@ class FixedActions(Columns):
 
     @classmethod
     def spanning(cls, S: Array, /) -> Self:
-        """Orthonormal actions with the span of S [m, i], which determines the posterior.
+        """Orthonormal actions with the span of S [m, i]; this span determines the posterior.
 
-        Columns that are zero or in the span of earlier ones are omitted with a warning; inside compiled functions they
-        are replaced by arbitrary orthogonal directions.
+        Columns that are zero or in the span of earlier columns are omitted with a warning. Inside compiled functions,
+        arbitrary orthogonal directions replace them.
         """
         xp = backend_of(S).xp
         Q, dependent = _factors(S, 8.0 * S.shape[0] * float(xp.finfo(S.dtype).eps))
         if len(dependent) == S.shape[1]:
-            msg = "every action is zero; give at least one nonzero action."
+            msg = "every action is zero; pass at least one nonzero action."
             raise ValueError(msg)
         if dependent:
-            msg = f"actions {dependent} are zero or in the span of earlier ones and are omitted."
+            msg = f"actions {dependent} are zero or in the span of earlier actions, and were omitted; remove them."
             warnings.warn(msg, UserWarning, stacklevel=2)
             kept = [j for j in range(S.shape[1]) if j not in dependent]
             Q = _factors(xp.take(S, asarray_like(kept, S), axis=1), 0.0)[0]

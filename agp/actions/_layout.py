@@ -11,10 +11,10 @@ Init: TypeAlias = Literal["constant", "normal", "residual"]
 
 
 def order_rows(X: Array, count: int, /) -> Array:
-    """A permutation [m] of the rows of X [m, D] that makes the rows of each block neighbours.
+    """Return a permutation [m] of the rows of X [m, D] after which each block consists of neighbouring rows.
 
-    The leaves of a tree: the rows are split along the column with the widest range, in proportion to the blocks on
-    either side, until each part is one block. Scale the columns first.
+    The blocks are the leaves of a tree. Rows are split along the column with the widest range, in proportion to the
+    number of blocks on each side, until each part is one block. Scale the columns first.
     """
     xp = backend_of(X).xp
     every = xp.arange(X.shape[0], device=X.device)
@@ -35,14 +35,14 @@ def _leaves(X: Array, rows: Array, sizes: list[int]) -> list[Array]:
 
 
 def column_spread(X: Array, /) -> Array:
-    """The standard deviation [D] of each column of X [m, D], one for constant columns."""
+    """Return the standard deviation [D] of each column of X [m, D], with 1 for constant columns."""
     xp = backend_of(X).xp
     spread = xp.std(X, axis=0)
     return xp.where(spread > 0.0, spread, xp.ones_like(spread))
 
 
 def initialise_blocks(residual: Array, count: int, init: Init, seed: int, /) -> BlockActions:
-    """Sparse actions of unit norm over the rows of the residuals y - h [m, P]."""
+    """Return sparse actions of unit norm over the rows of the residuals y - h [m, P]."""
     xp = backend_of(residual).xp
     m = residual.shape[0]
     ones = xp.ones_like(residual[:, 0])
@@ -51,5 +51,5 @@ def initialise_blocks(residual: Array, count: int, init: Init, seed: int, /) -> 
     if init == "normal":
         return BlockActions(asarray_like(generator(seed, 8).standard_normal(m), residual), count).normalise()
     values = xp.mean(residual, axis=1)
-    # a block without residuals starts constant
+    # a block whose residuals are zero starts with constant entries
     return BlockActions(xp.where(BlockActions(values, count).empty(), ones, values), count).normalise()

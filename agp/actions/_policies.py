@@ -18,19 +18,20 @@ BUDGET = 256.0
 
 @runtime_checkable
 class Policy(Protocol):
-    """A frozen object with settings only, called with a model: its kernel, likelihood, mean function, X and y.
+    """A frozen object with settings that is called with a model, and uses its kernel, likelihood, mean function, X and
+    y.
 
-    Bound and gradient hold the returned actions fixed, although they depend on the hyperparameters. Compiled training
-    compiles the policy too, which must then return a fixed number of actions without branching on values.
+    The bound and its gradient hold the returned actions fixed, although they depend on the hyperparameters. Compiled
+    training also compiles the policy, so it must return a fixed number of actions and must not branch on values.
     """
 
     def __call__(self, model: Any, /) -> FixedActions:
-        """Actions over the rows of model.X [m, D]."""
+        """Return actions over the rows of model.X [m, D]."""
         ...
 
 
 def check_count(count: int, rows: int) -> int:
-    """The number of actions; ValueError unless it is from one to the number of rows."""
+    """Return the number of actions; raise ValueError unless it is between one and the number of rows."""
     count = check_whole("count", count)
     if count > rows:
         msg = f"count is {count}, but there are {rows} rows; use at most as many actions as rows."
@@ -39,15 +40,17 @@ def check_count(count: int, rows: int) -> int:
 
 
 def check_budget(memory: float, floats: float, what: str, x: Array) -> None:
-    """ValueError if this count of numbers with the dtype of x exceeds a budget in MiB."""
+    """Raise ValueError if this count of numbers with the dtype of x exceeds a budget in MiB."""
     needed = mebibytes(floats, x)
     if not memory >= needed:
-        msg = f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; raise it, or use another policy."
+        msg = f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; raise memory, or use another policy."
         raise ValueError(msg)
 
 
 def covariance_product(model: Any, memory: float) -> Callable[[Array], Array]:
-    """A function ``V [m, k] -> k(X, X) V``, with the whole matrix if it fits a budget in MiB, otherwise by tiles."""
+    """Return a function ``V [m, k] -> k(X, X) V`` that stores k(X, X) if it fits a budget in MiB, and uses tiles
+    otherwise.
+    """
     X = model.X
     m = X.shape[0]
     floats = m * (model.kernel.floats_per_entry + 2)
@@ -62,17 +65,17 @@ def covariance_product(model: Any, memory: float) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True)
 class UnitVectors:
-    """Single rows: the posterior is that of the exact GP on these rows.
+    """Select single rows, which gives the posterior of the exact GP on these rows.
 
     Parameters
     ----------
     count
-        The number of actions; not needed with `rows`.
+        The number of actions. Omit it if you pass `rows`.
     rows
-        The rows, each once.
+        The rows, without repetitions.
     pivots
-        Without `rows`: "greedy", each time the row whose observation has the largest variance given the earlier ones,
-        O(m i^2); or "random".
+        How to choose rows if `rows` is omitted: "greedy" (in O(m i^2), each time the row whose observation has the
+        largest variance given the earlier rows) or "random".
     seed
         The seed of random rows.
     """
@@ -87,16 +90,16 @@ class UnitVectors:
             msg = f"pivots is {self.pivots!r}, but must be 'greedy' or 'random'."
             raise ValueError(msg)
         if (self.count is None) == (self.rows is None):
-            msg = "give either the count of the actions or their rows."
+            msg = "exactly one of count and rows is needed; pass either the number of actions or their rows."
             raise ValueError(msg)
 
     def __call__(self, model: Any, /) -> FixedActions:
-        """Columns of the identity [m, i].
+        """Return columns of the identity [m, i].
 
         Raises
         ------
         ValueError
-            If rows are out of range or repeated, or for more actions than rows.
+            If rows are out of range or repeated, or if there are more actions than rows.
         """
         m = model.X.shape[0]
         if self.rows is not None:
@@ -117,16 +120,16 @@ class UnitVectors:
 def _check_rows(rows: Sequence[int], m: int) -> list[int]:
     found = [check_whole("a row", row, least=0) for row in rows]
     if beyond := [row for row in found if row >= m]:
-        msg = f"rows {beyond} are beyond the {m} rows that there are."
+        msg = f"rows {beyond} are out of range for data with {m} rows; count rows from 0."
         raise ValueError(msg)
     if twice := sorted({row for row in found if found.count(row) > 1}):
-        msg = f"rows {twice} are given more than once, which repeats an action; give each row once."
+        msg = f"rows {twice} appear more than once, which would repeat an action; pass each row once."
         raise ValueError(msg)
     return found
 
 
 def _greedy_units(model: Any, count: int) -> Array:
-    """Pivoted Cholesky of K + sigma^2 I by its columns C, with the remaining variances kff + sigma^2 - |c|^2."""
+    """Choose rows by pivoted Cholesky of K + sigma^2 I with columns C and remaining variances kff + sigma^2 - |c|^2."""
     B = backend_of(model.X)
     xp, X = B.xp, model.X
     every, column = whole_numbers(X.shape[0], X), whole_numbers(count, X)
@@ -148,16 +151,16 @@ def _greedy_units(model: Any, count: int) -> Array:
 
 @dataclass(frozen=True)
 class RandomDirections:
-    """Random directions, orthonormal: a baseline.
+    """Random orthonormal directions, as a baseline.
 
     Parameters
     ----------
     count
         The number of actions.
     kind
-        "normal" or "rademacher" entries, before orthonormalisation.
+        The distribution of the entries before orthonormalisation: "normal" or "rademacher".
     seed
-        The seed of the directions, which are the same in every call.
+        The seed of the directions. Every call returns the same directions.
     """
 
     count: int
@@ -170,7 +173,7 @@ class RandomDirections:
             raise ValueError(msg)
 
     def __call__(self, model: Any, /) -> FixedActions:
-        """Orthonormal columns [m, i]. ValueError for more actions than rows."""
+        """Return orthonormal columns [m, i]; raise ValueError if there are more actions than rows."""
         X = model.X
         shape = X.shape[0], check_count(self.count, X.shape[0])
         rng = generator(self.seed, 10)
@@ -196,7 +199,7 @@ class KernelEigenvectors:
     memory: float = 4.0 * BUDGET
 
     def __call__(self, model: Any, /) -> FixedActions:
-        """Orthonormal columns [m, i]. ValueError for more actions than rows, or more memory than allowed."""
+        """Return orthonormal columns [m, i]; raise ValueError if there are too many actions or too little memory."""
         X = model.X
         m = X.shape[0]
         count = check_count(self.count, m)
@@ -207,14 +210,14 @@ class KernelEigenvectors:
 
 @dataclass(frozen=True)
 class KernelColumns:
-    """The span of k(X, Z), which gives the exact posterior if the rank of the kernel is that of k(Z, Z).
+    """The span of k(X, Z), which gives the exact posterior if k(X, X) and k(Z, Z) have the same rank.
 
-    For other kernels it is a conservative alternative to SGPR on Z.
+    For other kernels, it is a conservative alternative to SGPR on Z.
 
     Parameters
     ----------
     count
-        The number of inducing inputs, rows of X drawn at random; not needed with Z.
+        The number of inducing inputs, which are rows of X drawn at random. Omit it if you pass `Z`.
     Z
         Inducing inputs [i, D].
     seed
@@ -227,11 +230,11 @@ class KernelColumns:
 
     def __post_init__(self) -> None:
         if (self.count is None) == (self.Z is None):
-            msg = "give either the count of the inducing inputs or Z."
+            msg = "exactly one of count and Z is needed; pass either the number of inducing inputs or the inputs Z."
             raise ValueError(msg)
 
     def __call__(self, model: Any, /) -> FixedActions:
-        """Orthonormal columns [m, i] or fewer. ValueError for more actions than rows."""
+        """Return orthonormal columns [m, i], or fewer. ValueError for more actions than rows."""
         X = model.X
         Z = self.Z
         if Z is None:

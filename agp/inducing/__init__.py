@@ -1,4 +1,4 @@
-"""Inducing variables, and ways to choose their inputs: on the host, with the same result on every backend."""
+"""Inducing variables, and methods that choose their inputs on the host, with the same result on every backend."""
 
 from agp._deprecated import former_names
 from agp.inducing._base import Inducing
@@ -23,7 +23,7 @@ __all__ = [
 
 __getattr__ = former_names(__name__, Together="JointInducing")
 
-# for other rooms
+# for other subpackages
 from agp.inducing._choose import How
 from agp.inducing._patches import some_rows
 from agp.inducing._points import NUM_INDUCING, resolve_inducing

@@ -17,16 +17,17 @@ FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 class Inducing(ABC):
     """M inducing variables u of a process f with a kernel, and their covariances with f.
 
-    Cotangents of their leaves have the class of the object, those of the kernel the class of the kernel; None is zero.
+    Cotangents of the leaves have the class of the object, and cotangents of the kernel have the class of the kernel.
+    None means zero.
     """
 
     locations: ClassVar[tuple[str, ...]] = ()
-    """The leaves with the positions of the variables, which training moves late and slowly."""
+    """The names of the leaves that hold the positions of the variables. Training updates them late and slowly."""
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """M."""
+        """The number of inducing variables M."""
 
     @property
     @abstractmethod
@@ -36,19 +37,19 @@ class Inducing(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array with the library, dtype and device that inputs must have."""
+        """The name and value of an array whose library, dtype and device inputs must match."""
 
     def usual_kernel(self) -> Kernel:
-        """The default kernel; `initialise` fills its leaves."""
+        """Return the default kernel; `initialise` fills its leaves."""
         return RBF()
 
     @abstractmethod
     def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
-        """Kuu [M, M], symmetric, and ``bar -> (inducing_bar, kernel_bar)``."""
+        """Return the symmetric Kuu [M, M], and ``bar -> (inducing_bar, kernel_bar)``."""
 
     @abstractmethod
     def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        """Kuf [M, N] for X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+        """Return Kuf [M, N] for X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
 
     @abstractmethod
     def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
@@ -56,27 +57,27 @@ class Inducing(ABC):
 
     @abstractmethod
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        """Kff [N, N], symmetric, for X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+        """Return the symmetric Kff [N, N] for X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
 
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:  # noqa: ARG002
-        """Features of f a priori, ``X [N, D] -> ([N, F], pullback)``, and the same features of u [M, F].
+        """Return features of the prior of f, ``X [N, D] -> ([N, F], pullback)``, and the features [M, F] of u.
 
-        Arguments and errors as for `agp.kernels.Kernel.random_features`; TypeError also if the inducing variables have
-        none.
+        The arguments and errors are those of `agp.kernels.Kernel.random_features`. Also raise TypeError if the inducing
+        variables have no features.
         """
-        msg = f"{type(self).__name__} has no random features, so functions cannot be sampled; use sample."
+        msg = f"{type(self).__name__} has no random features, so functions cannot be sampled; call `sample` instead."
         raise TypeError(msg)
 
     @abstractmethod
     def floats_per_row(self, kernel: Kernel, /) -> int:
-        """The numbers held by `cross` and `diag` for each row of X, for memory budgets."""
+        """Return how many numbers `cross` and `diag` store per row of X, for memory budgets."""
 
     @abstractmethod
     def check(self, kernel: Kernel, /) -> None:
         """Raise ValueError unless the leaves fit each other and the kernel."""
 
     def add_inducing(self, Z: Array, /, *, front: bool = False) -> Self:  # noqa: ARG002
-        """With further variables at inputs Z [M, D] after the existing ones, or in front; TypeError if unsupported."""
+        """Add variables at inputs Z [M, D] after the existing ones, or in front; raise TypeError if unsupported."""
         msg = f"{type(self).__name__} cannot add inducing inputs; use Points."
         raise TypeError(msg)
 
@@ -84,18 +85,18 @@ class Inducing(ABC):
     def initialise(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
-        """The object and its kernel with missing leaves filled.
+        """Return the object and its kernel with missing leaves filled.
 
         Parameters
         ----------
         X
-            Inputs [N, D], checked.
+            Inputs [N, D], already checked.
         kernel
             The kernel; its leaves may be missing or numbers.
         variance
             The variance of the targets.
         num_inducing, how, seed
-            M (by default 128, or N if smaller), and arguments of `agp.inducing.choose`.
+            The number M (by default 128, or N if that is smaller), and the other arguments of `agp.inducing.choose`.
 
         Raises
         ------
@@ -105,7 +106,7 @@ class Inducing(ABC):
 
 
 class AtInputs(Inducing):
-    """Inducing variables that are values of the kernel's process: u = g(Z) for inducing inputs `Z` [M, .]."""
+    """Inducing variables u = g(Z) that are values of the kernel's process g at inducing inputs `Z` [M, .]."""
 
     Z: Array
 

@@ -1,4 +1,4 @@
-"""Ways to choose inducing inputs: k-means, random rows, and `choose` for all of them."""
+"""Methods that choose inducing inputs: k-means, random rows, and `choose`, which calls any of them."""
 
 import warnings
 from collections.abc import Callable
@@ -18,9 +18,9 @@ GRID = 2.0**-34
 
 
 def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 10, rows: int = ROWS) -> Array:
-    """Inducing inputs Z [M, D] by k-means from a k-means++ start, for inputs X [N, D], N >= M.
+    """Choose inducing inputs Z [M, D] by k-means with a k-means++ start, for inputs X [N, D] with N >= M.
 
-    Columns are scaled by their spread, and at most `rows` rows, drawn at random, are used. If fewer than M rows are
+    Columns are scaled by their spread. At most `rows` rows are used, drawn at random. If fewer than M rows are
     distinct, some inducing inputs coincide.
 
     Raises
@@ -40,7 +40,7 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
     usual = np.where(spread > 1e-15 * np.abs(some).max(axis=0), spread, 1.0)
     scaled = np.round((some - centre) / usual / GRID) * GRID
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre, as intended
+        warnings.simplefilter("ignore", UserWarning)  # an empty cluster keeps its centre intentionally
         centres, _ = kmeans2(scaled, _seeds(scaled, M, rng), iter=iterations, minit="matrix")
     return asarray_like(centre + centres * usual, X)
 
@@ -48,7 +48,7 @@ def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 1
 def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
     from scipy.spatial.distance import cdist
 
-    # the k-means++ start of SciPy recomputes all distances for each centre, O(M^2 N); this one is O(M N)
+    # SciPy's k-means++ start recomputes all distances for each centre, in O(M^2 N); this start takes O(M N)
     chosen = [int(rng.integers(len(rows)))]
     nearest = np.full(len(rows), np.inf)
     for _ in range(count - 1):
@@ -60,7 +60,7 @@ def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
 
 
 def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
-    """Inducing inputs Z [M, D]: M distinct rows of X [N, D], drawn without replacement.
+    """Choose inducing inputs Z [M, D]: M distinct rows of X [N, D], drawn without replacement.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
 
 
 How: TypeAlias = Literal["kmeans", "random", "greedy-variance"] | Callable[[Array, Kernel, int, int], Array]
-"""The name of a way, or a function of (X [N, D], kernel, M, seed) that returns Z [M', D]."""
+"""The name of a method, or a function of (X [N, D], kernel, M, seed) that returns Z [M', D]."""
 
 _WAYS: dict[str, Callable[[Array, Kernel, int, int], Array]] = {
     "kmeans": lambda X, _, num_inducing, seed: kmeans(X, num_inducing, seed=seed),
@@ -90,14 +90,14 @@ _WAYS: dict[str, Callable[[Array, Kernel, int, int], Array]] = {
 
 
 def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how: How = "kmeans") -> Array:
-    """Inducing inputs Z [M, D] for inputs X [N, D] and a kernel with values.
+    """Choose inducing inputs Z [M, D] for inputs X [N, D] and a kernel whose leaves have values.
 
     Parameters
     ----------
     X
         Inputs [N, D].
     kernel
-        The kernel, for "greedy-variance" and functions.
+        The kernel, which "greedy-variance" and functions use.
     num_inducing
         M, from 1 to N. A function may return another number of rows, up to N.
     seed
@@ -109,8 +109,8 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     Raises
     ------
     TypeError, ValueError
-        If the way is unknown, as that way raises, or if a function does not return a finite array [M', D] like X with
-        1 <= M' <= N.
+        If the method is unknown or raises the error, or if a function does not return a finite array [M', D] like X
+        with 1 <= M' <= N.
     """
     if not callable(how):
         if not isinstance(how, str) or how not in _WAYS:
@@ -119,10 +119,10 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
             raise ValueError(msg)
         return _WAYS[how](X, kernel, num_inducing, seed)
     Z: Any = how(X, kernel, check_count(X, num_inducing), seed)
-    name = "the result of the function for inducing inputs"
+    name = "the result of the function that chooses inducing inputs"
     check_inputs(name, Z)
     check_like(name, Z, "X", X)
     if Z.shape[1] != X.shape[1] or Z.shape[0] > X.shape[0]:
-        msg = f"{name} has shape {tuple(Z.shape)}; X has {tuple(X.shape)}: give as many columns, and no more rows."
+        msg = f"{name} has shape {tuple(Z.shape)}, but X has {tuple(X.shape)}; return equal columns, and no more rows."
         raise ValueError(msg)
     return Z

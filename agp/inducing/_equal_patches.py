@@ -1,4 +1,4 @@
-"""Equal patches of an image, such as those of an empty background, merged into one with the sum of their weights."""
+"""Merge equal patches of an image, such as an empty background, into a single patch with the sum of their weights."""
 
 from collections.abc import Callable
 
@@ -7,18 +7,19 @@ from agp.backend import Array, backend_of, like
 from agp.kernels import Kernel, White
 
 MAX_MERGED_FRACTION = 0.9
-"""Patches are merged if at most this share of them remains."""
+"""Patches are merged only if at most this fraction of them remains."""
 MIN_WEIGHT_FRACTION = 1e-3
-"""... and if the sum of the merged weights is above this share of the sum of their sizes."""
+"""Patches are merged only if |sum of the merged weights| exceeds this fraction of the sum of their absolute values."""
 
 Merged = tuple[Array, Array, Callable[[Array, Array], tuple[Array, Array]]]
 
 
 def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
-    """Fewer patches and weights with the same weighted sums of any function of patches, for each image.
+    """Return fewer patches with weights such that, for each image, weighted sums of any function of patches stay equal.
 
-    Patches that equal the first patch of their image are merged, on a CPU and outside of programs that are traced or
-    differentiate with respect to the patches. If images keep different numbers of patches, some have the weight zero.
+    Patches that equal the first patch of their image are merged. This happens only on a CPU, and not in programs that
+    are traced or that differentiate with respect to the patches. If images keep different numbers of patches, the extra
+    patches have weight zero.
 
     Parameters
     ----------
@@ -27,7 +28,8 @@ def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /
     w
         Weights [Q], the same for all images.
     among
-        The kernel, for sums over pairs of patches: equal patches differ for a kernel with white noise.
+        The kernel, needed for sums over pairs of patches, because a kernel with white noise distinguishes equal
+        patches.
 
     Returns
     -------
@@ -54,7 +56,7 @@ def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /
     weights = alone * _take_rows(w, kept) + first * total[:, None]
 
     def pullback(patches_bar, weights_bar):
-        share = 1.0 + equal * (w / total[:, None] - 1.0)  # of each patch in the cotangent of its representative
+        share = 1.0 + equal * (w / total[:, None] - 1.0)  # the share of each patch in its representative's cotangent
         spread = _take_rows(xp.reshape(patches_bar, (N * K, D)), where + K * row)
         w_bar = xp.sum(_take_rows(xp.reshape(weights_bar, (N * K,)), where + K * row), axis=0)
         return share[:, :, None] * spread, w_bar
@@ -63,7 +65,7 @@ def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /
 
 
 def _equal_to_first(patches: Array, w: Array) -> Array | None:
-    """Which patches [N, Q] equal the first one of their image; None if nothing is merged."""
+    """Return which patches [N, Q] equal the first patch of their image, or None if no patches are merged."""
     B = backend_of(patches)
     if not (B.is_concrete(patches) and B.is_concrete(w)) or B.asks_gradient(patches) or B.device_name(patches) != "cpu":
         return None
@@ -76,9 +78,9 @@ def _equal_to_first(patches: Array, w: Array) -> Array | None:
 
 
 def _positions(same: Array) -> tuple[Array, Array]:
-    """The indices [N, K] of the kept patches, and the position [N, Q] among them of each patch's representative.
+    """Return the indices [N, K] of the kept patches, and the position [N, Q] of each patch's representative among them.
 
-    Kept are the first, those that differ from it, and others to fill up.
+    The kept patches are the first patch, the patches that differ from it, and further patches until there are K.
     """
     xp = backend_of(same).xp
     other = xp.astype(~same, xp.int64)
@@ -88,6 +90,6 @@ def _positions(same: Array) -> tuple[Array, Array]:
 
 
 def _take_rows(x: Array, places: Array) -> Array:
-    """The rows of x [R, ...] at places [N, K], as [N, K, ...]."""
+    """Return the rows of x [R, ...] at the indices [N, K], as [N, K, ...]."""
     xp = backend_of(x).xp
     return xp.reshape(xp.take(x, xp.reshape(places, (-1,)), axis=0), (*places.shape, *x.shape[1:]))

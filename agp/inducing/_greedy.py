@@ -1,4 +1,4 @@
-"""Rows of the data chosen greedily by their conditional variance."""
+"""Greedy choice of rows of the data by their conditional variance."""
 
 import numbers
 from typing import Any
@@ -17,7 +17,7 @@ from agp.random import generator
 TIE_TOLERANCE = 1e-6
 """Variances within this relative distance count as equal, since backends may differ in the last digits of kernels."""
 JITTER = 1e-12
-"""Jitter on the covariance of given inducing inputs, relative to its mean diagonal."""
+"""The jitter added to the covariance of given inducing inputs, relative to its mean diagonal."""
 
 
 def greedy_variance(
@@ -31,32 +31,33 @@ def greedy_variance(
     given: Array | None = None,
     rows: int = ROWS,
 ) -> Array:
-    """Inducing inputs Z [M, D], rows of X [N, D] chosen one by one: next the row with the largest variance given Z.
+    """Choose inducing inputs Z [M, D] among the rows of X [N, D], each time the row with the largest variance given Z.
 
     This is the pivoted Cholesky factorisation of k(X, X), which reduces the trace tr(Kff - Kfu Kuu^-1 Kuf) in the
-    collapsed bound. It takes O(n M^2) time and O(n M) memory on the host, in float64, for n rows drawn at random. The
-    seed decides between equally good rows, such as the first one for a stationary kernel. If the numerical rank of the
-    covariance is below M, the remaining rows are drawn at random. Rows are distinct. Since the variance is largest at
-    the edge of the data, k-means gives a smaller trace for few inducing inputs, and this method for many.
+    collapsed bound. It uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on the host, in float64.
+    If several rows are equally good, such as all rows at the start for a stationary kernel, the seed decides. If the
+    numerical rank of the covariance is below M, the remaining rows are drawn at random. The chosen rows are distinct.
+    The variance is largest at the edge of the data, so k-means gives a smaller trace for few inducing inputs, and this
+    method gives a smaller trace for many.
 
     Parameters
     ----------
     X
         Inputs [N, D].
     kernel
-        The kernel, with reasonable values, since the choice depends on its lengthscales.
+        The kernel. Set reasonable values, because the choice depends on its lengthscales.
     num_inducing
         M, from 1 to N.
     seed
-        The seed of the rows that are used, and of ties.
+        The seed that draws the n rows and breaks ties.
     tolerance
-        Stop with fewer than M rows when the trace is at most this share, in [0, 1), of tr(Kff), or no distinct row is
-        left.
+        A fraction in [0, 1). Stop with fewer than M rows when the trace is at most this fraction of tr(Kff), or when no
+        distinct row is left.
     given
-        Existing inducing inputs [M0, D], to which the M rows are added. Given the result of an earlier call, the greedy
-        sequence continues. With a tolerance the result may be empty.
+        Existing inducing inputs [M0, D], to which the M rows are added. If they are the result of an earlier call, the
+        greedy sequence continues. With a tolerance, the result may be empty.
     rows
-        n, raised to M if smaller.
+        The number n of rows to use; M if n is smaller.
 
     Raises
     ------
@@ -84,7 +85,7 @@ def _selected_inputs(Z: Array | None, X: Array) -> Rows:
         return np.empty((0, X.shape[1]))
     check_inputs("given", Z)
     if Z.shape[1] != X.shape[1]:
-        msg = f"X has {X.shape[1]} columns, given has {Z.shape[1]}; they must live in one space."
+        msg = f"X has {X.shape[1]} columns, but `given` has {Z.shape[1]}; pass `given` with the columns of X."
         raise ValueError(msg)
     return to_numpy(Z).astype(np.float64)
 
@@ -94,7 +95,7 @@ def _on_host(kernel: Any, width: int) -> Kernel:
         msg = f"kernel is {kernel!r}, but must be an instance of agp's Kernel."
         raise TypeError(msg)
     if absent := tree.missing(kernel):
-        msg = f"{', '.join(absent)} of the kernel has no value; give one, or call kernel.from_data(X, variance) first."
+        msg = f"{', '.join(absent)} of the kernel has no value; set it, or call kernel.from_data(X, variance) first."
         raise ValueError(msg)
     host = tree.with_leaves(kernel, {name: _number(x) for name, x in tree.leaves(kernel).items()})
     host.check(width)
@@ -107,7 +108,7 @@ def _number(x: Any) -> npt.NDArray[np.float64]:
 
 
 def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: Rows) -> list[int]:
-    """The positions of the chosen rows [n, D], in addition to the given ones [M0, D]."""
+    """Return the positions of the chosen rows of X [n, D], in addition to the given inducing inputs [M0, D]."""
     both, kind = distinct(np.concatenate([given, rows]))
     M0, there = len(given), set(kind[: len(given)].tolist())
     first, kind = both[both >= M0] - M0, kind[M0:]  # rows that are new
@@ -127,7 +128,7 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
         if tolerance is not None and (chosen or M0) and np.maximum(left, 0.0).sum() <= tolerance * total:
             break
         best = np.max(left, where=free, initial=-np.inf)
-        if best <= floor * largest:  # only rounding is left
+        if best <= floor * largest:  # only rounding errors are left
             if tolerance is not None and (chosen or M0):
                 break
             rest = first[free[first]]
@@ -143,7 +144,7 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
 
 
 def _whitened_cross_covariance(kernel: Kernel, given: Rows, rows: Rows) -> Rows:
-    """L^-1 k(given, rows) with L L^T = k(given, given), which may be numerically singular."""
+    """Return L^-1 k(given, rows) with L L^T = k(given, given), which may be numerically singular."""
     K = np.asarray(kernel(given)[0])
     L = cholesky(add_diagonal(K, JITTER * np.mean(np.diagonal(K))))
     return backend_of(K).solve_triangular(L, np.asarray(kernel(given, rows)[0]))

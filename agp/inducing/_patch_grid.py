@@ -1,4 +1,4 @@
-"""The patches of images: their grid, and the map from images to patches."""
+"""Patches of images: their grid, and the map from images to patches."""
 
 from typing import Any
 
@@ -12,28 +12,29 @@ from agp.kernels import RBF, Kernel, Matern32
 @former_methods(described="describe")
 @tree.model
 class PatchGrid:
-    """The division of images into Q = H' W' patches on a grid, which may overlap.
+    """A grid that divides images into Q = H' W' patches, which may overlap.
 
         H' = (H + 2 padding - h) // stride + 1,  W' = (W + 2 padding - w) // stride + 1
 
-    An image of H x W pixels with C channels is one row of inputs [H W C]: row after row of pixels, with the channels of
-    each pixel together. Patches [h w C] have the same layout, and follow the grid row after row.
+    An image of H x W pixels with C channels is one row of inputs [H W C]. It lists the pixels row by row, with the
+    channels of each pixel together. Patches [h w C] have the same layout, and are ordered along the grid row by row.
 
     Parameters
     ----------
     image, patch
         (H, W) and (h, w), in pixels.
     stride
-        Steps from one patch to the next, in pixels, down and across.
+        The steps from each patch to the next, down and across, in pixels.
     padding
-        Rows and columns of zeros around the image, in pixels.
+        The number of rows and columns of zeros around the image, in pixels.
     channels
         C.
     per_channel
-        Patches of one channel each [h w]: then there are Q = H' W' C of them, with the channels of each place together.
+        Whether each patch [h w] covers a single channel. Then Q = H' W' C, and the patches of each place, one per
+        channel, are consecutive.
     located
-        Each patch has two further, constant columns: the row and the column of its centre in the image, in pixels,
-        counted from 0.
+        Whether each patch has two additional, constant columns: the row and the column of its centre in the image, in
+        pixels, counted from 0.
     """
 
     image: tuple[int, int]
@@ -53,29 +54,29 @@ class PatchGrid:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(H', W')."""
+        """The number of patches down and across, (H', W')."""
         (H, W), (h, w), around = self.image, self.patch, 2 * self.padding
         return (H + around - h) // self.stride + 1, (W + around - w) // self.stride + 1
 
     @property
     def number(self) -> int:
-        """Q."""
+        """The number of patches Q."""
         rows, columns = self.shape
         return rows * columns * (self.channels if self.per_channel else 1)
 
     @property
     def width(self) -> int:
-        """The columns of an image, H W C."""
+        """The number of columns of an image, H W C."""
         return self.image[0] * self.image[1] * self.channels
 
     @property
     def pixels(self) -> int:
-        """The number of pixel columns of a patch: h w C, or h w of one channel."""
+        """The number of pixel columns of a patch: h w C, or h w for a single channel."""
         return self.patch[0] * self.patch[1] * (1 if self.per_channel else self.channels)
 
     @property
     def columns(self) -> int:
-        """The number of columns of a patch, including its place if located."""
+        """The number of columns of a patch, including the two columns of its place if `located`."""
         return self.pixels + (2 if self.located else 0)
 
     def check(self) -> None:
@@ -83,17 +84,17 @@ class PatchGrid:
         if min(self.shape) < 1:
             (H, W), (h, w) = self.image, self.patch
             around = f" with {self.padding} pixels of zeros around them" if self.padding else ""
-            msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}."
+            msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}; use smaller ones."
             raise ValueError(msg)
 
     def describe(self) -> str:
-        """The patches in words."""
+        """Describe the patches for messages."""
         (h, w), C = self.patch, 1 if self.per_channel else self.channels
         more = f" and {C} channels" if C > 1 else ""
         return f"patches of {h} x {w} pixels{more}{' with places' if self.located else ''}"
 
     def usual_kernel(self) -> Kernel:
-        """RBF; for located patches, a kernel of the pixels times one of the place."""
+        """Return an RBF kernel; for located patches, a kernel of the pixels times a kernel of the place."""
         if not self.located:
             return RBF()
         place = self.pixels, self.pixels + 1
@@ -111,7 +112,7 @@ class PatchGrid:
     # -- cuts -------------------------------------------------------------------------------------------------------
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The patches [N, Q, .] of images X [N, H W C], and ``bar -> X_bar``."""
+        """Return the patches [N, Q, .] of images X [N, H W C], and ``bar -> X_bar``."""
         xp = backend_of(X).xp
         (h, w), (rows, columns), C, N = self.patch, self.shape, self.channels, X.shape[0]
         images = _pad(xp.reshape(X, (N, *self.image, C)), self.padding)
@@ -130,13 +131,13 @@ class PatchGrid:
         return patches, pullback
 
     def rows(self, X: Array, /) -> tuple[Array, Pullback]:
-        """All patches as rows [N Q, .], image after image, and ``bar -> X_bar``."""
+        """Return all patches as rows [N Q, .], image after image, and ``bar -> X_bar``."""
         xp = backend_of(X).xp
         patches, pull = self(X)
         return xp.reshape(patches, (-1, self.columns)), lambda bar: pull(xp.reshape(bar, patches.shape))
 
     def _sum_over_patches(self, bar: Array) -> Array:
-        """The images [N, H W C] whose pixels are sums over all patches [N, H', W', h w, C] that contain them."""
+        """Return images [N, H W C] whose pixels are sums over all patches [N, H', W', h w, C] that contain them."""
         xp = backend_of(bar).xp
         (H, W), (h, w), around = self.image, self.patch, self.padding
         total = None
@@ -149,7 +150,7 @@ class PatchGrid:
         return xp.reshape(inside, (bar.shape[0], self.width))
 
     def places(self, X: Array, /) -> Array:
-        """The row and column [Q, 2] of each patch's centre in pixels, like X."""
+        """Return the row and column [Q, 2] of each patch's centre in pixels, as an array like X."""
         (rows, columns), (h, w) = self.shape, self.patch
         first = [0.5 * (n - 1) - self.padding for n in (h, w)]
         repeats = range(self.channels if self.per_channel else 1)
@@ -164,7 +165,7 @@ class PatchGrid:
 
 
 def _check_pair(name: str, value: Any) -> None:
-    """ValueError unless there are two positive whole numbers."""
+    """Raise ValueError unless the value is a pair of positive whole numbers."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         msg = f"{name} is {value!r}, but must be a pair of whole numbers: rows and columns of pixels."
         raise ValueError(msg)
@@ -177,7 +178,7 @@ def _every(first: int, count: int, step: int) -> slice:
 
 
 def _pad(images: Array, around: int) -> Array:
-    """Images [N, H, W, C] with `around` rows and columns of zeros around them."""
+    """Pad images [N, H, W, C] with `around` rows and columns of zeros."""
     if not around:
         return images
     for axis in (1, 2):
@@ -186,7 +187,7 @@ def _pad(images: Array, around: int) -> Array:
 
 
 def _scatter(x: Array, axis: int, first: int, step: int, size: int) -> Array:
-    """Zeros with `size` entries along an axis, and the entries of x at first, first + step, ..."""
+    """Return zeros with `size` entries along an axis, and the entries of x at first, first + step, ..."""
     xp = backend_of(x).xp
     shape = list(x.shape)
 

@@ -1,4 +1,4 @@
-"""Inducing patches for convolutional processes: values of the patch response."""
+"""Inducing patches for convolutional processes, at which the inducing variables are values of the patch response."""
 
 import dataclasses
 import numbers
@@ -22,7 +22,7 @@ from agp.tree import place_leaves as placed_leaves
 IMAGES = 500
 """The number of images whose patches determine starting values."""
 FEW_IMAGES = 20
-"""The number of images for the variance of the average over patches."""
+"""The number of images that estimate the variance of the average over patches."""
 
 
 @tree.model
@@ -31,27 +31,28 @@ class Patches(AtInputs):
 
         Kuu = k(Z, Z),  Kuf[m, n] = 1/Q sum_q w_q k(z_m, patch_q(x_n)),  kff[n] = 1/Q^2 w^T k(patches, patches) w
 
-    An input is an image of H x W pixels with C channels as one row, and its patches of h x w pixels form a grid
-    (`PatchGrid`); with stride 1 and no padding there are Q = (H - h + 1) (W - w + 1). The kernel is that of g, a
-    function of patches. A missing variance starts so that the average f has the variance of the targets.
+    An input row is an image of H x W pixels with C channels, and its patches of h x w pixels form a grid (`PatchGrid`).
+    With stride 1 and no padding, the number of patches is Q = (H - h + 1) (W - w + 1). The kernel is the kernel of g, a
+    function of patches. A missing variance starts at the value for which f has the variance of the targets on average.
 
     Parameters
     ----------
     image, patch
         (H, W) and (h, w).
     Z
-        Inducing patches [M, h w C], or [M, h w] of one channel, with two further columns of places if located. None is
-        chosen from the patches of the data.
+        Inducing patches [M, h w C], or [M, h w] for a single channel, with two additional columns for the place if
+        `located`. If None, they are chosen from the patches of the data.
     weights
-        w [Q], without units, trained. None is w = 1; a number is the start of all weights.
+        w [Q], dimensionless and trained. None fixes w = 1. A number is the starting value of all weights.
     stride, padding, channels
         As for `PatchGrid`.
     per_channel
-        One response to patches of single channels, g(h w pixels), instead of all channels; then Q counts the patches of
-        all channels.
+        Whether g responds to patches of single channels (h w pixels) instead of all channels. Q then counts the patches
+        of all channels.
     located
-        The response also depends on the place of a patch, in two further columns, the row and column of its centre in
-        pixels. The default kernel is then ``RBF().on(pixels) * Matern32(1.0).on(place)``, and otherwise ``RBF()``.
+        Whether the response also depends on the place of a patch, given by two additional columns: the row and column
+        of its centre in pixels. The default kernel is then ``RBF().on(pixels) * Matern32(1.0).on(place)``, and
+        otherwise ``RBF()``.
 
     Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017; patches with places:
     Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional Gaussian
@@ -88,7 +89,7 @@ class Patches(AtInputs):
         return self.grid.number
 
     def usual_kernel(self) -> Kernel:
-        """RBF; for located patches, a kernel of the pixels times one of the place."""
+        """Return an RBF kernel; for located patches, a kernel of the pixels times a kernel of the place."""
         return self.grid.usual_kernel()
 
     # -- covariances ------------------------------------------------------------------------------------------------
@@ -101,9 +102,9 @@ class Patches(AtInputs):
         return self._map_images(_variances, self.number, kernel, X)
 
     def _map_images(self, f: Callable, others: int, kernel: Kernel, X: Array) -> tuple[Array, Pullback]:
-        """`f((self, kernel), patches)` for a few images at a time, without keeping their covariances.
+        """Evaluate `f((self, kernel), patches)` for a few images at a time, without keeping their covariances.
 
-        On a device, if its memory allows, for all images at once, keeping the covariances. Each patch has covariances
+        On a device with enough memory, evaluate all images at once and keep the covariances. Each patch has covariances
         with `others` patches. The pullback returns (patches_bar, kernel_bar, X_bar).
         """
         patches, pull_patches = self.grid(X)
@@ -120,7 +121,7 @@ class Patches(AtInputs):
         return value, pullback
 
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        # each pair of images once, [Q, n Q] numbers at a time, which the pullback computes again
+        # evaluate each pair of images once, [Q, n Q] numbers at a time, which the pullback computes again
         xp = backend_of(X).xp
         N, Q = X.shape[0], self.number
         rows, pull_rows = self.grid.rows(X)
@@ -164,17 +165,17 @@ class Patches(AtInputs):
 
     def floats_per_row(self, kernel: Kernel, /) -> int:
         row = 2 * self.count + 3 * self.number * self.grid.columns
-        # on a CPU the covariances of a few images at a time fit into caches (`_mapped`); on a device all are held
+        # on a CPU, the covariances of a few images at a time fit into caches (`_mapped`); a device keeps all of them
         return row + self._covariance_floats(self.count + self.number, kernel) if on_device(self.Z) else row
 
     def _covariance_floats(self, others: int, kernel: Kernel) -> int:
-        """The numbers held for an image by covariances of each patch with `others` patches."""
+        """Return how many numbers per image the covariances of each patch with `others` patches store."""
         return self.number * others * (kernel.floats_per_entry + 1)
 
     # -- patches ----------------------------------------------------------------------------------------------------
 
     def patch_weights(self, X: Array, /) -> Array:
-        """w [Q], like X."""
+        """Return w [Q] as an array like X."""
         return backend_of(X).xp.ones((self.number,), **like(X)) if self.weights is None else self.weights
 
     def _weights_bar(self, bar: Array) -> dict[str, Array]:
@@ -213,14 +214,16 @@ class Patches(AtInputs):
         return found, kernel
 
     def _share(self, kernel: Kernel, images: Array, variance: float) -> float:
-        """The mean variance of f over a few images, relative to the variance of the response."""
+        """Return the mean variance of f over a few images, relative to the variance of the response."""
         few = images[: min(FEW_IMAGES, images.shape[0]), :]
         share = float(backend_of(few).xp.mean(self.diag(kernel, few)[0])) / variance
         return share if share > 0.0 else 1.0
 
 
 def _responses(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
-    """1/Q sum_q w_q k(patch_q(x_n), z_m) [N, M] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
+    """Return 1/Q sum_q w_q k(patch_q(x_n), z_m) [N, M] for patches [N, Q, .], and its pullback
+    ``bar -> ((own, kernel_bar), patches_bar)``.
+    """
     place, kernel = params
     Q = place.number
     rows, w, pull_rows = merge_equal_patches(patches, place.patch_weights(patches) / Q)
@@ -235,7 +238,9 @@ def _responses(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, P
 
 
 def _variances(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
-    """1/Q^2 w^T k(patches, patches) w [N] for patches [N, Q, .], ``bar -> ((own, kernel_bar), patches_bar)``."""
+    """Return 1/Q^2 w^T k(patches, patches) w [N] for patches [N, Q, .], and its pullback
+    ``bar -> ((own, kernel_bar), patches_bar)``.
+    """
     place, kernel = params
     Q = place.number
     rows, w, pull_rows = merge_equal_patches(patches, place.patch_weights(patches) / Q, kernel)
@@ -271,6 +276,6 @@ class ResponseFeatures:
 
 
 def some_rows(X: Array, most: int, seed: int) -> Array:
-    """At most `most` rows of X [N, D], drawn at random on the host."""
+    """Return at most `most` rows of X [N, D], drawn at random on the host."""
     order = generator(seed, 7).permutation(X.shape[0])[:most]
     return backend_of(X).rows_at(X, asarray_like(order, X))

@@ -22,7 +22,7 @@ class Points(AtInputs):
     Parameters
     ----------
     Z
-        [M, D], in units of the inputs. None is chosen from the data.
+        [M, D], in units of the inputs. If None, they are chosen from the data.
     """
 
     Z: Array = tree.param(default=None, unit="Z_unit")
@@ -63,7 +63,7 @@ class Points(AtInputs):
         check_inputs("Z", Z)
         check_like("Z", Z, "the inducing inputs", self.Z)
         if Z.shape[1] != self.width:
-            msg = f"Z has {Z.shape[1]} columns, the inducing inputs have {self.width}; they must live in one space."
+            msg = f"Z has {Z.shape[1]} columns, but the inducing inputs have {self.width}; use as many."
             raise ValueError(msg)
         both = [Z, self.Z] if front else [self.Z, Z]
         return tree.with_leaves(self, {"Z": backend_of(Z).xp.concat(both, axis=0)})
@@ -80,15 +80,15 @@ class Points(AtInputs):
 def choose_inputs(
     X: Array, Z: Array | None, kernel: Kernel, num_inducing: int | None, /, *, how: Any, seed: int
 ) -> Array:
-    """The given inducing inputs, checked and copied, or `num_inducing` ones chosen from the rows X [N, D].
+    """Check and copy the given inducing inputs, or choose `num_inducing` inducing inputs from the rows of X [N, D].
 
     Raises
     ------
     TypeError, ValueError
-        If Z is not like X, has different columns or more rows, or M is out of range.
+        If Z is not an array like X, has another number of columns or more rows than X, or M is out of range.
     """
     if num_inducing == "auto":
-        msg = "num_inducing is 'auto', which only training supports: start with 64, and use agp.fit_growing."
+        msg = "num_inducing is 'auto', which only training supports; start with 64 and call agp.fit_growing."
         raise ValueError(msg)
     if Z is None:
         M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
@@ -98,35 +98,36 @@ def choose_inputs(
     check_inputs("Z", Z)
     check_like("Z", Z, "X", X)
     if Z.shape[0] > X.shape[0]:
-        msg = f"Z has {Z.shape[0]} rows, X has {X.shape[0]}; use at most as many inducing inputs as data."
+        msg = f"Z has {Z.shape[0]} rows, but X has {X.shape[0]}; use at most as many inducing inputs as data."
         raise ValueError(msg)
     if Z.shape[1] != X.shape[1]:
-        msg = f"X has {X.shape[1]} columns, Z has {Z.shape[1]}; they must live in one space."
+        msg = f"X has {X.shape[1]} columns, but Z has {Z.shape[1]}; pass Z with the columns of X."
         raise ValueError(msg)
     _check_variance(kernel, Z)
     return copy_array(*constant_data(Z))
 
 
 def _check_variance(kernel: Kernel, Z: Array) -> None:
-    """ValueError if Kuu would be zero, so that it cannot be factorised."""
+    """Raise ValueError if Kuu would be zero and could not be factorised."""
     xp = backend_of(Z).xp
     if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):
         zeros = "" if bool(xp.any(Z != 0.0)) else " (all are zero)"
         msg = (
             f"the kernel {type(kernel).__name__} has variance 0 at every inducing input{zeros}; add "
-            "agp.kernels.Constant() to it, or give other inputs."
+            "agp.kernels.Constant() to it, or pass other inputs."
         )
         raise ValueError(msg)
 
 
 def resolve_inducing(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:
-    """The inducing variables, and how their inputs are chosen, from a user's `inducing`: an object, or a way.
+    """Return the inducing variables and the method that chooses their inputs, given a user's `inducing` (either of
+    them).
 
-    ValueError if inducing inputs are given together with an object.
+    Raise ValueError if inducing inputs are given together with an object.
     """
     if not isinstance(inducing, Inducing):
         return Points(Z), inducing
     if Z is not None:
-        msg = f"Z is given together with inducing={type(inducing).__name__}; give the inducing inputs to one of them."
+        msg = f"Z is given together with inducing={type(inducing).__name__}; pass the inducing inputs only once."
         raise ValueError(msg)
     return inducing, "kmeans"

@@ -13,7 +13,8 @@ from agp.linalg import block_diagonal, groups_of
 
 @tree.model
 class JointInducing(Inducing):
-    """The inducing variables of the terms of f = f_1 + f_2 + ..., for a kernel that is a `Sum` of as many parts.
+    """The inducing variables of the terms of f = f_1 + f_2 + ..., for a kernel that is a `Sum` with a part for each
+    term.
 
     The terms are independent a priori, so Kuu is block-diagonal; the joint q(u) makes them dependent a posteriori.
 
@@ -44,7 +45,7 @@ class JointInducing(Inducing):
         return self.parts[0].reference
 
     def usual_kernel(self) -> Kernel:
-        """The sum of the kernels of the parts."""
+        """Return the sum of the default kernels of the parts."""
         return Sum(tuple(part.usual_kernel() for part in self.parts))
 
     def _terms(self, kernel: Any) -> list[tuple[Inducing, Kernel]]:
@@ -80,7 +81,7 @@ class JointInducing(Inducing):
         return sum(others, start=first), lambda bar: self._join_cotangents(kernel, [pull(bar) for _, pull in found])
 
     def _join_cotangents(self, kernel: Kernel, bars: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """The cotangents of the terms as one: inducing_bar, kernel_bar and, if there are any, X_bar."""
+        """Combine the cotangents of the terms: inducing_bar, kernel_bar and, if there are any, X_bar."""
         own, kernels, *inputs = zip(*bars, strict=True)
         joint = tree.cotangent(self, parts=own), tree.cotangent(kernel, parts=kernels)
         if not inputs:
@@ -91,7 +92,7 @@ class JointInducing(Inducing):
         return *joint, X_bar
 
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:
-        # the terms side by side; the variables of each depend on the features of their own term
+        # the terms are side by side; the variables of each term depend only on the features of this term
         maps, own = zip(*(part.random_features(k, rng, count) for part, k in self._terms(kernel)), strict=True)
         xp, widths = backend_of(own[0]).xp, [phi.shape[1] for phi in own]
         rows = [[xp.zeros((phi.shape[0], width), **like(phi)) for width in widths] for phi in own]
@@ -106,7 +107,7 @@ class JointInducing(Inducing):
         _check_sum(self, kernel)
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
-            msg = f"the parts of a JointInducing take inputs with {widths} columns; all need the same."
+            msg = f"the parts of a JointInducing take inputs with {widths} columns; use parts that take equal numbers."
             raise ValueError(msg)
         for part, k in self._terms(kernel):
             part.check(k)
@@ -130,7 +131,7 @@ def _check_sum(together: JointInducing, kernel: Any) -> None:
     terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     if len(terms) != len(together.parts):
         msg = (
-            f"JointInducing has {len(together.parts)} parts, the kernel {len(terms)} terms; give it a sum with a "
+            f"JointInducing has {len(together.parts)} parts, but the kernel has {len(terms)} terms; pass a sum with a "
             "kernel for each part."
         )
         raise ValueError(msg)

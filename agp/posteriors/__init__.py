@@ -1,4 +1,4 @@
-"""Parameterisations of q(u): from covariances to marginals and KL divergences."""
+"""Parameterisations of q(u), which turn covariances into marginals and KL divergences."""
 
 from agp.posteriors._base import FollowsInverse, GroupPosterior, InverseFactored, InverseOwner, Posterior
 from agp.posteriors._diagonal import DiagonalMarginal, DiagonalWhitened
@@ -45,7 +45,7 @@ __all__ = [
     "Whitened",
 ]
 
-# for other rooms
+# for other subpackages
 from agp.posteriors import (
     _diagonal,
     _dual_inverse_free,
@@ -73,4 +73,4 @@ FACTORS: tuple[type, ...] = (
     _relaxed.RelaxedFactor,
     _relaxed_orthogonal.RelaxedGroupsFactor,
 )
-"""The classes of factors that files of predictors contain."""
+"""The classes of factors that saved predictors can contain."""

@@ -11,7 +11,7 @@ from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
 from agp.repairs import report
 
 EXACT_TOLERANCE = 1e-8
-"""The residual of inverse factors that must not change predictions."""
+"""The residual below which inverse factors have no effect on predictions."""
 STALE_TOLERANCE = 0.1
 """Inverse factors with a larger residual are updated before predictions."""
 
@@ -27,8 +27,9 @@ class Posterior(ABC):
     """A Gaussian q(u) over the values u = f(Z) at M inducing inputs, for P outputs that share the prior covariance.
 
     `factorise` computes everything that depends on Kuu alone; `project` gives marginals at other inputs, block by
-    block; `kl_divergence` compares q(u) with the prior. The factor that `factorise` returns is opaque to callers, and
-    so is its cotangent: the sum of those from the other two pullbacks goes to the pullback of `factorise`.
+    block; `kl_divergence` compares q(u) with the prior. Callers treat the factor that `factorise` returns, and its
+    cotangent, as opaque: they add the factor's cotangents from the other two pullbacks and pass the sum to the pullback
+    of `factorise`.
     """
 
     @property
@@ -38,25 +39,25 @@ class Posterior(ABC):
 
     @property
     def count(self) -> int | None:
-        """The number of inducing variables M; None if unknown."""
+        """The number of inducing variables M, or None if it is unknown."""
         return None
 
-    _built_by: ClassVar[str] = "pass the class itself, posterior={name}, and from_data builds it"
+    _built_by: ClassVar[str] = "pass the class itself with posterior={name}, and from_data will build it"
 
     inverse_factors: ClassVar[tuple[str, ...]] = ()
-    """The auxiliary leaves that approximate inverses (`FollowsInverse`); usually none."""
+    """The names of the auxiliary leaves that approximate inverses (`FollowsInverse`); empty by default."""
 
     def matrix_to_invert(self, Kuu: Array, /) -> Array:
-        """The matrix [M, M] whose inverse the marginals need, for Kuu [M, M]; usually Kuu itself."""
+        """Return the matrix [M, M] whose inverse the marginals need, given Kuu [M, M]; by default, Kuu itself."""
         return Kuu
 
     @abstractmethod
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
-        """The factor for a prior covariance Kuu [M, M], and ``factor_bar -> (posterior_bar, Kuu_bar)``."""
+        """Return the factor for a prior covariance Kuu [M, M], and ``factor_bar -> (posterior_bar, Kuu_bar)``."""
 
     @abstractmethod
     def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        """Marginal means and variances (mu, var), both [N, P], of f at N inputs.
+        """Return the marginal means and variances (mu, var) of f at N inputs, both [N, P].
 
         Parameters
         ----------
@@ -75,20 +76,20 @@ class Posterior(ABC):
 
     @abstractmethod
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        """KL[q(u) || p(u)] summed over the outputs, 0-d (or an upper bound on it), and
+        """Return KL[q(u) || p(u)] summed over the outputs (a scalar), or an upper bound on it, and
         ``bar -> (posterior_bar, factor_bar)``.
         """
 
     @abstractmethod
     def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
-        """The marginal means [N, P] alone, in O(M N P), for Kuf [M, N]."""
+        """Return only the marginal means [N, P], in O(M N P), given Kuf [M, N]."""
 
     @abstractmethod
     def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
-        """The joint covariances [P, N, N] of f at N inputs, for Kuf [M, N] and Kff [N, N]."""
+        """Return the joint covariances [P, N, N] of f at N inputs, given Kuf [M, N] and Kff [N, N]."""
 
     def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
-        """Weights w [P, M, S] such that prior(.) + Kuf^T w are S samples of f as functions.
+        """Return weights w [P, M, S] such that the functions prior(.) + Kuf^T w are S samples of f.
 
         Parameters
         ----------
@@ -102,36 +103,38 @@ class Posterior(ABC):
         Raises
         ------
         TypeError
-            If the posterior does not define them.
+            If the posterior does not define these weights.
         """
         msg = (
-            f"{type(self).__name__} does not define how samples of functions follow from samples of the prior; define "
-            "path_weights, or use sample at given inputs."
+            f"{type(self).__name__} cannot turn samples of the prior into samples of functions; implement "
+            "`path_weights`, or call `sample` at fixed inputs."
         )
         raise TypeError(msg)
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """The noise, by name, of an evaluation in training, from a NumPy generator or `agp.random.Noise`; usually none.
+        """Draw the noise for one evaluation in training, by name; by default, there is none.
 
-        Unlike the noise of a likelihood, it does not belong to rows.
+        `rng` is a NumPy generator or an `agp.random.Noise`. Unlike the noise of a likelihood, this noise is not tied to
+        rows of the data.
         """
         return {}
 
     def with_draws(self, draws: Mapping[str, Array], /) -> "Posterior":
-        """The posterior that uses these draws, arrays by name; itself if there are none."""
+        """Return the posterior that uses these draws (arrays by name), or the posterior itself if there are none."""
         return self
 
     def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """The sums over rows that natural-gradient steps need, added up over blocks; usually None.
+        """Return the sums over rows that natural-gradient steps need, or None (the default); sums of blocks can be
+        added.
 
-        For Kuf [M, N] and alpha, beta and mu [N, P] as in `agp.posteriors.SiteGradients`.
+        Kuf is [M, N]; alpha, beta and mu are [N, P], as in `agp.posteriors.SiteGradients`.
         """
         return None
 
     def project_to_sites(
         self, factor: Any, Kuf: Array, kff: Array, /
     ) -> tuple[tuple[Array, Array], Callable[[Array, Array], Any]]:
-        """The marginals (mu, var) as from `project`, and ``(alpha, beta) -> site_sums``."""
+        """Return the marginals (mu, var) as `project` does, and ``(alpha, beta) -> site_sums``."""
         mu, var = self.project(factor, Kuf, kff)[0]
         return (mu, var), lambda alpha, beta: self.site_sums(factor, Kuf, alpha, beta, mu)
 
@@ -139,22 +142,28 @@ class Posterior(ABC):
     """Whether `variance_gap` bounds the effect of inexact inverses on the variances."""
 
     def variance_gap(self, Kuf: Array, /) -> Gap:
-        """A bound on the sum of what inexact inverses add to the variances at N inputs, as a `Gap`, for Kuf [M, N]."""
-        msg = f"{type(self).__name__} does not bound the effect of inexact inverses; use the residual."
+        """Bound the total increase of the variances at N inputs that inexact inverses cause, as a `Gap`, given Kuf
+        [M, N].
+        """
+        msg = f"{type(self).__name__} does not bound the effect of inexact inverses; use the residual instead."
         raise TypeError(msg)
 
     def prepare_site_step(self, Kuu: Array, /) -> Self:
-        """The posterior prepared for a step of its sites, for Kuu [M, M]; usually itself."""
+        """Return the posterior prepared for a step of its sites, given Kuu [M, M]; by default, the posterior itself."""
         return self
 
     def recompute_factors(self, Kuu: Array, /) -> Self:
-        """The posterior with auxiliary arrays that fit Kuu [M, M] for predictions; usually itself."""
+        """Return the posterior with auxiliary arrays that fit Kuu [M, M] for predictions; by default, the posterior
+        itself.
+        """
         return self
 
     def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
-        """The start of training, for Kuu [M, M], if the posterior is still the prior; usually itself.
+        """Return the posterior from which training starts if this one is still the prior; by default, the posterior
+        itself.
 
-        With `wide` the likelihood has no slope far from likely functions, so that q(u) must not be narrow.
+        Kuu is [M, M]. If `wide` is true, the likelihood has no slope far from likely functions, so q(u) must not be
+        narrow.
         """
         return self
 
@@ -162,28 +171,29 @@ class Posterior(ABC):
     """Whether `add_inducing` puts new inducing variables before the existing ones."""
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        """q(u) p(w | u) for new inducing variables w: the same q(f), and the same KL divergence.
+        """Return q(u) p(w | u) for new inducing variables w, with the same q(f) and the same KL divergence.
 
         Parameters
         ----------
         Kuu
-            The covariance [M', M'] of all; its first M rows are those of u, or the last if `grows_in_front`.
+            The covariance [M', M'] of all inducing variables. The rows of u are the first M, or the last M if
+            `grows_in_front`.
         begun
-            Start new pseudo-observations, if those are the parameters, at the variances of the start of training, which
-            converges much faster. The mean of q(f) is still the same.
+            Whether new pseudo-observations, if the posterior has any, start with the variances used at the start of
+            training. Training then converges much faster. Only the variance of q(f) changes, not its mean.
 
         Raises
         ------
         TypeError
             If the parameterisation cannot represent this q.
         """
-        msg = f"{type(self).__name__} cannot take new inducing variables and keep q(f); use Whitened."
+        msg = f"{type(self).__name__} cannot take new inducing variables without changing q(f); use Whitened."
         raise TypeError(msg)
 
     @classmethod
     @abstractmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
-        """The q(u) of an untrained model, the prior with covariance Kuu [M, M], for P outputs."""
+        """Return the q(u) of an untrained model for P outputs: the prior, with covariance Kuu [M, M]."""
 
 
 class MeanPosterior(Posterior):
@@ -201,7 +211,7 @@ class MeanPosterior(Posterior):
 
 
 class SitePosterior(Posterior):
-    """A q(u) that is the prior times tied sites, `shift` [M, P] and `precision` [P, M, M]; zeros are the prior."""
+    """A q(u) that is the prior times tied sites, `shift` [M, P] and `precision` [P, M, M]; zeros give the prior."""
 
     shift: Array
     precision: Array
@@ -216,13 +226,13 @@ class SitePosterior(Posterior):
 
     @staticmethod
     def _no_sites(Kuu: Array, outputs: int) -> tuple[Array, Array]:
-        """The shift and the precision of the prior."""
+        """Return the shift and the precision of the prior, which are zeros."""
         xp, M = backend_of(Kuu).xp, Kuu.shape[0]
         return xp.zeros((M, outputs), **like(Kuu)), xp.zeros((outputs, M, M), **like(Kuu))
 
 
 class GroupPosterior(Posterior):
-    """A q(u) of inducing variables in consecutive groups of the given `sizes`."""
+    """A q(u) whose inducing variables form consecutive groups of the given `sizes`."""
 
     sizes: tuple[int, ...]
 
@@ -234,36 +244,41 @@ class GroupPosterior(Posterior):
     refreshed="recompute_factors",
 )
 class FollowsInverse(ABC):
-    """Auxiliary leaves L [M, M], lower triangular, with L L^T close to inverses, updated by matrix products alone.
+    """Lower triangular auxiliary leaves L [M, M], with L L^T close to inverses, that are updated by matrix products
+    alone.
 
     `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(K, name)` during training, for each
-    leaf named in `inverse_factors` in this order: a later target may depend on an earlier factor. K is the matrix of
-    the model, usually Kuu.
+    leaf named in `inverse_factors`. It follows their order, so that a later target may depend on an earlier factor. K
+    is the matrix of the model, by default Kuu.
     """
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("inverse_factor",)
 
     @abstractmethod
     def inverse_target(self, Kuu: Array, name: str = ..., /) -> Array:
-        """The matrix inverted by the named factor (by default the first), for the model's matrix [M, M]."""
+        """Return the matrix that the named factor inverts (by default, the first factor), given the model's matrix
+        [M, M].
+        """
 
     def matrix_to_invert(self, Kuu: Array, /) -> Array:
-        """The first target, for Kuu [M, M]."""
+        """Return the first target, given Kuu [M, M]."""
         return self.inverse_target(Kuu)
 
     def invert(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
-        """`agp.linalg.inverse_factor` of the named target, started from the present factor, with these settings."""
+        """Call `agp.linalg.inverse_factor` on the named target, starting from its current factor."""
         return inverse_factor(self.inverse_target(Kuu, name), getattr(self, name), **settings)
 
     def recompute_factors(self, Kuu: Array, /) -> Self:
-        """The same with factors that fit the model's matrix [M, M] for predictions."""
+        """Return a copy whose factors fit the model's matrix [M, M] well enough for predictions."""
         current = self
         for name in self.inverse_factors:
             current = current._recompute_factor(Kuu, name)
         return current
 
     def invert_from_scratch(self, Kuu: Array, /) -> Self:
-        """The same with factors computed from scratch for the model's matrix [M, M]; present ones may be None."""
+        """Return a copy with factors computed from scratch for the model's matrix [M, M]; the current factors may be
+        None.
+        """
         current = self
         for name in self.inverse_factors:
             factor = inverse_factor(current.inverse_target(Kuu, name)).factor
@@ -271,7 +286,7 @@ class FollowsInverse(ABC):
         return current
 
     def _invert_from(self, Kuu: Array, name: str, start: Array) -> Array:
-        """A factor of the named target, exact to its precision, started from another [..., M, M]."""
+        """Return a factor of the named target, exact to its precision, starting from another factor [..., M, M]."""
         return tree.with_leaves(self, {name: start}).invert(Kuu, name, tolerance=EXACT_TOLERANCE).factor
 
     def _recompute_factor(self, Kuu: Array, name: str) -> Self:
@@ -294,7 +309,7 @@ class FollowsInverse(ABC):
 
 
 class InverseOwner(ABC):
-    """A process or model with a posterior that may follow inverses, which knows the matrix of their targets."""
+    """A process or model that knows the matrix from which a posterior with inverse factors derives their targets."""
 
     posterior: Any
 

@@ -6,7 +6,7 @@ With W = I + s s^T * K, s = sqrt(lam2), and H = diag(s) W^-1 diag(s), the weight
 
     mu = K g,  var = diag(K - K H K),  KL = sum_p 1/2 (log|W| - tr(H K) + g^T K g).
 
-There is no division by lam2, and K is not factorised.
+The formulas neither divide by lam2 nor factorise K.
 """
 
 from typing import NamedTuple
@@ -16,18 +16,18 @@ from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, n
 
 
 class SolvedSites(NamedTuple):
-    """Results for `moments_of_sites`."""
+    """The results that `moments_of_sites` needs."""
 
     root: Array
-    """LW^-1 diag(s) [P, N, N] with LW LW^T = W: H = root^T root."""
+    """LW^-1 diag(s) [P, N, N] with LW LW^T = W, so that H = root^T root."""
     log_det: Array
-    """log|W|, summed over the outputs, 0-d."""
+    """log|W|, summed over the outputs (a scalar)."""
     weights: Array
     """g [N, P]."""
 
 
 def solve_sites(K: Array, shift: Array, precision: Array, /) -> SolvedSites:
-    """The weights of the mean and a root of H, for Kff [N, N] and sites [N, P]."""
+    """Return the weights of the mean and a root of H, given Kff [N, N] and sites [N, P]."""
     xp = backend_of(K).xp
     s, L = _factorise(K, precision)
     root = each_inverse(L) * s[:, None, :]
@@ -42,10 +42,10 @@ def _factorise(K: Array, precision: Array) -> tuple[Array, Array]:
 
 
 def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Array, noise: Array, /) -> Array:
-    """Weights [P, N, S] that turn samples of the prior into samples of f - h.
+    """Return weights [P, N, S] that turn samples of the prior into samples of f - h.
 
-    For Kff [N, N], sites [N, P], samples of the prior at the data [P, N, S], and standard normal noise of that shape:
-    g - diag(s) W^-1 (s values + noise), where the bracket has the covariance W.
+    Kff is [N, N], the sites are [N, P], and the samples of the prior at the data and the standard normal noise are
+    [P, N, S]. The weights are g - diag(s) W^-1 (s values + noise), where the bracket has the covariance W.
     """
     s, L = _factorise(K, precision)
     roots = each_inverse(L)
@@ -54,7 +54,9 @@ def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Arra
 
 
 def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
-    """(mu [N, P], var [N, P], kl) of f - h for Kff [N, N] and sites [N, P]; ``(mu, var, kl)_bar -> Kff_bar``."""
+    """Return (mu [N, P], var [N, P], kl) of f - h, given Kff [N, N] and sites [N, P], and
+    ``(mu, var, kl)_bar -> Kff_bar``.
+    """
     xp = backend_of(K).xp
     root, log_det, g = solve_sites(K, shift, precision)
     D = root @ K

@@ -1,4 +1,4 @@
-"""q(u) with a diagonal covariance (mean-field), in whitened coordinates or in those of u.
+"""q(u) with a diagonal covariance (mean-field), either in whitened coordinates or in the coordinates of u.
 
 q(u_p) = N(Lu m_p, Lu diag(s_p^2) Lu^T)   with Lu Lu^T = Kuu, or   q(u_p) = N(m_p, diag(s_p^2))
 """
@@ -78,7 +78,7 @@ class DiagonalWhitened(WhiteItself, MeanPosterior):
 
 @tree.model
 class DiagonalBars:
-    """The cotangent of a `DiagonalState`: of n and s [M, P], and of the relative change Lu^-1 dLu [M, M]."""
+    """The cotangents for a `DiagonalState`: for n and s [M, P], and for the relative change Lu^-1 dLu [M, M]."""
 
     mean: Array = tree.auxiliary()
     deviation: Array = tree.auxiliary()
@@ -87,7 +87,7 @@ class DiagonalBars:
 
 @tree.model
 class DiagonalState(WhiteState):
-    """q(v_p) = N(n_p, Lu^-1 diag(s_p^2) Lu^-T): u = Lu v has a diagonal covariance. Its cotangents: `DiagonalBars`."""
+    """q(v_p) = N(n_p, Lu^-1 diag(s_p^2) Lu^-T): u = Lu v has a diagonal covariance. Cotangents are `DiagonalBars`."""
 
     mean: Array = tree.auxiliary()
     deviation: Array = tree.auxiliary()
@@ -141,8 +141,9 @@ class DiagonalState(WhiteState):
 class DiagonalMarginal(WhitePosterior, MeanPosterior):
     """`Marginal` with a diagonal factor: independent inducing variables, O(M P) numbers.
 
-    It does not contain the prior, whose variables are correlated. An untrained model has mean zero and the variances
-    1 / [Kuu^-1]_ii, which are closest to the prior in KL[q || p] and smaller. `DiagonalWhitened` contains the prior.
+    This family does not contain the prior, under which the variables are correlated. An untrained model has mean zero
+    and the variances 1 / [Kuu^-1]_ii, which minimise KL[q || p] and are smaller than the prior variances.
+    `DiagonalWhitened` contains the prior.
 
     Parameters
     ----------
@@ -180,11 +181,11 @@ class DiagonalMarginal(WhitePosterior, MeanPosterior):
 
 
 def _covariances(features: Array, deviation: Array) -> Array:
-    """F^T diag(s_p^2) F [P, N, N], for F [M, N] and s [M, P]."""
+    """Return F^T diag(s_p^2) F [P, N, N], given F [M, N] and s [M, P]."""
     scaled = deviation.mT[:, :, None] * features
     return scaled.mT @ scaled
 
 
 def _precisions(root: Array) -> Array:
-    """diag(Kuu^-1) [M], from Lu^-1 [M, M]."""
+    """Return diag(Kuu^-1) [M], given Lu^-1 [M, M]."""
     return backend_of(root).xp.sum(root * root, axis=0)

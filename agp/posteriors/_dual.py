@@ -1,10 +1,10 @@
-"""t-SVGP: q(u) is the prior times Gaussian sites, which are stored and trained by natural gradients.
+"""t-SVGP: q(u) is the prior times Gaussian sites, which are stored and trained with natural gradients.
 
     q(u_p) ~ N(u_p; 0, Kuu) exp(l_p^T u_p - 1/2 u_p^T Lam_p u_p)
 
-If kernel or inducing inputs change, q(u) changes with the prior while the stored sites are fixed. The bound is then
-closer to its optimum over q(u) than with q(u) fixed, which improves steps on the hyperparameters. At given
-hyperparameters all choices of stored numbers give the same q(u).
+If the kernel or the inducing inputs change, q(u) changes with the prior while the stored sites stay fixed. The bound is
+then closer to its optimum over q(u) than if q(u) stayed fixed, which improves steps on the hyperparameters. At fixed
+hyperparameters, the sites describe the same q(u) in each of the coordinates in which they can be stored.
 """
 
 from typing import Any, Literal, Self, get_args
@@ -32,7 +32,7 @@ from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, 
 from agp.posteriors._whitened import Whitened
 
 Tied = Literal["natural", "kernel", "white"]
-"""The coordinates in which sites are stored."""
+"""The names of the coordinates in which sites can be stored."""
 
 
 @former_methods(converted="convert_storage")
@@ -40,8 +40,8 @@ Tied = Literal["natural", "kernel", "white"]
 class Dual(WhitePosterior, SitePosterior, SiteHolder):
     """The dual parameterisation with tied sites: P (M + M^2) numbers for any N.
 
-    The sites have no gradient: `agp.updates.SiteStep` moves them, Adam the rest. With a_n = Kuu^-1 k_un, the
-    sites of the data (lam1_n, lam2_n) and Lu Lu^T = Kuu, the stored sums are
+    The sites have no gradient: `agp.updates.SiteStep` updates them, and Adam updates the other parameters. With a_n =
+    Kuu^-1 k_un, the sites of the data (lam1_n, lam2_n) and Lu Lu^T = Kuu, the stored sums are
 
     - ``tied="natural"`` (A-tied): sum_n a_n lam1_n and sum_n lam2_n a_n a_n^T, natural parameters of u;
     - ``tied="kernel"`` (K-tied): the same with k_un;
@@ -50,11 +50,11 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
     Parameters
     ----------
     shift
-        The linear part of the sites [M, P]. Auxiliary; 0 is no site.
+        The linear part of the sites [M, P]. Auxiliary. Zero means that there is no site.
     precision
-        The quadratic part [P, M, M], symmetric. Auxiliary; 0 is no site.
+        The quadratic part [P, M, M], symmetric. Auxiliary. Zero means that there is no site.
     tied
-        The coordinates of both.
+        The coordinates in which both are stored: "natural", "kernel" or "white".
 
     Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
     """
@@ -85,7 +85,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
         return state, pullback
 
     def white_sites(self, Lu: Array, /) -> tuple[Array, Array]:
-        """The sites of v = Lu^-1 u: [M, P] and [P, M, M]."""
+        """Return the sites of v = Lu^-1 u, which are [M, P] and [P, M, M]."""
         if self.tied == "white":
             return self.shift, self.precision
         if self.tied == "natural":
@@ -94,7 +94,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
         return backend_of(Lu).solve_triangular(Lu, self.shift), solve_each(Lu, half.mT)
 
     def site_features(self, Lu: Array, A: Array, /) -> Array:
-        """The vectors [M, N] whose outer products make up the stored sums, for A = Lu^-1 Kuf [M, N]."""
+        """Return the vectors [M, N] whose outer products make up the stored sums, given A = Lu^-1 Kuf [M, N]."""
         if self.tied == "white":
             return A
         return backend_of(A).solve_triangular(Lu, A, transpose=True) if self.tied == "natural" else Lu @ A
@@ -102,7 +102,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-        """The sums in the coordinates of the storage."""
+        """Return the sums in the coordinates in which the sites are stored."""
         return sums_with_fallback(self.site_features(factor.Lu, A), alpha, beta, mu)
 
     def _site_step(
@@ -132,7 +132,9 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_white_sites(cls, shift: Array, precision: Array, Lu: Array, /, *, tied: Tied = "natural") -> Self:
-        """The posterior with these sites of v = Lu^-1 u ([M, P] and [P, M, M]), in the storage `tied`."""
+        """Return the posterior with these sites of v = Lu^-1 u ([M, P] and [P, M, M]), stored in the coordinates
+        `tied`.
+        """
         if tied == "white":
             return cls(shift, precision, tied)
         if tied == "kernel":
@@ -143,7 +145,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_posterior(cls, posterior: WhitePosterior, Kuu: Array, /, *, tied: Tied = "natural") -> Self:
-        """The same q(u) as a `Whitened`, `Marginal` or other such posterior at a prior covariance Kuu [M, M]."""
+        """Return the same q(u) as a `Whitened`, `Marginal` or similar posterior at a prior covariance Kuu [M, M]."""
         Lu = cholesky(Kuu)
         state = posterior.whitened_state(Lu)[0]
         eye = identity(Lu)
@@ -153,26 +155,28 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_moments(cls, mean: Array, covariance: Array, Kuu: Array, /, *, tied: Tied = "natural") -> Self:
-        """The sites that turn the prior covariance Kuu [M, M] into q(u_p) = N(mean[:, p], covariance[p])."""
+        """Return the posterior whose sites turn the prior covariance Kuu [M, M] into q(u_p) = N(mean[:, p],
+        covariance[p]).
+        """
         return cls.from_posterior(Marginal(mean, each_cholesky(covariance)), Kuu, tied=tied)
 
     def moments(self, Kuu: Array, /) -> tuple[Array, Array]:
-        """Mean [M, P] and covariances [P, M, M] of u, for a prior covariance Kuu [M, M]."""
+        """Return the mean [M, P] and covariances [P, M, M] of u, given a prior covariance Kuu [M, M]."""
         Lu = cholesky(Kuu)
         state = self.whitened_state(Lu)[0]
         return Lu @ state.white_mean, state.white_covariance(Lu.mT)
 
     def convert_storage(self, tied: Tied, Kuu: Array, /) -> Self:
-        """The same q(u) at a prior covariance Kuu [M, M] in another storage."""
+        """Return the same q(u) at a prior covariance Kuu [M, M], stored in other coordinates."""
         Lu = cholesky(Kuu)
         return type(self).from_white_sites(*self.white_sites(Lu), Lu, tied=tied)
 
     def to_whitened(self, Kuu: Array, /) -> Whitened:
-        """The same q(u) at a prior covariance Kuu [M, M] as a `Whitened` posterior, for training without sites."""
+        """Return the same q(u) at a prior covariance Kuu [M, M] as a `Whitened`, for training without sites."""
         state = self.whitened_state(cholesky(Kuu))[0]
         return Whitened(state.white_mean, each_cholesky(state.white_covariance(identity(Kuu))))
 
     def to_marginal(self, Kuu: Array, /) -> Marginal:
-        """The same q(u) at a prior covariance Kuu [M, M] as a `Marginal` posterior."""
+        """Return the same q(u) at a prior covariance Kuu [M, M] as a `Marginal` posterior."""
         mean, covariance = self.moments(Kuu)
         return Marginal(mean, each_cholesky(covariance))

@@ -1,7 +1,7 @@
-"""t-SVGP without factorisations: sites stored as sums of kernel columns, inverses updated by matrix products.
+"""t-SVGP without factorisations: sites are stored as sums of kernel columns, and inverses updated by matrix products.
 
-With the K-tied sites l [M, P] and L2_p [M, M], R_p = Kuu + L2_p, lower triangular L_0 and L_p with L_0 L_0^T ~ Kuu^-1
-and L_p L_p^T ~ R_p^-1, and the residuals E_0 = I - L_0^T Kuu L_0, E_p = I - L_p^T R_p L_p,
+Let l [M, P] and L2_p [M, M] be the K-tied sites, let R_p = Kuu + L2_p, and let L_0 and L_p be lower triangular with L_0
+L_0^T ~ Kuu^-1 and L_p L_p^T ~ R_p^-1. With the residuals E_0 = I - L_0^T Kuu L_0 and E_p = I - L_p^T R_p L_p, define
 
     P_0 = L_0 (I + E_0) L_0^T,   P_p = L_p (I + E_p) L_p^T,   a_p = P_p l_p
     q(u_p) = N(Kuu a_p, Kuu - Kuu (P_0 - P_p) Kuu)
@@ -13,7 +13,7 @@ after its first term,
     KL <= sum_p 1/2 [ -tr(P_0 Kuu) + tr(P_p Kuu) + a_p^T Kuu a_p + 2 sum log diag L_0 - 2 sum log diag L_p
                       + tr E_0 + tau(E_0) - tr E_p + tau(E_p) ]
 
-with equality at exact inverses. The gradient holds the factors constant, which is exact there.
+with equality at exact inverses. The gradient holds the factors constant, which is exact at exact inverses.
 """
 
 from typing import Any, ClassVar, Self
@@ -39,11 +39,13 @@ from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, 
 from agp.repairs import report
 
 MAX_RESIDUAL = 1.0
-"""The bound needs residuals |E|_F below this."""
+"""The bound needs residuals |E|_F below this value."""
 ROOT_TERMS = 14
-"""Terms of the series of a root; at the residual `STALE_TOLERANCE` the next term is below the rounding of float64."""
+"""The number of terms in the series of a root. At the residual `STALE_TOLERANCE`, the next term is below float64
+rounding.
+"""
 FITTED_TOLERANCE = 0.7
-"""The residual of accurate factors, relative to the root of the unit of rounding: 1e-8 in float64."""
+"""The residual of accurate factors, relative to the square root of the unit roundoff; about 1e-8 in float64."""
 
 
 @tree.model
@@ -60,10 +62,11 @@ class DualInverses:
 @former_methods(followed="update_from_sites")
 @tree.model
 class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
-    """The dual parameterisation by products alone: `Dual` with ``tied="kernel"`` and inverse factors.
+    """The dual parameterisation with matrix products alone: `Dual` with ``tied="kernel"`` and inverse factors.
 
-    `agp.updates.SiteStep` moves the sites and updates the inverse factors; `agp.updates.InverseUpdate` updates them
-    after each step on the hyperparameters. Bounds at factors with a residual |E|_F of 1 or more are refused.
+    `agp.updates.SiteStep` updates the sites and the inverse factors. `agp.updates.InverseUpdate` updates the inverse
+    factors after each step on the hyperparameters. Computing the bound raises an error if the residual |E|_F of a
+    factor is 1 or more.
 
     Parameters
     ----------
@@ -72,12 +75,12 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     precision
         L2 [P, M, M], symmetric, positive semidefinite. Auxiliary.
     prior_factor
-        L_0 [M, M], lower with positive diagonal. Auxiliary.
+        L_0 [M, M], lower triangular with a positive diagonal. Auxiliary.
     site_factor
-        L_p [P, M, M], likewise. Auxiliary.
+        L_p [P, M, M], lower triangular with a positive diagonal. Auxiliary.
 
-    Source: the dual parameterisation of Adam, Chang, Khan & Solin, NeurIPS 2021; the inverse-free bound is this
-    library's own.
+    Source: the dual parameterisation of Adam, Chang, Khan & Solin, NeurIPS 2021; the inverse-free bound was derived for
+    this library.
     """
 
     shift: Array = tree.auxiliary()
@@ -127,12 +130,12 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         return (Kuf.mT @ a, var), pullback
 
     def kl_divergence(self, factor: DualInverses, /) -> tuple[Array, Pullback]:
-        """The upper bound of the KL divergence, 0-d, and its pullback.
+        """Return the upper bound on the KL divergence (a scalar), and its pullback.
 
         Raises
         ------
         agp.errors.NonFiniteError
-            If a residual is 1 or more; inside a compiled function the value is NaN.
+            If a residual is 1 or more. Inside a compiled function, the value is NaN instead.
         """
         Kuu, E0, E = factor.Kuu, factor.E0, factor.E
         xp = backend_of(Kuu).xp
@@ -184,7 +187,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     # -- the inverse factors ----------------------------------------------------------------------------------------
 
     def inverse_target(self, Kuu: Array, name: str = "prior_factor", /) -> Array:
-        """Kuu [M, M] for the prior's factor, R [P, M, M] for those of the sites."""
+        """Return Kuu [M, M] for the prior's factor, or R [P, M, M] for the factors of the sites."""
         return Kuu if name == "prior_factor" else Kuu + self.precision
 
     def invert(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
@@ -206,15 +209,16 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         )
 
     def update_from_sites(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
-        """The posterior with factors that fit Kuu [M, M] and the sites to working precision, warm-started.
+        """Return the posterior with factors that fit Kuu [M, M] and the sites to working precision, starting from its
+        own.
 
-        Also returns the largest residual |E|_F and the number of steps, both 0-d. If `had_sites`, 0-d, is false, there
-        were no sites yet, and computing the factors anew is not reported as a repair.
+        Also return the largest residual |E|_F and the number of steps, both scalars. If the scalar `had_sites` is
+        false, there were no sites yet, and computing new factors is not reported as a repair.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
         tolerance = FITTED_TOLERANCE * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
-        settings = {"tolerance": tolerance, "patience": 2}  # the limit of the precision
+        settings = {"tolerance": tolerance, "patience": 2}  # the limit of the working precision
         found = {name: self.invert(Kuu, name, **settings) for name in self.inverse_factors}
         for name, one in found.items():
             report_restarts(one, name, among=had_sites)
@@ -231,7 +235,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
-        """Negative sites are clipped at once, and the inverse factors are updated."""
+        """Clip negative sites to zero and update the inverse factors."""
         moved, info = safeguarded_step(rate, Sums(self.shift, self.precision), found.sums, None)
         sites = tree.with_leaves(self, moved._asdict())
         some = backend_of(self.precision).xp.any(self.precision != 0.0)
@@ -271,7 +275,9 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
 
 
 def _times_root(E: Array, x: Array) -> Array:
-    """(I + E)^(1/2) x [P, M, S] by its binomial series, exact to working precision for |E| up to `STALE_TOLERANCE`."""
+    """Return (I + E)^(1/2) x [P, M, S] by its binomial series, exact to working precision for |E| up to
+    `STALE_TOLERANCE`.
+    """
     total, power, coefficient = x, x, 1.0
     for k in range(1, ROOT_TERMS):
         coefficient *= (1.5 - k) / k
@@ -281,7 +287,7 @@ def _times_root(E: Array, x: Array) -> Array:
 
 
 def _norm(E: Array) -> Array:
-    """|E|_F [...], for E [..., M, M], with a slope of zero at zero."""
+    """Return |E|_F [...], given E [..., M, M], with a slope of zero at zero."""
     xp = backend_of(E).xp
     square = xp.sum(E * E, axis=(-2, -1))
     positive = square > 0.0
@@ -294,7 +300,7 @@ def _largest(factor: DualInverses) -> Array:
 
 
 def _tail(E: Array) -> tuple[Array, Pullback]:
-    """tau(E) [...] for E [..., M, M], NaN where |E|_F >= 1, and a function that returns its gradient."""
+    """Return tau(E) [...], given E [..., M, M] (NaN where |E|_F >= 1), and a function that returns its gradient."""
     xp = backend_of(E).xp
     n = _norm(E)
     safe = xp.where(n < MAX_RESIDUAL, n, xp.full_like(n, float("nan")))

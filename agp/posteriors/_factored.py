@@ -1,7 +1,7 @@
-"""Base classes of posteriors that factorise Kuu: with Lu Lu^T = Kuu, u = Lu v and v ~ N(0, I) a priori.
+"""Base classes of posteriors that factorise Kuu = Lu Lu^T, so that u = Lu v and v ~ N(0, I) a priori.
 
-Each is a Gaussian q(v) in these whitened coordinates, its state. Everything that depends on Lu and Kuf is here; a state
-only needs the whitened features A = Lu^-1 Kuf [M, N].
+The state of each posterior is a Gaussian q(v) in these whitened coordinates. This module contains everything that
+depends on Lu and Kuf; a state needs only the whitened features A = Lu^-1 Kuf [M, N].
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ from agp.posteriors._base import Posterior
 class WhiteState(ABC):
     """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I).
 
-    The type of its cotangents is up to the state and the `whitened_state` that makes it; they are added by `tree.add`.
+    The state, and the `whitened_state` that makes it, choose the type of its cotangents. `tree.add` adds them.
     """
 
     mean: Array
@@ -39,25 +39,29 @@ class WhiteState(ABC):
 
     @abstractmethod
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        """Means and variances of A^T v, both [N, P], for A [M, N]: ``(mu_bar, var_bar) -> (state_bar, A_bar)``."""
+        """Return the means and variances of A^T v, both [N, P], given A [M, N], and
+        ``(mu_bar, var_bar) -> (state_bar, A_bar)``.
+        """
 
     @abstractmethod
     def white_covariance(self, A: Array, /) -> Array:
-        """The covariances of A^T v [P, N, N], for A [M, N]."""
+        """Return the covariances [P, N, N] of A^T v, given A [M, N]."""
 
     def white_samples(self, noise: Array, /) -> Array:
-        """Samples of v [P, M, S], from standard normal noise of that shape."""
+        """Return samples of v [P, M, S], computed from standard normal noise of the same shape."""
         eye = backend_of(noise).xp.eye(noise.shape[1], **like(noise))
         roots = each_cholesky(self.white_covariance(eye))
         return self.white_mean.mT[:, :, None] + roots @ noise
 
     def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
-        """sum_p tr(S_p G), 0-d, of the covariances S_p of v and a symmetric G [M, M]: ``bar -> (state_bar, G_bar)``."""
+        """Return sum_p tr(S_p G) for the covariances S_p of v and a symmetric G [M, M], and
+        ``bar -> (state_bar, G_bar)``.
+        """
         xp = backend_of(G).xp
         S = xp.sum(self.white_covariance(identity(G)), axis=0)
 
         def pullback(bar):
-            # with G = sum_k w_k a_k a_k^T it is a sum of variances of a_k^T v
+            # with G = sum_k w_k a_k a_k^T, the result is a weighted sum of the variances of a_k^T v
             w, A = xp.linalg.eigh(G)
             (mu, var), pull = self.white_moments(A)
             state_bar, _ = pull(xp.zeros_like(mu), bar * w[:, None] + xp.zeros_like(var))
@@ -67,12 +71,12 @@ class WhiteState(ABC):
 
     @abstractmethod
     def white_kl(self) -> tuple[Array, Pullback]:
-        """KL[q(v) || N(0, I)], 0-d, summed over the outputs, and ``bar -> state_bar``."""
+        """Return KL[q(v) || N(0, I)], summed over the outputs (a scalar), and ``bar -> state_bar``."""
 
 
 @tree.model
 class WhiteFactor:
-    """Lu [M, M], whose cotangent is that of Lu, or of its relative change (`WhitePosterior.is_white`), and q(v)."""
+    """Lu [M, M] and q(v). The first cotangent is for Lu or for its relative change (see `WhitePosterior.is_white`)."""
 
     Lu: Array = tree.auxiliary()
     state: Any = None
@@ -83,12 +87,15 @@ class WhitePosterior(Posterior):
     """A q(u) that is a `WhiteState` once Kuu is factorised."""
 
     is_white: ClassVar[bool] = False
-    """Whether q(v) does not depend on Lu. Pullbacks then use the cotangent of Lu, and otherwise that of the relative
-    change Lu^-1 dLu, whichever needs no further product."""
+    """Whether q(v) is independent of Lu. If so, pullbacks use the cotangent for Lu, and otherwise the cotangent for the
+    relative change Lu^-1 dLu. Either choice avoids a further product.
+    """
 
     @abstractmethod
     def whitened_state(self, Lu: Array, /) -> tuple[WhiteState, Pullback]:
-        """The state for a factor Lu [M, M], and ``state_bar -> (posterior_bar, S_bar)`` with S_bar for Lu^-1 dLu."""
+        """Return the state for a factor Lu [M, M], and ``state_bar -> (posterior_bar, S_bar)`` with S_bar for Lu^-1
+        dLu.
+        """
 
     def factorise(self, Kuu: Array, /) -> tuple[WhiteFactor, Pullback]:
         Lu = cholesky(Kuu)
@@ -130,7 +137,7 @@ class WhitePosterior(Posterior):
         return self.white_site_sums(factor, A, alpha, beta, mu)
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """`site_sums` from the features A = Lu^-1 Kuf [M, N]; None without such steps."""
+        """Return `site_sums`, for the features A = Lu^-1 Kuf [M, N], or None if there are no natural-gradient steps."""
         return None
 
     def kl_divergence(self, factor: WhiteFactor, /) -> tuple[Array, Pullback]:
@@ -160,7 +167,7 @@ class WhiteItself(WhitePosterior, WhiteState):
 
 
 def _white_marginals(state: WhiteState, A: Array, kff: Array) -> tuple[tuple[Array, Array], Pullback]:
-    """Means and variances [N, P] at features A = Lu^-1 Kuf [M, N], and ``bars -> (state_bar, A_bar, kff_bar)``."""
+    """Return moments [N, P] at features A = Lu^-1 Kuf [M, N], and ``bars -> (state_bar, A_bar, kff_bar)``."""
     # f | v has mean A^T v and variance kff - colsum(A^2)
     (mu, spread), pull = state.white_moments(A)
     residual, pull_residual = nonnegative(kff - backend_of(A).xp.sum(A * A, axis=0))

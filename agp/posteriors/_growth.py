@@ -1,4 +1,4 @@
-"""Further inducing variables w with q(u, w) = q(u) p(w | u).
+"""Helpers that add inducing variables w to u, with q(u, w) = q(u) p(w | u).
 
 The marginals of f at any input and the KL divergence from the prior do not change.
 """
@@ -7,14 +7,14 @@ from agp.backend import Array, backend_of, like
 
 
 def append_rows(x: Array, count: int, value: float = 0.0, /, *, front: bool = False) -> Array:
-    """x [M, ...] with `count` further rows of a value after them, or in front."""
+    """Append `count` rows filled with a value to x [M, ...], or put them in front."""
     xp = backend_of(x).xp
     new = xp.full((count, *x.shape[1:]), value, **like(x))
     return xp.concat([new, x] if front else [x, new], axis=0)
 
 
 def append_diagonal_block(A: Array, count: int, value: float | Array = 0.0, /, *, front: bool = False) -> Array:
-    """A [..., M, M] and the block value I [count, count] on the diagonal after it, or in front; zeros elsewhere."""
+    """Return the block-diagonal matrix of A [..., M, M] and value I [count, count], in this order or with A last."""
     xp = backend_of(A).xp
     M, outer = A.shape[-1], A.shape[:-2]
     corner = xp.broadcast_to(value * xp.eye(count, **like(A)), (*outer, count, count))
@@ -25,13 +25,13 @@ def append_diagonal_block(A: Array, count: int, value: float | Array = 0.0, /, *
 
 
 def new_weights(Lu: Array, M: int, /) -> Array:
-    """Kwu Kuu^-1 [M' - M, M], from the Cholesky factor [M', M'] of the joint covariance of u and w."""
+    """Return Kwu Kuu^-1 [M' - M, M], given the Cholesky factor [M', M'] of the joint covariance of u and w."""
     B = backend_of(Lu)
     return B.solve_triangular(Lu[:M, :M], Lu[M:, :M].mT, transpose=True).mT
 
 
 def transform_sites(J: Array, shift: Array, precision: Array, /) -> tuple[Array, Array]:
-    """Sites in kernel coordinates, l [M, P] and L2 [P, M, M], extended to w = J u: T l, T L2 T^T with T = [I; J]."""
+    """Extend sites in kernel coordinates, l [M, P] and L2 [P, M, M], to w = J u: T l and T L2 T^T with T = [I; J]."""
     xp = backend_of(J).xp
     rows = xp.concat([precision, J @ precision], axis=-2)
     return xp.concat([shift, J @ shift], axis=0), xp.concat([rows, rows @ J.mT], axis=-1)

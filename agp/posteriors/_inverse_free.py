@@ -1,13 +1,13 @@
-"""A-SVGP: the whitened parameterisation without inverses, with a lower triangular R, R R^T ~ Kuu^-1.
+"""A-SVGP: the whitened parameterisation without inverses, with a lower triangular R such that R R^T ~ Kuu^-1.
 
-With A = R^T Kuu R, F = A - I, V = R^T Kuf and S_p = C_p C_p^T,
+Let A = R^T Kuu R, F = A - I, V = R^T Kuf and S_p = C_p C_p^T. Then
 
     q(u_p) = N(Kuu R m_p, Kuu + Kuu R (A - 2I + S_p) R^T Kuu)
     KL <= sum_p 1/2 [ m_p^T A m_p + tr(S_p A) - log|S_p| - M + (1 + c)|F|^2 - tr F ]
 
-for every R, where c = max(1/2, log s - 1) and s is at least the largest eigenvalue of all S_p. At A = I both are those
-of W-SVGP (whitened by R^-T). Since R enters mean and covariance it must not be held constant: the gradient follows
-R = chol(Kuu^-1) through dR = -R Phi(R^T dKuu R), which needs products only.
+for every R, where c = max(1/2, log s - 1) and s is at least the largest eigenvalue of all S_p. At A = I, q and the KL
+divergence equal those of W-SVGP (whitened by R^-T). The mean and the covariance depend on R, so R must not be held
+constant: the gradient differentiates R = chol(Kuu^-1) by dR = -R Phi(R^T dKuu R), which needs only products.
 """
 
 from typing import ClassVar, Self
@@ -37,7 +37,7 @@ from agp.posteriors._natural_steps import RootSteps
 
 @tree.model
 class InverseFreeFactor:
-    """R [M, M], whose cotangent is that of dS in dR = -R dS, and A = R^T Kuu R [M, M]."""
+    """R [M, M] and A = R^T Kuu R [M, M]. The cotangent of R is the cotangent for dS in dR = -R dS."""
 
     R: Array = tree.auxiliary()
     A: Array = tree.auxiliary()
@@ -45,7 +45,8 @@ class InverseFreeFactor:
 
 @tree.model
 class InverseFree(InverseFactored, MeanPosterior, RootSteps):
-    """The inverse-free whitened parameterisation: a full covariance for each output, any kernel, products only.
+    """The inverse-free whitened parameterisation: a full covariance for each output, any kernel, and only matrix
+    products.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
     scale
         C [P, M, M], lower triangular, with a diagonal of either sign but not zero.
     inverse_factor
-        R [M, M], lower with positive diagonal, R R^T ~ Kuu^-1. Auxiliary.
+        R [M, M], lower triangular with a positive diagonal, such that R R^T ~ Kuu^-1. Auxiliary.
 
     Source: the form of q is from Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational
     Gaussian processes"; the bound without log|Kuu| is derived in `docs/methods/svgp.md`.
@@ -65,7 +66,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
     inverse_factor: Array = tree.auxiliary()
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
-        """The matrix [M, M] whose inverse R R^T approximates: Kuu itself."""
+        """Return the matrix [M, M] whose inverse R R^T approximates, which is Kuu itself."""
         return Kuu
 
     def factorise(self, Kuu: Array, /) -> tuple[InverseFreeFactor, Pullback]:
@@ -123,10 +124,10 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
         return kl, pullback
 
     def _slack(self) -> Array:
-        """The constant c, which keeps the bound valid for large S; detached from the gradient.
+        """Return the constant c, which keeps the bound valid for large S. It has no gradient.
 
-        The eigenvalues of C C^T are bounded by the smaller of |C|_1 |C|_inf and |C|_F^2. An estimate that misses a
-        large one would make the bound invalid, while c has little effect, since F is small.
+        The smaller of |C|_1 |C|_inf and |C|_F^2 bounds the eigenvalues of C C^T. An estimate that misses a large
+        eigenvalue would make the bound invalid, whereas an overly large c has little effect because F is small.
         """
         B = backend_of(self.scale)
         xp = B.xp
@@ -152,7 +153,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
     grows_in_front: ClassVar[bool] = True
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        # u = R^-T v with an upper triangle: the last block of R is the factor of the inverse of the last block of Kuu
+        # u = R^-T v with an upper triangle, so the last block of R is a factor of the inverse of the last block of Kuu
         new = Kuu.shape[0] - self.mean.shape[0]
         leaves = {
             "mean": append_rows(self.mean, new, front=True),
@@ -174,7 +175,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
 
 
 def _following(R: Array, Kuu: Array) -> Array:
-    """R with the derivative of chol(Kuu^-1): R - R Phi(R^T (Kuu - constant Kuu) R)."""
+    """Return R with the derivative of chol(Kuu^-1), as R - R Phi(R^T (Kuu - constant Kuu) R)."""
     B = backend_of(Kuu)
     if "autodiff" not in B.gradients:
         return R

@@ -1,7 +1,7 @@
 """L-SVGP: q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, the likelihood parameterisation.
 
-It is the posterior of pseudo-observations of u with noise of covariance S, and the limit of R-SVGP with a converged
-inverse factor. `LikelihoodForm` has S = diag(s), `FullSiteLikelihoodForm` S = C C^T.
+It is the posterior of u given pseudo-observations of u whose noise has the covariance S, and the limit of R-SVGP with a
+converged inverse factor. S is diag(s) in `LikelihoodForm` and C C^T in `FullSiteLikelihoodForm`.
 """
 
 from typing import ClassVar, Self
@@ -16,7 +16,7 @@ from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 @tree.model
 class LikelihoodFactor:
-    """Kuu [M, M] and the Cholesky factor Lt of Kt [M, M], whose cotangent is that of Lt^-1 dLt."""
+    """Kuu [M, M] and the Cholesky factor Lt [M, M] of Kt. The second cotangent is for Lt^-1 dLt."""
 
     Kuu: Array = tree.auxiliary()
     Lt: Array = tree.auxiliary()
@@ -113,9 +113,10 @@ class LikelihoodForm(CholeskySiteForm):
 
 @tree.model
 class FullSiteLikelihoodForm(CholeskySiteForm):
-    """The likelihood parameterisation with correlated noise: a Cholesky factorisation of Kuu + C C^T.
+    """The likelihood parameterisation with correlated noise, with a Cholesky factorisation of Kuu + C C^T.
 
-    It contains every covariance of q(u) below that of the prior; `LikelihoodForm` has only M numbers.
+    It can represent every covariance of q(u) below that of the prior, whereas the covariance of `LikelihoodForm` has
+    only M parameters.
 
     Parameters
     ----------

@@ -16,10 +16,10 @@ from agp.posteriors._whitened import Whitened
 
 @tree.model
 class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
-    """Mean and covariance of u itself (Hensman, Fusi & Lawrence, 2013).
+    """The mean and covariance of u itself (Hensman, Fusi & Lawrence, 2013).
 
-    Computed as W-SVGP at n = Lu^-1 m and E = Lu^-1 C, so that contributions to a gradient are added up in whitened
-    coordinates, before the ill-conditioned transformation to m and C.
+    Computations use W-SVGP at n = Lu^-1 m and E = Lu^-1 C. The contributions to a gradient are therefore added in
+    whitened coordinates, before the ill-conditioned transformation to m and C.
 
     Parameters
     ----------

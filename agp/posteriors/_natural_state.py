@@ -1,7 +1,7 @@
 """q(v) in natural coordinates: q(v_p) = N(W_p^-1 t_p, W_p^-1), the whitened form of dual parameterisations.
 
 It is the prior N(0, I) times a Gaussian site exp(t^T v - 1/2 v^T (W - I) v). For log-concave likelihoods W >= I, so
-that its inverse is well conditioned for any Kuu.
+W^-1 never exceeds I, whatever the conditioning of Kuu.
 """
 
 from typing import Self
@@ -15,7 +15,7 @@ from agp.posteriors._factored import WhitePosterior, WhiteState
 
 @tree.model
 class NaturalBars:
-    """The cotangent of a `NaturalState`."""
+    """The cotangents for a `NaturalState`."""
 
     mean: Array = tree.auxiliary()
     """For the mean [M, P], at fixed W."""
@@ -25,14 +25,14 @@ class NaturalBars:
 
 @tree.model
 class NaturalState(WhiteState):
-    """q(v) with its precision factorised; made by `natural_state`. Its cotangents are `NaturalBars`.
+    """q(v) with a factorised precision, as `natural_state` returns it. Its cotangents are `NaturalBars`.
 
     Parameters
     ----------
     mean
         W_p^-1 t_p [M, P].
     root
-        The inverse of the Cholesky factor of W_p [P, M, M], lower.
+        The inverse of the Cholesky factor of W_p [P, M, M], lower triangular.
     """
 
     mean: Array = tree.auxiliary()
@@ -74,12 +74,12 @@ class NaturalState(WhiteState):
 
 
 def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pullback]:
-    """The state for t [M, P] and W [P, M, M], and ``NaturalBars -> (shift_bar, precision_bar)``.
+    """Return the state for t [M, P] and W [P, M, M], and ``NaturalBars -> (shift_bar, precision_bar)``.
 
     Raises
     ------
     agp.errors.NotPositiveDefiniteError
-        If a precision has no factor, even after the repairs of `agp.linalg.cholesky`.
+        If a precision has no Cholesky factor, even after the repairs of `agp.linalg.cholesky`.
     """
     root = each_inverse(cholesky(precision))
     state = NaturalState(each_times(root.mT, each_times(root, shift)), root)
@@ -96,7 +96,7 @@ def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pull
 class WhiteSites(WhitePosterior, SitePosterior):
     """q(v_p) ~ N(0, I) exp(t_p^T v_p - 1/2 v_p^T S_p v_p), for models that compute the sites.
 
-    Gradients pass through the sites, unlike those stored by `Dual` with ``tied="white"``, the same q(u).
+    `Dual` with ``tied="white"`` represents the same q(u), but gradients do not pass through the sites that it stores.
 
     Parameters
     ----------

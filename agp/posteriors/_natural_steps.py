@@ -17,7 +17,7 @@ from agp.posteriors._sites import MAX_HALVINGS, Sums
 from agp.repairs import report
 
 POWER_STEPS = 6
-"""Power iterations for the estimate of the largest curvature."""
+"""The number of power iterations that estimate the largest curvature."""
 
 
 class RootSteps:
@@ -33,13 +33,13 @@ class RootSteps:
     def root_step(
         mean: Array, scale: Array, mean_bar: Array, scale_bar: Array, rate: Any, reach: float, /
     ) -> tuple[Array, Array]:
-        """m and C after a step of size rho along the natural gradient, from the gradient by m and (lower) C.
+        """Return m and C after a step of size rho along the natural gradient, given the gradients by m and (lower) C.
 
             m <- m + rho C C^T m_bar,    C <- C + rho C Phi(I - H),    H = C^T (site precision + prior precision) C
 
         where the lower triangle of I - H is that of C^T C_bar. If the largest eigenvalue of H is large, rho is divided
-        by 1 - rho + rho lambda_max(H), so that no direction overshoots. The mean moves by at most `reach` in the norm
-        |C^-1 (change of m)|.
+        by 1 - rho + rho lambda_max(H), so that the step does not overshoot in any direction. The mean moves by at most
+        `reach` in the norm |C^-1 (change of m)|.
 
         Source: the root coordinates of Salimbeni, Eleftheriadis & Hensman, "Natural gradients in practice", 2018.
         """
@@ -68,13 +68,13 @@ def _step_of_root(m: Array, C: Array, m_bar: Array, C_bar: Array, rate: Any, rea
 def step_of_moments(
     mean: Array, scale: Array, prior: Array, sums: Sums, rate: Any, coordinates: str
 ) -> tuple[Array, Array, Array]:
-    """The new m [M, P] and C [P, M, M] after a step of size rho, and the largest number of halvings, 0-d.
+    """Return the new m [M, P] and C [P, M, M] after a step of size rho, and the largest number of halvings (a scalar).
 
         S_new^-1       = (1 - rho) S^-1 + rho (prior precision + sum_n lam2_n F_n F_n^T)
         S_new^-1 m_new = (1 - rho) S^-1 m + rho sum_n F_n lam1_n
 
-    in natural coordinates. The root coordinates (m, C) take the first-order step in the same direction, which needs no
-    inverse of S.
+    in natural coordinates. In the root coordinates (m, C), the step is the first-order step in the same direction,
+    which needs no inverse of S.
     """
     xp = backend_of(mean).xp
     means, scales, halvings = [], [], []

@@ -1,8 +1,8 @@
-"""SOLVE-GP: groups of inducing variables, each of which explains only what the earlier ones do not.
+"""SOLVE-GP: groups of inducing variables, each of which explains only the part of f that earlier groups do not.
 
 For two groups u = f(Z) and v = f(O), the part of f that u does not explain has the values v - Kvu Kuu^-1 u at O, with
 the prior covariance Cvv = Kvv - Kvu Kuu^-1 Kuv, independent of u. SOLVE-GP uses q(u) q(v - Kvu Kuu^-1 u). The Cholesky
-factor of the joint covariance of (u, v) contains all that is needed,
+factor of the joint covariance of (u, v) contains everything that SOLVE-GP needs:
 
     [[Kuu, Kuv], [Kvu, Kvv]] = L L^T,   L = [[Lu, 0], [A^T, Lv]],   Lu Lu^T = Kuu,  A = Lu^-1 Kuv,  Lv Lv^T = Cvv,
 
@@ -26,7 +26,7 @@ from agp.posteriors._whitened import Whitened
 class PriorSpread(WhiteItself, MeanPosterior):
     """A group with the covariance of the prior: only the mean is free, in whitened coordinates.
 
-    As the second group of `Orthogonal` it makes the orthogonally decoupled GP (ODVGP).
+    As the second group of `Orthogonal`, it gives the orthogonally decoupled GP (ODVGP).
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class PriorSpread(WhiteItself, MeanPosterior):
 class OrthogonalState(WhiteState):
     """Independent states of consecutive blocks of the whitened coordinates, with the given numbers of rows.
 
-    Its cotangents are tuples of those of the parts.
+    Its cotangents are tuples of the cotangents of the parts.
     """
 
     parts: tuple[Any, ...]
@@ -112,7 +112,8 @@ class OrthogonalState(WhiteState):
 
 @tree.model
 class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
-    """q(u) q(v) ... of orthogonal groups of inducing variables; the groups are consecutive rows of the inducing inputs.
+    """q(u) q(v) ... for orthogonal groups of inducing variables; the groups are consecutive rows of the inducing
+    inputs.
 
     Parameters
     ----------
@@ -155,13 +156,13 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         return bool(self._dual())
 
     def _dual(self, wanted: tuple[int, ...] | None = None) -> list[tuple[int, slice, Dual]]:
-        """The positions, rows and posteriors of the groups with sites."""
+        """Return the positions, rows and posteriors of the groups with sites."""
         groups = enumerate(zip(self.parts, groups_of(self.sizes), strict=True))
         found = [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
         return [group for group in found if wanted is None or group[0] in wanted]
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """The sums of each group with sites, for its part of the mean; None if no group has sites."""
+        """Return sums of each group with sites, computed from its part of the mean, or None if no group has sites."""
         if not self._has_sites:
             return None
         sums = []
@@ -188,14 +189,14 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), parts: Any = Whitened) -> Self:
-        """The prior, in groups of the given sizes (two halves by default).
+        """Return the prior, in groups of the given sizes (two halves by default).
 
-        `parts` is the class of all groups, or a tuple of one class for each.
+        `parts` is one class for all groups, or a tuple with a class for each group.
         """
         M = Kuu.shape[0]
         sizes = sizes or (M - M // 2, M // 2)
         if sum(sizes) != M or min(sizes) < 0:
-            msg = f"groups of the sizes {sizes} do not make up the {M} inducing inputs; they must add up to {M}."
+            msg = f"the group sizes {sizes} do not cover the {M} inducing inputs; pass sizes that add up to {M}."
             raise ValueError(msg)
         kinds = parts if isinstance(parts, tuple) else (parts,) * len(sizes)
         sizes, kinds = zip(*((size, kind) for size, kind in zip(sizes, kinds, strict=True) if size), strict=True)

@@ -1,8 +1,8 @@
 """The inverse of the covariance G = S^T (K + sigma^2 I) S of the projected observations of a computation-aware GP.
 
-Either by a Cholesky factor of G, or by products alone from an auxiliary L with T = L L^T ~ G^-1. In the latter,
-P = 2 T - T G T <= G^-1 replaces G^-1, and tr(G T) - i - log|T| >= log|G| the log determinant. At T = G^-1 both are
-exact, and value and gradients are those of the Cholesky form.
+The inverse comes either from a Cholesky factor of G, or from matrix products with an auxiliary L, where T = L L^T ~
+G^-1. In the second case, P = 2 T - T G T <= G^-1 replaces G^-1, and tr(G T) - i - log|T| >= log|G| replaces the log
+determinant. At T = G^-1 both are exact, and the value and the gradients equal those of the Cholesky form.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ from agp.posteriors._base import FollowsInverse
 
 
 class ProjectedInverse(NamedTuple):
-    """Approximations of G^-1 [i, i] and log|G|; if exact, T = P = G^-1."""
+    """Approximations of G^-1 [i, i] and log|G|. If they are exact, T = P = G^-1."""
 
     T: Array
     """Used in derivatives."""
@@ -39,16 +39,16 @@ class Projected(ABC):
     """A method to invert G."""
 
     inverse_factors: ClassVar[tuple[str, ...]] = ()
-    """The auxiliary leaves that follow inverses (`FollowsInverse`)."""
+    """The names of the auxiliary leaves that follow inverses (`FollowsInverse`)."""
 
     @abstractmethod
     def invert_covariance(self, G: Array, /) -> ProjectedInverse:
-        """The approximations for a symmetric positive definite G [i, i]."""
+        """Return the approximations for a symmetric positive definite G [i, i]."""
 
 
 @tree.model
 class ProjectedCholesky(Projected):
-    """By a Cholesky factorisation of G, O(i^3): the exact computation-aware posterior."""
+    """Invert G by a Cholesky factorisation, in O(i^3): the exact computation-aware posterior."""
 
     def invert_covariance(self, G: Array, /) -> ProjectedInverse:
         B = backend_of(G)
@@ -59,12 +59,13 @@ class ProjectedCholesky(Projected):
 
 @tree.model
 class ProjectedInverseFree(FollowsInverse, Projected):
-    """By products alone: a lower bound and larger variances for every L, exact at L L^T = G^-1.
+    """Invert G by matrix products alone: a lower bound and larger variances for every L, exact at L L^T = G^-1.
 
     Parameters
     ----------
     inverse_factor
-        L [i, i], lower with positive diagonal, L L^T ~ G^-1. Auxiliary; `agp.updates.InverseUpdate` keeps it close.
+        L [i, i], lower triangular with a positive diagonal, such that L L^T ~ G^-1. Auxiliary;
+        `agp.updates.InverseUpdate` keeps L L^T close to G^-1.
     """
 
     inverse_factor: Array = tree.auxiliary()
@@ -84,5 +85,5 @@ class ProjectedInverseFree(FollowsInverse, Projected):
 
     @classmethod
     def for_covariance(cls, G: Array, /) -> Self:
-        """The start for a symmetric positive definite G [i, i]."""
+        """Return the starting value for a symmetric positive definite G [i, i]."""
         return cls(inverse_factor(G).factor)

@@ -1,14 +1,14 @@
 """R-SVGP: the inverse-free relaxation of q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + S.
 
-With L L^T ~ Kt^-1 (an auxiliary array, improved by `agp.updates.InverseUpdate`) let B = L^T Kt L, G = B - I, J = I - G.
-PR = L J L^T is one Newton-Schulz step from T = L L^T towards Kt^-1 and never exceeds it, so Kuu - Kuu PR Kuu is a valid
-covariance for every L, and
+Let L be an auxiliary array with L L^T ~ Kt^-1, which `agp.updates.InverseUpdate` improves, and let B = L^T Kt L, G = B
+- I and J = I - G. PR = L J L^T is one Newton-Schulz step from T = L L^T towards Kt^-1 and never exceeds it, so Kuu -
+Kuu PR Kuu is a valid covariance for every L, and
 
     KL <= 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - log|S|) ]
 
-with U = L^T S L is a bound for every L, tight where G = 0. Only matrix products occur. L is constant in the gradient.
-`Relaxed` has S = diag(s), `FullSiteRelaxed` S = C C^T. `ProbedRelaxed` replaces `Relaxed` in steps with random probes:
-the same posterior, with estimated traces and without any product of two [M, M] matrices.
+with U = L^T S L. The bound holds for every L and is tight where G = 0. It needs only matrix products. The gradient
+holds L constant. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`. `ProbedRelaxed` replaces `Relaxed` in steps
+with random probes: it has the same posterior, but estimates the traces and needs no product of two [M, M] matrices.
 """
 
 from abc import abstractmethod
@@ -36,9 +36,9 @@ from agp.posteriors._site_form import GrowingSiteForm, Preconditioned
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 EXACT_UP_TO = 2048
-"""The largest M with exact traces by default."""
+"""The largest M for which traces are exact by default."""
 PROBES = 256
-"""The number of probes for larger M."""
+"""The default number of probes for larger M."""
 
 
 class RelaxedForm(InverseFactored, GrowingSiteForm):
@@ -70,7 +70,7 @@ class RelaxedForm(InverseFactored, GrowingSiteForm):
 
     @abstractmethod
     def _preconditioned_weights(self, factor: Any) -> tuple[Array, Pullback]:
-        """`_weights` for mh = PR m."""
+        """Compute `_weights` for mh = PR m."""
 
 
 @tree.model
@@ -154,14 +154,14 @@ class Relaxed(ExactRelaxed):
     site
         s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
     inverse_factor
-        L [M, M], lower with positive diagonal, L L^T ~ (Kuu + diag s)^-1. Auxiliary.
+        L [M, M], lower triangular with a positive diagonal, such that L L^T ~ (Kuu + diag s)^-1. Auxiliary.
     preconditioned
-        Whether mh = PR m (the default; it trains much faster). "root" is mh = L^T m with a dimensionless m, for
-        comparisons: updates of L change this mean, which the gradient at constant L ignores.
+        Whether mh = PR m (the default; it trains much faster). With "root", mh = L^T m for a dimensionless m; this
+        option is for comparisons, since updates of L change the mean and the gradient at constant L ignores that.
     probes
-        The number of random vectors that estimate the traces of the KL divergence in training; 0, or at least M, for
-        exact traces. By default exact up to M = 2048, and 256 probes above. The estimates of value and gradient are
-        unbiased; bounds outside of training are exact.
+        The number of random vectors that estimate the traces of the KL divergence in training. Pass 0, or at least M,
+        for exact traces. By default, traces are exact up to M = 2048, and larger M use 256 probes. The estimates of the
+        value and the gradient are unbiased. Outside training, bounds are exact.
 
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
@@ -188,7 +188,7 @@ class Relaxed(ExactRelaxed):
         return measured
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """Rademacher probes [M, K]; none for exact traces."""
+        """Draw Rademacher probes [M, K]; exact traces need none."""
         M = self.site.shape[0]
         usual = 0 if M <= EXACT_UP_TO else PROBES
         probes = usual if self.probes is None else check_whole("probes", self.probes, least=0)
@@ -238,7 +238,7 @@ class FullSiteRelaxed(ExactRelaxed):
 
 @tree.model
 class ProbedFactor:
-    """Kuu and Kt = Kuu + diag(s), both [M, M]."""
+    """The matrices Kuu and Kt = Kuu + diag(s), both [M, M]."""
 
     Kuu: Array = tree.auxiliary()
     Kt: Array = tree.auxiliary()
@@ -246,14 +246,15 @@ class ProbedFactor:
 
 @tree.model
 class ProbedRelaxed(RelaxedForm):
-    """`Relaxed` with its traces estimated by probes, for one evaluation of the bound and its gradient.
+    """`Relaxed` with traces estimated from probes, for one evaluation of the bound and its gradient.
 
-    With W = G Z and U = L^T diag(s) L Z for the probes Z [M, K], all by products of [M, M] with [M, K],
+    Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z, computed by products of [M, M] with [M, K]. The
+    estimate is
 
         -tr(PR Kuu) + tr(Kt T) - M ~ -M + sum_i s_i |L_i:|^2 + sum((Z + W - U) * W) / K
 
-    which is unbiased, and exact at G = 0, where the gradient still has noise of order 1 / sqrt(K). G is never formed:
-    J x = 2 x - L^T (Kt (L x)).
+    It is unbiased. At G = 0 it is exact, but the gradient still has noise of order 1 / sqrt(K). G is never formed: J x
+    = 2 x - L^T (Kt (L x)).
 
     Parameters
     ----------
@@ -262,7 +263,7 @@ class ProbedRelaxed(RelaxedForm):
     noise
         The probes Z [M, K], with entries +1 and -1.
 
-    Source: Hutchinson's estimator as in Cortinovis et al., rearranged so that it only estimates the residual.
+    Source: Hutchinson's estimator as in Cortinovis et al., rearranged so that the probes estimate only the residual.
     """
 
     mean: Array = tree.param()
@@ -331,5 +332,5 @@ class ProbedRelaxed(RelaxedForm):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:  # noqa: ARG003
-        msg = "ProbedRelaxed holds probes for one evaluation of a bound; start from Relaxed.from_prior."
+        msg = "ProbedRelaxed holds probes for a single evaluation of a bound; call Relaxed.from_prior instead."
         raise TypeError(msg)

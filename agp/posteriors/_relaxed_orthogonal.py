@@ -1,12 +1,12 @@
 """SOLVE-GP without factorisations: R-SVGP on two groups of inducing variables, in two forms.
 
 The covariance Kvv - Kvu Kuu^-1 Kuv of the second group of SOLVE-GP contains an inverse, whose approximation would
-invalidate the bound. But u and w = v - J u are valid inducing variables for any matrix J, and their covariances are
-products: G K G^T with G = [[I, 0], [-J, I]], and G Kuf with the inputs.
+invalidate the bound. However, u and w = v - J u are valid inducing variables for any matrix J. With G = [[I, 0],
+[-J, I]], their covariances are products: G K G^T among themselves, and G Kuf with f at the inputs.
 
 `RelaxedOrthogonal` uses the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal factor.
-`RelaxedUnion` uses (u, v), and composes its inverse factor from those of the two groups. Each delegates to a `Relaxed`
-on the M + M2 inducing variables, so that it is a lower bound for every value of the auxiliary leaves.
+`RelaxedUnion` uses (u, v), and composes its inverse factor from the factors of the two groups. Both delegate to a
+`Relaxed` on the M + M2 inducing variables, so they give a lower bound for every value of the auxiliary leaves.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ from agp.posteriors._site_form import SiteForm
 
 @tree.model
 class RelaxedGroupsFactor:
-    """J [M2, M], the `Relaxed` that does the work, and its factor."""
+    """J [M2, M], the inner `Relaxed`, and its factor."""
 
     J: Array = tree.auxiliary()
     inner: Relaxed
@@ -38,13 +38,13 @@ class RelaxedGroupsFactor:
 
 
 class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
-    """The base class of the two forms: a `Relaxed` on other inducing variables, and the map to them and back."""
+    """The base class of the two forms: a `Relaxed` on transformed inducing variables, and the map to them and back."""
 
     sizes: tuple[int, int]
 
     @abstractmethod
     def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
-        """Covariances [M + M2, N] of the other inducing variables with f, and ``bar -> (J_bar, Kuf_bar)``."""
+        """Return covariances [M + M2, N] of transformed inducing variables with f, and ``bar -> (J_bar, Kuf_bar)``."""
 
     def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         features, pull_features = self._features(factor.J, Kuf)
@@ -68,7 +68,7 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
         return factor.inner.project_covariance(factor.factor, self._features(factor.J, Kuf)[0], Kff)
 
     def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
-        # the other inducing variables are G u, with covariances G Kuu G^T and G Kuf, so w = G^T w'
+        # the transformed inducing variables are G u, with covariances G Kuu G^T and G Kuf, so w = G^T w'
         xp = backend_of(values).xp
         P, _, S = values.shape
         columns = xp.reshape(xp.permute_dims(values, (1, 0, 2)), (-1, P * S))
@@ -82,18 +82,19 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
     def from_prior(
         cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), preconditioned: bool = True
     ) -> Self:
-        """The start of `Relaxed` for Kuu [M + M2, M + M2], in two groups of the given sizes (halves by default).
+        """Return the untrained posterior for Kuu [M + M2, M + M2], in two groups of the given sizes (halves by
+        default).
 
         Raises
         ------
         ValueError
-            If there are not two groups that make up the inducing inputs.
+            If there are not two groups, or their sizes do not add up to M + M2.
         """
         M = Kuu.shape[0]
         sizes = sizes or (M - M // 2, M // 2)
         if len(sizes) != 2 or min(sizes) < 1 or sum(sizes) != M:
             msg = (
-                f"{cls.__name__} needs two groups that make up the {M} inducing inputs, not the sizes {sizes}; "
+                f"{cls.__name__} needs 2 groups whose sizes add up to {M}, the number of inducing inputs, not {sizes}; "
                 "for one group use Relaxed."
             )
             raise ValueError(msg)
@@ -101,18 +102,18 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
         return cls(**leaves, **dict.fromkeys(cls.inverse_factors)).invert_from_scratch(Kuu)
 
     def _blocks(self, Kuu: Array) -> tuple[Array, Array, Array]:
-        """The covariances of u [M, M], of v with u [M2, M] and of v [M2, M2]."""
+        """Return the covariances of u [M, M], of v with u [M2, M] and of v [M2, M2]."""
         M = self.sizes[0]
         return Kuu[:M, :M], Kuu[M:, :M], Kuu[M:, M:]
 
 
 @tree.model
 class RelaxedOrthogonal(RelaxedGroups):
-    """Inverse-free SOLVE-GP: diagonal noise for u and for w = v - J u, and products only.
+    """Inverse-free SOLVE-GP: diagonal noise for u and for w = v - J u, and only matrix products.
 
-    A lower bound on the log evidence for all values of its leaves. At exact inverse factors value and gradients are
-    those of SOLVE-GP with q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu), and likewise for w. At other factors either
-    bound may be the larger one: J is one more variational parameter.
+    The bound is a lower bound on the log evidence for all values of the leaves. At exact inverse factors, its value and
+    gradients equal those of SOLVE-GP with q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu) and the same form of q(w).
+    At other factors, either bound may be larger, because J is a further variational parameter.
 
     Parameters
     ----------
@@ -121,11 +122,11 @@ class RelaxedOrthogonal(RelaxedGroups):
     site
         s [M + M2], positive: the variances of pseudo-observations of u and w, shared by the outputs.
     prior_inverse
-        L0 [M, M], lower with positive diagonal, L0 L0^T ~ Kuu^-1. Auxiliary. Its accuracy depends on the conditioning
-        of Kuu. J = Kvu (2 T0 - T0 Kuu T0) with T0 = L0 L0^T, with an error of second order in that of T0; the gradient
-        follows J, not T0.
+        L0 [M, M], lower triangular with a positive diagonal, such that L0 L0^T ~ Kuu^-1. Auxiliary. Its accuracy
+        depends on the conditioning of Kuu. With T0 = L0 L0^T, J = Kvu (2 T0 - T0 Kuu T0), whose error is of second
+        order in the error of T0. The gradient passes through J but holds T0 constant.
     first_inverse, second_inverse
-        Lu [M, M] and Lw [M2, M2], likewise for the covariances of u and w plus their s. Auxiliary.
+        Lu [M, M] and Lw [M2, M2], the same for the covariances of u and w plus their s. Auxiliary.
     sizes
         (M, M2).
     preconditioned
@@ -173,7 +174,7 @@ class RelaxedOrthogonal(RelaxedGroups):
         return lower_times(self.prior_inverse, times_lower(X, self.prior_inverse).mT).mT
 
     def _conditional_blocks(self, Kuu: Array, J: Array) -> tuple[Array, Array]:
-        """The covariances of w with u [M2, M], small if J is exact, and of w [M2, M2]."""
+        """Return the covariances of w with u [M2, M], which vanish if J is exact, and of w [M2, M2]."""
         K, Kvu, Kvv = self._blocks(Kuu)
         Kwu = Kvu - J @ K
         return Kwu, symmetric_from_lower(Kvv - J @ Kvu.mT - Kwu @ J.mT)
@@ -220,12 +221,13 @@ class RelaxedOrthogonal(RelaxedGroups):
 
 @tree.model
 class RelaxedUnion(RelaxedGroups):
-    """R-SVGP on two groups of inducing inputs, with an inverse factor composed of one for each group.
+    """R-SVGP on two groups of inducing inputs, with an inverse factor composed of the factors of the two groups.
 
-    With T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1, J = Kvu T_u and T_w ~ (C + diag s_v)^-1, the inverse of the joint
-    K + diag(s) is approximated by G^T blkdiag(T_u, T_w) G. A lower bound on the log evidence for all values of its
-    leaves, at most that of L-SVGP with all M + M2 inducing inputs, which it equals at exact factors. Its q(u, v) is not
-    that of SOLVE-GP, but it shares the cheaper inversion and the good conditioning: nothing is inverted without its s.
+    Let T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1, J = Kvu T_u and T_w ~ (C + diag s_v)^-1. Then G^T blkdiag(T_u, T_w) G
+    approximates the inverse of the joint K + diag(s). The bound is a lower bound on the log evidence for all values of
+    the leaves. It is at most the bound of L-SVGP with all M + M2 inducing inputs, and equals it at exact factors. The
+    q(u, v) differs from SOLVE-GP's, but the inversion is as cheap and well conditioned, because every inverted matrix
+    includes its s.
 
     Parameters
     ----------
@@ -281,7 +283,7 @@ class RelaxedUnion(RelaxedGroups):
         return RelaxedGroupsFactor(J, inner, factor), pullback
 
     def _swap_groups(self, x: Array) -> Array:
-        """The rows of x [M + M2, ...], those of the second group first."""
+        """Reorder the rows of x [M + M2, ...] so that the second group comes first."""
         M = self.sizes[0]
         return backend_of(x).xp.concat([x[M:, ...], x[:M, ...]], axis=0)
 

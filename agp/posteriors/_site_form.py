@@ -1,4 +1,6 @@
-"""Base classes of L-SVGP and R-SVGP: q(u) is the posterior of pseudo-observations of u with noise of covariance S."""
+"""Base classes of L-SVGP and R-SVGP, where q(u) is the posterior given pseudo-observations of u with noise covariance
+S.
+"""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
@@ -12,21 +14,22 @@ from agp.posteriors._growth import append_rows
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
 Preconditioned = bool | Literal["root"]
-"""How the weights mh [M, P] of Kuu follow from the mean m."""
+"""How the mean m determines the weights mh [M, P] of Kuu."""
 
 PRIOR_SITE = 100.0
-"""s of an untrained model, relative to the largest row sum of |Kuu|, which no eigenvalue exceeds.
+"""The s of an untrained model, relative to the largest row sum of |Kuu|, which no eigenvalue exceeds.
 
-For s = c lambda_max, k_u(x)^T (Kuu + s I)^-1 k_u(x) <= k(x, x) / (1 + c) at any x, so that variances are within 1 % of
-the prior's.
+For s = c lambda_max, k_u(x)^T (Kuu + s I)^-1 k_u(x) <= k(x, x) / (1 + c) at any x, so the variances are within 1 % of
+the prior variances.
 """
 
 FORGOTTEN_SITE = 1e8
-"""s of new variables that must not change q(f), relative to the same."""
+"""The s of new variables that must not change q(f), relative to the same row sum."""
 
 FLAT_SITE_VARIANCE = 0.1
-"""s at the start of training for likelihoods that are flat far from likely functions, relative to the mean diagonal of
-Kuu: narrower marginals would miss some classes."""
+"""The s at the start of training for likelihoods that are flat far from likely functions, relative to the mean diagonal
+of Kuu. With narrower marginals, some classes would have no gradient.
+"""
 
 
 @former_methods(inverted_anew="invert_from_scratch")
@@ -38,7 +41,7 @@ class SiteForm(MeanPosterior):
     mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False)
     """The values that `preconditioned` may have."""
     noise_kind: ClassVar[type[SiteNoise]] = DiagonalNoise
-    """The type of S, which names its leaf."""
+    """The type of S, which gives the name of its leaf."""
 
     def __post_init__(self) -> None:
         self._check_preconditioned(self.preconditioned)
@@ -49,7 +52,7 @@ class SiteForm(MeanPosterior):
         return self.noise_kind(getattr(self, self.noise_kind.name))
 
     def _bars(self, *, mean: Array | None = None, noise: Array | None = None) -> Self:
-        """The cotangent of the posterior, from those of m and of the leaf of S."""
+        """Return the cotangent of the posterior, given the cotangents of m and of the leaf of S."""
         return tree.cotangent(self, mean=mean, **{self.noise_kind.name: noise})
 
     def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
@@ -62,14 +65,14 @@ class SiteForm(MeanPosterior):
         return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).invert_from_scratch(Kuu)
 
     def invert_from_scratch(self, _Kuu: Array, /) -> Self:
-        """The same with inverse factors computed from scratch, if it has any."""
+        """Return a copy with inverse factors computed from scratch, if the posterior has any."""
         return self
 
     @classmethod
     def _prior_leaves(cls, Kuu: Array, outputs: int, preconditioned: Preconditioned) -> dict[str, Any]:
-        """The fields of the prior, with covariance Kuu [M, M], for P outputs.
+        """Return the fields of the prior with covariance Kuu [M, M], for P outputs.
 
-        The unit of the mean is that of f, or its inverse for mh = m, which are weights of Kuu; L^T m has no unit.
+        The unit of m is the unit of f, or its inverse if mh = m (weights of Kuu). If mh = L^T m, m is dimensionless.
         """
         cls._check_preconditioned(preconditioned)
         xp = backend_of(Kuu).xp
@@ -96,27 +99,28 @@ def _prior_site(Kuu: Array) -> Array:
 
 
 class GrowingSiteForm(SiteForm):
-    """Such a q(u) that can take new inducing variables.
+    """A q(u) of this form that can take new inducing variables.
 
     Its factor has two parts: Kuu, and another matrix [M, M] from which weights and variances follow.
     """
 
     @abstractmethod
     def _weights(self, factor: Any) -> tuple[Array, Pullback]:
-        """Mh [M, P], and ``mh_bar -> (mean_bar, the cotangent of the second part)``."""
+        """Return mh [M, P], and ``mh_bar -> (mean_bar, the cotangent of the second part)``."""
 
     @abstractmethod
     def _variances(self, factor: Any, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
-        """The variances [N] of f, the same for all outputs, and ``bar -> (Kuf_bar, the cotangent of the second part)``.
+        """Return the variances [N] of f, the same for all outputs, and
+        ``bar -> (Kuf_bar, the cotangent of the second part)``.
 
-        For Kuf [M, N] and kff [N], whose cotangent is `bar`.
+        Kuf is [M, N] and kff is [N]; the cotangent of kff is `bar`.
         """
 
     @abstractmethod
     def _covariance_kl(self, factor: Any) -> tuple[Array, Pullback]:
-        """Twice the KL divergence of one output without the terms of its mean, 0-d.
+        """Return twice the KL divergence of one output without the terms of its mean (a scalar).
 
-        The pullback ``bar -> (noise_bar, the cotangent of the second part)`` is that for bar P / 2.
+        The pullback ``bar -> (noise_bar, the cotangent of the second part)`` multiplies bar by P / 2.
         """
 
     def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -172,5 +176,5 @@ class GrowingSiteForm(SiteForm):
         return tree.with_leaves(self, leaves)._extend_inverse_factors(Kuu, new)
 
     def _extend_inverse_factors(self, _Kuu: Array, _new: int) -> Self:
-        """The same with inverse factors for `new` more variables, if it has any."""
+        """Return a copy with inverse factors extended by `new` variables, if the posterior has any."""
         return self

@@ -1,6 +1,6 @@
 """The noise of pseudo-observations of u: the covariance S [M, M] that L-SVGP and R-SVGP add to Kuu.
 
-S is held as variances or as a triangular factor.
+S is stored as variances or as a triangular factor.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from agp.linalg import (
 
 
 class NoiseTrace(NamedTuple):
-    """tr(A S) for a symmetric A = W^T J W [M, M], and its derivatives."""
+    """The trace tr(A S) for a symmetric A = W^T J W [M, M], and its derivatives."""
 
     value: Array
     leaf_bar: Array
@@ -44,17 +44,18 @@ class DiagonalNoise:
     name: ClassVar[str] = "site"
     """The name of the leaf in posteriors."""
     start: ClassVar[float] = 1e-4
-    """The variances at the start of training, relative to the mean diagonal of Kuu; the prior would train much more
-    slowly."""
+    """The variances at the start of training, relative to the mean diagonal of Kuu. Training that starts at the prior
+    would be much slower.
+    """
 
     @classmethod
     def independent(cls, variances: Array, /) -> Self:
-        """S = diag(v) for variances v [M]."""
+        """Return S = diag(v) for variances v [M]."""
         return cls(variances)
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
-        """The unit of the leaf, 0-d, for the mean diagonal of Kuu."""
+        """Return the unit of the leaf (a scalar), given the mean diagonal of Kuu."""
         return variance
 
     @property
@@ -63,35 +64,35 @@ class DiagonalNoise:
         return self.leaf
 
     def append_variances(self, variances: Array, /) -> Self:
-        """S with further independent pseudo-observations of these variances."""
+        """Return S extended by independent pseudo-observations with these variances."""
         return type(self)(backend_of(variances).xp.concat([self.leaf, variances]))
 
     def add_to_covariance(self, K: Array, /) -> Array:
-        """K + S for K [M, M]."""
+        """Return K + S, given K [M, M]."""
         return add_diagonal(K, self.leaf)
 
     def pullback(self, S_bar: Array, /) -> Array:
-        """The cotangent of the leaf, from the symmetric cotangent of S."""
+        """Return the cotangent of the leaf, given the symmetric cotangent of S."""
         return diagonal(S_bar)
 
     def root_times(self, normal: Array, /) -> Array:
-        """S^(1/2) x for standard normal x [P, M, S]."""
+        """Return S^(1/2) x for standard normal x [P, M, number of samples]."""
         return backend_of(normal).xp.sqrt(self.leaf)[:, None] * normal
 
     def log_determinant(self) -> tuple[Array, Array]:
-        """log|S|, 0-d, and its derivative by the leaf."""
+        """Return log|S| (a scalar) and its derivative by the leaf."""
         xp = backend_of(self.leaf).xp
         return xp.sum(xp.log(self.leaf)), 1.0 / self.leaf
 
     def trace_with_gram(self, W: Array, /) -> NoiseTrace:
-        """tr(W^T W S) for lower W [M, M], and the lower triangle of W S W^T."""
+        """Return tr(W^T W S) for a lower triangular W [M, M], and the lower triangle of W S W^T."""
         # sum_i s_i [W^T W]_ii
         xp = backend_of(W).xp
         squares = xp.sum(W * W, axis=0)
         return NoiseTrace(xp.sum(self.leaf * squares), squares, lambda: lower_of(W * self.leaf, W.mT))
 
     def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
-        """tr(L (I - G) L^T S) for lower L and symmetric G [M, M], and L^T S L."""
+        """Return tr(L (I - G) L^T S) for a lower triangular L and a symmetric G [M, M], and L^T S L."""
         # diag(L G L^T) = 2 rowsum(L * (L Phi(G)))
         xp = backend_of(L).xp
         relaxed = xp.sum(L * (L - 2.0 * lower_times_lower(L, phi(G))), axis=-1)
@@ -104,7 +105,7 @@ class DiagonalNoise:
 
 @dataclass(frozen=True)
 class FactoredNoise:
-    """S = C C^T; the leaf is C [M, M], lower triangular. Methods as `DiagonalNoise`."""
+    """S = C C^T; the leaf is C [M, M], lower triangular. The methods are those of `DiagonalNoise`."""
 
     leaf: Array
 

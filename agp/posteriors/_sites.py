@@ -1,8 +1,8 @@
-"""Updates of posteriors by sites: sums over the data, and steps that keep precisions positive definite.
+"""Updates of posteriors through their sites: sums over the data, and steps that keep precisions positive definite.
 
-At the marginals of f - h with means mu, let alpha = d/dmu and beta = -2 d/dvar of the expected log density of all data.
-The site of datum n is exp(lam1_n f - lam2_n f^2 / 2); its target has lam1 = alpha + beta mu and lam2 = beta. In the
-coordinates of a posterior the features of the datum are the column F_n [M] with mu_n = F_n^T m.
+Let mu be the means of the marginals of f - h, and let alpha = d/dmu and beta = -2 d/dvar of the expected log density of
+all data. The site of datum n is exp(lam1_n f - lam2_n f^2 / 2), and its target has lam1 = alpha + beta mu and lam2 =
+beta. In the coordinates of a posterior, the features of the datum are the column F_n [M] with mu_n = F_n^T m.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ from agp.backend import Array, backend_of, like
 from agp.repairs import report
 
 MAX_HALVINGS = 10
-"""The largest number of halvings of a step whose precision is not positive definite."""
+"""The largest number of times that a step is halved when its precision is not positive definite."""
 
 
 class Sums(NamedTuple):
@@ -26,7 +26,7 @@ class Sums(NamedTuple):
 
 
 class GuardedSums(NamedTuple):
-    """The sums, the same with beta clipped at zero, and the number of negative beta [P]."""
+    """The sums, the sums with beta clipped at zero, and the number of negative beta [P]."""
 
     raw: Sums
     clipped: Sums
@@ -34,19 +34,19 @@ class GuardedSums(NamedTuple):
 
 
 class SiteGradients(NamedTuple):
-    """The input of a step: the factor of the posterior, and its sums over the data."""
+    """The input to a step: the factor of the posterior, and its sums over the data."""
 
     factor: Any
     sums: Any
 
 
 def sums_of(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
-    """The sums for features F [M, N] and alpha, beta, mu [N, P]."""
+    """Return the sums for features F [M, N] and alpha, beta, mu [N, P]."""
     return Sums(F @ (alpha + beta * mu), (F * beta.mT[:, None, :]) @ F.mT)
 
 
 def sums_with_fallback(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-    """The sums with and without negative beta; arguments as `sums_of`."""
+    """Return the sums with and without negative beta. The arguments are those of `sums_of`."""
     B = backend_of(beta)
     xp = B.xp
     negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)
@@ -63,7 +63,7 @@ class NaturalSteps(ABC):
 
     @abstractmethod
     def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
-        """The q(u) after a step of size `rate`, and the largest number of halvings over the outputs, 0-d."""
+        """Return q(u) after a step of size `rate`, and the largest number of halvings over the outputs (a scalar)."""
 
 
 class SiteHolder(ABC):
@@ -71,48 +71,48 @@ class SiteHolder(ABC):
 
     @property
     def _has_sites(self) -> bool:
-        """Whether there are sites to move."""
+        """Whether there are sites to update."""
         return True
 
     @abstractmethod
     def _site_step(
         self, found: Any, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None, rows: Array | None
     ) -> tuple[Self, dict[str, Array]]:
-        """The holder after a step of its sites towards their targets, and numbers to log.
+        """Move the sites towards their targets; return the new holder and numbers to log.
 
         Parameters
         ----------
         found
-            The sums over the data that the holder needs.
+            The sums over the data that the object needs.
         rate
             rho in (0, 1].
         clip
-            Clip negative beta at once.
+            Whether to clip negative beta without trying smaller steps first.
         groups
-            The groups of sites to move; None for all.
+            The groups of sites to update, or None for all groups.
         rows
-            The positions [B] of the batch among the data; None for all data in order.
+            The positions [B] of the batch among the data, or None for all data in order.
         """
 
 
 class KeepsSums(ABC):
-    """A model whose site steps on minibatches continue from the sums over all data of the previous step."""
+    """A model that keeps the sums over all data, so that site steps on minibatches continue from the previous step."""
 
     @abstractmethod
     def _no_sums(self) -> dict[str, Any]:
-        """The state of an update before its first step: arrays, in dictionaries that may be nested."""
+        """Return the state of an update before its first step: arrays in dictionaries, which may be nested."""
 
     @abstractmethod
     def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> "HoldsSums":
-        """The model with these sums, or with new ones if they are outdated, within a budget in MiB."""
+        """Return the model with these sums, or with new sums if they are outdated, within a memory budget in MiB."""
 
 
 class HoldsSums(ABC):
-    """Such a model during a step, with sums that are updated with the sites."""
+    """A `KeepsSums` model during a step, with sums that are updated together with the sites."""
 
     @abstractmethod
     def _release_sums(self) -> tuple[Any, dict[str, Any]]:
-        """The model without its sums, and the sums."""
+        """Return the model without its sums, and the sums."""
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------
@@ -121,9 +121,10 @@ class HoldsSums(ABC):
 def safeguarded_step(
     rate: Any, old: Sums, target: GuardedSums, proper: Callable[[Array], Array] | None
 ) -> tuple[Sums, dict[str, Array]]:
-    """A step from the old sites towards the target, halved or clipped if necessary, and numbers to log.
+    """Step from the old sites towards the target, with halving or clipping if necessary; also return numbers to log.
 
-    `proper` returns whether the precision of each output is valid, Boolean [P]. None clips all negative beta.
+    `proper` returns, for each output, whether its precision is valid (Boolean [P]). If it is None, all negative beta
+    are clipped.
     """
     B = backend_of(old.shift)
     xp = B.xp
@@ -176,11 +177,11 @@ def _step_info(halvings: Array, clipped: Array) -> dict[str, Array]:
 
 
 def interpolate_outputs(old: Sums, new: Sums, rate: Array) -> Sums:
-    """(1 - rate_p) old + rate_p new for each output p, with rates [P]."""
+    """Return (1 - rate_p) old + rate_p new for each output p, given the rates [P]."""
     B = backend_of(rate)
     return Sums(*(B.lerp(x, y, _along(rate, x)) for x, y in zip(old, new, strict=True)))
 
 
 def _along(per_output: Array, x: Array) -> Array:
-    """Numbers [P] along the outputs of x: [., P], or [P, M, M]."""
+    """Reshape numbers [P] so that they broadcast along the outputs of x, which is [., P] or [P, M, M]."""
     return per_output if x.ndim == 2 else per_output[:, None, None]

@@ -1,4 +1,4 @@
-"""A posterior as users give it: a class, the name of one, or a function that makes one."""
+"""A posterior as users specify it: a class, the name of a class, or a function that makes a posterior."""
 
 import inspect
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def _plain(name: str) -> str:
 
 @cache
 def _public_classes() -> dict[str, type[Posterior]]:
-    """The concrete posteriors that the room exports, by plain name."""
+    """Return the concrete posteriors that the subpackage exports, by plain name."""
     from agp import posteriors
 
     exported = (vars(posteriors)[name] for name in posteriors.__all__)
@@ -24,29 +24,30 @@ def _public_classes() -> dict[str, type[Posterior]]:
 
 
 def find_posterior(name: Any, /) -> Any:
-    """The class of q(u) with this name, such as "whitened" or "likelihood-form"; other arguments are returned as is.
+    """Return the class of q(u) with this name, such as "whitened" or "likelihood-form"; return other arguments
+    unchanged.
 
     Raises
     ------
     ValueError
-        If there is none (the known ones are listed).
+        If no class has this name. The message lists the valid names.
     """
     if not isinstance(name, str):
         return name
     if _plain(name) not in _public_classes():
         known = ", ".join(sorted(cls.__name__ for cls in _public_classes().values()))
-        msg = f"unknown posterior {name!r}; known are {known}."
+        msg = f"unknown posterior {name!r}; choose from {known}."
         raise ValueError(msg)
     return _public_classes()[_plain(name)]
 
 
 def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
-    """The function of Kuu [M, M] and the number of outputs that returns the first q(u).
+    """Return a function that makes the initial q(u) from Kuu [M, M] and the number of outputs.
 
     Parameters
     ----------
     posterior
-        A subclass of `Posterior`, its name, or such a function, as
+        A subclass of `Posterior`, its name, or a function such as
         ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
 
     Raises
@@ -59,6 +60,6 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
         return found.from_prior
     if isinstance(found, type) or not callable(found):
         name = found.__name__ if isinstance(found, type) else repr(found)
-        msg = f"posterior is {name}, but must be a class of q(u), its name, or a function of Kuu and the outputs."
+        msg = f"posterior is {name}, but must be a subclass of Posterior, its name, or a function of Kuu and outputs."
         raise TypeError(msg)
     return found

@@ -78,7 +78,7 @@ class Whitened(WhiteItself, MeanPosterior, NaturalSteps, RootSteps):
         return type(self)(mean, scale), halvings
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        # Lu of all begins with that of u: m = [m; 0], C = diag(C, I)
+        # the leading block of the joint Lu is the Lu of u, so m = [m; 0] and C = diag(C, I)
         new = Kuu.shape[0] - self.mean.shape[0]
         return tree.with_leaves(
             self, {"mean": append_rows(self.mean, new), "scale": append_diagonal_block(self.scale, new, 1.0)}

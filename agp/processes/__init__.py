@@ -1,4 +1,4 @@
-"""Processes, from inputs to marginals: one kernel and q(u), several side by side, mixtures, and layers."""
+"""Processes map inputs to marginals: a single kernel and q(u), several side by side, mixtures, and layers."""
 
 from agp._deprecated import former_names
 from agp.processes._base import Process
@@ -27,7 +27,7 @@ __all__ = [
 
 __getattr__ = former_names(__name__, EachPatch="Patchwise", Known="FixedMap", Mixed="LinearMixing")
 
-# for other rooms
+# for other subpackages
 from agp.processes._base import check_process
 from agp.processes._paths import conditional_paths
 from agp.processes._prior import initialise_prior

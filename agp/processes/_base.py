@@ -13,22 +13,22 @@ from agp.processes._paths import Paths
 from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
 SitePull = Callable[[Array, Array], dict[str, Any]]
-"""``(mu_bar, var_bar) -> {path of a posterior: its sums}``, see `Process.project_to_sites`."""
+"""``(mu_bar, var_bar) -> {path of a posterior: its sums}``; see `Process.project_to_sites`."""
 
 
 @former_methods(drawn="with_draws", refreshed="recompute_factors", sampled="sample_marginals")
 class Process(MultiOutput):
-    """An approximate posterior process f, from X [N, D] to marginals of P latent functions.
+    """An approximate posterior process f that maps X [N, D] to marginals of P latent functions.
 
-    `factorise` computes everything that depends on the parameters alone. Its factor is opaque to callers, and so is the
-    cotangent of the factor: the sum of those from the other pullbacks goes to the pullback of `factorise`. Gradients
-    have the class of the process. A sampled process returns S marginals for each input, stacked as rows, sample after
-    sample [S N, P]; S = 1 for most.
+    `factorise` computes everything that depends on the parameters alone. Callers treat the factor and its cotangent as
+    opaque: they add the factor's cotangents from the other pullbacks and pass the sum to the pullback of `factorise`.
+    Gradients have the class of the process. A sampled process returns S marginals for each input, stacked as rows,
+    sample after sample [S N, P]. Most processes have S = 1.
     """
 
     @property
     def samples(self) -> int:
-        """S."""
+        """The number of samples S."""
         return 1
 
     @property
@@ -38,64 +38,69 @@ class Process(MultiOutput):
 
     @property
     def correlated(self) -> bool:
-        """Whether the outputs are dependent, so that marginals do not determine their joint distribution."""
+        """Whether the outputs are dependent, so that the marginals do not determine their joint distribution."""
         return False
 
     @property
     def latents(self) -> int:
-        """L, the number of independent functions in a sample; usually P."""
+        """The number L of independent functions in a sample; by default P."""
         return self.outputs
 
     @property
     def mixing(self) -> Array | None:
-        """A [P, L] if the outputs are mixtures A g of the L functions; None if they are these functions."""
+        """The matrix A [P, L] if the outputs are mixtures A g of L functions g, or None if the outputs are the
+        functions g.
+        """
         return None
 
     @abstractmethod
     def factorise(self) -> tuple[Any, Pullback]:
-        """The factor, which depends on the parameters alone, and ``factor_bar -> process_bar``."""
+        """Return the factor, which depends on the parameters alone, and ``factor_bar -> process_bar``."""
 
     @abstractmethod
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        """Marginal means and variances [S N, P] at X [N, D].
+        """Return marginal means and variances [S N, P] at X [N, D].
 
         The pullback is ``(mu_bar, var_bar) -> (process_bar, factor_bar, X_bar)``.
         """
 
     @abstractmethod
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        """KL[q || p] of all uncertain parts, 0-d (or an upper bound), and ``bar -> (process_bar, factor_bar)``."""
+        """Return the scalar KL[q || p] of all uncertain parts, or an upper bound, and
+        ``bar -> (process_bar, factor_bar)``.
+        """
 
     @abstractmethod
     def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
-        """Samples [S N, P] of f at each row of X [N, D], from standard normal noise [S, N, latents].
+        """Return samples [S N, P] of f at each row of X [N, D], computed from standard normal noise [S, N, latents].
 
         Rows are independent of each other. The pullback is ``bar -> (process_bar, factor_bar, X_bar)``.
         """
 
     @abstractmethod
     def project_mean(self, factor: Any, X: Array, /) -> Array:
-        """The means [S N, P] alone, at X [N, D]."""
+        """Return only the means [S N, P] at X [N, D]."""
 
     @abstractmethod
     def joint(self, factor: Any, X: Array, /) -> Array:
-        """The joint covariances [L, N, N] at X [N, D] of the independent functions that `mixing` mixes.
+        """Return the joint covariances [L, N, N] at X [N, D] of the independent functions that `mixing` mixes.
 
-        TypeError if the process is not Gaussian.
+        Raise TypeError if the process is not Gaussian.
         """
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """`count` samples of the process as functions, drawn from a NumPy generator on the host.
+        """Draw `count` samples of the process as functions, with a NumPy generator on the host.
 
-        `features` is the number of frequencies for each stationary kernel. TypeError if the kernel, the inducing
-        variables or the posterior do not support samples of functions.
+        `features` is the number of frequencies for each stationary kernel. Raise TypeError if the kernel, the inducing
+        variables or the posterior does not support samples of functions.
         """
-        msg = f"{type(self).__name__} has no samples of functions; define paths, or use sample at given inputs."
+        msg = f"{type(self).__name__} cannot sample functions; implement `paths`, or call `sample` at fixed inputs."
         raise TypeError(msg)
 
     @abstractmethod
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        """The marginals [S N, P], and a pullback to the sums that steps of sites need, by the path of each posterior.
+        """Return the marginals [S N, P], and a pullback to the sums that site steps need, by the path of each
+        posterior.
 
         The sums are `Posterior.site_sums` of the cotangents alpha = mu_bar and beta = -2 var_bar of its marginals.
         """
@@ -111,31 +116,37 @@ class Process(MultiOutput):
 
     @abstractmethod
     def recompute_factors(self) -> Self:
-        """The process with auxiliary arrays that fit its parameters for predictions; usually itself."""
+        """Return the process with auxiliary arrays that fit its parameters for predictions; by default, the process
+        itself.
+        """
 
     @abstractmethod
     def check(self) -> None:
         """Raise ValueError unless the parts fit together."""
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """The noise for an evaluation on this number of rows, from a NumPy generator or an `agp.random.Noise`."""
+        """Draw the noise for an evaluation on this number of rows, from a NumPy generator or an `agp.random.Noise`."""
         return NO_DRAWS
 
     def with_draws(self, draws: Draws, /) -> "Process":
-        """The process that uses these draws: those of the whole before `factorise`, those by row before `project`."""
+        """Return the process that uses these draws: set whole draws before `factorise`, and draws by row before
+        `project`.
+        """
         return self
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        """Draws by row that depend only on the seed and the number of each row, from `start` on; usually none."""
+        """Return draws for rows numbered from `start`, which depend only on the seed and the row number; by default,
+        none.
+        """
         return NO_DRAWS
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
-        """The same draws for every row, so that predictions do not depend on other rows; usually none."""
+        """Return the same draws for every row, so that predictions do not depend on other rows; by default, none."""
         return NO_DRAWS
 
 
 class Transformed(Process):
-    """A deterministic transformation of another process, `process`, which holds all uncertainty."""
+    """A deterministic transformation of another process, `process`, which contains all the uncertainty."""
 
     process: Process
 
@@ -172,7 +183,7 @@ class Transformed(Process):
 
 
 class Composite(Process):
-    """A process made of several others, in the field named `children`."""
+    """A process composed of several others, in the field that `children` names."""
 
     children: ClassVar[str]
 
@@ -206,7 +217,7 @@ class Composite(Process):
 
 
 def check_process(what: str, x: Any) -> None:
-    """TypeError unless x is a process."""
+    """Raise TypeError unless x is a process."""
     if not isinstance(x, Process):
         kinds = "agp.processes.Sparse, Stack, LinearMixing, Patchwise or Deep"
         msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds one."
@@ -214,12 +225,12 @@ def check_process(what: str, x: Any) -> None:
 
 
 def check_processes(what: str, several: Any) -> None:
-    """TypeError unless there is a tuple of processes; ValueError if it is empty."""
+    """Raise TypeError unless the processes are a tuple, and ValueError if the tuple is empty."""
     if not isinstance(several, tuple):
         msg = f"the {what} are a {type(several).__name__}, but must be a tuple of processes."
         raise TypeError(msg)
     if not several:
-        msg = f"there are no {what}; give at least one process."
+        msg = f"there are no {what}; pass at least one process."
         raise ValueError(msg)
     for i, one in enumerate(several):
         check_process(f"number {i} of the {what}", one)

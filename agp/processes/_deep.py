@@ -11,25 +11,25 @@ from agp.processes._outputs import Chained
 from agp.processes._paths import DeepPaths, Paths
 from agp.random import Draws, common_normals, draws_with_prefix, merge_draws, prefix_draws, row_normals
 
-NESTED_MESSAGE = "a Deep process cannot be a layer; write all layers into one Deep."
+NESTED_MESSAGE = "a Deep process cannot be a layer; put all layers into a single Deep."
 
 
 @tree.model
 class Deep(Chained, Composite):
-    """A deep Gaussian process f = f_L(... f_2(f_1(x))): samples of the inner layers, marginals of the last layer.
+    """A deep Gaussian process f = f_L(... f_2(f_1(x))), with samples of inner layers and marginals of the last layer.
 
-    The bound is the average over S samples of the inner layers, independent for each row (doubly stochastic inference).
-    The noise is an input like X and y, drawn on the host, and the gradient is exact for the noise drawn.
+    The bound is an average over S samples of the inner layers, drawn independently for each row (doubly stochastic
+    inference). The noise is an input like X and y. It is drawn on the host, and the gradient is exact for this noise.
 
     Parameters
     ----------
     layers
-        The processes, first to last; the width of each is the number of outputs of the previous one. Inner mean
-        functions that pass their inputs on keep deep models trainable.
+        The processes, first to last. The width of each must equal the number of outputs of the previous one. Deep
+        models train best if the mean functions of inner layers pass their inputs on.
     samples
         S.
     noise
-        Standard normal noise [S, N, latents] of the inner layers side by side, for the rows of one evaluation.
+        Standard normal noise [S, N, latents] for the rows of one evaluation, with the inner layers side by side.
 
     Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
     """
@@ -63,12 +63,12 @@ class Deep(Chained, Composite):
         return self.layers[-1].mixing
 
     def _inner(self, factor: Any, X: Array) -> tuple[Array, list[Pullback]]:
-        """The inputs [S N, .] of the last layer, and the pullbacks of the inner layers."""
+        """Return the inputs [S N, .] of the last layer, and the pullbacks of the inner layers."""
         xp = backend_of(X).xp
         H, pulls, start = X, [], 0
         for layer, one in zip(self.layers[:-1], factor, strict=False):
             eps = self._noise[:, :, start : start + layer.latents]
-            if pulls:  # from the second layer on the rows are S N
+            if pulls:  # from the second layer on, there are S N rows
                 eps = xp.reshape(eps, (1, -1, layer.latents))
             H, pull = layer.sample_marginals(one, H, eps)
             pulls.append(pull)
@@ -78,7 +78,7 @@ class Deep(Chained, Composite):
     @property
     def _noise(self) -> Array:
         if self.noise is None:
-            msg = "a Deep process needs the noise of its inner layers; call `drawn` with draws before evaluating it."
+            msg = "a Deep process needs noise for its inner layers; call `with_draws` before you evaluate it."
             raise ValueError(msg)
         return self.noise
 
@@ -109,13 +109,13 @@ class Deep(Chained, Composite):
 
     def joint(self, factor: Any, X: Array, /) -> Array:
         msg = (
-            "a deep model is not a Gaussian process and has no joint covariances or samples from them; use predict for "
-            "marginals and sample_functions for functions."
+            "a deep model is not a Gaussian process, so it has no joint covariances to sample from; call `predict` for "
+            "marginals and `sample_functions` for functions."
         )
         raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """Samples of all layers as functions, unlike the `samples` of the inner layers, which are drawn row by row."""
+        """Sample all layers as functions, unlike the `samples` of the inner layers, which are drawn row by row."""
         layers = zip(self.layers, factor, strict=True)
         return DeepPaths(tuple(layer.paths(one, rng, count, features) for layer, one in layers))
 
@@ -150,12 +150,12 @@ class Deep(Chained, Composite):
         for i, (layer, following) in enumerate(zip(self.layers[:-1], self.layers[1:], strict=True)):
             if following.width != layer.outputs:
                 msg = (
-                    f"layer {i} has {layer.outputs} outputs, but layer {i + 1} takes inputs with {following.width} "
-                    "columns; they must be the same."
+                    f"layer {i} has {layer.outputs} outputs, but layer {i + 1} takes {following.width} input "
+                    "columns; make the numbers equal."
                 )
                 raise ValueError(msg)
             if any(node._has_sites for node in tree.nodes(layer, SiteHolder).values()):
-                msg = f"layer {i} has sites, but only the last layer can: no likelihood moves those of inner layers."
+                msg = f"layer {i} has sites, but only the last layer can: the likelihood updates no others."
                 raise ValueError(msg)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

@@ -14,13 +14,13 @@ from agp.random import Draws, prefix_draws
 class Patchwise(Transformed):
     """f(x)[q, c] = g_c(patch_q(x)): the outputs of a process g of patches, as the channels of a smaller image.
 
-    From images of H x W pixels with C channels, as rows [N, H W C], to images of H' x W' pixels [N, H' W' C'] for C'
-    outputs of g: a layer of a deep model (`Deep`), whose last layer is often a response to `Patches`.
+    It maps images of H x W pixels with C channels, stored as rows [N, H W C], to images of H' x W' pixels
+    [N, H' W' C'], where C' is the number of outputs of g. Use it as a layer of a deep model (`Deep`), whose last layer
+    is often a response to `Patches`.
 
-    Marginals, and samples from noise (`sample_marginals`), treat the patches of an image as independent given q(u),
-    as in the
-    source, although they are values of the same g; bounds of deep models use the marginals of each patch. Samples of
-    functions (`paths`) share one g for all patches.
+    As in the source, marginals and samples from noise (`sample_marginals`) treat the patches of an image as independent
+    given q(u), although all are values of the same g. Bounds of deep models use the marginals of each patch. In a
+    sample of functions (`paths`), all patches share one g.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ class Patchwise(Transformed):
     grid: PatchGrid
 
     def __post_init__(self) -> None:
-        check_process("the process of an Patchwise", self.process)
+        check_process("the process of a Patchwise", self.process)
         if not isinstance(self.grid, PatchGrid):
-            msg = f"the grid of an Patchwise is {self.grid!r}, but must be a PatchGrid."
+            msg = f"the grid of a Patchwise is {self.grid!r}, but must be a PatchGrid."
             raise TypeError(msg)
         if self.process.samples > 1 or self.process.row_draws(0, 0, 1).by_row:
-            msg = "the process of an Patchwise is sampled; apply Patchwise to each layer of a Deep process instead."
+            msg = "the process of a Patchwise is sampled; apply Patchwise to each layer of a Deep process instead."
             raise TypeError(msg)
 
     @property
@@ -54,7 +54,7 @@ class Patchwise(Transformed):
 
     @property
     def floats_per_row(self) -> int:
-        # each patch is a row of the process; patches and moments are held twice
+        # each patch is a row of the process, and patches and moments are stored twice
         return self.grid.number * (self.process.floats_per_row + 2 * self.grid.columns + 4 * self.process.outputs)
 
     @property
@@ -67,11 +67,11 @@ class Patchwise(Transformed):
 
     @property
     def mixing(self) -> Array | None:
-        """That of the process if the image is one patch; otherwise `joint` is not available."""
+        """The matrix of the inner process if the image is a single patch; otherwise `joint` is not available."""
         return self.process.mixing if self.grid.number == 1 else None
 
     def _by_image(self, x: Array) -> Array:
-        """The outputs of patches [N Q, C'] as images [N, Q C']."""
+        """Reshape the outputs of patches [N Q, C'] to images [N, Q C']."""
         return backend_of(x).xp.reshape(x, (-1, self.outputs))
 
     def _by_patch(self, x: Array) -> Array:
@@ -108,8 +108,8 @@ class Patchwise(Transformed):
         if self.grid.number == 1:
             return self.process.joint(factor, self.grid.rows(X)[0])
         msg = (
-            "the outputs of an Patchwise are values of one function, not a mixture of independent ones, and have no "
-            "joint covariances; use predict for marginals and sample_functions for joint samples."
+            "the outputs of a Patchwise are values of one function, not a mixture of independent ones, so it has no "
+            "joint covariances; call `predict` for marginals and `sample_functions` for joint samples."
         )
         raise TypeError(msg)
 
@@ -129,7 +129,7 @@ class Patchwise(Transformed):
         self.grid.check()
         if self.process.width != self.grid.columns:
             msg = (
-                f"the process of an Patchwise takes inputs with {self.process.width} columns, but "
+                f"the process of a Patchwise takes inputs with {self.process.width} columns, but "
                 f"{self.grid.describe()} have {self.grid.columns}."
             )
             raise ValueError(msg)

@@ -14,10 +14,10 @@ from agp.random import Draws, prefix_draws
 class LinearMixing(Transformed):
     """f = h + W g: P outputs as linear combinations of the L independent outputs of a process g.
 
-    The linear model of coregionalisation. With a `Stack` of processes, each latent function has its own kernel; one
-    `Sparse` of L outputs with a shared kernel is the intrinsic model. A sum of processes is the mixture with frozen
-    weights W = 1. A diagonal W keeps the outputs independent and scales each. Marginals are h + mu W^T and
-    var (W * W)^T.
+    This is the linear model of coregionalisation. With a `Stack` of processes, each latent function has its own kernel.
+    With a single `Sparse` of L outputs, which share a kernel, it is the intrinsic model. Frozen weights W = 1 give a
+    sum of processes. A diagonal W scales each output and keeps the outputs independent. The marginals are h + mu W^T
+    and var (W * W)^T.
 
     Parameters
     ----------
@@ -124,14 +124,14 @@ class LinearMixing(Transformed):
         if self.weights.ndim not in (1, 2) or self.weights.shape[-1] != self.process.outputs:
             msg = (
                 f"weights has shape {tuple(self.weights.shape)}, but needs a row for each output and a column for each "
-                f"of the {self.process.outputs} latent functions (or one entry for each, if it is diagonal)."
+                f"of the {self.process.outputs} latent functions (or an entry for each of them, if W is diagonal)."
             )
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
         if self.process.correlated:
             msg = (
                 "the outputs of the process of a LinearMixing are dependent, so marginals do not determine the "
-                "mixture; use one LinearMixing with the product of the weights."
+                "mixture; multiply the weights and use a single LinearMixing."
             )
             raise ValueError(msg)
         self.process.check()

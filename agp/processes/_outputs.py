@@ -13,7 +13,7 @@ class MultiOutput(ABC):
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """P."""
+        """The number of outputs P."""
 
     @property
     @abstractmethod
@@ -23,16 +23,16 @@ class MultiOutput(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array with the library, dtype and device that inputs must have."""
+        """The name and value of an array whose library, dtype and device inputs must match."""
 
     @property
     @abstractmethod
     def floats_per_row(self) -> int:
-        """The numbers held by an evaluation and its pullback for each row of inputs, for memory budgets."""
+        """How many numbers an evaluation and its pullback store per row of inputs, for memory budgets."""
 
 
 class SideBySide(MultiOutput):
-    """The outputs of several parts of the same inputs, one after the other."""
+    """The outputs of several parts that share their inputs, side by side."""
 
     parts: tuple[Any, ...]
 
@@ -54,7 +54,7 @@ class SideBySide(MultiOutput):
 
 
 class Chained(MultiOutput):
-    """Layers, whose inputs are the outputs of the previous one."""
+    """Layers that take the outputs of the previous layer as inputs."""
 
     layers: tuple[Any, ...]
 

@@ -1,8 +1,8 @@
-"""Sample paths: samples of a process as functions, with the pullback to their inputs.
+"""Sample paths: samples of a process as functions, with pullbacks to their inputs.
 
-By Matheron's rule a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w, with a sample of the prior and
-weights w = Kuu^-1 (u - prior(Z)) for u from q(u), or an equivalent of each parameterisation (`Posterior.path_weights`).
-The prior sample is phi(x)^T g for features phi of the kernel.
+By Matheron's rule, a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w, where `prior` is a sample of the
+prior and w = Kuu^-1 (u - prior(Z)) for u drawn from q(u). Each parameterisation computes w in its own form
+(`Posterior.path_weights`). The prior sample is phi(x)^T g for features phi of the kernel.
 
 Source: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth, "Efficiently sampling functions from Gaussian process
 posteriors", ICML 2020.
@@ -21,17 +21,17 @@ from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
 
 
 def mix_outputs(x: Array, weights: Array) -> Array:
-    """x W^T [..., P] for x [..., L] and weights W [P, L], or [P], the diagonal of a diagonal W."""
+    """Return x W^T [..., P], given x [..., L] and weights W [P, L], or the diagonal [P] of a diagonal W."""
     return x * weights if weights.ndim == 1 else x @ weights.mT
 
 
 def mix_outputs_pullback(bar: Array, weights: Array) -> Array:
-    """The cotangent [..., L] of x, from that of `mixed` [..., P]."""
+    """Return the cotangent [..., L] of x, given the cotangent [..., P] of `mixed`."""
     return bar * weights if weights.ndim == 1 else bar @ weights
 
 
 def weights_bar(bar: Array, x: Array, weights: Array) -> Array:
-    """The cotangent of the weights, from that of `mixed` [R, P], for x [R, L]."""
+    """Return the cotangent of the weights, given the cotangent [R, P] of `mixed` and x [R, L]."""
     return backend_of(x).xp.sum(bar * x, axis=0) if weights.ndim == 1 else bar.mT @ x
 
 
@@ -41,13 +41,13 @@ class Paths(MultiOutput):
     @property
     @abstractmethod
     def count(self) -> int:
-        """S."""
+        """The number of samples S."""
 
     @abstractmethod
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The values [S, N, P] at X [N, D], or at different inputs for each sample [S, N, D].
+        """Return the values [S, N, P] at X [N, D], or at different inputs for each sample [S, N, D].
 
-        The pullback is ``bar [S, N, P] -> X_bar``, of the shape of X.
+        The pullback is ``bar [S, N, P] -> X_bar``, which has the shape of X.
         """
 
 
@@ -58,9 +58,9 @@ class SparsePaths(Paths):
     Parameters
     ----------
     kernel, inducing, mean_function
-        Those of the process.
+        The fields of the process.
     features
-        Of the kernel: X [N, D] -> phi [N, F], with pullback.
+        The features of the kernel, X [N, D] -> phi [N, F], with their pullback.
     prior_weights
         g [P, F, S].
     weights
@@ -115,7 +115,7 @@ class SparsePaths(Paths):
 
 
 def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
-    """The mean [N, P] at X [N, D], or [S, N, P] at [S, N, D], and ``bar [S, N, P] -> X_bar``; None is zero."""
+    """Return the mean [N, P] at X [N, D], or [S, N, P] at [S, N, D], and ``bar [S, N, P] -> X_bar``; None is zero."""
     xp, groups = backend_of(X).xp, X.shape[:-2]
     h, pull = mean_function(xp.reshape(X, (-1, X.shape[-1])))
 
@@ -128,7 +128,7 @@ def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
 
 
 def _combine(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """The sums [S, N, P] of features [N, F], or [S, N, F], by weights [P, F, S], and ``bar -> features_bar``."""
+    """Return sums [S, N, P] of features [N, F] or [S, N, F] with weights [P, F, S], and ``bar -> features_bar``."""
     xp = backend_of(features).xp
     if features.ndim == 3:
         by_sample = xp.permute_dims(weights, (2, 1, 0))
@@ -148,11 +148,12 @@ def conditional_paths(
     count: int,
     features: int,
 ) -> SparsePaths:
-    """Paths with weights computed from noise and the values of the prior at the inducing variables.
+    """Return paths whose weights are computed from noise and the values of the prior at the inducing variables.
 
-    `prior` has a kernel and a mean function h, `inducing` are variables of f - h, and ``weights_of(values, noise)``
-    takes and returns [P, M, S], with standard normal noise. `outputs` is P, `count` S, and `features` the number of
-    frequencies for each stationary kernel, drawn from the NumPy generator `rng` on the host.
+    `prior` has a kernel and a mean function h, and `inducing` are inducing variables of f - h.
+    ``weights_of(values, noise)`` takes and returns [P, M, S]; its noise is standard normal. `outputs` is P, `count` is
+    S, and `features` is the number of frequencies for each stationary kernel. The NumPy generator `rng` draws all
+    random numbers on the host.
     """
     phi, own = inducing.random_features(prior.kernel, rng, features)
     prior_weights = asarray_like(rng.standard_normal((outputs, own.shape[1], count)), own)

@@ -1,4 +1,4 @@
-"""The prior side of a sparse process: a kernel, inducing variables and a mean function."""
+"""The prior part of a sparse process: a kernel, inducing variables and a mean function."""
 
 from abc import ABC
 from typing import Any, NamedTuple, Self
@@ -15,7 +15,8 @@ from agp.means import Mean, ZeroMean
 class SparsePrior(ABC):
     """A process or model with the fields kernel, inducing, mean_function and jitter.
 
-    Inducing variables are those of f - h, where h is the mean function. Gradients have the class of the whole.
+    The inducing variables are values of f - h, where h is the mean function. Gradients have the class of the process or
+    model.
     """
 
     kernel: Kernel
@@ -24,15 +25,18 @@ class SparsePrior(ABC):
     jitter: float | None
 
     def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:
-        """The same with further inducing inputs Z [M, D] and the same q(f).
+        """Return a copy with additional inducing inputs Z [M, D] and the same q(f).
 
-        `begun` as in `agp.posteriors.Posterior.add_inducing`; TypeError if there is no such q.
+        `begun` is as in `agp.posteriors.Posterior.add_inducing`. Raise TypeError if the posterior cannot represent this
+        q.
         """
-        msg = f"{type(self).__name__} does not grow by inducing inputs; use SGPR, or SVGP."
+        msg = f"{type(self).__name__} cannot add inducing inputs; use SGPR or SVGP."
         raise TypeError(msg)
 
     def _inducing_covariance(self) -> tuple[Array, Pullback]:
-        """Kuu + jitter I [M, M], and ``Kuu_bar -> self_bar``; cotangents of other fields are keyword arguments."""
+        """Return Kuu + jitter I [M, M], and ``Kuu_bar -> self_bar``; pass cotangents of other fields as keyword
+        arguments.
+        """
         Kuu, pull = self.inducing.covariance(self.kernel)
 
         def pullback(Kuu_bar, **others):
@@ -42,14 +46,14 @@ class SparsePrior(ABC):
         return add_jitter(Kuu, self.jitter), pullback
 
     def _absolute_jitter(self) -> Array:
-        """The jitter added to the diagonal of Kuu, 0-d."""
+        """The jitter (0-d) added to the diagonal of Kuu."""
         Kuu = self.inducing.covariance(self.kernel)[0]
         return default_jitter(Kuu) if self.jitter is None else backend_of(Kuu).xp.asarray(self.jitter, **like(Kuu))
 
     def _features(self, X: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
-        """Kuf [M, N], kff [N] and h [N, P] (or [N, 1]) at X [N, D].
+        """Return Kuf [M, N], kff [N] and h [N, P] (or [N, 1]) at X [N, D].
 
-        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``; cotangents of other fields are keyword
+        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``; pass cotangents of other fields as keyword
         arguments.
         """
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, X)
@@ -95,9 +99,9 @@ def initialise_prior(
     seed: int,
     jitter: float | None,
 ) -> StartedPrior:
-    """The parts with starting values for inputs X [N, D] and functions of these levels [P] and variance.
+    """Return the parts with starting values for inputs X [N, D] and functions with these levels [P] and this variance.
 
-    Arguments and errors as `Sparse.from_data`.
+    The arguments and errors are those of `Sparse.from_data`.
     """
     place, how = resolve_inducing(inducing, Z)
     choice = {"num_inducing": num_inducing, "how": how, "seed": seed}

@@ -17,12 +17,12 @@ from agp.random import Draws, draws_with_prefix, prefix_draws
 from agp.tree import constant_data, detach
 
 FLOOR = 1e-12
-"""Variances are raised to this share of the prior's before their roots are taken."""
+"""Variances below this fraction of the prior variance are raised to it before square roots are taken."""
 
 
 @tree.model
 class Sparse(Process, SparsePrior, InverseOwner):
-    """A sparse Gaussian process with M inducing variables, whose P outputs share kernel and inducing variables.
+    """A sparse Gaussian process with M inducing variables, whose P outputs share the kernel and the inducing variables.
 
     Parameters
     ----------
@@ -31,11 +31,11 @@ class Sparse(Process, SparsePrior, InverseOwner):
     inducing
         `agp.inducing.Points`, or other inducing variables.
     posterior
-        q(u) of f - h; its class determines the method: `Whitened`, `Relaxed`, ...
+        q(u) for f - h. Its class determines the method: `Whitened`, `Relaxed`, ...
     mean_function
         The prior mean h of f.
     jitter
-        Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+        The absolute number added to the diagonal of Kuu; by default 1e-6 (float64) or 1e-4 (float32) times its mean.
     """
 
     kernel: Kernel
@@ -63,7 +63,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A process with missing leaves filled for inputs X [N, D]: a layer, or a part of a stack.
+        """Build a process for inputs X [N, D], such as a layer or a part of a stack, and fill missing leaves.
 
         Parameters
         ----------
@@ -76,10 +76,10 @@ class Sparse(Process, SparsePrior, InverseOwner):
         kernel, mean_function
             `RBF` with a lengthscale for each column, and `ZeroMean`, by default.
         inducing, Z, num_inducing, seed
-            An `agp.inducing.Inducing` or the `how` of `agp.inducing.choose`; the inducing inputs [M, D]; their number;
-            and the seed of the choice.
+            An `agp.inducing.Inducing` or the `how` of `agp.inducing.choose`; the inducing inputs [M, D]; the number of
+            inducing inputs; and the seed for choosing them.
         level, variance
-            The start of the mean function [P] (zero by default), and the prior variance of f.
+            The starting value [P] of the mean function (zero by default), and the prior variance of f.
         jitter
             See the class.
 
@@ -119,7 +119,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
     @property
     def floats_per_row(self) -> int:
-        # the kernel's own arrays, projections of Kuf and their temporaries, the scale's projection for each output
+        # the kernel's own arrays, projections of Kuf with their temporaries, and the scale's projection for each output
         per_inducing = 3 + 2 * self.posterior.outputs
         return self.inducing.floats_per_row(self.kernel) + self.inducing.count * per_inducing
 
@@ -166,7 +166,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         floor = B.stop_gradient(FLOOR * kff)[:, None]
         above = var > floor
         deviation = xp.sqrt(xp.where(above, var, floor))
-        zero = xp.zeros_like(var)  # where the prior variance is zero, the floor is too
+        zero = xp.zeros_like(var)  # where the prior variance is zero, the floor is zero too
 
         def pullback(bar):
             bars = xp.reshape(bar, noise.shape)
@@ -197,7 +197,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         return conditional_paths(self, self.inducing, weights_of, rng, **choice)
 
     def inducing_moments(self) -> tuple[Array, Array]:
-        """Mean [M, P] and covariances [P, M, M] of u.
+        """Return the mean [M, P] and the covariances [P, M, M] of u.
 
         For orthogonal groups with J = Kvu Kuu^-1 and q(u) q(v - J u), the mean is [m_u; m_v + J m_u] and the
         covariance [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
@@ -244,7 +244,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         self.inducing.check(self.kernel)
         M, count = self.inducing.count, self.posterior.count
         if count not in (None, M):
-            msg = f"q(u) has {count} inducing variables, but there are {M}; give the posterior leaves for {M}."
+            msg = f"q(u) has {count} inducing variables, but the process has {M}; build the posterior for {M}."
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
 

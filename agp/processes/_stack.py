@@ -1,4 +1,4 @@
-"""Independent processes side by side."""
+"""Independent processes, side by side."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -104,11 +104,11 @@ class Stack(SideBySide, Composite):
     def check(self) -> None:
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
-            msg = f"the parts of a Stack take inputs with {widths} columns; all need the same."
+            msg = f"the parts of a Stack take inputs with {widths} columns; use parts that take the same number."
             raise ValueError(msg)
         if len({part.samples for part in self.parts}) > 1:
             counts = ", ".join(str(part.samples) for part in self.parts)
-            msg = f"the parts of a Stack have {counts} samples; all need the same number."
+            msg = f"the parts of a Stack have {counts} samples; give all parts the same number."
             raise ValueError(msg)
         for part in self.parts:
             part.check()
@@ -137,7 +137,7 @@ class Stack(SideBySide, Composite):
         return list(zip(self.parts, factor, strict=True))
 
     def _split(self, bar: Array) -> list[Array]:
-        """The columns [R, P] of each part."""
+        """Split the columns and return [R, P] for each part."""
         return _columns(bar, [part.outputs for part in self.parts])
 
     def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:

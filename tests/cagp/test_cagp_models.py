@@ -274,13 +274,13 @@ def test_a_budget_below_one_row_is_an_error():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_actions": 31}, "num_actions is 31, but there are 30 rows"),
-        ({"support": 31}, "support is 31, but there are 30 data"),
-        ({"support": 10, "num_actions": 11}, "num_actions is 11, but there are 10 rows"),
+        ({"num_actions": 31}, "num_actions is 31, but must be at most .* 30"),
+        ({"support": 31}, "support is 31, but must be at most .* 30"),
+        ({"support": 10, "num_actions": 11}, "num_actions is 11, but must be at most .* 10"),
         ({"policy": UnitVectors(31)}, "count is 31, but there are 30 rows"),
         ({"policy": UnitVectors(3), "num_actions": 3}, "omit actions= and num_actions="),
         ({"actions": FixedActions(np.eye(30)), "support": 4}, "omit num_actions= and support="),
-        ({"actions": FixedActions(np.eye(29))}, "the actions have 29 rows, the data 30"),
+        ({"actions": FixedActions(np.eye(29))}, "the actions have 29 rows, but the data have 30"),
         ({"actions": FixedActions(np.ones((30, 31)))}, "there are 31 actions over 30 rows"),
         ({"actions": DenseActions(np.eye(30)[:, [3, 1, 3, 1]])}, r"actions \[2, 3\] are zero, or lie in the span"),
         ({"actions": DenseActions(np.eye(30)[:, :3] * [1.0, 0.0, 1.0])}, r"actions \[1\] are zero"),
@@ -379,7 +379,7 @@ def test_uncertainty_of_capped_support_needs_all_inputs():
         model.uncertainty(X)
     split = model.uncertainty(X, X)
     assert (split.combined >= split.mathematical - 1e-12).all()
-    with pytest.raises(ValueError, match="the exact posterior of 30 data takes"):
+    with pytest.raises(ValueError, match="the exact posterior of 30 data needs"):
         model.uncertainty(X, X, memory=0.01)
 
 

@@ -111,7 +111,7 @@ def test_two_values_with_their_noise_are_two_latent_functions():
     both = np.concatenate([y[:, :1], -y[:, :1], y[:, 1:], y[:, 1:]], axis=1)
     model = SVGP.from_data(X, both, likelihood=HeteroscedasticGaussian(), num_inducing=5)
     assert model.outputs == 2
-    with pytest.raises(ValueError, match="y has 1 outputs, the model has 2"):
+    with pytest.raises(ValueError, match="y has 1 outputs, but the model has 2"):
         model.bound(X, y)
 
 

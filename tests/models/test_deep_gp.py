@@ -198,7 +198,7 @@ def test_labels_train_too(backend):
         ({"num_orthogonal": -1}, ValueError, "num_orthogonal is -1, but must be a whole number of at least 0"),
         ({"num_orthogonal": 53}, ValueError, "num_inducing . num_orthogonal is 61, but there are only 60 rows"),
         ({"num_orthogonal": 4}, TypeError, "posterior is Relaxed, but must be a q of one group"),
-        ({"posterior": "relaxed-orthogonal", "num_orthogonal": 0}, ValueError, "needs two groups"),
+        ({"posterior": "relaxed-orthogonal", "num_orthogonal": 0}, ValueError, "needs 2 groups"),
         (
             {"second": "whitened"},
             ValueError,
@@ -221,10 +221,10 @@ def layer(width, outputs, weights=None):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ((layer(3, 2), layer(3, 1)), "layer 0 has 2 outputs, but layer 1 takes inputs with 3 columns; they must be"),
+        ((layer(3, 2), layer(3, 1)), "layer 0 has 2 outputs, but layer 1 takes 3 input columns; make"),
         ((layer(3, 1, np.ones((3, 3))), layer(3, 1)), r"in layer 0, weights has shape \(3, 3\), but needs a row for"),
         ((layer(3, 1, np.ones(3)), layer(3, 1)), r"in layer 0, weights has shape \(3,\), but needs a row for each"),
-        ((layer(3, 1, np.ones((2, 2))), layer(3, 1)), "layer 0 has 2 outputs, but layer 1 takes inputs with 3 columns"),
+        ((layer(3, 1, np.ones((2, 2))), layer(3, 1)), "layer 0 has 2 outputs, but layer 1 takes 3 input columns"),
         ((layer(3, 2), layer(2, 1, np.ones((1, 3)))), r"in layer 1, weights has shape \(1, 3\), but needs a row for"),
         ((layer(3, 2), layer(2, 1, np.ones((3, 2)))), "y has 1 outputs, but the model has 3; build a new model"),
         ((layer(2, 2), layer(2, 1)), "X has 3 columns, but the model was built for 2"),

@@ -65,7 +65,7 @@ def test_other_likelihoods_are_refused():
     ("options", "message"),
     [
         ({"num_inducing": 21}, "num_inducing is 21"),
-        ({"Z": np.zeros((21, 2))}, "Z has 21 rows, X has 20"),
+        ({"Z": np.zeros((21, 2))}, "Z has 21 rows, but X has 20"),
         ({"num_inducing": 5, "jitter": -1.0}, "jitter is -1.0"),
         ({"num_inducing": 5, "kernel": RBF(-1.0, 1.0)}, "variance must be positive"),
     ],
@@ -81,7 +81,7 @@ def test_it_needs_all_data_at_once():
     model = SGPR.from_data(X, y, num_inducing=5)
     with pytest.raises(ValueError, match="the bound of SGPR needs all data at once, but scale is 2"):
         model.bound(X, y, scale=2.0)
-    with pytest.raises(ValueError, match="the bound of SGPR needs all rows at once; leave batch_size out"):
+    with pytest.raises(ValueError, match="the bound of SGPR needs all rows at once; omit batch_size="):
         train(model, X, y, steps=1, batch_size=10)
 
 
@@ -89,7 +89,7 @@ def test_it_is_trained_on_the_data_that_it_holds():
     X, y = toy_data(20)
     model = SGPR.from_data(X, y, num_inducing=5)
     for data in ((X, y + 1.0), (X + 1.0, y), (X[:10], y[:10])):
-        with pytest.raises(ValueError, match="SGPR predicts from the data that it was built with"):
+        with pytest.raises(ValueError, match="SGPR predicts from the data with which it was built"):
             train(model, *data, steps=1)
 
 

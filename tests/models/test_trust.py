@@ -97,7 +97,7 @@ def test_bounds_refuse_data_of_other_shapes(build, entrance):
     call = model.bound if entrance == "bound" else functools.partial(agp.value_and_gradient, model)
     for bad_X, bad_y, message in (
         (X, y[:1], "X has 40 rows, y has 1"),
-        (X, np.concatenate([y, y, y], axis=1), "y has 3 outputs, the model has 1"),
+        (X, np.concatenate([y, y, y], axis=1), "y has 3 outputs, but the model has 1"),
         (X[:, :1], y, "X has 1 columns"),
         (X.astype(np.float32), y.astype(np.float32), "X has dtype float32"),
     ):
@@ -212,5 +212,5 @@ def test_a_posterior_of_another_size_is_refused_at_every_entrance(posterior):
     model, larger = (agp.SVGP.from_data(X, y, num_inducing=M, posterior=posterior) for M in (8, 10))
     mixed = agp.SVGP(dataclasses.replace(model.process, posterior=larger.process.posterior), model.likelihood)
     for entrance in (lambda: mixed.bound(X, y), lambda: mixed.predict(X), lambda: agp.train(mixed, X, y, steps=1)):
-        with pytest.raises(ValueError, match="has 10 inducing variables, but there are 8"):
+        with pytest.raises(ValueError, match="has 10 inducing variables, but the process has 8"):
             entrance()

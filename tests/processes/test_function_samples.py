@@ -408,7 +408,7 @@ def test_inputs_that_do_not_fit_are_refused(X, error, message):
 
 def test_parts_without_functions_are_named():
     process = process_case("points")
-    with pytest.raises(TypeError, match="Sparse has no samples of functions; .*use sample"):
+    with pytest.raises(TypeError, match="Sparse cannot sample functions; .*call `sample`"):
         Process.paths(process, None, None, 1, 1)
     with pytest.raises(TypeError, match="Points has no random features, .*use sample"):
         Inducing.random_features(process.inducing, process.kernel, None, 1)

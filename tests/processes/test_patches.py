@@ -395,12 +395,12 @@ def test_what_images_do_not_offer_is_refused():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: Patchwise(RBF(), PatchGrid((3, 4), (2, 2))), TypeError, "the process of an Patchwise is RBF"),
-        (lambda: Patchwise(_each().process, (3, 4)), TypeError, r"the grid of an Patchwise is \(3, 4\), but must be"),
+        (lambda: Patchwise(RBF(), PatchGrid((3, 4), (2, 2))), TypeError, "the process of a Patchwise is RBF"),
+        (lambda: Patchwise(_each().process, (3, 4)), TypeError, r"the grid of a Patchwise is \(3, 4\), but must be"),
         (
             lambda: Patchwise(Deep((_each(), _each())), PatchGrid((3, 4), (2, 2))),
             TypeError,
-            "the process of an Patchwise is sampled; apply Patchwise to each layer",
+            "the process of a Patchwise is sampled; apply Patchwise to each layer",
         ),
         (
             lambda: Patchwise(_each().process, PatchGrid((3, 4), (3, 2))).check(),

@@ -438,7 +438,7 @@ def test_deep_predictions_are_those_of_the_mixture(name):
 def test_a_deep_model_has_no_joint_covariance():
     model, X, _ = case("deep")
     for refused in (model.predict_covariance, model.sample):
-        with pytest.raises(TypeError, match="a deep model is not a Gaussian process and has no joint covariance"):
+        with pytest.raises(TypeError, match="a deep model is not a Gaussian process, so it has no joint covariance"):
             refused(X)
 
 
@@ -668,11 +668,11 @@ def _deeps():
 REFUSED = {
     "widths of layers": (
         lambda: Deep((_layer(2), _layer(1, 1))),
-        "layer 0 has 2 outputs, but layer 1 takes inputs with 1 columns",
+        "layer 0 has 2 outputs, but layer 1 takes 1 input columns",
     ),
     "widths of parts": (
         lambda: Stack((_layer(), _layer(1, 1))),
-        "the parts of a Stack take inputs with 12, 1 columns; all need the same",
+        "the parts of a Stack take inputs with 12, 1 columns; use parts that take the same number",
     ),
     "samples of parts": (lambda: Stack((_deeps(), _layer())), "the parts of a Stack have 2, 1 samples"),
     "weights": (
@@ -681,7 +681,7 @@ REFUSED = {
     ),
     "mixtures of mixtures": (
         lambda: LinearMixing(LinearMixing(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
-        "the outputs of the process of a LinearMixing are dependent, .*; use one LinearMixing with the product",
+        "the outputs of the process of a LinearMixing are dependent, .*; multiply the weights",
     ),
     "weights of one axis": (
         lambda: LinearMixing(_layer(2), np.ones(3)),
@@ -697,7 +697,7 @@ REFUSED = {
     ),
     "terms": (
         lambda: sparse_of(RBF(1.0, 1.0), JointInducing((_points_of(COLUMNS), _points_of(COLUMNS)))),
-        "JointInducing has 2 parts, the kernel 1 terms",
+        "JointInducing has 2 parts, but the kernel has 1 terms",
     ),
     "widths of terms": (
         lambda: sparse_of(RBF(1.0, 1.0) + RBF(1.0, 1.0), JointInducing((_points_of(COLUMNS), _points_of(3)))),
@@ -796,8 +796,8 @@ def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
-        (lambda: Stack(()), ValueError, "there are no parts of a Stack; give at least one process"),
-        (lambda: Deep(()), ValueError, "there are no layers of a Deep; give at least one process"),
+        (lambda: Stack(()), ValueError, "there are no parts of a Stack; pass at least one process"),
+        (lambda: Deep(()), ValueError, "there are no layers of a Deep; pass at least one process"),
         (lambda: Stack([_layer()]), TypeError, "the parts of a Stack are a list, but must be a tuple of processes"),
         (lambda: Stack((_layer(), None)), TypeError, "number 1 of the parts of a Stack is None, but must be a process"),
         (
@@ -808,7 +808,7 @@ def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
         (lambda: SVGP(process=None, likelihood=Gaussian()), TypeError, "the process of a model is None, but must be"),
         (lambda: Deep((_layer(),), samples=0), ValueError, "samples is 0, but must be a whole number of at least 1"),
         (lambda: Deep((_layer(),), samples=1.5), ValueError, "samples is 1.5, but must be a whole number"),
-        (lambda: Deep((_deeps(), _layer(1, 1))), TypeError, "a Deep process cannot be a layer; write all layers into"),
+        (lambda: Deep((_deeps(), _layer(1, 1))), TypeError, "a Deep process cannot be a layer; put all layers into"),
         (lambda: Deep((_layer(), Stack((_deeps(),)))), TypeError, "a Deep process cannot be a layer"),
     ],
 )
@@ -819,7 +819,7 @@ def test_what_is_no_process_is_refused_where_it_is_built(build, error, message):
 
 def test_deep_processes_need_their_noise():
     process = _deeps()
-    with pytest.raises(ValueError, match="needs the noise of its inner layers; call `drawn`"):
+    with pytest.raises(ValueError, match="needs noise for its inner layers; call `with_draws`"):
         process.project(process.factorise()[0], data(1)[0])
 
 

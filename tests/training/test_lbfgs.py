@@ -366,7 +366,7 @@ def test_noisy_objectives_are_refused(monkeypatch):
 def test_data_are_checked():
     X, y = toy_data(20)
     model = GPR.from_data(X, y)
-    with pytest.raises(ValueError, match="predicts from the data that it was built with"):
+    with pytest.raises(ValueError, match="predicts from the data with which it was built"):
         fit_lbfgs(model, X, y + 1.0)
     y = y.copy()
     y[3] = math.nan
