@@ -42,7 +42,7 @@ def text_of(cell: Any) -> str:
     return str(int(cell)) if is_number and float(cell).is_integer() else str(cell)
 
 
-def shown(texts: list[str]) -> str:
+def show_cell(texts: list[str]) -> str:
     """The first three texts, quoted."""
     return ", ".join(map(repr, texts[:3])) + (", ..." if len(texts) > 3 else "")
 
@@ -96,7 +96,9 @@ def read_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, ta
     frame = pd.DataFrame({name: _convert_column(table, name, kind.name, missing) for name, kind in kinds.items()})
     for name, kind in kinds.items():
         if kind.name == "text" and (new := sorted({*frame[name].dropna()} - {*kind.values})):
-            notes.append(f"column {name!r} has {shown(new)}, unseen in training: predicted as none of the known values")
+            notes.append(
+                f"column {name!r} has {show_cell(new)}, unseen in training: predicted as none of the known values"
+            )
     return frame, notes
 
 

@@ -139,12 +139,12 @@ class Columns:
     def names(self) -> list[str]:
         """Return the names of the columns that `transform` makes; names of dates and durations end with the unit."""
         numbers = [f"{name} [{self.times[name]}]" if name in self.times else name for name in self.numbers]
-        found = [*numbers, *(f"{name} is missing" for name in self._marked)]
+        found = [*numbers, *(f"{name} is missing" for name in self._mark_missing)]
         return found + [f"{name} = {value}" for name, values in self.values.items() for value in values]
 
     def sources(self) -> list[str]:
         """Return, for each column that `transform` makes, the table column it is made from."""
-        return [*self.numbers, *self._marked, *(name for name, values in self.values.items() for _ in values)]
+        return [*self.numbers, *self._mark_missing, *(name for name, values in self.values.items() for _ in values)]
 
     @property
     def values(self) -> dict[str, list[Any]]:
@@ -153,7 +153,7 @@ class Columns:
         return {name: known.tolist() for name, known in zip(self.categories, found, strict=True)}
 
     @property
-    def _marked(self) -> list[str]:
+    def _mark_missing(self) -> list[str]:
         """The columns of numbers whose missing cells are marked in a further column."""
         if self.missing == "refuse" or not self.numbers:
             return []

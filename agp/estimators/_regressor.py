@@ -33,8 +33,8 @@ from agp.estimators._targets import (
     are_unlike,
     is_constant,
     logarithms_of,
-    observed_score,
     read_targets,
+    score_observed,
 )
 from agp.likelihoods import Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
@@ -282,7 +282,7 @@ class GPRegressor(RegressorMixin, Distribution):
         if known.shape[1] != found.shape[1]:
             msg = f"y has shape {known.shape}, but must have {found.shape[1]} columns, as in training."
             raise ValueError(msg)
-        return observed_score(known, found, weight)
+        return score_observed(known, found, weight)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 

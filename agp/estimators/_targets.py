@@ -29,7 +29,7 @@ def read_targets(y: Any, estimator: Any) -> Any:
     return y
 
 
-def observed_score(known: Any, found: Any, weight: Any) -> float:
+def score_observed(known: Any, found: Any, weight: Any) -> float:
     """Return R^2, averaged over the columns of targets [N, K] that have two or more observations."""
     seen = ~np.isnan(known)
     if not seen.any():

@@ -168,14 +168,14 @@ class CaGP(Model, InverseOwner, WithoutInducing):
             refuse_is_lazy(cls, X, y)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
-            X, y = _taken(X, y, _random_rows(N, support, seed))
+            X, y = _take_rows(X, y, _random_rows(N, support, seed))
         if policy is not None:
             blank = cls(kernel, likelihood, actions=None, X=X, y=y, mean_function=mean_function)  # type: ignore[arg-type]
             actions = policy(blank)
         if actions is None:
-            count = _checked_count(num_actions, X.shape[0])
+            count = _resolve_num_actions(num_actions, X.shape[0])
             if layout == "tree":
-                X, y = _taken(X, y, order_rows(X / column_spread(X), count))
+                X, y = _take_rows(X, y, order_rows(X / column_spread(X), count))
             actions = initialise_blocks(y - mean_function(X)[0], count, init, seed)
         _check_actions(actions, X.shape[0], policy)
         start = cls(
@@ -317,7 +317,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 # -- rows and actions --------------------------------------------------------------------------------------------------
 
 
-def _taken(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
+def _take_rows(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
     """Return these rows of X [N, D] and y [N, P]; the row numbers may be on the host."""
     if type(rows) is not type(X):
         return backend_of(X).gather(X, rows), backend_of(y).gather(y, rows)
@@ -335,7 +335,7 @@ def _random_rows(N: int, support: int | None, seed: int) -> Any:
     return rng.permutation(N)[:m] if N <= LISTED else rng.choice(N, m, replace=False)
 
 
-def _checked_count(num_actions: int | None, m: int) -> int:
+def _resolve_num_actions(num_actions: int | None, m: int) -> int:
     """Return the number of sparse actions over m rows."""
     count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
     if count > m:

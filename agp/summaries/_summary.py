@@ -34,7 +34,7 @@ class Line(NamedTuple):
     """The names of the columns that the kernel of the leaf sees."""
 
     def cells(self, shown: int) -> tuple[str | list[str], ...]:
-        """Return the cells under `HEADINGS`, each a text or a list of lines; arrays show up to `shown` entries."""
+        """Return the cells under `HEADINGS`, each a text or a list of lines; arrays show up to `show_cell` entries."""
         leaf = self.leaf
         constraint = leaf.constraint.name if leaf.role == "parameter" else ""
         unit = "" if leaf.unit is None else _entries(leaf.unit, shown, self.names)

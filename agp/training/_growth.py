@@ -137,7 +137,7 @@ class _Limits:
             return "memory", f"matrices for {larger} inducing inputs need {needed:.0f} MiB, more than {allowed:g} MiB"
         return None
 
-    def judged(self, rounds: list[Round]) -> tuple[str, str] | None:
+    def assess(self, rounds: list[Round]) -> tuple[str, str] | None:
         """Whether the gap, or the gain of the last doubling, is below the tolerance."""
         last, least = rounds[-1], f"less than {self.tolerance:g}"
         if last.gap < self.tolerance and not _behind(rounds):
@@ -324,7 +324,7 @@ def fit_growing(
         in_full = not rounds  # the first round may be the only one, and it costs the least
         found, seen = trained(found, fit_tolerance * (FINAL_TOLERANCES if in_full else looser))
         lost = (tuned or resets < RESETS) and nothing_learned(seen)
-        judged = None if lost else limits.judged(rounds)
+        judged = None if lost else limits.assess(rounds)
         short = limits.budget(found, rounds)
         ending = limits.callback_ending() or (short if _behind(rounds) else None) or judged or last or short
         more = None if ending else larger(found, lost)

@@ -89,7 +89,7 @@ CHANGES = {
     ),
     "no-axis": (
         lambda a, f: a["model"].update({Z: a["model"][Z][0, 0]}),
-        rf"the leaf {Z} has shape \[\], but in the run",
+        rf"the leaf {Z} has shape \[\], but",
     ),
     "dtype": (
         lambda a, f: a["model"].update({Z: a["model"][Z].astype("f4")}),
