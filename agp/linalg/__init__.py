@@ -23,7 +23,7 @@ __all__ = [
     "safe_step",
 ]
 
-# for other rooms
+# for other subpackages
 from agp.linalg._blocks import (
     block_diagonal,
     each_cholesky,

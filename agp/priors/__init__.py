@@ -9,5 +9,5 @@ from agp.priors._model import log_prior
 
 __all__ = ["Gamma", "HalfCauchy", "HalfNormal", "InverseGamma", "LogNormal", "Normal", "Prior", "Relative", "log_prior"]
 
-# for other rooms
+# for other subpackages
 from agp.priors._model import Priors, as_priors, assign_priors, check_priors

@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PARTICIPLE = re.compile(r"_*([a-z]+ed|taken|given|drawn|grown|shown|seen|known|said|made|held|kept|found|begun|written)")
+PARTICIPLE = re.compile(
+    r"_*([a-z]+ed|taken|given|drawn|grown|shown|seen|known|said|made|held|kept|found|begun|written)"
+)
 TERMS = {
     "begun": "the posterior from which training starts; public since 0.2",
     "centred": "the linear kernel of centred inputs",

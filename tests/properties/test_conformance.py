@@ -63,7 +63,7 @@ ROOMS = (
     "linalg",
     "models",
 )
-ON_THE_HOST = ("_greedy.py", "_kmeans.py", "_random.py", "_rows.py")
+ON_THE_HOST = ("_choose.py", "_greedy.py", "_rows.py")
 """What chooses inducing inputs among the rows of the data, on the host."""
 FILES = sorted(path for room in ROOMS for path in (PACKAGE / room).glob("*.py"))
 MODULES = [path for path in FILES if path.parent.name != "inducing" or path.name not in ON_THE_HOST]
@@ -101,6 +101,7 @@ def test_mathematics_names_no_array_library():
         "dataclasses",
         "fnmatch",
         "functools",
+        "inspect",
         "itertools",
         "numbers",
     }
@@ -153,7 +154,7 @@ def _defined(source: ast.Module, is_package: bool) -> set[str]:
 
 
 ROOT = PACKAGE.parent
-FOR_ROOMS = "\n# for other rooms\n"
+FOR_ROOMS = "\n# for other subpackages\n"
 """What a room hands on below this line, other rooms alone need; what stands above it is public."""
 
 
