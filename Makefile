@@ -24,10 +24,10 @@ run: $(BIN)/.run ## train the methods side by side on NumPy and torch
 	$(BIN)/agp compare
 
 test: $(BIN)/.test ## run all tests
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
 test-quick: $(BIN)/.test ## run the tests that are not marked slow
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto -m "not slow"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 # An environment with JAX, BoTorch and the scikit-learn ecosystem.
 OTHERS := $(VENV)-others
@@ -38,9 +38,9 @@ test-jax: $(OTHERS)/bin/.test ## test JAX, in a second environment
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests/backend/test_jax.py tests/reference tests/processes
 
 test-botorch: $(OTHERS)/bin/.test ## test BoTorch, MAPIE, SHAP and Optuna, in the environment of test-jax
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k botorch tests/interop tests/properties/test_conformance.py
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest tests/interop/test_sklearn_ecosystem.py
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -k "bayesian or ecosystem" tests/project/test_docs.py tests/project/test_printed.py
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k "botorch or ecosystem or bayesian" \
+	  tests/interop tests/properties/test_conformance.py tests/project/test_docs.py tests/project/test_printed.py
+
 
 # Reference values, gradients, files and estimators, on NumPy: the stand-in for CuPy needs newer versions.
 OLDEST := $(VENV)-oldest

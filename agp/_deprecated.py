@@ -37,8 +37,13 @@ def former_methods(**names: str) -> Callable[[C], C]:
     """
 
     def decorate(cls: C) -> C:
+        own = vars(cls).get("__init_subclass__")
+
         def __init_subclass__(sub: type, **kwargs: Any) -> None:  # noqa: N807
-            super(cls, sub).__init_subclass__(**kwargs)
+            if own is None:
+                super(cls, sub).__init_subclass__(**kwargs)
+            else:
+                own.__func__(sub, **kwargs)
             for old, new in names.items():
                 if old in vars(sub) and new not in vars(sub):
                     _warn(f"{sub.__name__}.{old}", new, 2)
@@ -57,12 +62,14 @@ def _forward(cls: type, old: str, new: str) -> Any:
     if isinstance(found, property) or not callable(found):
 
         def read(self: Any) -> Any:
+            """Deprecated."""
             _warn(f"{cls.__name__}.{old}", new, 2)
             return getattr(self, new)
 
         return property(read)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Deprecated."""
         _warn(f"{cls.__name__}.{old}", new, 2)
         method = getattr(type(self), new)
         if method.__name__ == old:  # a subclass with the former name, which calls its base class

@@ -1,4 +1,4 @@
-"""The errors and warnings of this library; bad input raises `ValueError` or `TypeError`."""
+"""The errors and warnings of this library. Invalid input raises `ValueError` or `TypeError`."""
 
 import importlib
 from typing import Any
@@ -18,16 +18,16 @@ __all__ = [
 ]
 
 DISTRIBUTION = "array-gp"
-"""The name on the package index of the package that is imported as ``agp``."""
+"""The name of this package on the package index; it is imported as ``agp``."""
 
 
 def missing_package_message(package: str, extra: str) -> str:
-    """A missing package, and the command that installs it, for messages."""
+    """Return the part of a message that names a missing package and the command that installs it."""
     return f'{package}, which is not installed: pip install "{DISTRIBUTION}[{extra}]"'
 
 
 def require(module: str, purpose: str, extra: str, *, package: str = "") -> Any:
-    """Import a module of an optional package. The ImportError says what needs the package, and names the extra."""
+    """Import a module of an optional package. The ImportError says why the package is needed, and names the extra."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -36,23 +36,23 @@ def require(module: str, purpose: str, extra: str, *, package: str = "") -> Any:
 
 
 class BackendError(RuntimeError):
-    """A backend is unknown, its library is not installed, or it cannot do what was asked."""
+    """A backend is unknown, its library is not installed, or it does not support the requested operation."""
 
 
 class NotPositiveDefiniteError(ArithmeticError):
-    """A covariance matrix could not be factorised, even with the largest jitter that the rule allows."""
+    """A covariance matrix could not be factorised, even with the largest jitter allowed."""
 
 
 class WorkerError(RuntimeError):
-    """A worker of a cluster ran out of memory, and the message names smaller chunks; or the scheduler was lost."""
+    """A worker of a cluster ran out of memory (the message suggests smaller chunks), or the scheduler was lost."""
 
 
 class FileError(OSError, ValueError):
-    """A file of a model or a checkpoint cannot be written, or is damaged, foreign, or of a newer format."""
+    """A model or checkpoint file cannot be written, is damaged, has a newer format, or comes from another program."""
 
 
 class CheckpointError(FileError):
-    """A checkpoint could not be written; `result` holds everything up to the last finished step."""
+    """A checkpoint could not be written. `result` holds everything up to the last finished step."""
 
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message)
@@ -60,9 +60,9 @@ class CheckpointError(FileError):
 
 
 class NonFiniteError(ArithmeticError):
-    """A bound, a gradient or a leaf became NaN or infinite; `result` holds the last finite state, if any.
+    """A bound, a gradient or a leaf became NaN or infinite. `result` holds the last finite state, if any.
 
-    The message is one sentence, and on further lines the `details`: which leaves are broken, and what they were.
+    The message is one sentence, followed by lines of `details`, which list the broken leaves and their values.
     """
 
     def __init__(self, message: str, result: Any = None, details: str = "") -> None:
@@ -72,27 +72,27 @@ class NonFiniteError(ArithmeticError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was stopped from the keyboard; `result` holds everything up to the last finished step."""
+    """Training was stopped from the keyboard. `result` holds everything up to the last finished step."""
 
     def __init__(self, result: Any) -> None:
         super().__init__(f"training was interrupted after {result.steps} steps; `.result` holds the model so far")
         self.result = result
 
-    def __reduce__(self) -> tuple[Any, ...]:  # the default would hand the message to the constructor
+    def __reduce__(self) -> tuple[Any, ...]:  # the default would pass the message to the constructor
         return type(self), (self.result,), self.__dict__
 
 
 class ConvergenceWarning(UserWarning):
-    """A budget ended a training before it had converged; the message says which."""
+    """Training reached a limit before it converged; the message says which limit."""
 
 
 class NoSignalWarning(UserWarning):
-    """A trained model is no better than the mean of the targets, or the frequencies of the classes."""
+    """A trained model predicts no better than the mean of the targets or the class frequencies."""
 
 
 class RepairWarning(RuntimeWarning):
-    """Numerical trouble was met and repaired by the documented rule; the message says how."""
+    """A numerical problem was repaired by the documented rule; the message says how."""
 
 
 class UntouchedWarning(UserWarning):
-    """No update of a training moves an auxiliary array that others make stale; the message says which update would."""
+    """No update moves an auxiliary array that training makes stale; the message says which update would move it."""

@@ -23,7 +23,7 @@ def check_mode(x: Array, mode: str) -> None:
     """Raise unless the backend of x takes gradients in this mode."""
     B = backend_of(x)
     if mode not in ("closed-form", "autodiff"):
-        msg = f"unknown gradient mode {mode!r}; known are 'closed-form' and 'autodiff'."
+        msg = f"unknown gradient mode {mode!r}; choose 'closed-form' or 'autodiff'."
         raise ValueError(msg)
     if mode not in B.gradients:
         msg = f"backend {B.name!r} has no automatic differentiation; use gradient='closed-form'."

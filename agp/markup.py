@@ -1,11 +1,11 @@
-"""Small tables: as text, and as HTML without style sheets or scripts, in the colours of the notebook."""
+"""Small tables as text, or as HTML in the colours of the notebook, without style sheets or scripts."""
 
 import html
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 ROWS, LETTERS = 60, 300
-"""The most rows of a table and letters of a line that are shown."""
+"""The maximum number of rows shown of a table, and of letters shown of a line."""
 TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:0.3em 0 0.8em 0"
 CAPTION = "caption-side:top;text-align:left;font-weight:bold;color:inherit;padding:0.2em 0"
 CELL = (
@@ -15,17 +15,17 @@ CELL = (
 
 
 def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] = ()) -> str:
-    """A table as HTML; everything in it is escaped.
+    """Return a table as HTML, with all its text escaped.
 
     Parameters
     ----------
     title
-        Stands above it.
+        The title above the table.
     rows
-        Cells: text, numbers, truth values, or a list of lines. NaN and None are empty, columns without any entry are
-        left out, and only the first 60 rows are shown.
+        Cells hold text, numbers, Booleans, or lists of lines. NaN and None give empty cells, empty columns are left
+        out, and only the first 60 rows are shown.
     heads
-        Names of the columns; without them the first cell of each row is its head.
+        Names of the columns. Without names, the first cell of each row is its heading.
     """
     rows = [*rows]
     texts, more = [[_lines(cell) for cell in row] for row in rows[:ROWS]], len(rows) - ROWS
@@ -38,13 +38,13 @@ def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] =
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table of texts, in columns of equal width."""
+    """Return the lines of a table of texts, with the cells of each column padded to equal width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def html_with_fallback(made: Callable[[], str], x: Any, /) -> str:
-    """The HTML made for x or, if that fails, its text, because displaying in a notebook must not raise."""
+    """Return the HTML made for x, or its text if that fails, because displaying in a notebook must not raise."""
     try:
         return made()
     except Exception:

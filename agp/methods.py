@@ -1,4 +1,4 @@
-"""Methods, kernels and likelihoods by their short names, for estimators and the command line."""
+"""Short names of methods, kernels and likelihoods, for estimators and the command line."""
 
 import re
 from collections.abc import Callable
@@ -29,7 +29,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "white": kernels.White,
 }
 VALUE = re.compile(r"(\w+)\s*\(\s*([0-9.]+(?:e-?[0-9]+)?)\s*\)")
-"""A kernel with a lengthscale or period, such as "rbf(2.0)"."""
+"""Matches a kernel with a lengthscale or period, such as "rbf(2.0)"."""
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": likelihoods.Gaussian,
@@ -41,7 +41,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "beta": likelihoods.Beta,
     "latent-noise": likelihoods.LatentNoiseGaussian,
 }
-"""The likelihoods of numeric targets."""
+"""The likelihoods for numeric targets."""
 
 
 def _with_policy(X: Array, y: Array, *, num_actions: int, **parts: Any) -> CaGP:
@@ -59,7 +59,7 @@ STORAGES: dict[str, Callable[..., Any]] = {
     "white": _dual_posterior("white"),
     "inverse-free": partial(SVGP.from_data, posterior=posteriors.DualInverseFree),
 }
-"""How t-SVGP stores its sites: one for each datum, or tied in some coordinates; the constructors."""
+"""The constructors of t-SVGP for each way to store its sites: one site per datum, or sites tied in some coordinates."""
 
 
 _decoupled = partial(SOLVEGP.from_data, posterior=posteriors.Whitened, second=posteriors.PriorSpread)
@@ -70,7 +70,7 @@ def _deep(kind: type[Posterior]) -> Callable[..., Any]:
 
 
 def _deep_solve(X: Array, y: Array, *, num_inducing: int, num_orthogonal: int | None, **parts: Any) -> DeepGP:
-    """Two groups of inducing variables in each layer, of equal size by default."""
+    """Build a deep GP with two groups of inducing variables in each layer, of equal size by default."""
     M2 = num_inducing if num_orthogonal is None else num_orthogonal
     return DeepGP.from_data(X, y, posterior=posteriors.Whitened, num_inducing=num_inducing, num_orthogonal=M2, **parts)
 
@@ -100,31 +100,32 @@ METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
     "deep-asvgp": ("deep GP, A-SVGP layers", _deep(posteriors.InverseFree)),
     "deep-solve": ("deep GP, SOLVE-GP layers", _deep_solve),
 }
-"""Description and constructor, which takes X, y, kernel, likelihood, and, but for `WITHOUT`, num_inducing and seed.
+"""The description and the constructor of each method.
 
-Those of `GROUP_METHODS` also take num_orthogonal, those of `ACTION_METHODS` num_actions and support, those of
-`DEEP_METHODS` layers. That of t-SVGP depends on the storage.
+Constructors take X, y, kernel, likelihood, num_inducing and seed, except for the arguments listed in `WITHOUT`. In
+addition, `GROUP_METHODS` take num_orthogonal, `ACTION_METHODS` take num_actions and support, and `DEEP_METHODS` take
+layers. The constructor of t-SVGP depends on the storage.
 """
 WITHOUT: dict[str, tuple[str, ...]] = dict.fromkeys(("gpr", "tvgp", "cggp"), ("num_inducing", "seed"))
 WITHOUT |= dict.fromkeys(("cagp-opt", "cagp-cg"), ("num_inducing",))
-"""What constructors do not take: there are no inducing inputs, or nothing is drawn before training."""
+"""Arguments that constructors do not take: the method has no inducing inputs, or draws nothing before training."""
 
 GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
-"""Methods that take only the Gaussian likelihood."""
+"""Methods that support only the Gaussian likelihood."""
 OUTPUT_METHODS = ("msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp")
-"""Methods that take `outputs`: what several outputs share."""
+"""Methods that take the argument `outputs`, which says what several outputs share."""
 OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
-"""What several outputs can share."""
+"""The values of `outputs`, which say what several outputs share."""
 WEIGHTED_METHODS = tuple(name for name in METHODS if name not in ("solve-collapsed", "cagp-opt", "cagp-cg", "cggp"))
 """Methods that take weights."""
 GROWING_METHODS = ("sgpr", *OUTPUT_METHODS)
 """Methods whose number of inducing inputs `agp.fit_growing` can choose."""
 FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
-"""Methods that use all rows in every step, as computation-aware ones do if their support is all rows."""
+"""Methods that use all rows in every step. Computation-aware methods do so only if their support is all rows."""
 DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}
-"""Methods without inducing inputs: the number of N x N arrays held at once, and of more for each latent function."""
+"""For methods without inducing inputs: the number of N x N arrays held at once, and of more per latent function."""
 GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed", "deep-solve")
-"""Methods with a second group of inducing inputs, in each layer of a deep one."""
+"""Methods with a second group of inducing inputs (in each layer, for deep methods)."""
 DEEP_METHODS = tuple(name for name in METHODS if name.startswith("deep-"))
 """Methods with layers."""
 LAYERS = 2
@@ -132,19 +133,19 @@ LAYERS = 2
 ACTION_METHODS = ("cagp-opt", "cagp-cg")
 """Methods with actions in place of inducing inputs."""
 PART_METHODS = tuple(name for name in METHODS if name not in (*FULL_METHODS, *ACTION_METHODS, "tsvgp"))
-"""Methods that keep nothing for each datum, so they can be trained by `partial_fit`."""
+"""Methods that `partial_fit` can train, because they store nothing per datum."""
 
 
 def kernel_or_auto(kernel: Any) -> Any:
-    """The kernel with a name; "auto" and kernels are returned as they are."""
+    """Return the kernel with this name; return "auto" and kernels unchanged."""
     return parse_kernel(kernel, "auto") if isinstance(kernel, str) and kernel != "auto" else kernel
 
 
 def parse_kernel(name: str, *others: str) -> Kernel:
-    """The kernel described by names, joined by ``+`` and ``*``.
+    """Return the kernel described by names joined by ``+`` and ``*``.
 
-    A number in parentheses is the initial lengthscale, or the period, in units of the inputs:
-    ``"matern32(3000) + seasonal(365.25) * rbf"``. ValueError for unknown names lists the known ones and `others`.
+    A number in parentheses is the initial lengthscale, or the period, in the units of the inputs:
+    ``"matern32(3000) + seasonal(365.25) * rbf"``. An unknown name raises a ValueError that lists the known names.
     """
     total: Any = None
     for term in name.split("+"):
@@ -162,7 +163,7 @@ def _single_kernel(part: str, name: str, others: tuple[str, ...]) -> Kernel:
     if part not in KERNELS:
         where = f" in {name!r}" if part != name else ""
         known = ", ".join((*others, *KERNELS))
-        msg = f"unknown kernel {part!r}{where}; known are {known}, and sums and products such as rbf*linear+white."
+        msg = f"unknown kernel {part!r}{where}; choose from {known}, or sums and products such as rbf*linear+white."
         raise ValueError(msg)
     kind = KERNELS[part]
     if value is None:
@@ -192,10 +193,10 @@ def build(
     outputs: Any = None,
     weights: Array | None = None,
 ) -> Any:
-    """The untrained model of a method. The kernel is a name or an object.
+    """Build the untrained model of a method. The kernel is a name or an object.
 
-    `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data` does; "gpr" and "sgpr" take `weights`, which other methods
-    have in the targets of `agp.likelihoods.Weighted`.
+    `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data` does. "gpr" and "sgpr" take `weights`; other methods read
+    the weights from the targets of `agp.likelihoods.Weighted`.
     """
     kernel = parse_kernel(kernel) if isinstance(kernel, str) else kernel
     parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
@@ -215,12 +216,12 @@ def build(
 
 
 def _with_new_actions(model: Any, steps: int, **settings: Any) -> list[Update]:
-    """`agp.recipe`, with the actions of conjugate gradients before each step."""
+    """Return the updates of `agp.recipe`, with an update of the conjugate-gradient actions before each step."""
     return [ActionsUpdate(ConjugateGradients(model.actions.count)), *recipe(model, steps, **settings)]
 
 
 def _with_natural_gradients(model: Any, steps: int, **settings: Any) -> list[Update]:
-    """`agp.recipe`, with `NaturalGradient` for q(u) at the rate of site steps."""
+    """Return the updates of `agp.recipe`, with `NaturalGradient` for q(u) at the step size of site updates."""
     return [NaturalGradient(SITE_RATE), *recipe(model, steps, frozen="posterior.*", **settings)]
 
 
@@ -228,9 +229,9 @@ OWN_UPDATES: dict[str, Callable[..., list[Update]]] = {
     "qsvgp": _with_natural_gradients,
     "cagp-cg": _with_new_actions,
 }
-"""Methods that are not trained by `agp.recipe`, and their updates."""
+"""The updates of methods that `agp.recipe` does not train."""
 
 
 def updates_of(method: str, model: Any, steps: int, **settings: Any) -> list[Update]:
-    """The updates of a method; settings as those of `agp.recipe`."""
+    """Return the updates that train a method; settings are as in `agp.recipe`."""
     return OWN_UPDATES.get(method, recipe)(model, steps, **settings)

@@ -1,4 +1,4 @@
-"""Scores of predictions, computed with NumPy: lower is better, except coverage, which should equal its level.
+"""Scores of predictions, computed with NumPy. Lower is better, except for coverage, which should equal its level.
 
 Arguments are arrays of any library and device, or lists of numbers.
 """
@@ -28,44 +28,45 @@ def _on_host(*arrays: Array) -> list[np.ndarray]:
 
 
 def _alike(*arrays: Array) -> list[np.ndarray]:
-    # [N] against [N, 1] would silently broadcast to [N, N]
+    # shapes [N] and [N, 1] would silently broadcast to [N, N]
     *predictions, y = found = _on_host(*arrays)
     for x in predictions:
         if x.shape != y.shape:
-            msg = f"predictions have shape {x.shape}, targets {y.shape}; give both as [N, P]."
+            msg = f"predictions have shape {x.shape}, but targets have shape {y.shape}; give both as [N, P]."
             raise ValueError(msg)
     return found
 
 
 def nlpd(log_density: Array) -> float:
-    """Mean negative log predictive density, in nats for each datum, from log densities [N]."""
+    """Return the mean negative log predictive density, in nats per datum, from log densities [N]."""
     return float(-np.mean(_on_host(log_density)[0]))
 
 
 def rmse(mean: Array, y: Array) -> float:
-    """Root mean squared error of means [N, P] for targets [N, P], in units of the targets."""
+    """Return the root mean squared error of means [N, P] for targets [N, P], in the units of the targets."""
     mean, y = _alike(mean, y)
     return float(np.sqrt(np.mean((mean - y) ** 2)))
 
 
 def coverage(mean: Array, variance: Array, y: Array, level: float = 0.95) -> float:
-    """The share of targets [N, P] inside the central interval of N(mean, variance), both [N, P], of that level."""
+    """Return the share of targets inside the central interval of N(mean, variance) at this level; all are [N, P]."""
     mean, variance, y = _alike(mean, variance, y)
     _check_level(level)
     return float(np.mean(np.abs(y - mean) <= NormalDist().inv_cdf(0.5 + 0.5 * level) * np.sqrt(variance)))
 
 
 def interval_coverage(lower: Array, upper: Array, y: Array) -> float:
-    """The share of targets inside intervals, ends included; all [N] or [N, P], targets that are NaN left out."""
+    """Return the share of targets inside closed intervals, ignoring NaN targets; all arrays are [N] or [N, P]."""
     lower, upper, y = _alike(lower, upper, y)
     known = ~np.isnan(y)
     return float(np.mean(((lower <= y) & (y <= upper))[known]))
 
 
 def interval_score(lower: Array, upper: Array, y: Array, level: float = 0.9) -> float:
-    """The mean score of central intervals of a level, in the unit of the targets, all [N] or [N, P]; NaN left out.
+    """Return the mean score of central intervals with this level, in the units of the targets.
 
-    The width, and 2 / (1 - level) times the distance of a target that lies outside: smallest for the true quantiles.
+    The score of an interval is its width, plus 2 / (1 - level) times the distance to a target outside it. The true
+    quantiles minimise the expected score. All arrays are [N] or [N, P]; targets that are NaN are ignored.
 
     Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007, Eq. 43.
     """
@@ -82,14 +83,14 @@ def _check_level(level: float) -> None:
 
 
 class Reliability(NamedTuple):
-    """Observed frequencies for predicted probabilities; each [B], for the bins that are not empty."""
+    """Observed frequencies and predicted probabilities; each array is [B], for the B bins that are not empty."""
 
     predicted: npt.NDArray[np.float64]
-    """The average probability of the predictions in a bin."""
+    """The average predicted probability in each bin."""
     observed: npt.NDArray[np.float64]
-    """The share of them that happened."""
+    """The share of the predicted events that happened, in each bin."""
     counts: npt.NDArray[np.int64]
-    """The number of predictions in a bin."""
+    """The number of predictions in each bin."""
 
     @property
     def error(self) -> float:
@@ -98,10 +99,10 @@ class Reliability(NamedTuple):
 
 
 def reliability(probability: Array, y: Array, bins: int = 10) -> Reliability:
-    """The reliability of probabilities, in bins of equal width.
+    """Compute the reliability of predicted probabilities, in bins of equal width.
 
-    Of two classes the probability is that of 1; of C classes it is that of the most probable one, and what is observed
-    is whether this is the label. Arguments and errors as `error_rate`, and ValueError for fewer than one bin.
+    For two classes, the event is y = 1. For C classes, the event is that the most probable class is the label.
+    Arguments and errors are as in `error_rate`; fewer than one bin also raises ValueError.
     """
     if bins < 1:
         msg = f"bins is {bins!r}, but must be at least 1."
@@ -122,19 +123,19 @@ def reliability(probability: Array, y: Array, bins: int = 10) -> Reliability:
 
 
 def error_rate(probability: Array, y: Array) -> float:
-    """The share of labels that the most probable class misses.
+    """Return the share of labels that differ from the most probable class.
 
     Parameters
     ----------
     probability
-        For two classes p(y = 1) [N, P]; for C classes their probabilities [N, C].
+        For two classes, p(y = 1) [N, P]; for C classes, their probabilities [N, C].
     y
-        Labels in {0, 1} [N, P]; for C classes labels 0 to C - 1 [N, 1].
+        For two classes, labels in {0, 1} [N, P]; for C classes, labels from 0 to C - 1 [N, 1].
 
     Raises
     ------
     ValueError
-        For other shapes, and labels of C classes that are none of them.
+        If the shapes differ from these, or if a label is not one of the C classes.
     """
     probability, y = _on_host(probability, y)
     if _several_classes(probability, y):
@@ -144,11 +145,11 @@ def error_rate(probability: Array, y: Array) -> float:
 
 
 def _several_classes(probability: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
-    """Whether these are probabilities [N, C] of classes, and labels [N, 1] of one of them each."""
+    """Whether these are probabilities [N, C] of C classes with labels [N, 1]."""
     if probability.ndim != 2 or probability.shape[1] == 1 or y.shape != (len(probability), 1):
         return False
     classes = probability.shape[1]
     if not np.isin(y, np.arange(classes)).all():
-        msg = f"labels must be whole numbers from 0 to {classes - 1}, as many as probability has columns."
+        msg = f"labels must be whole numbers from 0 to {classes - 1}, because probability has {classes} columns."
         raise ValueError(msg)
     return True

@@ -1,7 +1,7 @@
 """Quantiles of mixtures p(y) = integral p(y | f) N(f; mu, var) df, computed with NumPy.
 
-Tails are averaged over f by composite quadrature, whose panels follow the distribution of f and the places where the
-tail bends: a single Gauss-Hermite rule would give steps if the noise is small compared with the spread of f.
+Tails are averaged over f by composite quadrature. Its panels follow the distribution of f and the places where the tail
+bends. A single Gauss-Hermite rule would produce steps if the noise is small compared with the spread of f.
 """
 
 import math
@@ -20,19 +20,19 @@ __all__ = ["Mixture", "ObservationModel", "beta_tail", "gamma_tail", "normal_tai
 Numbers = npt.NDArray[np.float64]
 
 PANEL_GROWTH = 3.0
-"""The ratio of the widths of consecutive panels about a bend."""
+"""The ratio of the widths of consecutive panels around a bend."""
 MIN_WIDTH = 1e-10
-"""The least width of a bend, in standard deviations of f, which limits the accuracy of quantiles."""
+"""The minimum width of a bend, in standard deviations of f, which limits the accuracy of quantiles."""
 STEPS = 200
-"""The most steps of a search; about eight are typical."""
+"""The maximum number of steps of a search; about eight are typical."""
 TOLERANCE = 1e-13
-"""The tolerance of a search, in its coordinate, which is of order 1."""
+"""The tolerance of a search in its coordinate, which is of order 1."""
 ROUNDING = 1e-14
-"""The relative rounding error of counts as functions of v, with a margin."""
+"""The relative rounding error of counts as a function of v, with a margin."""
 MIN_PROBABILITY = 1e-300
-"""Smaller probabilities and variances are replaced by this."""
+"""The lower limit that replaces smaller probabilities and variances."""
 VALUES_PER_CHUNK = 2**21
-"""The most latent values held at once."""
+"""The maximum number of latent values held at once."""
 MAX_LOG = 708.0
 """The largest logarithm whose exponential is computed."""
 
@@ -41,7 +41,7 @@ class _Rule(NamedTuple):
     """A quadrature rule over f."""
 
     reach: float
-    """Standard deviations of f beyond which its probability is neglected."""
+    """The number of standard deviations of f beyond which its probability is neglected."""
     panels: int
     """The number of panels of equal width."""
     nodes: int
@@ -49,15 +49,15 @@ class _Rule(NamedTuple):
 
 
 FINE = _Rule(9.0, 9, 10)
-"""Accurate to 1e-16, for levels down to 1e-11."""
+"""A rule accurate to 1e-16, for levels down to 1e-11."""
 COARSE = _Rule(6.0, 4, 5)
-"""Accurate to 1e-6."""
+"""A rule accurate to 1e-6."""
 _rule = ContextVar("rule", default=FINE)
 
 
 @contextmanager
 def coarse() -> Iterator[None]:
-    """Context in which tails are averaged over f with fewer nodes, to about 1e-6."""
+    """Context in which tails are averaged over f with fewer nodes, with an accuracy of about 1e-6."""
     before = _rule.set(COARSE)
     try:
         yield
@@ -66,13 +66,13 @@ def coarse() -> Iterator[None]:
 
 
 class ObservationModel(NamedTuple):
-    """The tails of p(y | f) for one latent function; y = value(v) is a typical observation for f = v.
+    """The tails of p(y | f) for one latent function, where y = value(v) is a typical observation for f = v.
 
-    Arrays are NumPy's, of float64; latent values have a last axis for the nodes of a quadrature.
+    All arrays are NumPy arrays of float64. Latent values have a last axis for the nodes of a quadrature.
     """
 
     tail: Callable[[Numbers, Numbers, bool], Numbers]
-    """P(y <= value(v) | f), or P(y > value(v) | f) if the last argument says so; continuous in v."""
+    """P(y <= value(v) | f), or P(y > value(v) | f) if the last argument is true; continuous in v."""
     value: Callable[[Numbers], Numbers]
     """y as an increasing function of v [..., K], for K columns."""
     bends: Callable[[Numbers], tuple[tuple[Numbers, Numbers | float], ...]]
@@ -80,9 +80,9 @@ class ObservationModel(NamedTuple):
     width: Numbers | float
     """The approximate spread of v given f."""
     ends: tuple[float, float] = (-1e300, 1e300)
-    """The range of v in which y is searched."""
+    """The range of v that is searched for y."""
     place: Callable[[Numbers], Numbers] | None = None
-    """The inverse of `value` if y is a whole number, else None."""
+    """The inverse of `value` if y is a whole number, otherwise None."""
 
 
 class Mixture(NamedTuple):
@@ -100,7 +100,7 @@ class Mixture(NamedTuple):
 
 
 def marginal_mixture(model: ObservationModel, mu: Numbers, var: Numbers) -> Mixture:
-    """The mixture over f ~ N(mu, var), and over its S samples, for marginals [S, N, K]."""
+    """Return the mixture over f ~ N(mu, var) and over the S samples, for marginals [S, N, K]."""
 
     def tail(v: Numbers, upper: bool) -> Numbers:
         parts = gaussian_expectation(lambda f: model.tail(v[..., None], f, upper), mu, var, model.bends(v + 0.0 * mu))
@@ -117,7 +117,7 @@ def gaussian_expectation(
     var: Numbers,
     bends: tuple[tuple[Numbers, Numbers | float], ...],
 ) -> Numbers:
-    """E[function(f)] under f ~ N(mu, var) [...], for a function of [..., I] with bends at places of some widths."""
+    """Compute E[function(f)] under f ~ N(mu, var) [...], for a function of [..., I] with bends at given places."""
     reach, panels, nodes = _rule.get()
     root = np.sqrt(np.maximum(var, MIN_PROBABILITY))
     edges = np.concatenate(
@@ -136,7 +136,7 @@ def gaussian_expectation(
 
 
 def _panel_ends(centre: Numbers, width: Numbers, reach: float) -> Numbers:
-    """Ends of panels on both sides of a centre, within the reach, whose widths grow from that of the bend."""
+    """Return the ends of panels on both sides of a centre, within the reach; widths grow from the width of the bend."""
     width = np.clip(width + 0.0 * centre, MIN_WIDTH, reach)
     count = math.ceil(math.log(PANEL_GROWTH / float(np.min(width, initial=1.0))) / math.log(PANEL_GROWTH))
     distance = width[..., None] * PANEL_GROWTH ** np.arange(count + 1.0)
@@ -150,9 +150,9 @@ def _panel_ends(centre: Numbers, width: Numbers, reach: float) -> Numbers:
 def mixture_quantiles(
     mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers, levels: tuple[float, ...]
 ) -> Numbers:
-    """The smallest y with P(y) >= level [Q, N, K], for marginals [S, N, P]; NaN where these are NaN.
+    """Return the smallest y with P(y) >= level [Q, N, K], for marginals [S, N, P]; NaN where the marginals are NaN.
 
-    `mixture` takes the marginals of a block of rows.
+    `mixture` maps the marginals of a block of rows to their mixture.
     """
     rows = rows_together(mu)
     with np.errstate(all="ignore"):
@@ -164,7 +164,7 @@ def mixture_quantiles(
 
 
 def rows_together(mu: Numbers) -> int:
-    """The number of rows of marginals [S, N, P] in a block."""
+    """Return the number of rows of marginals [S, N, P] in a block."""
     return max(1, VALUES_PER_CHUNK // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
 
 
@@ -173,7 +173,7 @@ def _of_rows(mixture: Mixture, levels: tuple[float, ...]) -> Numbers:
 
 
 def _quantile(mixture: Mixture, level: float) -> Numbers:
-    """The quantiles [N, K] of a level, by a search in the smaller tail, on the scale of a normal variable."""
+    """Return the quantiles [N, K] at a level, by a search in the smaller tail, on the scale of a normal variable."""
     from scipy.special import ndtri
 
     upper = level > 0.5
@@ -195,7 +195,7 @@ def _quantile(mixture: Mixture, level: float) -> Numbers:
 
 
 def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
-    """The x of `coordinate` with value(v(x)) = y, for y [..., N, K], or the nearest end of x."""
+    """Return the x of `coordinate` with value(v(x)) = y, for y [..., N, K], or the nearest end of the range of x."""
     place, first, last = coordinate(mixture)
     if mixture.place is not None:
         return np.arcsinh((np.clip(mixture.place(y), *mixture.ends) - mixture.centre) / mixture.spread)
@@ -207,7 +207,7 @@ def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
 
 
 def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers, Numbers]:
-    """v = centre + spread sinh(x) as a function of x, which crosses heavy tails in few steps, and the ends of x."""
+    """Return the function v(x) = centre + spread sinh(x), which crosses heavy tails in few steps, and the ends of x."""
 
     def place(x: Numbers) -> Numbers:
         return np.clip(mixture.centre + mixture.spread * np.sinh(x), *mixture.ends)
@@ -217,7 +217,7 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 
 
 def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
-    """Whether the excess still has this sign at an end, so there is no root."""
+    """Whether the excess still has this sign at an end, so that no root exists."""
     a, b, a_excess, _ = bracket
     return (a == b) & (sign * a_excess > 0.0)
 
@@ -225,7 +225,7 @@ def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
 def _bracket(
     excess: Callable[[Numbers], Numbers], start: Numbers, first: Numbers, last: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Two points that bracket the root, and the excess there; an end twice if the root lies beyond it."""
+    """Return two points that bracket the root, and the excess at both; twice an end if the root lies beyond it."""
     a, a_excess = start, excess(start)
     ahead = np.where(a_excess < 0.0, 1.0, -1.0)
     b, b_excess, step = a, a_excess, 0.25
@@ -244,7 +244,7 @@ def _bracket(
 def _root(
     excess: Callable[[Numbers], Numbers], a: Numbers, b: Numbers, a_excess: Numbers, b_excess: Numbers
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """The ends of a bracket as narrow as the tolerance, and the end with the smaller excess.
+    """Narrow a bracket to the tolerance, and return its ends, and the end with the smaller excess.
 
     Source: Chandrupatla, "A new hybrid quadratic/bisection algorithm for finding the zero of a nonlinear function",
     Advances in Engineering Software 1997.
@@ -270,7 +270,7 @@ def _root(
 
 
 def _inverse_quadratic(a: Numbers, b: Numbers, c: Numbers, fa: Numbers, fb: Numbers, fc: Numbers) -> Numbers:
-    """The next step as a share of the way from a to b: by inverse interpolation if that is safe, else one half."""
+    """Return the next step as a share of the way from a to b, by inverse interpolation if it is safe, else one half."""
     xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
     safe = (phi * phi < xi) & ((1.0 - phi) ** 2 < 1.0 - xi)
     t = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
@@ -278,7 +278,7 @@ def _inverse_quadratic(a: Numbers, b: Numbers, c: Numbers, fa: Numbers, fb: Numb
 
 
 def _whole(mixture: Mixture, excess: Callable[[Numbers], Numbers], low: Numbers, high: Numbers) -> Numbers:
-    """The smallest whole number that reaches the level, by bisection between two values."""
+    """Return the smallest whole number that reaches the level, by bisection between two values."""
     assert mixture.place is not None
     below, above = mixture.value(low), mixture.value(high)
     below, above = np.floor(below - ROUNDING * (1.0 + below)), np.ceil(above + ROUNDING * (1.0 + above))
@@ -294,7 +294,7 @@ def _whole(mixture: Mixture, excess: Callable[[Numbers], Numbers], low: Numbers,
 
 
 def scalar(number: float) -> Numbers:
-    """A Python number as a 0-d array."""
+    """Convert a Python number to a scalar (0-d) array."""
     return np.asarray(number, dtype=np.float64)
 
 
@@ -302,37 +302,37 @@ def scalar(number: float) -> Numbers:
 
 
 def normal_quantile(level: float) -> float:
-    """The x with P(e <= x) = level, for a standard normal e."""
+    """Return the x with P(e <= x) = level, for a standard normal variable e."""
     from scipy.special import ndtri
 
     return -float(ndtri(1.0 - level)) if level > 0.5 else float(ndtri(level))
 
 
 def normal_tail(x: Numbers, upper: bool) -> Numbers:
-    """P(e <= x), or P(e > x), for a standard normal e."""
+    """Return P(e <= x), or P(e > x) if `upper`, for a standard normal variable e."""
     from scipy.special import ndtr
 
     return ndtr(-x if upper else x)
 
 
 def t_tail(degrees_of_freedom: float, x: Numbers, upper: bool) -> Numbers:
-    """The same of Student's t."""
+    """Return P(e <= x), or P(e > x) if `upper`, for a Student-t variable e."""
     from scipy.special import stdtr
 
     return stdtr(degrees_of_freedom, -x if upper else x)
 
 
 def gamma_tail(shape: Numbers, log_x: Numbers, upper: bool) -> Numbers:
-    """P(e <= x), or P(e > x), for a gamma variable e of scale 1, by the logarithm of x."""
+    """Return P(e <= x), or P(e > x) if `upper`, for a gamma variable e with scale 1, from the logarithm of x."""
     from scipy.special import gammainc, gammaincc
 
     return (gammaincc if upper else gammainc)(shape, np.exp(np.minimum(log_x, MAX_LOG)))
 
 
 def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: bool) -> Numbers:
-    """P(e <= x), or P(e > x), for a beta variable e, from x and 1 - x, of which the smaller is exact.
+    """Return P(e <= x), or P(e > x) if `upper`, for a beta variable e, from x and 1 - x; the smaller one is exact.
 
-    For x close to 1 it is 1 - P(1 - e < 1 - x): accurate to 1e-16, in a tenth of the time of SciPy's complement.
+    For x close to 1, 1 - P(1 - e < 1 - x) is accurate to 1e-16, and takes a tenth of the time of SciPy's complement.
     """
     a, b, x, rest = np.broadcast_arrays(*((b, a, rest, x) if upper else (a, b, x, rest)))
     far, value = x < 0.99, np.empty(x.shape)
@@ -342,7 +342,7 @@ def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: 
 
 
 def _beta_share(a: Numbers, b: Numbers, x: Numbers) -> Numbers:
-    """P(e <= x) for a beta variable e. From b = 1e200 on SciPy overflows; there b e is a gamma variable."""
+    """Return P(e <= x) for a beta variable e. SciPy overflows from b = 1e200 on, where b e is a gamma variable."""
     from scipy.special import betainc, gammainc
 
     value = betainc(a, b, x)

@@ -61,7 +61,7 @@ def merge_draws(several: Iterable[Draws], /) -> Draws:
     return Draws(by_row, whole)
 
 
-# -- generators of NumPy, for other rooms ------------------------------------------------------------------------------
+# -- NumPy generators, for other subpackages ---------------------------------------------------------------------------
 
 
 def generator(seed: int, *purpose: int) -> np.random.Generator:

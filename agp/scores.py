@@ -1,4 +1,4 @@
-"""Observations in mixtures p(y) = integral p(y | f) N(f; mu, var) df: distribution functions and CRPS, on the host."""
+"""Distribution functions and CRPS for mixtures p(y) = integral p(y | f) N(f; mu, var) df, computed on the host."""
 
 import math
 from collections.abc import Callable
@@ -13,22 +13,22 @@ from agp.quantiles import MIN_PROBABILITY, Mixture, coarse, coordinate, coordina
 Numbers = npt.NDArray[np.float64]
 
 REACH = 4.5
-"""The reach on the scale of a normal variable: 3e-6 of the probability lie beyond it on each side."""
+"""The reach on the scale of a normal variable; 3e-6 of the probability lies beyond it on each side."""
 FIRST, ROUNDS, SPLITS, TARGETS = 9, 3, 2, 9
-"""Knots of a distribution function: the first ones, rounds that locate it, rounds that refine it, knots of each."""
+"""For the knots of a distribution function: initial knots, rounds to locate, rounds to refine, knots per round."""
 NODES = 4
 """The number of nodes of the Gauss-Legendre rule between two knots."""
 MAX_SUMMED_COUNTS = 128
-"""The most whole numbers that are summed; an integral approximates the sum over the others."""
+"""The maximum number of terms in a sum over whole numbers; an integral approximates the remaining terms."""
 
 
 def mixture_cdf(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers, y: Numbers) -> Numbers:
-    """P(Y <= y) [N, K] for marginals [S, N, P] and numbers y [N, K]; NaN where y is NaN."""
+    """Return P(Y <= y) [N, K] for marginals [S, N, P] and numbers y [N, K]; NaN where y is NaN."""
     return _by_rows(_cdf, mixture, mu, var, y)
 
 
 def mixture_crps(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers, y: Numbers) -> Numbers:
-    """The integral of (P(Y <= x) - [y <= x])^2 over x [N, K], to some 1e-4 of it; arguments as `mixture_cdf`."""
+    """Integrate (P(Y <= x) - [y <= x])^2 over x [N, K], to about 1e-4; arguments are as in `mixture_cdf`."""
     with coarse():
         return _by_rows(_crps, mixture, mu, var, y)
 
@@ -59,8 +59,8 @@ def _crps(mixture: Mixture, y: Numbers) -> Numbers:
     if mixture.place is None:
         x = coordinate_of(mixture, y)
         score = knots.with_more(mixture, x).integral(mixture, knots.x[0], x, y)
-        return np.maximum(score, 0.0)  # rounding, at the ends of the support
-    # a sum over whole numbers; from the last one on, an integral over the unit of length around each
+        return np.maximum(score, 0.0)  # rounding at the ends of the support may give negative scores
+    # sum over whole numbers, then integrate over the unit interval around each remaining number
     first = np.floor(np.maximum(mixture.value(coordinate(mixture)[0](knots.of_score(-REACH))), 0.0))
     last = mixture.value(coordinate(mixture)[0](knots.x[-1]))
     count = min(MAX_SUMMED_COUNTS, int(np.nanmax(last - first, initial=0.0)) + 2)
@@ -74,16 +74,16 @@ def _crps(mixture: Mixture, y: Numbers) -> Numbers:
 
 
 class _Knots(NamedTuple):
-    """F = Phi(z(x)) with z at knots, in ascending order, and a monotone cubic between them."""
+    """A distribution function F = Phi(z(x)); z is given at ascending knots, with a monotone cubic between them."""
 
     x: Numbers
     """Coordinates of v [T, N, K]."""
     z: Numbers
-    """[T, N, K]"""
+    """Values of z at the knots [T, N, K]."""
 
     @classmethod
     def of(cls, mixture: Mixture) -> "_Knots":
-        """Knots at z from -REACH to REACH, found by inverse interpolation between known knots."""
+        """Find knots at z from -REACH to REACH by inverse interpolation between known knots."""
         _, first, last = coordinate(mixture)
         reach = np.sinh(np.linspace(-3.0, 3.0, FIRST))[:, None, None]
         knots = cls(reach[:0] + 0.0 * first, reach[:0] + 0.0 * first).with_more(mixture, np.clip(reach, first, last))
@@ -100,7 +100,7 @@ class _Knots(NamedTuple):
         return knots
 
     def _to_split(self, mixture: Mixture) -> Numbers:
-        """The middles of the intervals that contribute most to the integral of F (1 - F), rounded for counts."""
+        """Return the midpoints of the intervals that add most to the integral of F (1 - F), rounded for counts."""
         from scipy.special import ndtr
 
         place = coordinate(mixture)[0]
@@ -123,17 +123,19 @@ class _Knots(NamedTuple):
         x, z = np.concatenate([self.x, x]), np.concatenate([self.z, z])
         order = np.argsort(x, axis=0, kind="stable")
         x, z = (np.take_along_axis(one, order, axis=0) for one in (x, z))
-        return _Knots(x, np.fmax.accumulate(z, axis=0))  # NaN: the value before
+        return _Knots(x, np.fmax.accumulate(z, axis=0))  # NaN becomes the previous value
 
     def of_score(self, z: float) -> Numbers:
-        """The x with z(x) = z, by linear interpolation; the first or last knot if there is none."""
+        """Return the x with z(x) = z by linear interpolation, or the first or last knot if no such x exists."""
         i = np.clip(np.sum(self.z < z, axis=0) - 1, 0, len(self.z) - 2)[None]
         (x0, z0), (x1, z1) = ([np.take_along_axis(one, j, axis=0)[0] for one in self] for j in (i, i + 1))
         share = np.clip((z - z0) / (z1 - z0), 0.0, 1.0)
         return x0 + np.where(np.isnan(share), 0.0, share) * (x1 - x0)
 
     def slopes(self) -> Numbers:
-        """Slopes of z at the knots, of parabolas, limited to three times those of the adjacent lines, so that z rises.
+        """Return the slopes of z at the knots, from parabolas.
+
+        Slopes are limited to three times the slopes of the adjacent line segments, so that z increases.
 
         Source: Fritsch & Carlson, "Monotone piecewise cubic interpolation", SIAM J. Numerical Analysis 1980.
         """
@@ -146,7 +148,7 @@ class _Knots(NamedTuple):
         return np.minimum(found, 3.0 * np.minimum(s0, s1))
 
     def share(self, x: Numbers) -> Numbers:
-        """F at [J, N, K]."""
+        """Return F at x [J, N, K]."""
         from scipy.special import ndtr
 
         i = np.zeros(x.shape, dtype=int)
@@ -160,9 +162,10 @@ class _Knots(NamedTuple):
         return ndtr(_hermite(t, z0, z1, h * s0, h * s1)[0])
 
     def integral(self, mixture: Mixture, start: Numbers, at_y: Numbers, y: Numbers) -> Numbers:
-        """The integral of (F - [y <= value])^2 from the knot `start` on; y is at the knot `at_y`.
+        """Integrate (F - [y <= value])^2 from the knot `start` on; y is at the knot `at_y`.
 
-        By parts (y - a) F(a)^2 + 2 integral_a^b ([y < x] - F(x)) (x - y) dF(x) + (b - y) (1 - F(b))^2.
+        Integration by parts gives
+        (y - a) F(a)^2 + 2 integral_a^b ([y < x] - F(x)) (x - y) dF(x) + (b - y) (1 - F(b))^2.
         """
         from scipy.special import ndtr
 
@@ -182,7 +185,7 @@ class _Knots(NamedTuple):
 
 
 def _hermite(t: Numbers | float, z0: Numbers, z1: Numbers, s0: Numbers, s1: Numbers) -> tuple[Numbers, Numbers]:
-    """The cubic with these values and slopes at t = 0 and 1, and its slope."""
+    """Return the value and the slope at t of the cubic with these values and slopes at t = 0 and t = 1."""
     rise = z1 - z0
     b, c = 3.0 * rise - 2.0 * s0 - s1, s0 + s1 - 2.0 * rise
     return z0 + t * (s0 + t * (b + t * c)), s0 + t * (2.0 * b + 3.0 * t * c)

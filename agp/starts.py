@@ -46,7 +46,7 @@ def starting_kernel(
     inducing: Any = None,
     columns: slice = slice(None),
 ) -> Any:
-    """The kernel (default: `RBF`) with values for missing lengthscales; other leaves do not change.
+    """Return the kernel (default: `RBF`) with values for missing lengthscales; other leaves do not change.
 
     Compares log evidences of exact GPs with Gaussian noise on at most 256 rows, for several multiples of the
     lengthscales of `Kernel.from_data`, equal in every column or longer in columns that alone predict little. Each has

@@ -33,7 +33,7 @@ __all__ = [
 
 __getattr__ = former_names(__name__, mapped="map_arrays", placed="asarray_like", wide="as_widest_float")
 
-# for other rooms
+# for other subpackages
 from agp.backend._arrays import constant, constants, numbers_of
 from agp.backend._control import assume, speculating
 from agp.backend._discovery import backend_of_type, check_array_type

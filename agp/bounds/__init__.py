@@ -19,7 +19,7 @@ __all__ = [
     "tight_bound",
 ]
 
-# for other rooms
+# for other subpackages
 from agp.bounds._collapsed import (
     Statistics,
     bound_from_totals,

@@ -12,15 +12,15 @@ import numpy as np
 from agp.data import TableFile, bad_number, unknown_column_message
 
 MAX_TEXTS = 100
-"""The most different texts in a column: each becomes an input."""
+"""The maximum number of different texts in a column, each of which becomes an input."""
 DATE = re.compile(r"\s*(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?|(1[6-9]|20)\d\d-(0[1-9]|1[0-2]))\s*")
 """A date such as 2020-12-31, perhaps with a time, or a month such as 2020-12."""
 ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
 TIMES = ("date", "datetime", "datetime64")
 DURATIONS = ("timedelta", "timedelta64")
-"""What pandas calls them."""
+"""The pandas names of these types."""
 DAYS = "days since 1970-01-01"
-"""What estimators convert dates to."""
+"""The unit to which estimators convert dates."""
 NUMBERS: Any = (Real, Decimal)
 MAX_CELL_CHARS = 30
 """Characters of a cell in a message."""
@@ -42,7 +42,7 @@ def text_of(cell: Any) -> str:
     return str(int(cell)) if is_number and float(cell).is_integer() else str(cell)
 
 
-def shown(texts: list[str]) -> str:
+def show_cell(texts: list[str]) -> str:
     """The first three texts, quoted."""
     return ", ".join(map(repr, texts[:3])) + (", ..." if len(texts) > 3 else "")
 
@@ -96,7 +96,9 @@ def read_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, ta
     frame = pd.DataFrame({name: _convert_column(table, name, kind.name, missing) for name, kind in kinds.items()})
     for name, kind in kinds.items():
         if kind.name == "text" and (new := sorted({*frame[name].dropna()} - {*kind.values})):
-            notes.append(f"column {name!r} has {shown(new)}, unseen in training: predicted as none of the known values")
+            notes.append(
+                f"column {name!r} has {show_cell(new)}, unseen in training: predicted as none of the known values"
+            )
     return frame, notes
 
 
@@ -109,7 +111,7 @@ def place_of_first(table: TableFile, name: str, mask: Any) -> str:
 
 
 def infer_column_kind(column: Any) -> str:
-    """The type of the known cells of a column, as pandas calls it."""
+    """Return the pandas name for the type of a column's non-missing values."""
     import pandas as pd
 
     return pd.api.types.infer_dtype(column, skipna=True)

@@ -183,7 +183,7 @@ def _echo(stream: Any) -> str:
 
 
 def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
-    """What is compared, in words."""
+    """Return lines that describe what is compared."""
     chosen = " (judged by the targets; --task overrides)" if s.task == "auto" else ""
     inputs = f"{data.X.shape[1]} input{'s' if data.X.shape[1] > 1 else ''}"
     lines = [

@@ -80,7 +80,7 @@ class Task:
 
     @property
     def label(self) -> str:
-        """The row in words."""
+        """A description of the row."""
         where = self.backend if self.device == "cpu" else f"{self.backend} ({self.device})"
         return f"{self.method} {where} {self.gradient} {self.dtype}"
 

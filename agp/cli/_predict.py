@@ -10,7 +10,7 @@ import numpy as np
 
 from agp import metrics
 from agp.checks import check_levels
-from agp.cli._columns import read_inputs, shown, text_of
+from agp.cli._columns import read_inputs, show_cell, text_of
 from agp.cli._notes import Notes, notes_of
 from agp.cli._targets import are_texts, factors_of, labels_of, numbers_of, positions_of, quote_names, rows_with
 from agp.cli._terminal import FRACTION, add_command, option
@@ -247,7 +247,7 @@ def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
         return []
     new = sorted({text_of(label) for label in y[positions_of(y, estimator.classes_) < 0].tolist()})
     what = "unseen in training: never predicted, and an error here"
-    return [f"column {notes.targets[0]!r} has {shown(new)}, {what}"] if new else []
+    return [f"column {notes.targets[0]!r} has {show_cell(new)}, {what}"] if new else []
 
 
 def _write(out: Path | None, predictions: Any) -> None:

@@ -70,7 +70,7 @@ SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x 
 
 
 def console() -> Any:
-    """The console of rich, wide enough for a table where the output is not a terminal."""
+    """Return a rich console, which is wide enough for a table if the output is not a terminal."""
     Console = require("rich.console", "the command line needs", "cli").Console
     out = Console(highlight=False)
     return out if out.is_terminal else Console(width=WIDTH, highlight=False)

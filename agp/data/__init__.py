@@ -1,4 +1,4 @@
-"""Data sets: bundled with installed packages, or from files. Arrays are those of NumPy or Dask."""
+"""Data sets, from installed packages or from files, as arrays of NumPy or Dask."""
 
 from agp._deprecated import former_names
 from agp.data._dataset import Dataset, load
@@ -21,7 +21,7 @@ __all__ = [
 
 __getattr__ = former_names(__name__, bundled="load_bundled")
 
-# for other rooms
+# for other subpackages
 from agp.data._dataset import TaskName
 from agp.data._open_rows import is_many, several_files
 from agp.data._tables import TABLES, bad_number, unknown_column_message

@@ -1,4 +1,4 @@
-"""Data ready for a model: with a task, split, and standardised by the training rows."""
+"""Data ready for a model: the task is known, and rows are split and standardised by the training rows."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,18 +11,18 @@ from agp.data._sources import Table, from_npz, from_table, load_bundled
 from agp.data._tables import TABLES, check_file
 
 TEST_SHARE = 0.1
-"""The share of the rows that is held out if the source names no test rows."""
+"""The share of the rows that is held out if the source does not name test rows."""
 MAX_CLASSES = 20
-"""Targets with more different whole numbers are classes only if the user says so."""
+"""Targets with more distinct whole numbers than this are classes only if the user says so."""
 
 TaskName = Literal["auto", "regression", "classification"]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training and test rows in standard units: zero mean and unit spread of the training rows in every column.
+    """Training and test rows in standard units: every column of the training rows has mean 0 and standard deviation 1.
 
-    Classes stay whole numbers from 0 on, and counts stay counts.
+    Classes remain whole numbers from 0 on, and counts remain counts.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Dataset:
     X_test: npt.NDArray[Any]
     y_test: npt.NDArray[Any]
     classes: int = 0
-    """The number of classes, whose labels are 0 to classes - 1; 0 for regression."""
+    """The number of classes, which have the labels 0 to classes - 1; 0 for regression."""
     columns: list[str] = field(default_factory=list)
     grid: tuple[int, int] | None = None
-    """The shape of the image whose cells, in order, are `X_all`."""
+    """The shape of the image whose cells are the rows of `X_all`, in order."""
     X_all: npt.NDArray[Any] | None = None
     y_all: npt.NDArray[Any] | None = None
     """All rows in the order of the source, if there are two inputs."""
@@ -47,18 +47,18 @@ class Dataset:
 
     @property
     def binary(self) -> bool:
-        """Whether the targets are two classes."""
+        """Whether there are two classes."""
         return self.classes == 2
 
     @property
     def task(self) -> str:
-        """The task in words."""
+        """A description of the task."""
         if self.classes:
             return f"classification, {self.classes} classes"
         return "regression of counts" if self.counts else "regression"
 
     def describe(self) -> dict[str, object]:
-        """Facts for a report."""
+        """Return facts for a report."""
         return {
             "name": self.name,
             "rows": len(self.X),
@@ -78,7 +78,7 @@ def load(
     task: TaskName = "auto",
     counts: bool = False,
 ) -> Dataset:
-    """A data set by name, or a table in a file (.csv, .parquet, .npz), split and standardised.
+    """Load a data set by name, or a table from a file (.csv, .parquet, .npz); split and standardise it.
 
     Parameters
     ----------
@@ -89,20 +89,22 @@ def load(
     split
         The column of test_masks in an .npz file.
     seed
-        Seed of the random split if the source has none: the last tenth of a permutation is held out.
+        The seed of the random split, which is used if the source has no split: the last tenth of a random permutation
+        is held out.
     task
-        "auto": classification where the targets are the whole numbers 0 to C - 1, for some C from 2 to 20, and each
-        of them occurs at least twice; regression otherwise.
+        "regression", "classification" or "auto". "auto" is classification if the targets are the whole numbers 0 to
+        C - 1, for some C from 2 to 20, and each number occurs at least twice; otherwise it is regression.
     counts
         Whether the targets of a regression are counts, which are not standardised.
 
     Raises
     ------
     ValueError
-        For an unknown name (the known ones are listed), files that do not fit, and targets that do not fit the task.
+        If the name is unknown (the message lists the known names), a file has the wrong contents, or the targets do
+        not fit the task.
     """
     if task not in ("auto", "regression", "classification"):
-        msg = f"unknown task {task!r}; known are auto, regression, classification."
+        msg = f"unknown task {task!r}; choose from auto, regression, classification."
         raise ValueError(msg)
     path = Path(data)
     if path.suffix.lower() in TABLES:
@@ -117,7 +119,7 @@ def _prepare(table: Table, seed: int, task: TaskName, counts: bool) -> Dataset:
     for name, values in (("X", table.X), ("y", table.y)):
         if not np.isfinite(values).all():
             row = int(np.argwhere(~np.isfinite(values))[0][0])
-            msg = f"{table.name}: {name} has NaN or infinite entries, the first in row {row}; remove such rows."
+            msg = f"{table.name}: {name} has NaN or infinite entries, the first in row {row}; remove these rows."
             raise ValueError(msg)
     classes = 0 if counts else _classes(table, task)
     test = _split_rows(table, seed)
@@ -136,7 +138,7 @@ def _prepare(table: Table, seed: int, task: TaskName, counts: bool) -> Dataset:
 
 
 def _classes(table: Table, task: TaskName) -> int:
-    """The number of classes of the targets, 0 for regression."""
+    """Return the number of classes of the targets, or 0 for regression."""
     if task == "regression":
         return 0
     found, rows = np.unique(table.y, return_counts=True)
@@ -149,7 +151,7 @@ def _classes(table: Table, task: TaskName) -> int:
         return len(found)
     if table.whole:
         msg = (
-            f"{table.name}: y is stored as whole numbers, {_span(found)}, which may be classes or not: say --task "
+            f"{table.name}: y is stored as whole numbers, {_span(found)}, which may or may not be classes; set --task "
             "regression, or number classes from 0 on without gaps, or store y as floats."
         )
         raise ValueError(msg)
@@ -157,7 +159,7 @@ def _classes(table: Table, task: TaskName) -> int:
 
 
 def _span(found: npt.NDArray[Any]) -> str:
-    return f"{len(found)} different ones from {found[0]:g} to {found[-1]:g}"
+    return f"{len(found)} different values from {found[0]:g} to {found[-1]:g}"
 
 
 def _not_classes(name: str, found: npt.NDArray[Any]) -> str:
@@ -166,15 +168,15 @@ def _not_classes(name: str, found: npt.NDArray[Any]) -> str:
         return f"{name}: labels must be whole numbers, but y has {found[~whole][0]:g}; use --task regression."
     if len(found) == 1:
         return f"{name}: all labels are {found[0]:g}; classification needs at least two classes."
-    return f"{name}: labels must be 0 to C - 1, each of them present, but y has {_span(found)}; number them anew."
+    return f"{name}: labels must be 0 to C - 1, each of them present, but y has {_span(found)}; renumber them."
 
 
 def _check_training_classes(table: Table, labels: npt.NDArray[Any], classes: int) -> None:
     missing = sorted(set(range(classes)) - set(labels.astype(int).tolist()))
     if missing:
         msg = (
-            f"{table.name}: class {missing[0]} has test rows but no training rows; name another split or seed, "
-            "or leave that class out."
+            f"{table.name}: class {missing[0]} has test rows but no training rows; choose another split or seed, "
+            "or leave this class out."
         )
         raise ValueError(msg)
 

@@ -1,4 +1,4 @@
-"""Rows of files larger than memory, as memory-mapped arrays or as dask arrays that are read chunk by chunk."""
+"""Rows of files larger than memory, as memory-mapped arrays or as Dask arrays that are read chunk by chunk."""
 
 import glob
 import importlib
@@ -16,28 +16,28 @@ KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
 
 
 class OpenRows(NamedTuple):
-    """Rows that are read when needed."""
+    """Rows that are read only when needed."""
 
     X: Array
-    """Inputs [N, D]: a memory-mapped array, or a dask array."""
+    """Inputs [N, D]: a memory-mapped array, or a Dask array."""
     y: Array | None
-    """Targets [N], if a target was named."""
+    """Targets [N], or None if no target was named."""
     columns: list[str]
-    """Names of the columns of X, if the file has names."""
+    """The names of the columns of X, if the file has names."""
 
 
 def is_many(path: str | Path) -> bool:
-    """Whether a path is a folder or a pattern, which stand for several files."""
+    """Whether a path is a folder or a pattern, and so refers to several files."""
     return any(sign in str(path) for sign in "*?[") or Path(path).is_dir()
 
 
 def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
-    """The files of a folder or a pattern with these endings, sorted by name. ValueError if there are none."""
+    """Return the files of a folder or a pattern with these endings, sorted by name. Raise ValueError if none exist."""
     folder = Path(path)
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
     if found := sorted(file for file in every if file.suffix.lower() in endings):
         return found
-    msg = f"{path}: there is no file {' or '.join(endings)} of that name."
+    msg = f"{path}: no {' or '.join(endings)} file matches; correct the path."
     raise ValueError(msg)
 
 
@@ -54,36 +54,37 @@ def open_rows(
     Parameters
     ----------
     path
-        A `.npy` file [N, D], which is mapped into memory; `.parquet` files, by a pattern such as ``"part-*.parquet"``
-        or their folder; a `.zarr` folder or an `.h5` file with an array [N, D].
+        A `.npy` file with an array [N, D], which is mapped into memory; `.parquet` files, given by a pattern such as
+        ``"part-*.parquet"`` or by their folder; or a `.zarr` folder or an `.h5` file with an array [N, D].
     target
-        The name of the target's column in Parquet, or its number elsewhere (-1 is the last); None for inputs alone.
+        The target column: its name in Parquet files, or its number in other files (-1 for the last column). None reads
+        only inputs.
     without
-        Columns of Parquet to leave out.
+        Columns of Parquet files to leave out.
     dataset
-        Which array of a `.zarr` group or an `.h5` file; by default the only one.
+        The name of the array in a `.zarr` group or an `.h5` file; not needed if it holds only one array.
     chunk_rows
-        The number of rows of a chunk; by default that of the files, or what Dask chooses.
+        The number of rows per chunk; by default the chunks of the files, or chunks that Dask chooses.
 
     Raises
     ------
     ValueError
-        If there is no such file, column or array, the kind is unknown, or a column holds no numbers.
+        If the file, column or array does not exist, the kind of file is unknown, or a column does not hold numbers.
     ImportError
-        If the package that reads such files is not installed; the message names the extra.
+        If the package that reads the file is not installed; the message names the extra.
     """
     name = str(path)
     kind = ".zarr" if name.rstrip("/").endswith(".zarr") else Path(name.rstrip("*")).suffix
     kind = ".parquet" if not kind and Path(name).is_dir() else kind
     if not glob.glob(name):
-        msg = f"{name}: there is no such file."
+        msg = f"{name}: the file does not exist; correct the path."
         raise ValueError(msg)
     if kind == ".npy":
         return _split_target(np.load(name, mmap_mode="r"), target, name)
     if kind == ".parquet":
         return _parquet(name, target, without, chunk_rows)
     if kind not in (".zarr", ".h5", ".hdf5"):
-        msg = f"{name} is of an unknown kind; rows are opened in {KINDS}, tables that fit into memory by agp.data.load."
+        msg = f"{name} is of an unknown kind; use {KINDS}, or agp.data.load for a table that fits into memory."
         raise ValueError(msg)
     da = _dask_array()
     source = _zarr(name, dataset) if kind == ".zarr" else _hdf5(name, dataset)
@@ -97,7 +98,7 @@ def _chunks(source: Any, rows: int | None) -> Any:
 
 
 def _split_target(rows: Array, target: Any, name: str) -> OpenRows:
-    """An array [N, D] as inputs and the target's column."""
+    """Split an array [N, D] into the inputs and the target column."""
     if rows.ndim != 2 and target is None:
         return OpenRows(rows, None, [])
     if rows.ndim != 2 or rows.dtype.kind not in "fiu":
@@ -107,17 +108,17 @@ def _split_target(rows: Array, target: Any, name: str) -> OpenRows:
         return OpenRows(rows, None, [])
     D = rows.shape[1]
     if not isinstance(target, int) or not -D <= target < D or D < 2:
-        msg = f"target is {target!r}, but must be the number of one of the {D} columns of {name}, beside others."
+        msg = f"target is {target!r}, but must be the number of a column; {name} has {D}, and one must remain for X."
         raise ValueError(msg)
     at = target % D
     if at not in (0, D - 1):
-        msg = f"target is {target!r}: in {name} it must be the first or the last column, beside the others."
+        msg = f"target is {target!r}, but in {name} must be the first or the last column, next to the inputs."
         raise ValueError(msg)
     return OpenRows(rows[:, :at] if at else rows[:, 1:], rows[:, at], [])
 
 
 def _dask_array() -> Any:
-    return require("dask.array", "rows beyond memory need", "dask")
+    return require("dask.array", "rows that do not fit into memory need", "dask")
 
 
 def _parquet(name: str, target: Any, without: Sequence[str], rows: int | None) -> OpenRows:
@@ -133,7 +134,8 @@ def _parquet(name: str, target: Any, without: Sequence[str], rows: int | None) -
     for column in (*inputs, *([] if target is None else [target])):
         if frame.dtypes[column].kind not in "fiub":
             msg = (
-                f"{name}: column {column!r} holds {frame.dtypes[column]}, not numbers; write numbers, or leave it out."
+                f"{name}: column {column!r} holds {frame.dtypes[column]}, not numbers; convert it to numbers, or leave "
+                "it out."
             )
             raise ValueError(msg)
     if not inputs:
@@ -168,7 +170,7 @@ def _member(group: Any, kind: type, dataset: str | None, name: str) -> Any:
     if dataset is None and len(known) == 1:
         return group[known[0]]
     if dataset not in known:
-        asked = "no array was named" if dataset is None else f"there is no array {dataset!r}"
-        msg = f"{name}: {asked}; it has {', '.join(known) or 'none'}: name one by dataset=."
+        asked = "no array was chosen" if dataset is None else f"it has no array {dataset!r}"
+        msg = f"{name}: {asked}; choose one with dataset=..., out of {', '.join(known) or 'none'}."
         raise ValueError(msg)
     return group[dataset]

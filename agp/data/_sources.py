@@ -1,4 +1,4 @@
-"""Tables of inputs and targets, from packages with data sets and from files."""
+"""Tables of inputs and targets, from installed packages and from files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from agp.errors import missing_package_message
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs and targets as the source has them, in their own units."""
+    """Inputs and targets of a source, in their original units."""
 
     name: str
     X: npt.NDArray[Any]
@@ -23,11 +23,11 @@ class Table:
     y: npt.NDArray[Any]
     """Targets [N], float64."""
     test_mask: npt.NDArray[Any] | None = None
-    """The test rows [N], Boolean, if the source names them."""
+    """A Boolean array [N] that is true for test rows, if the source names test rows."""
     columns: list[str] = field(default_factory=list)
-    """Names of the columns of X."""
+    """The names of the columns of X."""
     grid: tuple[int, int] | None = None
-    """The shape of the image whose cells, in order, are X."""
+    """The shape of the image whose cells are the rows of X, in order."""
     whole: bool = False
     """Whether the source stores the targets as whole numbers, not as floats."""
     notes: tuple[str, ...] = ()
@@ -63,18 +63,18 @@ BUNDLED: dict[str, tuple[str, str, Callable[[], Table]]] = {
 
 
 def load_bundled(name: str) -> Table:
-    """Load a data set by its name, from the package that has it.
+    """Load a data set by its name, from the package that contains it.
 
     Raises
     ------
     ValueError
-        If the name is unknown; the known ones are listed.
+        If the name is unknown; the message lists the known names.
     ImportError
         If the package is not installed; the message names the extra.
     """
     if name not in BUNDLED:
         known = ", ".join(f"{key} ({package}: {text})" for key, (package, text, _) in BUNDLED.items())
-        msg = f"unknown data set {name!r}; known are {known}; or name a file that exists, .csv, .parquet or .npz."
+        msg = f"unknown data set {name!r}; choose from {known}, or name an existing .csv, .parquet or .npz file."
         raise ValueError(msg)
     package, _, read = BUNDLED[name]
     try:
@@ -85,24 +85,24 @@ def load_bundled(name: str) -> Table:
 
 
 def from_table(path: str | Path, target: str | None) -> Table:
-    """A table of numbers, in text or Parquet: the column `target` is y, all others are X.
+    """Read a table of numbers from a text or Parquet file. The column `target` is y; all others are X.
 
     Raises
     ------
     ValueError
-        If there is no such column (those there are listed), or a cell is empty or no number.
+        If the column does not exist (the message lists the columns), or a cell is empty or not a number.
     ImportError
-        If the package that reads such tables is not installed; the message names the extra.
+        If the package that reads the table is not installed; the message names the extra.
     """
     table = read_table(path)
     header = list(table.frame.columns)
     if target is None:
-        msg = f"{path}: no target column was named; its columns are {', '.join(header)}: name one with --target."
+        msg = f"{path}: no target column was chosen; choose one with --target, out of {', '.join(header)}."
         raise ValueError(msg)
     if target not in header:
         raise ValueError(unknown_column_message(str(path), target, header))
     if len(header) < 2:
-        msg = f"{path} has the target column alone; at least one input column is needed."
+        msg = f"{path} has only the target column; add at least one input column."
         raise ValueError(msg)
     for name in header:
         _check_numbers(table, name)
@@ -119,12 +119,12 @@ def _check_numbers(table: TableFile, name: str) -> None:
     if column.dtype.kind not in "fiub":
         row = bad_number(column) or 0
         cell = f"{table.place(row, name)}: {column[row]!r} is not a number"
-        msg = f"{table.path}: {cell}; write such columns as numbers (classes as 0, 1, ...), or leave them out."
+        msg = f"{table.path}: {cell}; convert the column to numbers (classes to 0, 1, ...), or leave it out."
         raise ValueError(msg)
 
 
 def from_npz(path: str | Path, split: int = 0) -> Table:
-    """An npz file with X [N, D], y [N] and at most one of test_mask [N], train_mask [N], test_masks [N, S].
+    """Read an npz file with X [N, D], y [N] and at most one of test_mask [N], train_mask [N], test_masks [N, S].
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def from_npz(path: str | Path, split: int = 0) -> Table:
     Raises
     ------
     ValueError
-        If arrays are missing or do not fit, or there is no such split.
+        If arrays are missing or have the wrong shape or dtype, or the split does not exist.
     """
     arrays = npz_arrays(path)
     if missing := {"X", "y"} - arrays.keys():
@@ -159,7 +159,7 @@ def _test_mask(path: str | Path, arrays: dict[str, npt.NDArray[Any]], split: int
     if "test_masks" in arrays:
         masks = arrays["test_masks"]
         if masks.ndim != 2 or masks.shape[0] != N or not 0 <= split < masks.shape[1]:
-            msg = f"{path}: test_masks has shape {masks.shape}, so there is no split {split} of {N} rows."
+            msg = f"{path}: test_masks has shape {masks.shape}, so split {split} of {N} rows does not exist."
             raise ValueError(msg)
         return masks[:, split].astype(bool)
     for name in ("test_mask", "train_mask"):

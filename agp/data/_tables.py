@@ -1,4 +1,4 @@
-"""Tables in files, read by pandas: text of the common dialects, Parquet, arrays of NumPy."""
+"""Tables in files, read with pandas: text in the common dialects, Parquet, and NumPy arrays."""
 
 import csv
 import difflib
@@ -19,9 +19,9 @@ from agp.errors import missing_package_message, require
 
 TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".npz",)
 TABLES = (*TEXT, *PARQUET, *NPZ)
-"""The endings of the names of tables."""
+"""The file name endings of tables."""
 SEPARATORS = ("\t", ";", "|", ",")
-"""From the most to the least reliable: commas also occur in numbers and texts."""
+"""Separators from the most to the least reliable; commas also occur in numbers and texts."""
 BLANKS = r"\s+"
 ENCODINGS = ("utf-8-sig", "cp1252", "latin-1")
 SAMPLE = 50
@@ -29,7 +29,7 @@ SAMPLE = 50
 NUMBER = re.compile(r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*")
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d*,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+([eE].*)?\s*")
 INDICES = ("index", "id", "row", "rowid", "nr", "no")
-"""Names of columns that may only number the rows; so may a column without a name."""
+"""Names of columns that may only number the rows, as a column without a name also may."""
 MAX_CELL_CHARS = 80
 
 
@@ -45,41 +45,41 @@ class Dialect(NamedTuple):
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table as it was read."""
+    """A table read from a file."""
 
     path: str
     frame: Any
-    """The data frame of pandas."""
+    """The pandas data frame."""
     notes: tuple[str, ...] = ()
     """Remarks on how the file was read."""
     dialect: Dialect | None = None
 
     def place(self, row: int, column: str) -> str:
-        """The place of a cell in words: the line of a text file, counted from 1, or the row, counted from 0."""
+        """Describe the place of a cell: the line of a text file, counted from 1, or the row, counted from 0."""
         where = f"row {row}" if self.dialect is None else f"line {_line(self.path, self.dialect, row)}"
         return f"{where}, column {column!r}"
 
 
 def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[str] = ()) -> TableFile:
-    """Read a table: text with one header line, Parquet, or an npz file of X and y or of columns.
+    """Read a table from text with one header line, from Parquet, or from an npz file with X and y or with columns.
 
-    Text may begin with a byte-order mark, be separated by commas, semicolons, tabs, bars or blanks, have decimal
-    commas and quotes. Columns that only number the rows are left out, with a note.
+    Text may begin with a byte-order mark; have commas, semicolons, tabs, bars or blanks as separators; and contain
+    decimal commas and quotes. Columns that only number the rows are left out, with a note.
 
     Parameters
     ----------
     path
         The file.
     texts
-        Columns that are read as text, even if all cells look like numbers ("007"). Parquet and npz files have types,
-        which are kept.
+        Columns to read as text even if all cells look like numbers ("007"). Columns of Parquet and npz files keep their
+        types.
     needed
-        Columns that are kept even if they only number the rows.
+        Columns to keep even if they only number the rows.
 
     Raises
     ------
     ValueError
-        If there is no such file, or it cannot be read; the message says why.
+        If the file does not exist or cannot be read; the message says why.
     ImportError
         If pandas, or pyarrow for Parquet, is not installed; the message names the extra.
     """
@@ -92,7 +92,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     elif kind in NPZ:
         found = TableFile(str(path), *_columns_of(file))
     else:
-        msg = f"{path} is no table that can be read: save it as one of {', '.join(TABLES)}."
+        msg = f"{path} is not a table that can be read; save it as one of {', '.join(TABLES)}."
         raise ValueError(msg)
     if not len(found.frame.columns):
         msg = f"{path} has no columns."
@@ -104,7 +104,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
 
 
 def check_file(path: str | Path) -> None:
-    """ValueError unless the path is a regular file."""
+    """Raise ValueError unless the path is a regular file."""
     if not Path(path).exists():
         msg = f"there is no file {path}."
         raise ValueError(msg)
@@ -114,7 +114,7 @@ def check_file(path: str | Path) -> None:
 
 
 def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
-    """The message for an unknown column, with close names or all names."""
+    """Return the message for an unknown column, which lists similar names or all names."""
     there = [str(column) for column in columns]
     close = difflib.get_close_matches(name, there, n=3, cutoff=0.6)
     close += [column for column in there if column.lower() == name.lower() and column not in close]
@@ -125,12 +125,12 @@ def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
     if any(NUMBER.fullmatch(column) for column in there):
         hint = ". No header line?"
     elif len(there) == 1:
-        hint = ". Separated by something else than a comma, a semicolon, a tab or a bar?"
+        hint = ". Is the separator something other than a comma, a semicolon, a tab or a bar?"
     return f"{path}: it has no column {name!r}; its columns are {listed}{hint}"
 
 
 def bad_number(column: Any) -> int | None:
-    """The first row of a text column whose cell is not a number, if at least half of the cells are; else None."""
+    """Return the first row of a text column that is not a number; None if there is none, or most cells are text."""
     pd = _pandas()
     given = column.notna().to_numpy()
     good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given
@@ -139,7 +139,7 @@ def bad_number(column: Any) -> int | None:
 
 
 def _pandas() -> Any:
-    return require("pandas", "tables are read by", "cli")
+    return require("pandas", "reading tables needs", "cli")
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
@@ -159,22 +159,22 @@ def _text(path: Path, texts: set[str]) -> TableFile:
     frame = _parse(path, dialect, texts)
     notes = []
     if dialect.encoding not in ("utf-8-sig", "utf-16"):
-        notes.append(f"read as {dialect.encoding} text, for it is not UTF-8")
+        notes.append(f"read as {dialect.encoding} text, because it is not UTF-8")
     if dialect.decimal == ",":
         notes.append("numbers have decimal commas")
-    if not isinstance(frame.index, _pandas().RangeIndex):  # rows have a cell more than the header
+    if not isinstance(frame.index, _pandas().RangeIndex):  # rows have one more cell than the header
         frame = frame.reset_index(drop=True)
         notes.append("the first cell of each row has no name in the header, and is left out")
     frame.columns = [f"{name}".strip() for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice and twice != [""]:
-        msg = f"{path} has {names.count(twice[-1])} columns named {twice[-1]!r}; give each a name of its own."
+        msg = f"{path} has {names.count(twice[-1])} columns named {twice[-1]!r}; give each column a different name."
         raise ValueError(msg)
     return TableFile(str(path), _strip_blanks(frame), tuple(notes), dialect)
 
 
 def _sniff(path: Path) -> tuple[Dialect, list[str]]:
-    """The dialect of a text file, and its first lines."""
+    """Return the dialect of a text file, and its first lines."""
     with path.open("rb") as file:
         start = file.read(4096)
     if not start.strip():
@@ -182,7 +182,7 @@ def _sniff(path: Path) -> tuple[Dialect, list[str]]:
         raise ValueError(msg)
     wide = start.startswith((b"\xff\xfe", b"\xfe\xff"))
     if b"\0" in start and not wide:
-        msg = f"{path} is no text; a table in text, Parquet or npz is needed, named accordingly."
+        msg = f"{path} is not text; save the table as text, Parquet or npz, with the matching file name ending."
         raise ValueError(msg)
     encoding = "utf-16" if wide else next(name for name in ENCODINGS if _decodes(path, name))
     with path.open(encoding=encoding, newline="") as file:
@@ -209,7 +209,7 @@ def _decodes(path: Path, encoding: str) -> bool:
 
 
 def _separator(lines: list[str]) -> tuple[str, int]:
-    """The separator that gives each line as many cells as the header, and that number."""
+    """Return the separator that gives each line and the header the same number of cells, and this number."""
     best = (",", len(next(csv.reader(lines[:1]), [""])))
     for separator in SEPARATORS:
         counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
@@ -247,7 +247,7 @@ def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
     except (pd.errors.ParserError, ValueError) as error:
         if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
             expected, line, saw = found.groups()
-            msg = f"{path}: line {line} has {saw} cells, where {expected} are expected; quote cells with separators."
+            msg = f"{path}: line {line} has {saw} cells, but should have {expected}; quote cells with separators."
         else:
             msg = f"{path} cannot be read as a table ({str(error).strip().removesuffix('.')})."
         raise ValueError(msg) from error
@@ -287,18 +287,18 @@ def _parquet(path: Path) -> Any:
     try:
         frame = pd.read_parquet(path)
     except ImportError as error:
-        msg = f"Parquet files are read by {missing_package_message('pyarrow', 'cli')}."
+        msg = f"reading Parquet files needs {missing_package_message('pyarrow', 'cli')}."
         raise ImportError(msg) from error
     except Exception as error:  # pyarrow has errors of its own
         said = str(error).strip().splitlines()[0].removesuffix(".")[:200]
-        msg = f"{path} is not a Parquet file that can be read ({said})."
+        msg = f"{path} cannot be read as a Parquet file ({said})."
         raise ValueError(msg) from error
     frame.columns = [f"{name}" for name in frame.columns]
     return frame.reset_index(drop=True)
 
 
 def _columns_of(path: Path) -> tuple[Any, tuple[str, ...]]:
-    """The arrays of an npz file as columns: X [N, D] and y [N], or else all that are [N]."""
+    """Read the arrays of an npz file as columns: X [N, D] and y [N], or otherwise all arrays [N]."""
     arrays = npz_arrays(path)
     if {"X", "y"} <= arrays.keys() and arrays["X"].ndim == 2:
         used = {"y"}
@@ -309,14 +309,14 @@ def _columns_of(path: Path) -> tuple[Any, tuple[str, ...]]:
     lengths = {x.shape for x in columns.values()}
     if len(lengths) != 1 or len(next(iter(lengths))) != 1:
         shapes = ", ".join(f"{name} {list(x.shape)}" for name, x in arrays.items()) or "none"
-        msg = f"{path} has no X [N, D] and y [N], and no columns [N] of one length; its arrays are {shapes}."
+        msg = f"{path} has arrays {shapes}, but must have X [N, D] and y [N], or columns [N] of equal length."
         raise ValueError(msg)
     left = [name for name in arrays if name not in {*used, "X"}]
     return _pandas().DataFrame(columns), (f"the arrays {', '.join(left)} are left out",) if left else ()
 
 
 def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
-    """The arrays of an npz file. ValueError if it is none, or holds objects."""
+    """Read the arrays of an npz file. Raise ValueError if it is not an npz file, or holds objects."""
     try:
         with zipfile.ZipFile(path):  # np.load also reads other kinds of files
             pass
@@ -343,7 +343,7 @@ def _nameless(name: str) -> bool:
 
 
 def _indices(frame: Any) -> Iterator[str]:
-    """The first column, if it has no name or the name of an index, and numbers the rows."""
+    """Yield the first column if it numbers the rows and has no name, or the name of an index."""
     name = frame.columns[0]
     if len(frame.columns) < 2 or frame[name].dtype.kind not in "iu":
         return

@@ -15,12 +15,12 @@ def is_foreign(X: Any) -> bool:
 
 
 def on_host(x: Any) -> Any:
-    """An array of another library as one of NumPy; anything else as it is."""
+    """Convert an array of another library to NumPy; return anything else unchanged."""
     return to_numpy(x) if is_foreign(x) else x
 
 
 def resolve_seed(random_state: Any) -> int:
-    """A seed, drawn from any `random_state` of scikit-learn. ValueError for anything else."""
+    """Return a seed, drawn from any `random_state` of scikit-learn. Raise ValueError for anything else."""
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except (TypeError, ValueError) as error:
@@ -30,19 +30,19 @@ def resolve_seed(random_state: Any) -> int:
 
 
 def check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    """ValueError unless a parameter has one of the known values."""
+    """Raise ValueError unless a parameter has one of the known values."""
     if value not in known:
         msg = f"{name} is {value!r}, but must be {' or '.join(map(repr, known))}."
         raise ValueError(msg)
 
 
 def as_output(x: Array, *, host: bool) -> Any:
-    """A result as a NumPy array if `host`, else as it is."""
+    """Convert a result to a NumPy array if `host` is true; return it unchanged otherwise."""
     return to_numpy(x) if host else x
 
 
 def asarray_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = False) -> Array:
-    """Host numbers as an array like `beside`. ValueError if one overflows there or, if `positive`, underflows."""
+    """Convert host numbers to an array like `beside`. Raise ValueError on overflow or, if `positive`, on underflow."""
     B = backend_of(beside)
     info, size = B.xp.finfo(beside.dtype), np.abs(numbers)
     beyond = np.isfinite(numbers) & (size > float(info.max))
@@ -58,13 +58,13 @@ def asarray_in_range(name: str, numbers: Any, beside: Array, *, positive: bool =
 
 
 def floating(x: Array, /) -> Array:
-    """An array with whole numbers and Booleans converted to the widest float of its device."""
+    """Convert an array of whole numbers or Booleans to the widest float of its device."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
 
 
 def fill_masked(x: Any) -> Any:
-    """Fill masked cells of a masked array with NaN, or None in text; anything else as it is."""
+    """Fill masked cells of a masked array with NaN, or with None in text; return anything else unchanged."""
     if not isinstance(x, np.ma.MaskedArray):
         return x
     found = np.ma.getdata(x)
@@ -78,7 +78,7 @@ def fill_masked(x: Any) -> Any:
 
 
 def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
-    """ValueError if a NumPy array has infinite cells or, if there is a remedy for them, missing cells (NaN)."""
+    """Raise ValueError for infinite cells of a NumPy array and, if a remedy is given, for missing cells (NaN)."""
     for what, found, then in (("inf", np.isinf(x), "correct it"), ("NaN", np.isnan(x), remedy)):
         if then is not None and found.any():
             row, *column = np.argwhere(found)[0].tolist()
@@ -88,21 +88,21 @@ def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
 
 
 def refuse_words(name: str, x: Any, /) -> None:
-    """ValueError if a NumPy array holds text or dates, which would silently become numbers."""
+    """Raise ValueError if a NumPy array holds text or dates, which would silently become numbers."""
     kind = x.dtype.kind
     if kind in "mM":
-        remedy = "pass a data frame, of which they become days" if name == "X" else "make numbers of them"
+        remedy = "pass a data frame, whose dates become days" if name == "X" else "convert them to numbers"
         msg = f"{name} holds dates; {remedy}."
         raise ValueError(msg)
     if kind in "SU" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in x.ravel())):
-        msg = f"{name} holds text; make numbers of it" + (", or pass a data frame." if name == "X" else ".")
+        msg = f"{name} holds text; convert it to numbers" + (", or pass a data frame." if name == "X" else ".")
         raise ValueError(msg)
 
 
 def take_rows(x: Array, rows: Array) -> Array:
-    """The rows of x [N, ...] where a Boolean array [N] is true; of a lazy array, in chunks of known lengths."""
+    """Return the rows of x [N, ...] where a Boolean array [N] is true. A lazy array gets chunks of known lengths."""
     found: Any = x[rows]
     if not backend_of(x).is_lazy:
         return found
     found = found.compute_chunk_sizes()
-    return found.blocks[np.flatnonzero(found.chunks[0]).tolist()]  # those that have any
+    return found.blocks[np.flatnonzero(found.chunks[0]).tolist()]  # the chunks that have rows

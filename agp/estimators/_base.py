@@ -1,4 +1,4 @@
-"""The base class of regressor and classifier: inputs of every kind, methods by name, training to convergence."""
+"""The base class of regressor and classifier: conversion of inputs, choice of the method, and training."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -46,23 +46,23 @@ from agp.tree import leaves, replace, to_backend
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PREDICTORS: WeakKeyDictionary[Any, Predictor] = WeakKeyDictionary()
-"""The predictor of each model that has predicted; outside of estimators, whose state predictions do not change."""
+"""The predictor of each model, stored outside of the estimators because predictions must not change their state."""
 PART_STEPS = 1000
-"""The steps that the rates of `partial_fit` assume; inducing inputs stay fixed for a twentieth of them."""
+"""The number of steps that the rates of `partial_fit` assume; inducing inputs stay fixed for the first twentieth."""
 
 SQUARE_ROOTS, MIN_INDUCING, MAX_INDUCING = 2.0, 128, 1000
-"""The default number of inducing inputs: this multiple of the square root of N, within limits."""
+"""The default number of inducing inputs is this multiple of the square root of N, within limits."""
 ROWS_PER_INDUCING, MIN_OF_FEW_ROWS = 3, 32
-"""With few rows it is a third of them, but not less than 32."""
+"""With few rows, the default is a third of their number, but at least 32."""
 START_INDUCING = 64
 """The number of inducing inputs from which growth starts."""
 FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
-"""What notebooks show of a training, beside `facts`."""
+"""The attributes of a training that notebooks show in addition to `facts`."""
 TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
 
 
 def usual_inducing(rows: int) -> int:
-    """The default number of inducing inputs for so many rows."""
+    """Return the default number of inducing inputs for this number of rows."""
     usual = max(MIN_INDUCING, min(MAX_INDUCING, int(SQUARE_ROOTS * rows**0.5)))
     return min(rows, max(MIN_OF_FEW_ROWS, min(usual, rows // ROWS_PER_INDUCING)))
 
@@ -73,9 +73,9 @@ def takes_parts(estimator: Any) -> bool:
 
 
 def all_or_nothing(train: F) -> F:
-    """Decorator of methods that train: if one raises or is interrupted, the estimator is left unchanged.
+    """Decorate a method that trains: if it raises or is interrupted, the estimator is left unchanged.
 
-    The result of an interrupted training is the `result` of `agp.errors.Interrupted`.
+    `agp.errors.Interrupted` holds the result of an interrupted training as `result`.
     """
 
     @wraps(train)
@@ -91,9 +91,9 @@ def all_or_nothing(train: F) -> F:
 
 
 class Learned:
-    """The attributes that `fit` and `partial_fit` set; some are set only by some trainings.
+    """The attributes that `fit` and `partial_fit` set. Some are set only by some kinds of training.
 
-    They stand in their own class because the fields of an estimator are its parameters.
+    They have their own class because the fields of an estimator are its parameters.
     """
 
     model_: Model
@@ -119,7 +119,7 @@ class Learned:
 class GPEstimator(Learned, ABC, BaseEstimator):
     """The parameters and the training of `GPRegressor` and `GPClassifier`.
 
-    Each field is a parameter: scikit-learn reads the signature that the dataclass makes of them.
+    Each field is a parameter: scikit-learn reads them from the signature that the dataclass generates.
     """
 
     method: str = "auto"
@@ -147,7 +147,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- what was learned -------------------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, str]:
-        """A description of the estimator, its labels, and how its training ended."""
+        """Describe the estimator, its labels, and how its training ended."""
         check_is_fitted(self, "model_")
         here = vars(self)
         kind = f"{type(self).__name__}, method {self.method_}, missing cells: {self.missing}"
@@ -173,7 +173,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return bundle | added
 
     def _learned_html(self) -> str:
-        """What notebooks show below scikit-learn's diagram: training, candidates and model; nothing before training."""
+        """Return what notebooks show below scikit-learn's diagram: training, candidates and model, once trained."""
 
         def tables() -> str:
             here = vars(self)
@@ -189,7 +189,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def _inputs(self, X: Any, *, reset: bool) -> Array:
-        """Rows of any kind as an array [N, D]; arrays of other libraries stay in their library."""
+        """Convert rows of any kind to an array [N, D]; arrays of other libraries stay in their library."""
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
         X = fill_masked(X)
@@ -210,16 +210,16 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return X if columns is None else columns.transform_array(X)
 
     def _remedy(self, columns: Columns | None) -> str | None:
-        """What to do about missing cells of an array; None if they are imputed."""
+        """Return advice on missing cells of an array, or None if they are imputed."""
         if self.missing == "refuse":
-            return "fill it in, or ask for missing='impute'"
+            return "fill it in, or set missing='impute'"
         if columns is None or columns.missing == "refuse":
-            return "fill it in, or fit again: training did not learn what to impute"
+            return "fill it in, or fit again, because training did not learn how to impute"
         return None
 
     def _table_inputs(self, X: Any, frame: Any, *, reset: bool) -> Array:
         if 0 in frame.shape:
-            msg = f"X has shape {frame.shape}: it is empty."
+            msg = f"X has shape {frame.shape}, but must not be empty."
             raise ValueError(msg)
         validate_data(self, X, skip_check_array=True, reset=reset)
         if reset:
@@ -230,7 +230,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         X = floating(X)
         B = backend_of(X)
         if self.missing == "impute" and bool(B.xp.any(B.xp.isnan(X))):
-            msg = f"X is a {B.name} array with missing cells, which are imputed in NumPy arrays and tables only."
+            msg = f"X is a {B.name} array with missing cells; to impute them, pass a NumPy array or a table."
             raise ValueError(msg)
         check_inputs("X", X)
         if reset:
@@ -245,11 +245,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return X
 
     def _to_array(self, X: Any) -> Array:
-        """The array in the library, device and precision of the parameters."""
+        """Convert an array to the library, device and precision of the parameters."""
         if self.backend is None and self.device is None and self.dtype is None:
             return X
         B = backend_of(X)
-        if B.is_lazy:  # the model decides which library evaluates them
+        if B.is_lazy:  # the model decides which library evaluates the rows
             if self.dtype is None:
                 return X
             return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # checks the name
@@ -263,10 +263,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if self.method == "auto":
             return "wsvgp" if parts else self._usual_method(rows)
         if self.method not in METHODS:
-            msg = f"unknown method {self.method!r}; known are auto, {', '.join(known)}."
+            msg = f"unknown method {self.method!r}; choose from auto, {', '.join(known)}."
             raise ValueError(msg)
         if self.method not in known:
-            msg = f"the method {self.method} is for regression alone; use auto, or one of {', '.join(known)}."
+            msg = f"the method {self.method} is only for regression; use auto, or one of {', '.join(known)}."
             raise ValueError(msg)
         return self.method
 
@@ -276,7 +276,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     @abstractmethod
     def _usual_method(self, rows: int) -> str:
-        """The method that "auto" stands for."""
+        """Return the method that "auto" selects."""
 
     def _built(self, data: Observations, likelihood: Likelihood, *, parts: bool, **settings: Any) -> Model:
         X = data.X
@@ -301,18 +301,18 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return model
 
     def _training_targets(self, likelihood: Likelihood, data: Observations) -> Array:
-        """The targets with the columns that the likelihood takes; the models of Gaussian methods hold the weights."""
+        """Return the targets with the columns that the likelihood takes; Gaussian models hold the weights instead."""
         return targets_for(likelihood, data._replace(weights=None) if self.method_ in GAUSSIAN_METHODS else data)
 
     def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
-        """The kernel of the parameters, or the one that predicts a sample of the rows best."""
+        """Return the kernel in the parameters, or for "auto" the kernel that predicts a sample of the rows best."""
         kernel = kernel_or_auto(self.kernel)
         if not isinstance(kernel, str):
             return kernel
         return "rbf" if self.method_ in DEEP_METHODS else select_kernel(X, y, likelihood)
 
     def _layers(self) -> dict[str, int]:
-        """The argument `layers` of `build`, if given."""
+        """Return the argument `layers` of `build`, if given."""
         if self.layers is None:
             return {}
         if self.method_ not in DEEP_METHODS:
@@ -326,23 +326,23 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self.num_inducing == "auto" and self.method_ in GROWING_METHODS
 
     def _check_grows(self, *, parts: bool) -> None:
-        """ValueError if num_inducing is "auto" and training cannot choose it."""
+        """Raise ValueError if num_inducing is "auto" and training cannot choose it."""
         if parts:
             msg = (
-                "num_inducing is 'auto', which takes all rows at once; for partial_fit give a number, or leave it out."
+                "num_inducing is 'auto', which needs all rows at once; for partial_fit, give a number or leave it out."
             )
             raise ValueError(msg)
         if self.method_ not in (*GROWING_METHODS, *DENSE_METHODS, "cggp"):
             remedy = f"give a number, or use one of {', '.join(GROWING_METHODS)}"
-            msg = f"num_inducing is 'auto', but {self._method_in_words} does not grow; {remedy}."
+            msg = f"num_inducing is 'auto', but {self._method_in_words} cannot choose the number; {remedy}."
             raise ValueError(msg)
 
     @property
     def _method_in_words(self) -> str:
-        return f"the method {self.method_}{', which auto stands for,' if self.method == 'auto' else ''}"
+        return f"the method {self.method_}{', which auto selects,' if self.method == 'auto' else ''}"
 
     def _inducing(self, rows: int, *, parts: bool) -> int:
-        """The number of inducing inputs, or actions, at the start: no more than rows for each group."""
+        """Return the initial number of inducing inputs (or actions) per group, which is at most the number of rows."""
         asked: Any = self.num_inducing
         if asked == "auto":
             self._check_grows(parts=parts)
@@ -376,7 +376,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.model_ = self.model_._drop_data()
 
     def _keep(self, result: Any, rows: int) -> None:
-        """Keep the result of a training, and nothing of trainings before."""
+        """Store the result of a training, and delete the results of earlier ones."""
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = result.model, result.steps, rows, result.trace
         self.converged_, self.learned_ = result.converged, result.learned
         self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
@@ -400,7 +400,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return "model_" in vars(self)
 
     def _forget(self, *names: str) -> None:
-        """Delete attributes that a training before this one may have left."""
+        """Delete attributes that an earlier training may have set."""
         for name in names:
             vars(self).pop(name, None)
 
@@ -410,9 +410,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     @public(context=False)
     def _fit_part(self, data: Observations) -> None:
-        """One step of the recipe on more rows."""
+        """Take one step of the recipe on more rows."""
         if self.method_ not in PART_METHODS:
-            msg = f"the method {self.method_} needs all rows at once; use fit, or another method, such as wsvgp."
+            msg = f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
             raise ValueError(msg)
         likelihood = self.model_.likelihood
         X, y = valid_data(data.X, self._training_targets(likelihood, data), missing=likelihood.missing)
@@ -439,17 +439,17 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.bound_, self.converged_, self.learned_ = numbers["bound"], False, True
 
     def _total(self, rows: int) -> int:
-        """The number of all rows. ValueError if more came at once."""
+        """Return the total number of rows. Raise ValueError if one call had more."""
         total = check_whole("total_rows", self.total_rows)
         if total < rows:
-            msg = f"total_rows is {total}, but {rows} rows came at once; count all rows, or leave it out."
+            msg = f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
             raise ValueError(msg)
         return total
 
     # -- predictions ------------------------------------------------------------------------------------------------
 
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
-        """Test inputs as the model takes them, and whether results are returned as NumPy arrays."""
+        """Return test inputs as the model takes them, and whether results are returned as NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
         return asarray_like(A, next(iter(leaves(self.model_).values()))) if host else self._to_array(A), host
@@ -465,37 +465,39 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return found
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
-        """The likelihood of observations, from the trained one."""
+        """Return the likelihood of observations, given the trained likelihood."""
         return plain(trained)
 
     def name_columns(self, example: Any) -> Self:
-        """Name the columns of the array that the estimator was trained on, by a data frame of numbers.
+        """Name the columns of the training array after those of a data frame of numbers.
 
-        Afterwards it takes tables with these columns. ValueError if the frame has more or fewer columns than the array.
+        Afterwards the estimator accepts tables with these columns. Raise ValueError if the data frame and the training
+        array have different numbers of columns.
         """
         check_is_fitted(self, "model_")
         frame = as_frame(example)
         if frame is None or len(frame.columns) != self.n_features_in_ or "columns_" in vars(self):
-            msg = f"{type(self).__name__} was trained on {self.n_features_in_} columns; give a data frame with as many."
+            count = self.n_features_in_
+            msg = f"{type(self).__name__} was trained on {count} columns; give a data frame with {count} columns."
             raise ValueError(msg)
         self.columns_ = Columns("refuse").fit(frame)
         self.feature_names_in_ = np.asarray(frame.columns, dtype=object)
         return self
 
     def model_inputs(self, X: Any) -> Array:
-        """Rows of X as the numbers [N, D] that `model_` takes.
+        """Convert rows of X to the numbers [N, D] that `model_` takes.
 
-        Dates and times of data frames are days since 1970-01-01, durations are days, categories 0 and 1 for each value,
-        and missing cells are imputed.
+        In data frames, dates and times become days since 1970-01-01, durations become days, and each category becomes
+        one column of 0 and 1 per value. Missing cells are imputed.
         """
         return self._prepare_inputs(X)[0]
 
     def model_columns(self) -> list[str]:
-        """The names of the columns of `model_inputs`, such as ``"when [days since 1970-01-01]"`` of dates."""
+        """Return the names of the columns of `model_inputs`; for dates, ``"when [days since 1970-01-01]"``."""
         return self.columns_.names() if "columns_" in vars(self) else self._unnamed_columns()
 
     def model_sources(self) -> list[str]:
-        """The column of the table from which each column of `model_inputs` was made, by its name."""
+        """Return, for each column of `model_inputs`, the name of the table column that it was made from."""
         return self.columns_.sources() if "columns_" in vars(self) else self._unnamed_columns()
 
     def _unnamed_columns(self) -> list[str]:

@@ -25,38 +25,39 @@ from agp.models import level_probabilities
 
 LIKELIHOODS = ("auto", "ordinal")
 FULL_ROWS = 128
-"""Up to this number of rows, the default method has no inducing inputs."""
+"""The largest number of rows for which the default method has no inducing inputs."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPClassifier(ClassifierMixin, Distribution):
-    """Gaussian-process classification of two or more classes: calibrated probabilities.
+    """Gaussian-process classification of two or more classes, with calibrated probabilities.
 
-    Two classes have a Bernoulli likelihood with the probit link; more classes have a softmax with one latent function
-    each. With ``likelihood="ordinal"``, ordered classes share one latent function, cut into bins (`agp.Ordinal`).
+    Two classes use a Bernoulli likelihood with the probit link; more classes use a softmax with one latent function per
+    class. With ``likelihood="ordinal"``, ordered classes share one latent function, which is cut into bins
+    (`agp.Ordinal`).
 
     Parameters
     ----------
     method
-        "auto", or the short name of a method of `agp compare` for any likelihood: "tvgp" (without inducing inputs),
-        "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. By default t-VGP for one latent function and
-        up to 128 rows, else W-SVGP.
+        "auto", or the short name of a method of `agp compare` that supports any likelihood: "tvgp" (without inducing
+        inputs), "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. "auto" selects t-VGP for one latent
+        function and up to 128 rows, and W-SVGP otherwise.
     likelihood
-        "auto", or "ordinal" for classes that have an order: that of numbers, or of an ordered categorical series (of
-        pandas or polars). Text without such an order is refused.
+        "auto", or "ordinal" for ordered classes. The order is that of the numbers, or of an ordered categorical series
+        of pandas or polars; text without an order raises an error.
     kernel, num_inducing, layers, missing, backend, device, dtype
-        As `GPRegressor`.
+        As in `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
-        As `GPRegressor`.
+        As in `GPRegressor`.
 
     Attributes
     ----------
     classes_
-        The labels, sorted: NumPy's, or of the library whose labels training saw.
+        The sorted labels, as an array of NumPy or of the library of the training labels.
     order_
-        Of ordinal classes, the positions [C] in `classes_` from the lowest class to the highest.
+        For ordinal classes, their positions [C] in `classes_`, from the lowest class to the highest.
     model_, method_, bound_, history_, n_iter_, converged_, learned_, n_rows_seen_, n_features_in_, feature_names_in_
-        As `GPRegressor`.
+        As in `GPRegressor`.
     """
 
     likelihood: str = "auto"
@@ -64,9 +65,9 @@ class GPClassifier(ClassifierMixin, Distribution):
     @public(repairs=False, ignore=None)
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPClassifier":
-        """Train on X, a table [N, D] of any kind, and labels y [N]: text, numbers or Booleans.
+        """Train on a table X [N, D] of any kind and labels y [N] (text, numbers or Booleans).
 
-        `sample_weight` [N] says how often each row was observed; zero leaves it out.
+        `sample_weight` [N] says how often each row was observed; a row with weight zero is left out.
         """
         A = self._to_array(self._inputs(X, reset=True))
         labels = self._labels(X, y)
@@ -82,14 +83,14 @@ class GPClassifier(ClassifierMixin, Distribution):
     @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> "GPClassifier":
-        """A training step on more rows; the first call also builds the model.
+        """Take a training step on more rows; the first call also builds the model.
 
         Parameters
         ----------
         X, y, sample_weight
-            As `fit`; weights that the first call has are 1 where later ones have none.
+            As in `fit`. If only the first call has weights, later rows have weight 1.
         classes
-            All labels, needed in the first call if its rows do not have all of them.
+            All labels. The first call needs them if its rows do not contain all labels.
         """
         first = not self._is_started
         A = self._to_array(self._inputs(X, reset=first))
@@ -107,7 +108,7 @@ class GPClassifier(ClassifierMixin, Distribution):
 
     @public(repairs=False, ignore=None)
     def predict(self, X: Any) -> Any:
-        """The most probable label [N] at each row of X [N, D], of the type of the training labels."""
+        """Return the most probable label [N] for each row of X [N, D], with the type of the training labels."""
         probabilities, host = self._probabilities(X)
         classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
         if not is_foreign(classes):
@@ -118,13 +119,13 @@ class GPClassifier(ClassifierMixin, Distribution):
 
     @public(repairs=False, ignore=None)
     def predict_proba(self, X: Any) -> Any:
-        """The probabilities [N, C] of the labels `classes_`."""
+        """Return the probabilities [N, C] of the labels in `classes_`."""
         probabilities, host = self._probabilities(X)
         return as_output(probabilities, host=host)
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy: the share of rows whose predicted label equals that of y, weighted if weights are given."""
+        """Return the accuracy: the share of rows whose predicted label is correct, weighted if weights are given."""
         y, found = fill_masked(on_host(y)), on_host(self.predict(X))
         return float(accuracy_score(y, found, sample_weight=on_host(sample_weight)))
 
@@ -143,7 +144,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return self._targets(self._labels(X, y), A)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
-        """Labels [N, ...] of the classes [N, 1, ...] of the likelihood."""
+        """Return the labels [N, ...] of the likelihood's classes [N, 1, ...]."""
         codes = self._order()[to_numpy(x[:, 0, ...]).astype(int)]
         classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
         if not is_foreign(classes):
@@ -152,7 +153,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return xp.reshape(xp.take(classes, asarray_like(codes.reshape(-1), classes), axis=0), codes.shape)
 
     def _check_takes_exposure(self) -> None:
-        msg = "exposure is given, but classes have none; leave it out."
+        msg = "exposure is given, but classification does not use it; leave it out."
         raise ValueError(msg)
 
     def _likelihood(self) -> Likelihood:
@@ -170,7 +171,7 @@ class GPClassifier(ClassifierMixin, Distribution):
             return _check_labels(y)
         y = fill_masked(y)
         if missing := missing_rows(y):
-            msg = f"y has no label in row {missing[0]}; leave such rows out."
+            msg = f"y has no label in row {missing[0]}; remove rows without a label."
             raise ValueError(msg)
         labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
@@ -178,7 +179,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return labels
 
     def _learn_classes(self, labels: Any, given: Any) -> None:
-        """Set the sorted labels, in the library and on the device of the labels, and the order of `given`, if any."""
+        """Set the sorted labels, in the labels' library and on their device, and the order of `given`, if any."""
         if is_foreign(labels):
             self._encoder: Any = None
             B = backend_of(labels)
@@ -194,11 +195,11 @@ class GPClassifier(ClassifierMixin, Distribution):
             self.order_ = _order_of(to_numpy(self.classes_), category_order(given))
 
     def _order(self) -> Any:
-        """The positions [C] in `classes_` of the classes 0 to C - 1 of the likelihood."""
+        """Return the positions [C] in `classes_` of the likelihood's classes 0 to C - 1."""
         return self.order_ if "order_" in vars(self) else np.arange(self.classes_.shape[0])
 
     def _targets(self, labels: Any, X: Array) -> Array:
-        """The numbers [N, 1] of the labels."""
+        """Return the class numbers [N, 1] of the labels."""
         if not is_foreign(labels):
             known = self._encoder or LabelEncoder().fit(to_numpy(self.classes_))
             return asarray_like(np.argsort(self._order())[known.transform(labels)].astype(np.float64)[:, None], X)
@@ -224,35 +225,35 @@ class GPClassifier(ClassifierMixin, Distribution):
 
 
 def _order_of(classes: Any, values: list[Any] | None) -> Any:
-    """The positions [C] of classes from the lowest to the highest, by values in order or as numbers.
+    """Return the positions [C] of classes from the lowest to the highest, by ordered values or by their numbers.
 
-    ValueError if there are no values, and the classes are not numbers.
+    Raise ValueError if no values are given and the classes are not numbers.
     """
     if values is not None:
         return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])
     if not all(isinstance(label, Real) for label in classes.tolist()):
         msg = (
-            f"y has labels such as {classes.tolist()[0]!r}, whose order nobody can tell; give numbers, or a series of "
-            "an ordered categorical type."
+            f"y has labels such as {classes.tolist()[0]!r}, whose order is unknown; give numbers, or an ordered "
+            "categorical series."
         )
         raise ValueError(msg)
     return np.arange(len(classes))
 
 
 def _check_labels(labels: Array) -> Array:
-    """Labels [N] of another library, checked."""
+    """Check labels [N] of another library, and return them."""
     xp = backend_of(labels).xp
     if labels.ndim != 1:
         msg = f"y has shape {tuple(labels.shape)}, but must be 1-dimensional."
         raise ValueError(msg)
     if xp.isdtype(labels.dtype, "real floating") and not bool(xp.all(xp.floor(labels) == labels)):
-        msg = "y has numbers that are not whole, which are no labels; use GPRegressor for them."
+        msg = "y has numbers that are not whole, which cannot be labels; use GPRegressor for regression."
         raise ValueError(msg)
     return labels
 
 
 def _beside(classes: Any, labels: Any) -> Any:
-    """The classes as an array of the labels' library."""
+    """Convert the classes to an array of the labels' library."""
     if not is_foreign(labels):
         return to_numpy(classes) if is_foreign(classes) else np.asarray(classes)
     return backend_of(labels).xp.asarray(to_numpy(classes) if is_foreign(classes) else classes, **like(labels))

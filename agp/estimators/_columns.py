@@ -1,4 +1,4 @@
-"""Tables as numbers: one-hot categories, dates as days, missing cells imputed or refused."""
+"""Conversion of tables to numbers: one-hot categories, dates as days, missing cells imputed or refused."""
 
 import datetime as dt
 import re
@@ -20,27 +20,27 @@ from agp.repairs import outside
 
 Missing = Literal["refuse", "impute"]
 
-NUMBER_TYPES = (Real, Decimal)  # a Decimal is no Real to Python
+NUMBER_TYPES = (Real, Decimal)  # in Python, Decimal is not a subclass of Real
 TEXT_TYPES = (str, bool, np.bool_)
-"""What the cells of a column of Python objects may be: all numbers, or all categories."""
+"""The types that cells of a column of Python objects may have: all numbers, or all categories."""
 DAYS, DAYS_UTC, DURATION = "days since 1970-01-01", "days since 1970-01-01 UTC", "days"
 UNITS = {DAYS: "dates", DAYS_UTC: "times with a time zone", DURATION: "durations"}
-"""The units of dates (or times without a time zone), times and durations, and what such columns hold."""
+"""The units of dates (or times without a time zone), times and durations, and the names of the kinds in messages."""
 DAY = dt.timedelta(days=1)
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?")
 
 
 def check_missing(missing: Any) -> None:
-    """ValueError unless `missing` is one of its values."""
+    """Raise ValueError unless `missing` has a known value."""
     if missing not in ("refuse", "impute"):
         msg = f"missing is {missing!r}, but must be 'refuse' or 'impute'."
         raise ValueError(msg)
 
 
 def as_frame(X: Any, name: str = "X") -> Any:
-    """A data frame of pandas, polars or another library as one of narwhals; None for anything else.
+    """Convert a data frame of pandas, polars or another library to narwhals; return None for anything else.
 
-    ValueError if two columns have the same name.
+    Raise ValueError if two columns have the same name.
     """
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
@@ -53,7 +53,7 @@ def as_frame(X: Any, name: str = "X") -> Any:
 
 
 def missing_rows(y: Any) -> list[int]:
-    """The rows of labels [N], a series, list or NumPy array, that are missing: None, NaN or the null of a library."""
+    """Return the rows in which a series, list or NumPy array of labels [N] has None, NaN or a library's null."""
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         gone = series.is_null().to_list()
@@ -64,18 +64,19 @@ def missing_rows(y: Any) -> list[int]:
 
 
 def category_order(y: Any) -> list[Any] | None:
-    """The values of an ordered categorical series, in order; None for anything else."""
+    """Return the values of an ordered categorical series, in order; return None for anything else."""
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
     return [*series.cat.get_categories()] if isinstance(series, nw.Series) and series.dtype == nw.Enum else None
 
 
 class Columns:
-    """How the columns of a table become numbers, learned from training rows.
+    """Converts the columns of a table to numbers, as learned from training rows.
 
-    Numbers and Booleans stay as they are, and decimal numbers become floats; dates and times become days since
-    1970-01-01 (in UTC if they have a time zone), and durations days; text, categories and enumerations become a
-    column of 0 and 1 for each of their values, all zero for a value that was not seen. Missing numbers and dates are
-    refused, or replaced by the mean, with a further column that marks them; a missing category is a category.
+    Numbers and Booleans stay as they are, and decimal numbers become floats. Dates and times become days since
+    1970-01-01 (in UTC if they have a time zone), and durations become days. Text, categories and enumerations become a
+    column of 0 and 1 for each of their values; a value unseen in training is zero in all of them. Missing numbers and
+    dates raise an error, or are replaced by the mean and marked in a further column. A missing category counts as a
+    category.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ class Columns:
         self.categories: list[str] = []
 
     def fit(self, frame: Any) -> "Columns":
-        """Learn kinds, categories and means from a narwhals data frame. Errors name the column."""
+        """Learn the kinds, categories and means of a narwhals data frame. Errors name the column."""
         for name, dtype in frame.schema.items():
             column = frame.get_column(name)
             if dtype.is_numeric() or dtype == nw.Boolean or _holds_numbers(column):
@@ -103,7 +104,7 @@ class Columns:
                 self.categories.append(name)
                 _warn_of_dates(name, column)
             else:
-                msg = f"column {name!r} holds {dtype}; make numbers, dates or text of it, or leave it out."
+                msg = f"column {name!r} holds {dtype}; convert it to numbers, dates or text, or leave it out."
                 raise ValueError(msg)
         self.imputer, self.encoder = new_imputer(), new_encoder()
         numbers = self._numbers(frame)
@@ -119,7 +120,7 @@ class Columns:
         return self
 
     def transform(self, frame: Any) -> npt.NDArray[np.float64]:
-        """The numbers [N, D] of a frame with the same columns."""
+        """Return the numbers [N, D] of a data frame with the same columns."""
         parts = []
         if self.numbers:
             numbers = self._numbers(frame)
@@ -129,31 +130,31 @@ class Columns:
         return np.concatenate(parts, axis=1)
 
     def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The numbers of rows without names, in the order of the columns. ValueError if some columns held text."""
+        """Convert rows without column names, in the order of the columns. Raise ValueError if a column held text."""
         if self.categories:
             msg = f"X is an array, but training saw a table with text in {self.categories[0]!r}; pass such a table."
             raise ValueError(msg)
         return self.imputer.transform(X) if self.missing == "impute" else X
 
     def names(self) -> list[str]:
-        """The names of the columns that `transform` makes; those of dates and durations end with their unit."""
+        """Return the names of the columns that `transform` makes; names of dates and durations end with the unit."""
         numbers = [f"{name} [{self.times[name]}]" if name in self.times else name for name in self.numbers]
-        found = [*numbers, *(f"{name} is missing" for name in self._marked)]
+        found = [*numbers, *(f"{name} is missing" for name in self._mark_missing)]
         return found + [f"{name} = {value}" for name, values in self.values.items() for value in values]
 
     def sources(self) -> list[str]:
-        """The column of the table from which each column of `transform` is made."""
-        return [*self.numbers, *self._marked, *(name for name, values in self.values.items() for _ in values)]
+        """Return, for each column that `transform` makes, the table column it is made from."""
+        return [*self.numbers, *self._mark_missing, *(name for name, values in self.values.items() for _ in values)]
 
     @property
     def values(self) -> dict[str, list[Any]]:
-        """The values of each category that training saw, in order; None stands for a missing cell."""
+        """The values of each category seen in training, in order; None stands for a missing cell."""
         found = self.encoder.categories_ if self.categories else []
         return {name: known.tolist() for name, known in zip(self.categories, found, strict=True)}
 
     @property
-    def _marked(self) -> list[str]:
-        """The columns of numbers whose missing cells are marked by a further column."""
+    def _mark_missing(self) -> list[str]:
+        """The columns of numbers whose missing cells are marked in a further column."""
         if self.missing == "refuse" or not self.numbers:
             return []
         indicator: Any = self.imputer.indicator_
@@ -182,21 +183,21 @@ class Columns:
 
 
 def new_imputer() -> Any:
-    """Fills missing cells with the means of their columns, and marks them in further columns."""
+    """Return a transformer that fills missing cells with column means, and marks them in further columns."""
     return SimpleImputer(add_indicator=True, keep_empty_features=True)
 
 
 def new_encoder() -> Any:
-    """Makes a column of 0 and 1 for each value of a category."""
+    """Return a transformer that makes a column of 0 and 1 for each value of a category."""
     return OneHotEncoder(handle_unknown="ignore", sparse_output=False)
 
 
 def _missing(name: str, row: int) -> str:
-    return f"column {name!r} has a missing cell in row {row}; fill it in, or ask for missing='impute'."
+    return f"column {name!r} has a missing cell in row {row}; fill it in, or set missing='impute'."
 
 
 def _holds_numbers(column: Any) -> bool:
-    """Whether a column of Python objects holds numbers, as of pandas with None among them."""
+    """Whether a column of Python objects holds numbers, such as a pandas column that also has None."""
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
@@ -204,30 +205,30 @@ def _holds_numbers(column: Any) -> bool:
 
 
 def _holds_words(name: str, column: Any) -> bool:
-    """Whether a column of Python objects holds text or Booleans. ValueError if it holds anything else."""
+    """Whether a column of Python objects holds text or Booleans. Raise ValueError if it holds anything else."""
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
     if all(isinstance(one, TEXT_TYPES) for one in known):
         return True
     kinds = " and ".join(sorted({type(one).__name__ for one in known})[:3])
-    msg = f"column {name!r} holds objects of {kinds}; make them all numbers, or all text, or leave it out."
+    msg = f"column {name!r} holds objects of {kinds}; convert all of them to numbers or to text, or leave it out."
     raise ValueError(msg)
 
 
 def _warn_of_dates(name: str, column: Any) -> None:
-    """Warn if a column of text holds dates, because each would become a category."""
+    """Warn if a column of text holds dates, because each date would become a category."""
     known = column.drop_nulls().unique().to_list() if column.dtype in (nw.String, nw.Object) else []
     if known and all(isinstance(one, str) and ISO_DATE.fullmatch(one) for one in known):
         text = (
-            f"column {name!r} holds dates as text, such as {known[0]!r}, and each becomes a category; turn them into "
-            "dates, with pandas by pandas.to_datetime."
+            f"column {name!r} holds dates as text, such as {known[0]!r}, and each becomes a category; convert them to "
+            "dates, for example with pandas.to_datetime."
         )
         warnings.warn(text, UserWarning, stacklevel=outside())
 
 
 def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
-    """The numbers [N] of a column that held numbers in training, or dates or durations with that unit."""
+    """Convert a column that held numbers in training, or dates or durations with this unit, to numbers [N]."""
     if column.dtype in (nw.String, nw.Object) and column.is_null().all():  # all cells are missing
         return np.full(len(column), np.nan)
     found = _unit_of(name, column)
@@ -250,9 +251,9 @@ def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
 
 
 def _unit_of(name: str, column: Any) -> str | None:
-    """The unit of a narwhals series of dates, times or durations; None for anything else.
+    """Return the unit of a narwhals series of dates, times or durations, or None for anything else.
 
-    ValueError if the cells of a column of Python objects have different units.
+    Raise ValueError if the cells of a column of Python objects have different units.
     """
     dtype = column.dtype
     if dtype == nw.Date:
@@ -264,13 +265,13 @@ def _unit_of(name: str, column: Any) -> str | None:
     units = {_unit(cell) for cell in column.drop_nulls().to_list()} if dtype == nw.Object else set()
     if len(units) > 1 and None not in units:
         kinds = " and ".join(kind for unit, kind in UNITS.items() if unit in units)
-        msg = f"column {name!r} holds {kinds}; make all of them one kind, or leave it out."
+        msg = f"column {name!r} holds {kinds}; convert all of them to one kind, or leave it out."
         raise ValueError(msg)
     return units.pop() if len(units) == 1 else None
 
 
 def _days_of(column: Any) -> npt.NDArray[np.float64]:
-    """The days [N] of a column with a unit, NaN where cells are missing."""
+    """Convert a column with a unit to days [N], with NaN for missing cells."""
     if column.dtype == nw.Date or isinstance(column.dtype, nw.Datetime):
         return column.dt.timestamp("us").cast(nw.Float64).to_numpy() / (DAY / dt.timedelta(microseconds=1))
     cells = zip(column.to_list(), column.is_null().to_list(), strict=True)

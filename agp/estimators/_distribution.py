@@ -20,9 +20,9 @@ class Distribution(GPEstimator):
 
     @public(repairs=False, ignore=None)
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), exposure: Any = None) -> Any:
-        """Quantiles of an observation: [N, Q], or [N, K, Q].
+        """Return the quantiles of an observation [N, Q], or [N, K, Q] for several targets.
 
-        They include the noise and the uncertainty of the function; those of counts are whole numbers.
+        They include the noise and the uncertainty of the function; quantiles of counts are whole numbers.
 
         Parameters
         ----------
@@ -31,45 +31,45 @@ class Distribution(GPEstimator):
         quantiles
             Q probabilities between 0 and 1.
         exposure
-            The factor of the rate of each row [N]; None is 1.
+            The factor by which the rate of each row is multiplied [N]; None means 1.
         """
         predictor, A, host = self._predictor_at(X, exposure)
         found = predictor.quantile(A, tuple(quantiles))
         return self._reshape_targets(backend_of(found).xp.permute_dims(found, (1, 2, 0)), host=host)
 
     def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None) -> Any:
-        """Ends [N, 2], or [N, K, 2], of intervals that contain an observation with the probability `level`.
+        """Return the ends of intervals that contain an observation with probability `level`: [N, 2], or [N, K, 2].
 
-        An observation lies below and above with equal probability; for counts, `level` is the least probability.
-        Arguments as `predict_quantiles`.
+        The observation is equally likely to lie below and above the interval; for counts, the interval contains it with
+        probability `level` or more. Arguments are as in `predict_quantiles`.
         """
         return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure)
 
     @public(repairs=False, ignore=None)
     def log_density(self, X: Any, y: Any, exposure: Any = None) -> Any:
-        """The logarithm of the predictive density (of counts and classes: the probability) of each row of y [N].
+        """Return the log of the predictive density (for counts and classes, the probability) of each row of y [N].
 
         Parameters
         ----------
         X, y
-            Rows [N, D], and targets or labels as in `fit`. Of several targets [N, K] it is the sum over them.
+            Rows [N, D], and targets or labels as in `fit`. For several targets [N, K], the result is the sum over them.
         exposure
-            As `predict_quantiles`.
+            As in `predict_quantiles`.
         """
         predictor, A, host = self._predictor_at(X, exposure)
         return as_output(predictor.log_density(A, self._prepare_targets(X, y, A)), host=host)
 
     @public(repairs=False, ignore=None)
     def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None) -> Any:
-        """Draws of the observations at X, jointly for all rows: [N, count], or [N, K, count].
+        """Draw observations at X, jointly for all rows: [N, count], or [N, K, count].
 
         Each draw uses one sample of the function, so sums over rows have the right spread; `sample_y` draws functions
-        without noise. O(N^3) operations; deep models draw functions by random features instead.
+        without noise. This takes O(N^3) operations; deep models draw functions by random features instead.
 
         Parameters
         ----------
         X, exposure
-            As `predict_quantiles`.
+            As in `predict_quantiles`.
         count
             The number of draws.
         random_state
@@ -87,18 +87,18 @@ class Distribution(GPEstimator):
 
     @abstractmethod
     def _prepare_targets(self, X: Any, y: Any, A: Array) -> Array:
-        """The targets [N, K] of rows X, whose inputs are A, as the likelihood takes them."""
+        """Convert y to targets [N, K] as the likelihood takes them; X are the rows of the user, A the model inputs."""
 
     @abstractmethod
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
-        """A result [N, K, ...] in the shape of the targets: without the axis K if they were [N]."""
+        """Return a result [N, K, ...] in the shape of the targets: without the axis K if they were [N]."""
 
     @abstractmethod
     def _check_takes_exposure(self) -> None:
-        """ValueError unless the likelihood takes exposures."""
+        """Raise ValueError unless the likelihood takes exposures."""
 
     def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
-        """A predictor of observations, its inputs at X, and whether results are returned as NumPy arrays."""
+        """Return a predictor of observations, its inputs at X, and whether results are returned as NumPy arrays."""
         A, host = self._prepare_inputs(X)
         predictor = self.predictor_
         if exposure is None:

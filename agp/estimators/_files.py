@@ -1,4 +1,4 @@
-"""Estimators in files: the model and whatever else predictions need, as facts and arrays without code."""
+"""Storage of estimators in files: the model and all else that predictions need, as facts and arrays, without code."""
 
 import inspect
 import math
@@ -37,17 +37,17 @@ FITTED_TYPES: dict[str, type] = {
     "_seed": int,
     "_single": bool,
 }
-"""Attributes that training sets beside model, columns, classes and history, and their types."""
+"""The types of the attributes that training sets, apart from the model, columns, classes and history."""
 FORMER_DEFAULTS = {"learned_": True}
-"""Attributes that files of 0.2.0 lack, and the values that stand for them."""
+"""The values of attributes that files of version 0.2.0 lack."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 LABELS += ("float32", "float64")
-"""The types of labels: NumPy's texts, texts as Python objects, or numbers."""
+"""The dtypes that labels may have: NumPy text, text as Python objects, Booleans, or numbers."""
 
 
 def register() -> None:
-    """Let `agp.save` and `agp.load` take estimators."""
+    """Register estimators with `agp.save` and `agp.load`."""
     register_kind(KIND, Kind(GPEstimator, serialise, deserialise))
 
 
@@ -55,18 +55,18 @@ def register() -> None:
 
 
 def serialise(estimator: GPEstimator) -> Stored:
-    """The contents of a file for a trained estimator.
+    """Return the contents of a file for a trained estimator.
 
     Raises
     ------
     sklearn.exceptions.NotFittedError
-        If it is not trained.
+        If the estimator is not trained.
     TypeError
-        If files cannot hold a parameter, a label or the name of a column; the message says which.
+        If a parameter, a label or a column name cannot be stored in a file; the message says which.
     """
     check_is_fitted(estimator, "bound_")  # set last
     if type(estimator) not in CLASSES.values():
-        msg = f"{type(estimator).__name__} is a class of your own; save its model_ instead."
+        msg = f"{type(estimator).__name__} is not a class of agp; save its model_ instead."
         raise TypeError(msg)
     here = vars(estimator)
     parameters = {name: _plain(name, value) for name, value in estimator.get_params(deep=False).items()}
@@ -101,20 +101,20 @@ def _scalar(value: Any) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A parameter as it is written to a file."""
+    """Convert a parameter to the form that is written to a file."""
     value = _scalar(value)
     if name == "dtype" and value is not None and not isinstance(value, str):
         return str(value).rpartition(".")[2].rstrip("'>")  # numpy.float32, torch.float64, ...
     finite = not isinstance(value, float) or math.isfinite(value)
     if (type(value) in (bool, int, float, str) and finite) or value is None or tree.is_model(value):
         return value
-    remedy = f"set a number or a text: set_params({name}=...)"
-    msg = f"the parameter {name} is {value!r:.80}, which files cannot hold; {remedy}."
+    remedy = f"set a number or a text with set_params({name}=...)"
+    msg = f"the parameter {name} is {value!r:.80}, which cannot be stored in a file; {remedy}."
     raise TypeError(msg)
 
 
 def _labels(given: Any) -> dict[str, Any]:
-    """Labels as they are written to a file, and whether they are an array of another library than NumPy."""
+    """Convert labels to the form that is written to a file, with a mark for arrays of libraries other than NumPy."""
     foreign = is_foreign(given)
     classes = to_numpy(given) if foreign else given
     name = "str" if classes.dtype.kind == "U" else classes.dtype.name
@@ -129,19 +129,19 @@ def _labels(given: Any) -> dict[str, Any]:
 
 
 def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
-    """The estimator of `serialise`, after checking everything in it.
+    """Return the estimator that `serialise` stored, after checking everything in it.
 
     Parameters
     ----------
     found
         The contents of a file.
     asked
-        Backend, device and dtype, in place of those of the estimator's parameters.
+        The backend, device and dtype that replace the parameters of the estimator.
 
     Raises
     ------
     LookupError, TypeError, ValueError
-        If something is missing, has a wrong type, or does not fit the rest.
+        If something is missing, has a wrong type, or is inconsistent with the rest.
     """
     facts = found.facts
     cls = CLASSES[facts["class"]]
@@ -179,7 +179,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
 
 
 def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that training sets, after checking that all are there and have their types."""
+    """Return the attributes that training sets, after checking that all are present and have the right types."""
     for name, value in facts.items():
         if type(value) is not FITTED_TYPES[name]:
             msg = f"it has {value!r:.80} for {name}"
@@ -195,7 +195,7 @@ def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | None]) -> dict[str, Any]:
-    """Arguments of the constructor, of their declared types."""
+    """Return the arguments of the constructor, after checking their types."""
     parameters = dict(given)
     declared = inspect.get_annotations(cls.__init__, eval_str=True)
     for name, value in parameters.items():
@@ -208,7 +208,7 @@ def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | N
 
 
 def _check(sound: bool, found: Any, what: str) -> Any:
-    """What was found. ValueError unless it is sound."""
+    """Return `found`. Raise ValueError unless it is sound."""
     if not sound:
         msg = f"it has {str(found)[:80]} where {what}"
         raise ValueError(msg)
@@ -216,7 +216,7 @@ def _check(sound: bool, found: Any, what: str) -> Any:
 
 
 def _texts(found: Any, what: str, *, gaps: bool = False) -> list[Any]:
-    """A list of texts, some of which may be None."""
+    """Check a list of texts, some of which may be None if `gaps` is true, and return it."""
     sound = isinstance(found, list) and all(isinstance(text, str) or (gaps and text is None) for text in found)
     return _check(sound, found, what)
 
@@ -228,7 +228,7 @@ def _classes(facts: Any) -> Any:
     _check(sound, facts, "labels belong")
     classes = np.asarray(values, dtype=name)
     if len(classes) < 2 or (classes[1:] <= classes[:-1]).any():
-        msg = "its labels are not in order, or are there twice"
+        msg = "its labels are not in order, or are repeated"
         raise ValueError(msg)
     return classes
 
@@ -239,7 +239,7 @@ def _order(found: Any, count: int) -> Any:
 
 
 def _check_fit(estimator: Any) -> None:
-    """ValueError unless columns, model and labels fit each other."""
+    """Raise ValueError unless the columns, the model and the labels are consistent."""
     model, columns = estimator.model_, vars(estimator).get("columns_")
     if columns is None:
         given = width = estimator.n_features_in_
@@ -247,31 +247,31 @@ def _check_fit(estimator: Any) -> None:
         given, width = len(columns.numbers) + len(columns.categories), len(columns.sources())
     if "feature_names_in_" in vars(estimator):
         if columns is None or not columns.named:
-            msg = "it has names of columns, but nothing that was learned of them"
+            msg = "it has column names, but nothing that was learned about the columns"
             raise ValueError(msg)
         if sorted(estimator.feature_names_in_) != sorted([*columns.numbers, *columns.categories]):
-            msg = "its names of columns are not those of which something was learned"
+            msg = "its column names differ from the names of the columns that training saw"
             raise ValueError(msg)
     if (given, width) != (estimator.n_features_in_, model._width):
-        takes = f"{model._width} of {estimator.n_features_in_}"
-        msg = f"its columns make {width} inputs of {given}, its model takes {takes}"
+        takes = f"{model._width} inputs from {estimator.n_features_in_} columns"
+        msg = f"it makes {width} inputs from {given} columns, but its model takes {takes}"
         raise ValueError(msg)
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
     likelihoods, outputs = _fitting(estimator, count)
     if not isinstance(plain(model.likelihood), likelihoods) or outputs not in (None, model.outputs):
         names = " or ".join(one.__name__ for one in likelihoods)
-        msg = f"its model has another likelihood than {names}, or does not fit its labels"
+        msg = f"its model has a likelihood other than {names}, or does not fit its labels"
         raise ValueError(msg)
     if isinstance(model.likelihood, Ordinal) and model.likelihood.classes != count:
-        msg = f"its model has {model.likelihood.classes} classes in an order, of {count} labels"
+        msg = f"its model has {model.likelihood.classes} ordered classes, but there are {count} labels"
         raise ValueError(msg)
     if not count and estimator._single and model.outputs != plain(model.likelihood).latents(1):
-        msg = f"its model has {model.outputs} outputs, where one is needed"
+        msg = f"its model has {model.outputs} outputs, but needs one"
         raise ValueError(msg)
 
 
 def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], int | None]:
-    """The likelihoods for this number of labels (0 in regression), and the number of latent functions, if known."""
+    """Return the likelihoods for `count` labels (0 in regression), and the number of latent functions if known."""
     if not count:
         asked = estimator.likelihood
         return (LIKELIHOODS[asked] if isinstance(asked, str) else type(asked),), None
@@ -284,9 +284,9 @@ def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], 
 
 
 def state_of(columns: Columns) -> dict[str, Any]:
-    """What was learned of columns, as text, numbers and lists. TypeError if the name of a column is not text."""
+    """Return what was learned about columns, as text, numbers and lists. Raise TypeError if a name is not text."""
     if other := [name for name in (*columns.numbers, *columns.categories) if not isinstance(name, str)]:
-        msg = f"the table has a column named {other[0]!r}, which is no text; name the columns by text, and fit again."
+        msg = f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
         raise TypeError(msg)
     indicator: Any = columns.imputer.indicator_
     learned = {"means": columns.imputer.statistics_.tolist(), "holes": indicator.features_.tolist()}
@@ -297,12 +297,12 @@ def state_of(columns: Columns) -> dict[str, Any]:
 
 
 def columns_of(state: dict[str, Any]) -> Columns:
-    """The columns of a `state_of`. LookupError, TypeError or ValueError if it is damaged."""
+    """Return the columns that `state_of` described. Raise LookupError, TypeError or ValueError if it is damaged."""
     means, holes = state["means"], state["holes"]
     width = len(means)
     sound = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
     _check(sound and width > 0 and holes == sorted(set(holes)), state, "means and missing cells belong")
-    row = np.asarray(means)  # the imputer learns again, from the means, and the means with the missing cells
+    row = np.asarray(means)  # refit the imputer on two rows: the means, and the means with the missing cells
     imputer = new_imputer().fit(np.stack([row, np.where(np.isin(np.arange(width), holes), np.nan, row)]))
     found = Columns("impute" if state["of"] == "array" else state["missing"])
     check_missing(found.missing)
@@ -311,26 +311,26 @@ def columns_of(state: dict[str, Any]) -> Columns:
         found.named, found.numbers = False, [*column_names(width)]
         return found
     found.numbers, found.categories = (_texts(state[name], "texts belong") for name in ("numbers", "categories"))
-    times = state.get("times", {})  # files of 0.2.0 have none
+    times = state.get("times", {})  # files of version 0.2.0 have none
     sound = isinstance(times, dict) and times.keys() <= {*found.numbers} and {*times.values()} <= UNITS.keys()
     found.times = _check(sound, times, "the units of dates belong")
     values = [_texts(column, "texts belong", gaps=True) for column in state["values"]]
     _check(all(values), values, "texts belong")
     if width != max(1, len(found.numbers)) or len(values) != len(found.categories):
-        msg = "its columns do not fit what was learned of them"
+        msg = "its columns do not fit what was learned about them"
         raise ValueError(msg)
     found.encoder = _encoder_of(values)
     return found
 
 
 def _encoder_of(values: list[list[Any]]) -> Any:
-    """The encoder of the values of each category: it learns again, from rows that have every one in each column."""
+    """Return an encoder of the values of each category, refitted on rows that contain every value of each column."""
     encoder = new_encoder()
     if not values:
         return encoder
     rows = [[column[i % len(column)] for column in values] for i in range(max(map(len, values)))]
     encoder.fit(np.asarray(rows, dtype=object))
     if [column.tolist() for column in encoder.categories_] != values:
-        msg = "its categories are not in order, or are there twice"
+        msg = "its categories are not in order, or are repeated"
         raise ValueError(msg)
     return encoder

@@ -11,9 +11,9 @@ from agp.estimators._arrays import asarray_in_range, fill_masked, is_foreign, ta
 from agp.likelihoods import Exposed, Likelihood, Weighted
 
 MIN_REPEATS = 1.5
-"""Rows without weights that repeat are merged if each occurs so often on average."""
+"""Repeated rows without weights are merged if each distinct row occurs at least this often on average."""
 MAX_COMPARED = 4000
-"""The most rows without weights that are compared with each other."""
+"""The maximum number of rows without weights that are compared with each other."""
 
 
 class Observations(NamedTuple):
@@ -24,25 +24,25 @@ class Observations(NamedTuple):
     y: Array
     """Targets [N, K]."""
     weights: Array | None = None
-    """How often each row counts [N]; None is once."""
+    """How often each row counts [N]; None means once."""
     exposure: Array | None = None
-    """The factors of the rates [N]; None is 1."""
+    """The factors of the rates [N]; None means 1."""
 
     def where(self, rows: Array) -> "Observations":
-        """The rows where a Boolean array [N] is true."""
+        """Return the rows where a Boolean array [N] is true."""
         return Observations(*(None if x is None else take_rows(x, rows) for x in self))
 
     def drop_zero_weights(self) -> "Observations":
-        """The rows of positive weight."""
+        """Return the rows with positive weight."""
         if self.weights is None or bool(backend_of(self.weights).xp.all(self.weights > 0.0)):
             return self
         return self.where(self.weights > 0.0)
 
     def distinct(self, *, spread_learned: bool) -> "Observations":
-        """Merge rows that repeat into one row with a weight, for methods that take weights.
+        """Merge repeated rows into one row with a weight, for methods that take weights.
 
-        Copies of a row carry no information on the spread of observations. If the spread is learned, and less than
-        half of the weight is at inputs with different targets, weights are relative, with mean 1.
+        Copies of a row carry no information about the spread of observations. If the spread is learned, and less than
+        half of the weight is at inputs with different targets, the weights are scaled to mean 1.
         """
         B = backend_of(self.X)
         compared = B.name == "numpy" and (self.weights is not None or self.X.shape[0] <= MAX_COMPARED)
@@ -52,7 +52,7 @@ class Observations(NamedTuple):
         return data._replace(weights=data.weights / B.xp.mean(data.weights))
 
     def _distinct(self) -> tuple["Observations", float]:
-        """The different rows, and the share of the weight at inputs with several targets; by NumPy."""
+        """Return the distinct rows, and the share of the weight at inputs with several targets, computed with NumPy."""
         columns = [self.X, self.y, *([] if self.exposure is None else [self.exposure[:, None]])]
         _, first, inverse = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
         if self.weights is None and len(first) * MIN_REPEATS > len(self.X):
@@ -66,22 +66,20 @@ class Observations(NamedTuple):
 
 
 def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """The likelihood of targets with a column of exposures beside, if there are any, and of weights, if
-    `drop_zero_weights`.
-    """
+    """Wrap the likelihood so that its targets have a column of exposures, if any, and of weights if `weighted`."""
     likelihood = likelihood if data.exposure is None else Exposed(likelihood)
     return Weighted(likelihood) if weighted and data.weights is not None else likelihood
 
 
 def plain(likelihood: Likelihood) -> Likelihood:
-    """The likelihood without exposures and weights."""
+    """Return the likelihood without exposures and weights."""
     return plain(likelihood.likelihood) if isinstance(likelihood, Exposed | Weighted) else likelihood
 
 
 def targets_for(likelihood: Likelihood, data: Observations) -> Array:
-    """The targets, beside the exposures and weights that the likelihood takes; ones if there are none.
+    """Append to the targets the exposures and weights that the likelihood takes, or ones if none are given.
 
-    ValueError if there are exposures or weights that it does not take.
+    Raise ValueError if exposures or weights are given that the likelihood does not take.
     """
     columns = [data.y]
     for name, kind, numbers in (("exposure", Exposed, data.exposure), ("sample_weight", Weighted, data.weights)):
@@ -89,7 +87,7 @@ def targets_for(likelihood: Likelihood, data: Observations) -> Array:
             ones = backend_of(data.y).xp.ones_like(data.y[:, 0])
             columns.append((ones if numbers is None else numbers)[:, None])
         elif numbers is not None:
-            msg = f"{name} was not given at the beginning of the training; give it from the first rows on."
+            msg = f"{name} was not given in the first call; give it in every call, or leave it out."
             raise ValueError(msg)
     return columns[0] if len(columns) == 1 else backend_of(data.y).xp.concat(columns, axis=1)
 
@@ -100,9 +98,9 @@ def _has(likelihood: Likelihood, kind: type) -> bool:
 
 
 def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> Array | None:
-    """Weights or exposures [N] as an array like X; None if none are given.
+    """Convert weights or exposures [N] to an array like X; return None if none are given.
 
-    ValueError unless there is one for each row, none is negative (or zero, if `positive`), and some are not zero.
+    Raise ValueError unless each row has a number, none is negative (or zero, if `positive`), and some are not zero.
     """
     if given is None:
         return None
@@ -110,7 +108,7 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
         given = to_numpy(given)
     numbers: Any = check_array(fill_masked(given), ensure_2d=False, dtype="float64", input_name=name)
     if numbers.ndim != 1:
-        msg = f"{name} has shape {numbers.shape}, but must be 1D: a number for each row."
+        msg = f"{name} has shape {numbers.shape}, but must be 1D, with one number for each row."
         raise ValueError(msg)
     check_consistent_length(X, numbers)
     if (numbers < 0.0).any() or (positive and (numbers == 0.0).any()):
@@ -125,7 +123,7 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
 
 
 def log_exposures(exposure: Any, X: Array) -> Array:
-    """The logarithms [N, 1] of the exposures of the rows of X."""
+    """Return the logarithms [N, 1] of the exposures of the rows of X."""
     numbers = row_numbers("exposure", exposure, X, positive=True)
     assert numbers is not None
     return backend_of(numbers).xp.log(numbers)[:, None]

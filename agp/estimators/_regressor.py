@@ -33,8 +33,8 @@ from agp.estimators._targets import (
     are_unlike,
     is_constant,
     logarithms_of,
-    observed_score,
     read_targets,
+    score_observed,
 )
 from agp.likelihoods import Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
@@ -53,90 +53,94 @@ from agp.selection import EXACT_ROWS, Candidate, fit_regression
 
 TRANSFORMS = (None, "log")
 GROWING_KINDS = ("shared", "intrinsic")
-"""The outputs that have the inducing inputs of one kernel, whose number training can choose."""
+"""The values of `outputs` with one set of inducing inputs, whose number training can choose."""
 NOISE_KINDS = ("shared", "separate")
-"""The outputs that can have noise functions: independent ones."""
+"""The values of `outputs` that support noise functions, because the outputs are independent."""
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
-"""Likelihoods that learn the spread of observations, on which copies of a row carry no information."""
+"""Likelihoods that learn the spread of observations. Copies of a row carry no information about the spread."""
 MISSING_TARGETS = ("refuse", "ignore")
-LEAVE_OUT_HINT = "leave such rows out, or set missing_targets='ignore'"
+LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPRegressor(RegressorMixin, Distribution):
-    """Gaussian-process regression: means with error bars.
+    """Gaussian-process regression, with means and error bars.
 
     Parameters
     ----------
     method
         "auto", or the short name of a method of `agp compare` for Gaussian noise: "gpr" (exact), "sgpr" (collapsed),
-        "wsvgp", "rsvgp" (inverse-free), "deep-rsvgp" and so on. By default exact up to 4,000 rows and collapsed beyond
-        (`agp.fit_regression`); W-SVGP for several targets, whose noise may differ, and for `partial_fit`.
+        "wsvgp", "rsvgp" (inverse-free), "deep-rsvgp" and so on. "auto" selects "gpr" for up to 4,000 rows and "sgpr"
+        for more rows (`agp.fit_regression`), but "wsvgp" for several targets, whose noise may differ, and for
+        `partial_fit`.
     kernel
         An `agp.kernels.Kernel`, text such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto", which chooses the
-        kernel that predicts held-out rows best. For deep methods that is RBF.
+        kernel that predicts held-out rows best (RBF for deep methods).
     num_inducing
-        The number of inducing inputs: of each group for methods with two, of each layer for deep methods, of actions
-        for computation-aware GPs. It is reduced if there are too few rows. For one target `agp.fit_regression` chooses
-        it by default, up to 4,096. Otherwise the default is 2 sqrt(N), between 128 and 1,000, or a third of fewer than
-        384 rows. "auto" chooses it in training (`agp.fit_growing`), for the M-, W-, L-, R- and A-SVGP.
+        The number of inducing inputs per group (for methods with two groups) or per layer (for deep methods), or the
+        number of actions (for computation-aware GPs). It is reduced if there are too few rows. For one target,
+        `agp.fit_regression` chooses it by default, up to 4,096. Otherwise the default is 2 sqrt(N), limited to the
+        range from 128 to 1,000, or N / 3 if N is less than 384. "auto" chooses the number during training
+        (`agp.fit_growing`), for the M-, W-, L-, R- and A-SVGP.
     layers
-        How many layers a deep method has, two by default; other methods have none.
+        The number of layers of a deep method, two by default; other methods have no layers.
     outputs
-        What several columns of targets share: "shared" (one kernel), "separate" (a kernel for each), "coregionalised"
-        or "intrinsic" (mixtures of latent functions with a kernel each, or with one), as `SVGP.from_data`. All but
-        "shared" need a method with a sparse posterior.
+        What several columns of targets share: "shared" (one kernel), "separate" (one kernel per target),
+        "coregionalised" or "intrinsic" (mixtures of latent functions with one kernel each, or with a common kernel), as
+        in `SVGP.from_data`. All but "shared" need a method with a sparse posterior.
     num_latents
-        The number of latent functions of coregionalised outputs; by default one for each output.
+        The number of latent functions of coregionalised outputs; by default one per output.
     likelihood
-        "gaussian": noise of constant size (for each target); "student-t": with outliers; "latent-noise": noise whose
-        size depends on X; "poisson" or "negative-binomial": counts; "gamma" or "exponential": positive numbers;
-        "beta": shares between 0 and 1; or an `agp.likelihoods.Likelihood`. All but "gaussian" need a variational
-        method, by default W-SVGP.
+        "gaussian" for noise of constant size (for each target); "student-t" for noise with outliers; "latent-noise" for
+        noise whose size depends on X; "poisson" or "negative-binomial" for counts; "gamma" or "exponential" for
+        positive numbers; "beta" for shares between 0 and 1; or an `agp.likelihoods.Likelihood`. All but "gaussian" need
+        a variational method, by default W-SVGP.
     target_transform
-        "log": the logarithms of positive targets are predicted; answers are of the targets themselves, densities and
-        `bound_` included. For the likelihood "gaussian", which then is `agp.LogNormal`.
+        "log" models the logarithms of positive targets. Predictions, densities and `bound_` still refer to the targets
+        themselves. Only for the likelihood "gaussian", which then becomes `agp.LogNormal`.
     missing
-        How to treat missing cells of X: "refuse", or "impute" the mean, with a further column that marks them.
+        How to treat missing cells of X: "refuse" raises an error; "impute" fills in the mean, and marks the missing
+        cells in a further column.
     missing_targets
-        How to treat NaN in y: "refuse", or "ignore" such targets as not observed. Rows without any target are left out;
-        rows with some of several targets need a variational method.
+        How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as not observed. Rows without any target
+        are left out; rows with only some of several targets need a variational method.
     backend, device, dtype
-        Library, device and precision of the computation, as for `agp.to_backend`; by default those of the inputs.
+        The library, device and precision of the computation, as in `agp.to_backend`; by default those of the inputs.
     tolerance, max_steps, max_seconds
         When training ends, as in `agp.fit`.
     batch_size
-        The number of rows of a step, as in `agp.fit`. Ignored if the method is "auto" and needs no minibatches.
+        The number of rows per step, as in `agp.fit`. Ignored if the method is "auto" and needs no minibatches.
     total_rows
-        For `partial_fit`: the number of all rows, if rows are passed more than once. By default each call has new rows,
-        and the rows passed so far are counted.
+        For `partial_fit`: the total number of rows, if rows are passed more than once. By default, all rows are assumed
+        to be new, and the total is the number of rows passed so far.
     random_state
-        A seed, a `numpy.random.RandomState`, or None, for inducing inputs and minibatches.
+        A seed, a `numpy.random.RandomState`, or None, for the choice of inducing inputs and minibatches.
     verbose
-        Show a progress bar.
+        Whether to show a progress bar.
 
     Attributes
     ----------
     model_
-        The trained `agp.models.Model`; of collapsed methods the sparse model with the optimal q(u), without the rows.
+        The trained `agp.models.Model`. For collapsed methods, it is the sparse model with the optimal q(u), without the
+        training rows.
     method_
-        The method that "auto" stands for.
+        The name of the method; if `method` is "auto", the method that was selected.
     bound_
         The bound on the log evidence of the training data.
     history_
-        What each step logged, by name.
+        The values that each step logged, by name.
     growth_, growth_reason_
-        If training chose the number of inducing inputs: the results for each number, by the fields of
-        `agp.training.Round`, and why growth ended.
+        If training chose the number of inducing inputs: the results for each number, under the field names of
+        `agp.training.Round`, and the reason why growth ended.
     kernel_, candidates_
-        If `agp.fit_regression` chose the model: the kernel, and the candidates, by the fields of
+        If `agp.fit_regression` chose the model: the kernel, and the candidates, under the field names of
         `agp.selection.Candidate`.
     learned_
-        Whether the inputs carry information on the targets.
+        Whether the inputs carry information about the targets.
     n_iter_, converged_
         The number of steps, and whether training ended by its tolerance.
     n_rows_seen_
-        The rows of `fit`, and of each `partial_fit` since.
+        The number of rows passed to `fit` and to each later `partial_fit`.
     n_features_in_, feature_names_in_
         As in every estimator of scikit-learn.
     """
@@ -155,22 +159,22 @@ class GPRegressor(RegressorMixin, Distribution):
     @public(repairs=False, ignore=None)
     @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
-        """Train on X, a table [N, D] of any kind, and targets y [N] or [N, K].
+        """Train on a table X [N, D] of any kind and targets y [N] or [N, K].
 
-        If all targets are equal, a warning says so and nothing is trained.
+        If all targets are equal, a warning is issued and nothing is trained.
 
         Parameters
         ----------
         X, y
             The rows and their targets.
         sample_weight
-            How often each row was observed [N]; zero leaves it out. Copies of a row carry no information on the size
-            of the noise: if that is learned ("gaussian", "student-t", "latent-noise", "gamma", "beta"), weights are
-            relative, unless most inputs were observed with different targets. For all methods except SOLVE-GP's
-            collapsed form, CGGP and computation-aware GPs.
+            How often each row was observed [N]; a row with weight zero is left out. Copies of a row carry no
+            information about the size of the noise. If the size is learned ("gaussian", "student-t", "latent-noise",
+            "gamma", "beta"), weights are therefore scaled to mean 1, unless most inputs were observed with different
+            targets. Supported by all methods except SOLVE-GP's collapsed form, CGGP and computation-aware GPs.
         exposure
-            The factor of the rate of each row [N]: the time, area or number of items that a count belongs to. For
-            likelihoods with a logarithmic link, such as "poisson".
+            The factor by which the rate of each row is multiplied [N]: the time, area or number of items that a count
+            refers to. Only for likelihoods with a logarithmic link, such as "poisson".
         """
         data = self._data(X, y, sample_weight, exposure, reset=True)
         rows = data.X.shape[0]
@@ -180,7 +184,7 @@ class GPRegressor(RegressorMixin, Distribution):
         if not constant and self._chooses(data):
             self._fit_regression(data)
         elif constant:
-            text = "all targets are the same: the error bars are those of a model that has learned nothing."
+            text = "all targets are the same, so nothing was learned; do not rely on the error bars."
             warnings.warn(text, UserWarning, stacklevel=outside())
             self._keep_untrained(self._model(data, parts=False), data)
         else:
@@ -193,10 +197,10 @@ class GPRegressor(RegressorMixin, Distribution):
     @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
-        """A training step on more rows; the first call also builds the model, from rows that should be representative.
+        """Take a training step on more rows. The first call also builds the model and should have representative rows.
 
-        Arguments as `fit`, but weights are never relative; weights and exposures that the first call has are 1 where
-        later ones have none.
+        Arguments are as in `fit`, but weights are never rescaled. If only the first call has weights or exposures, they
+        are 1 in later calls.
         """
         first = not self._is_started
         data = self._data(X, y, sample_weight, exposure, reset=first)
@@ -208,7 +212,7 @@ class GPRegressor(RegressorMixin, Distribution):
 
     @public(repairs=False, ignore=None)
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, exposure: Any = None) -> Any:
-        """Means [N] or [N, K] of new observations at X [N, D].
+        """Return the means [N] or [N, K] of new observations at X [N, D].
 
         Parameters
         ----------
@@ -217,13 +221,13 @@ class GPRegressor(RegressorMixin, Distribution):
         return_std
             Also return their standard deviations, including noise, of the same shape.
         return_cov
-            Also return their joint covariances [N, N] or [N, N, K]; for Gaussian noise that does not depend on X, and
-            not of deep models.
+            Also return their joint covariances [N, N] or [N, N, K]. Only for Gaussian noise that does not depend on X,
+            and not for deep models.
         exposure
-            The factor of the rate of each row [N]; None is 1.
+            The factor by which the rate of each row is multiplied [N]; None means 1.
         """
         if return_std and return_cov:
-            msg = "at most one of return_std and return_cov can be asked for."
+            msg = "return_std and return_cov are both true; set at most one of them."
             raise ValueError(msg)
         predictor, A, host = self._predictor_at(X, exposure)
         mean, variance = predictor.predict(A, observed=True)
@@ -237,53 +241,54 @@ class GPRegressor(RegressorMixin, Distribution):
         return self._reshape_targets(mean, host=host)
 
     def _joint_covariance(self, A: Array, mean: Array, variance: Array) -> Array:
-        """The covariances [K, N, N] of observations with these means and variances [N, K]."""
-        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # other functions are of the noise
+        """Return the covariances [K, N, N] of observations with these means and variances [N, K]."""
+        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # further functions describe the noise
         if not isinstance(likelihood, Gaussian | LatentNoiseGaussian):
             name = type(likelihood).__name__
-            msg = f"joint covariances are of observations with Gaussian noise, not {name}; draw samples instead."
+            msg = f"joint covariances need Gaussian noise, but the likelihood is {name}; draw samples instead."
             raise TypeError(msg)
         covariance = self.predictor_.predict_covariance(A)[:K, :, :]
         B = backend_of(covariance)
         latent: Any = self.predictor_.predict(A).variance
         noise = variance - latent[:, :K]
-        if backend_of(noise) is not B:  # of rows that lie elsewhere
+        if backend_of(noise) is not B:  # the rows lie elsewhere
             noise = asarray_like(to_numpy(noise), covariance)
         return covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
 
     @public(repairs=False, ignore=None)
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
+        """Draw joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
 
-        The function is the latent function of the likelihood, or its exponential with `target_transform="log"`. Not for
-        deep models: `sample` draws their observations, and `predictor_.sample_functions` whole functions.
+        The function is the latent function of the likelihood, or its exponential with `target_transform="log"`. Deep
+        models do not support this; for them, `sample` draws observations, and `predictor_.sample_functions` draws whole
+        functions.
         """
         A, host = self._prepare_inputs(X)
         seed = resolve_seed(random_state)
         samples = self.predictor_.sample(A, n_samples, seed=seed)
-        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # others are of the noise
+        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # the others describe the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
         samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
         return self._reshape_targets(samples, host=host)
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R^2 of the predicted means, averaged over the targets; of those observed, if missing targets are ignored."""
+        """Return R^2 of the predicted means, averaged over the targets; ignored missing targets do not count."""
         found, weight = on_host(self.predict(X)), on_host(sample_weight)
         if self.missing_targets != "ignore":
             return float(r2_score(fill_masked(on_host(y)), found, sample_weight=weight))
         known, found = as_columns(read_targets(on_host(y), self)), as_columns(found)
         check_consistent_length(known, found, weight)
         if known.shape[1] != found.shape[1]:
-            msg = f"y has shape {known.shape}, but must have as many columns as in training, {found.shape[1]}."
+            msg = f"y has shape {known.shape}, but must have {found.shape[1]} columns, as in training."
             raise ValueError(msg)
-        return observed_score(known, found, weight)
+        return score_observed(known, found, weight)
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
     @property
     def _is_gaussian(self) -> bool:
-        """Whether the noise is Gaussian, of one size."""
+        """Whether the noise is Gaussian with a constant variance."""
         return isinstance(self.likelihood, Gaussian) or self.likelihood == "gaussian"
 
     def _chooses(self, data: Observations) -> bool:
@@ -325,7 +330,8 @@ class GPRegressor(RegressorMixin, Distribution):
         super()._check_grows(parts=parts)
         if self.outputs not in GROWING_KINDS and self.method_ in GROWING_METHODS:
             known = " or ".join(f"outputs={kind!r}" for kind in GROWING_KINDS)
-            msg = f"num_inducing is 'auto', but outputs={self.outputs!r} does not grow; give a number, or use {known}."
+            asked = f"num_inducing is 'auto', which outputs={self.outputs!r} does not support"
+            msg = f"{asked}; give a number, or use {known}."
             raise ValueError(msg)
 
     def _model(self, data: Observations, *, parts: bool) -> Any:
@@ -336,33 +342,35 @@ class GPRegressor(RegressorMixin, Distribution):
             likelihood.check_targets(data.y)
         if data.weights is not None and method not in WEIGHTED_METHODS:
             known = ", ".join(WEIGHTED_METHODS)
-            msg = f"sample_weight is given, which the method {method} does not take; use auto, or one of {known}."
+            msg = f"sample_weight is given, but the method {method} does not take it; use auto, or one of {known}."
             raise ValueError(msg)
         if method not in OUTPUT_METHODS:
             known = ", ".join(OUTPUT_METHODS)
             if outputs is not None:
-                asked = f"outputs is {self.outputs!r}, which the method {method} does not take"
+                asked = f"outputs is {self.outputs!r}, but the method {method} does not take it"
                 msg = f"{asked}; use auto, or one of {known}."
                 raise ValueError(msg)
             if are_unlike(data.y):
                 text = (
                     f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method {method} "
-                    f"has one variance for all; bring them to one unit, or use auto, or one of {known}."
+                    f"has one variance for all; rescale them to similar sizes, or use auto, or one of {known}."
                 )
                 warnings.warn(text, UserWarning, stacklevel=outside())
         return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:
-        """The likelihood for targets [N, K]. ValueError if the method cannot take it or them."""
+        """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support them."""
         exact = method in GAUSSIAN_METHODS
         known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
         if exact and not self._is_gaussian:
             msg = (
-                f"likelihood is {self._likelihood_name}, which the method {method} does not take; use auto, or {known}."
+                f"likelihood is {self._likelihood_name}, but the method {method} does not take it; "
+                f"use auto, or {known}."
             )
             raise ValueError(msg)
         if exact and are_missing(y):
-            msg = f"y has rows with some targets, and the method {method} needs all or none; use auto, or {known}."
+            found = "y has rows with some targets missing"
+            msg = f"{found}, but the method {method} needs all or none; use auto, or {known}."
             raise ValueError(msg)
         if not isinstance(self.likelihood, str):
             return self.likelihood
@@ -380,11 +388,11 @@ class GPRegressor(RegressorMixin, Distribution):
 
     @property
     def _likelihood_name(self) -> str:
-        """The likelihood as it was asked for."""
+        """The likelihood as given in the parameters."""
         return repr(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood).__name__
 
     def _check_choices(self) -> None:
-        """TypeError or ValueError for parameters that are wrong whatever the data."""
+        """Raise TypeError or ValueError for parameters that are invalid for any data."""
         if isinstance(self.likelihood, str):
             check_choice("likelihood", self.likelihood, tuple(LIKELIHOODS))
         elif not isinstance(self.likelihood, Likelihood):
@@ -402,18 +410,18 @@ class GPRegressor(RegressorMixin, Distribution):
     def _check_takes_exposure(self) -> None:
         if not self._likelihood_class.log_link:
             known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one.log_link)
-            msg = f"exposure is given, but likelihood={self._likelihood_name} has none; use one of {known}."
+            msg = f"exposure is given, but likelihood={self._likelihood_name} does not use it; use one of {known}."
             raise ValueError(msg)
 
     def _outputs(self, count: int) -> Any:
-        """The argument `outputs` of `SVGP.from_data`; None if they share one kernel."""
+        """Return the argument `outputs` of `SVGP.from_data`; None if the outputs share one kernel."""
         if self.outputs not in OUTPUTS:
-            msg = f"unknown outputs {self.outputs!r}; known are {', '.join(OUTPUTS)}."
+            msg = f"unknown outputs {self.outputs!r}; choose from {', '.join(OUTPUTS)}."
             raise ValueError(msg)
         noise = self.likelihood == "latent-noise" or isinstance(self.likelihood, LatentNoiseGaussian)
         if noise and self.outputs not in NOISE_KINDS:
             known = " or ".join(map(repr, NOISE_KINDS))
-            msg = f"outputs is {self.outputs!r}, but likelihood={self._likelihood_name} takes {known} alone."
+            msg = f"outputs is {self.outputs!r}, but must be {known} for likelihood={self._likelihood_name}."
             raise ValueError(msg)
         if self.outputs != "shared" and count == 1 and not noise:
             msg = f"outputs is {self.outputs!r}, but y has one column; leave it out, or give y as [N, K]."
@@ -421,11 +429,11 @@ class GPRegressor(RegressorMixin, Distribution):
         if self.outputs in ("coregionalised", "intrinsic"):
             latents = None if self.num_latents is None else check_whole("num_latents", self.num_latents)
             if latents is not None and latents > count:
-                msg = f"num_latents is {latents}, but y has {count} columns; take no more latent functions."
+                msg = f"num_latents is {latents}, but y has {count} columns; use at most {count} latent functions."
                 raise ValueError(msg)
             return Coregionalised(latents, intrinsic=self.outputs == "intrinsic")
         if self.num_latents is not None:
-            msg = f"num_latents is {self.num_latents!r}, but outputs={self.outputs!r} has none to count; leave it out."
+            msg = f"num_latents is {self.num_latents!r}, but outputs={self.outputs!r} does not use it; leave it out."
             raise ValueError(msg)
         return None if self.outputs == "shared" else self.outputs
 
@@ -458,7 +466,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return as_columns(targets)
 
     def _with_targets(self, data: Observations) -> Observations:
-        """The rows with a target. ValueError for missing targets unless they are ignored."""
+        """Return the rows with a target. Raise ValueError for missing targets unless they are ignored."""
         X, y = data.X, data.y
         if y.ndim != 2 or y.shape[0] != X.shape[0] or backend_of(y) is not backend_of(X) or not are_missing(y):
             return data  # the model refuses shapes that do not fit
@@ -471,14 +479,14 @@ class GPRegressor(RegressorMixin, Distribution):
         data = data.where(rows)
         if not self._is_gaussian and are_missing(data.y):
             msg = (
-                f"y has rows with some targets, and likelihood={self._likelihood_name} needs all or none; use "
+                f"y has rows with some targets missing, but likelihood={self._likelihood_name} needs all or none; use "
                 "'gaussian'."
             )
             raise ValueError(msg)
         return data
 
     def _log_jacobian(self, data: Observations) -> float:
-        """The log density of log y minus that of y, summed over all rows."""
+        """Return the log density of log y minus the log density of y, summed over all rows."""
         if self.target_transform is None:
             return 0.0
         xp = backend_of(data.y).xp
@@ -494,5 +502,5 @@ class GPRegressor(RegressorMixin, Distribution):
         return as_output(x[:, 0, ...] if self._single else x, host=host)
 
     def _reshape_output(self, x: Array, *, host: bool) -> Any:
-        """An answer [..., K], without its last axis where the targets were [N]."""
+        """Return a result [..., K], without its last axis if the training targets were [N]."""
         return as_output(x[..., 0] if self._single else x, host=host)

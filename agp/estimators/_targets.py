@@ -1,4 +1,4 @@
-"""The targets of a regression: reading them, and what they are like."""
+"""Reading and checking the targets of a regression."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from agp.scaling import column_spreads
 
 NO_TARGET = "y has no target: every entry is NaN."
 MAX_SIZE_RATIO = 10.0
-"""The factor by which the sizes of targets may differ if a method has one noise for all."""
+"""The factor by which the sizes of targets may differ if a method has one noise variance for all."""
 
 
 def read_targets(y: Any, estimator: Any) -> Any:
-    """Targets of any kind as a NumPy array [N] or [N, K]; some may be NaN."""
+    """Convert targets of any kind to a NumPy array [N] or [N, K]; some may be NaN."""
     y = fill_masked(y)
     frame = as_frame(y, "y")
     settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
@@ -29,12 +29,12 @@ def read_targets(y: Any, estimator: Any) -> Any:
     return y
 
 
-def observed_score(known: Any, found: Any, weight: Any) -> float:
-    """R^2, averaged over the columns of targets [N, K] that have two or more observations."""
+def score_observed(known: Any, found: Any, weight: Any) -> float:
+    """Return R^2, averaged over the columns of targets [N, K] that have two or more observations."""
     seen = ~np.isnan(known)
     if not seen.any():
         raise ValueError(NO_TARGET)
-    enough = min(2, seen.sum(axis=0).max())  # of one observation, NaN and scikit-learn's warning
+    enough = min(2, seen.sum(axis=0).max())  # one observation gives NaN and scikit-learn's warning
     weight = np.ones(len(known)) if weight is None else np.asarray(weight)
     parts = [
         r2_score(targets[rows], means[rows], sample_weight=weight[rows])
@@ -54,7 +54,7 @@ def are_unlike(y: Array) -> bool:
 
 
 def logarithms_of(y: Array) -> Array:
-    """log y. ValueError unless all targets are positive, or missing."""
+    """Return log y. Raise ValueError unless all targets are positive or missing."""
     xp = backend_of(y).xp
     if bool(xp.any(y <= 0.0)):
         least = float(xp.min(xp.where(xp.isnan(y), xp.full_like(y, float("inf")), y)))
@@ -70,7 +70,7 @@ def are_missing(y: Array) -> bool:
 
 
 def is_constant(y: Array) -> bool:
-    """Whether all targets of each column of y [N, K] are the same, but for the missing ones."""
+    """Whether all observed targets in each column of y [N, K] are the same."""
     xp = backend_of(y).xp
     absent, far = xp.isnan(y), xp.full_like(y, float("inf"))
     return bool(xp.all(xp.min(xp.where(absent, far, y), axis=0) >= xp.max(xp.where(absent, -far, y), axis=0)))

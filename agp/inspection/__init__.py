@@ -1,6 +1,6 @@
-"""The effect and the importance of each column of a table in a trained model or estimator.
+"""The effect and the importance of each column of a table for a trained model or estimator.
 
-`agp.plot` draws the effects. `permutation_importance` needs the extra ``sklearn``, the others need none.
+`agp.plot` draws the effects. Only `permutation_importance` needs an extra, ``sklearn``.
 """
 
 from agp.inspection._effects import Effect, partial_dependence
@@ -24,7 +24,7 @@ __all__ = [
     "permutation_importance",
 ]
 
-# for other rooms
+# for other subpackages
 from agp.inspection._effects import average_prediction
 from agp.inspection._subject import Z95, Host, Predicted, Subject, host, subject_of
 from agp.inspection._table import ArrayTable, Table, as_table, column_names

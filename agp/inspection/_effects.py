@@ -14,15 +14,15 @@ from agp.inspection._table import Table, as_table
 from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
-"""The most rows over which means are averaged, and from which the uncertainty of the average is computed."""
+"""The maximum numbers of rows for averages of the mean, and for the uncertainty of the average."""
 GRID = 25
-"""Values of a column of numbers."""
+"""The number of values at which the effect of a column of numbers is computed."""
 CATEGORIES = 12
-"""The number of categories, the most frequent ones."""
+"""The maximum number of categories; the most frequent ones are used."""
 TAIL = 1.0
-"""The percentage left out at either end of a column."""
+"""The percentage of the entries of a column left out at each end."""
 FEATURES = 256
-"""Random frequencies of a sampled function."""
+"""The number of random frequencies of a sampled function."""
 
 
 class Effect(NamedTuple):
@@ -30,17 +30,17 @@ class Effect(NamedTuple):
 
     name: str
     values: npt.NDArray[Any]
-    """[G], numbers or categories."""
+    """The values of the column [G], numbers or categories."""
     mean: Host
-    """[G, P], of observations: values, or probabilities."""
+    """The average prediction of observations [G, P]: values, or probabilities."""
     lower: Host
-    """[G, P]: the average of the function lies between them with 95 %."""
+    """The ends of the 95 % interval of the average of the function, each [G, P]."""
     upper: Host
     is_number: bool
 
 
 def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples: int = 100, seed: int = 0) -> Effect:
-    """The partial dependence of predictions on a column: their average over the rows, all with one value there.
+    """Compute the partial dependence on a column: the average prediction when all rows have the same value in it.
 
     Parameters
     ----------
@@ -49,24 +49,24 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     X
         A table [N, D] as the model or estimator takes it: an array, or a data frame.
     column
-        A name, or a number from 0 on.
+        The name of the column, or its number, counted from 0.
     samples
-        Of the function, where its band has no closed form.
+        The number of samples of the function, used if its band has no closed form.
     seed
-        Of the rows that stand for a large table, and of samples.
+        The seed of the samples, and of the choice of rows from a large table.
 
     Returns
     -------
     effect
-        At 25 values between the first and the last percent of a column of numbers, or at all that it has if these are
-        fewer; at the 12 most frequent categories. Means are over 500 rows at most. The band holds 95 % of the
-        posterior of the average *function* over 50 rows at most: of observations, in their units, or of probabilities,
-        or of the numbers 0, 1, ... of classes in an order.
+        The effect at 25 values between the 1st and the 99th percentile of a column of numbers (or at all its values, if
+        fewer), or at the 12 most frequent categories. Predictions are averaged over at most 500 rows. The band contains
+        95 % of the posterior of the average *function* over at most 50 rows. Both are in the units of the observations,
+        or are probabilities, or are the numbers 0, 1, ... of ordered classes.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no model or table, and for a column that does not exist.
+        If the arguments are not a model and a table, or the column does not exist.
 
     Source: Friedman, "Greedy function approximation: a gradient boosting machine", Annals of Statistics 2001.
     """
@@ -80,7 +80,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     )
     mean = _average_groups(mean_of_observations(subject.model, many), len(values))
     middle, lower, upper = average_prediction(subject.model, few, len(values), samples=samples, seed=seed)
-    if subject.classes:  # probabilities, or numbers of classes in an order
+    if subject.classes:  # probabilities, or numbers of ordered classes
         top = max(1.0, len(subject.order) - 1.0)
         lower, upper = np.maximum(mean + lower - middle, 0.0), np.minimum(mean + upper - middle, top)
     else:
@@ -91,18 +91,18 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
 def average_prediction(
     model: Any, X: Array, groups: int, /, *, samples: int = 100, seed: int = 0
 ) -> tuple[Host, Host, Host]:
-    """The average prediction over each of G groups of the rows X [G n, D], and its 95 % interval, each [G, P].
+    """Compute the average prediction over each of G groups of the rows X [G n, D], and its 95 % interval, each [G, P].
 
-    Where observations have the function's own mean the interval is exact: 1.96 times the root of the average entry of
-    the joint covariance of the group. Elsewhere, and in deep models, it holds the middle 95 % of samples of the
-    function. ValueError unless the number of samples is a whole number from 1 on.
+    If the mean of the observations is the mean of the function, the interval is exact: 1.96 times the square root of
+    the average entry of the joint covariance of the group. Otherwise, and for deep models, it contains the middle 95 %
+    of samples of the function. Raise ValueError unless the number of samples is a whole number of at least 1.
     """
     samples = check_whole("samples", samples)
     mean = _average_groups(mean_of_observations(model, X), groups)
     if _observes_function(model, X):
         try:
             deviation = _deviation(model, X, groups)
-        except TypeError:  # a deep process has no joint covariance
+        except TypeError:  # deep processes have no joint covariance
             pass
         else:
             return mean, mean - Z95 * deviation, mean + Z95 * deviation
@@ -114,12 +114,12 @@ def average_prediction(
 
 
 def mean_of_observations(model: Any, X: Array) -> Array:
-    """The mean of observations [N, P], without computing variances if it is the mean of the function."""
+    """Compute the mean of observations [N, P], without variances if it is the mean of the function."""
     return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
 
 
 def _observes_function(model: Any, X: Array) -> bool:
-    """Whether observations have the mean of the function, tested on one value."""
+    """Whether the mean of observations is the mean of the function, tested on one value."""
     xp = backend_of(X).xp
     mean = xp.full((1, model.outputs), 0.25, **like(X))
     observed = model.likelihood.predict(mean, xp.ones_like(mean))[0]
@@ -136,7 +136,7 @@ def _deviation(model: Any, X: Array, groups: int) -> Host:
 
 
 def _samples(model: Any, X: Array, groups: int, count: int, seed: int) -> Iterator[Array]:
-    """Joint samples [N, P] of the latent functions, from random features if the kernel has them."""
+    """Draw joint samples [N, P] of the latent functions, with random features if the kernel has them."""
     size = X.shape[0] // groups
     try:
         functions = model.sample_functions(count, seed=seed, features=FEATURES)
@@ -158,7 +158,7 @@ def _grid(table: Table, column: int) -> npt.NDArray[Any]:
         return np.asarray([value for value, _ in Counter(values.tolist()).most_common(CATEGORIES)], dtype=object)
     values = values[np.isfinite(values)]
     if not values.size:
-        msg = f"the column {table.names[column]!r} has no numbers."
+        msg = f"the column {table.names[column]!r} has no finite numbers; choose another column."
         raise ValueError(msg)
     distinct = np.unique(values)
     if distinct.size <= GRID:

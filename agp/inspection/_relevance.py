@@ -1,4 +1,4 @@
-"""How much each column of a table matters: to the kernel, and to predictions."""
+"""The relevance of each column of a table to the kernel and to predictions."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,28 +22,28 @@ from agp.summaries import columns_by_kernel
 from agp.training import laplace
 
 PAIRS = 2000
-"""The number of pairs of rows in which a column is exchanged."""
+"""The number of pairs of rows between which the cells of a column are exchanged."""
 CURVATURE_ROWS = 1000
 STEP = 1e-5
-"""The step of the derivatives of relevances, in raw coordinates."""
+"""The step, in raw coordinates, of the differences that give the derivatives of relevances."""
 NO_DATA_MESSAGE = "the model does not hold its training data; give them as X and y"
 MIN_PROBABILITY = 1e-300
-"""Smaller probabilities are scored as this."""
+"""The lower limit of probabilities in the log loss."""
 
 
 class Lengthscale(NamedTuple):
-    """A lengthscale of a stationary kernel for one column of the model."""
+    """The lengthscale of a stationary kernel for one column of the model."""
 
     column: str
     """The column of the table."""
     input: str
-    """The column of the model made from it, such as "kind = round"."""
+    """The column of the model that is made from it, such as "kind = round"."""
     kernel: str
     """The path of the kernel."""
     value: float
-    """In the unit of the column."""
+    """The lengthscale, in the unit of the column."""
     factor: float
-    """The exponential of one standard deviation of its logarithm: from value / factor to value * factor."""
+    """The error bar, from value / factor to value * factor: exp(one standard deviation of the log lengthscale)."""
 
 
 class KernelRelevance(NamedTuple):
@@ -51,29 +51,29 @@ class KernelRelevance(NamedTuple):
 
     names: tuple[str, ...]
     mean: Host
-    """[C], from 0 to 1 for stationary kernels."""
+    """The relevances [C], from 0 to 1 for stationary kernels."""
     deviation: Host
-    """[C], from the posterior of the hyperparameters; NaN if unknown."""
+    """Their standard deviations [C] under the posterior of the hyperparameters; NaN if unknown."""
     lengthscales: tuple[Lengthscale, ...]
-    """In the order of the kernels; a lengthscale that columns share is listed for each."""
+    """The lengthscales, in the order of the kernels; a shared lengthscale is listed once per column."""
     rows: int
     """The number of rows from which the deviations were computed; 0 if there are none."""
     reason: str
-    """Why there are no deviations; empty if there are."""
+    """The reason why deviations are unknown; empty if they are known."""
 
 
 class PermutationImportance(NamedTuple):
-    """How much worse C columns make predictions of K targets when their cells are shuffled."""
+    """How much worse the predictions of K targets become when the cells of each of C columns are shuffled."""
 
     names: tuple[str, ...]
     mean: Host
-    """[C, K], averages over the repeats."""
+    """The increase of the score [C, K], averaged over the repeats."""
     deviation: Host
-    """[C, K], their standard deviations."""
+    """The standard deviations over the repeats [C, K]."""
     score: Host
-    """[K], with all cells in place."""
+    """The scores without shuffling [K]."""
     scoring: str
-    """"RMSE", in the units of the targets, or "log loss" of classes, in nats per row (K is 1)."""
+    """"RMSE", in the units of the targets, or for classes "log loss", in nats per row (K is 1)."""
     rows: int
 
 
@@ -81,36 +81,37 @@ class PermutationImportance(NamedTuple):
 
 
 def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int = 0) -> KernelRelevance:
-    """The share of the prior variance that depends on each column, with error bars, and the lengthscales.
+    """Compute the share of the prior variance that depends on each column, with error bars, and the lengthscales.
 
-    Of two rows x and z, and x' = x with the cells of one column from z, the relevance of that column is
-
+    Let x and z be two rows. Define x' as x with the cells of one column taken from z. The relevance of the column is
         sum E[(f(x) - f(x'))^2] / sum E[(f(x) - f(z))^2],    E[(f(x) - f(z))^2] = k(x, x) + k(z, z) - 2 k(x, z),
 
-    over 2,000 pairs of rows: the total Sobol index of the column under the prior of f. It has no unit, serves every
-    kernel, including sums, products and shared lengthscales, and takes the columns of a category together. Shares add
-    up to one for additive functions, and to more if columns interact. Computed on the host in double precision. Like
-    all relevance by lengthscales, it describes the prior: a column with a linear effect has a long lengthscale, and
-    matters more than it seems (`permutation_importance` shows that). For several kernels it is the average.
+    summed over 2,000 pairs of rows. It is the total Sobol index of the column under the prior of f. It has no unit,
+    works for every kernel, including sums, products and shared lengthscales, and treats the columns of a category as
+    one. Relevances sum to one for additive functions, and to more if columns interact. Several kernels are averaged.
+    The computation runs on the host in double precision. Like every relevance derived from lengthscales, it describes
+    the prior: a column with a linear effect has a long lengthscale, and matters more than its relevance suggests
+    (`permutation_importance` reveals this).
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        The training data, as the model or estimator takes them. Without X, rows that the model holds, or its inducing
-        inputs, stand for them. Error bars are Laplace's: by the curvature of the bound at the hyperparameters, on 1,000
-        rows at most. That takes X and y, unless the model holds them, as `GPR` does. They speak of the neighbourhood of
-        the hyperparameters: a lengthscale that training took far beyond its column could as well be any other long one.
+        The training data, as the model or estimator takes them. Without X, the rows that the model holds, or its
+        inducing inputs, are used instead. Error bars are Laplace approximations, from the curvature of the bound at the
+        hyperparameters on at most 1,000 rows. They need X and y, unless the model holds its training data, as `GPR`
+        does. They describe only the neighbourhood of the hyperparameters: if a lengthscale is far longer than the range
+        of its column, any other long lengthscale fits as well.
     seed
-        Of the pairs, and of the rows.
+        The seed of the pairs, and of the choice of rows.
 
     Raises
     ------
     TypeError
-        If the model is deep, or its kernels look at patches of images: their lengthscales belong to no column.
+        If the model is deep, or its kernels work on patches of images, because their lengthscales belong to no column.
     ValueError
-        If X is needed, or does not fit the model.
+        If X is needed but not given, or does not fit the model.
 
     Sources: Neal, "Bayesian learning for neural networks", 1996 (relevance by lengthscales); Jansen, "Analysis of
     variance designs for model output", Computer Physics Communications 1999 (the index).
@@ -156,7 +157,7 @@ def _check_columns(model: Any) -> None:
 
 
 def _rows(subject: Subject, X: Any) -> Host:
-    """The inputs X [N, D], else those that the model holds, else its inducing inputs."""
+    """Return the inputs X [N, D] if given, else the rows that the model holds, else its inducing inputs."""
     if X is not None:
         return host(subject.inputs(X))
     held = tree.leaves(subject.model)
@@ -170,7 +171,7 @@ def _rows(subject: Subject, X: Any) -> Host:
 
 
 def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
-    """The model and a sample of the rows that it holds, or of those given; None if there are none."""
+    """Return the model and a sample of the rows that it holds, or of the given rows; None without rows."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
         weights = [held["weights"][:, None]] if "weights" in held else []
@@ -183,7 +184,7 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
     targets = subject.targets(y)
     if isinstance(subject.predictor().likelihood, LogNormal):
         targets = np.log(targets)
-    if subject.order:  # the likelihood takes positions in the order
+    if subject.order:  # the likelihood takes positions in the class order
         targets = np.argsort(subject.order)[targets.astype(int)].astype(float)
     return subject.model, *_sample(X, targets, CURVATURE_ROWS, seed)
 
@@ -205,7 +206,7 @@ class _Shares:
         X = self.first
 
         def differences(Z: Host) -> float:
-            """The average of E[(f(x) - f(z))^2] over pairs of rows, without white noise."""
+            """Average E[(f(x) - f(z))^2] over pairs of rows, without white noise."""
             pairs = [(X, X), (Z, Z), (X, Z)]
             xx, zz, xz = (kernel.grouped_covariance(a[:, None, :], b[:, None, :])[0].mean() for a, b in pairs)
             return xx + zz - 2.0 * xz
@@ -218,10 +219,10 @@ class _Shares:
 
 
 def _pairs(X: Host, seed: int) -> tuple[Host, Host]:
-    """Pairs of different rows: shuffled rows of X [N, D], and the same shifted by one row, two rows and so on."""
+    """Pair different rows: the shuffled rows of X [N, D] with the same rows shifted by one, two and more places."""
     N, rng = X.shape[0], generator(seed, 21)
     if N < 2:
-        msg = "relevance is about differences between rows; give two or more."
+        msg = f"X has {N} rows, but relevance needs differences between rows; give two rows or more."
         raise ValueError(msg)
     order = rng.permutation(N)[:PAIRS]
     shifts = range(1, 1 + min(N - 1, max(1, PAIRS // N)))
@@ -261,32 +262,33 @@ def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:
 def permutation_importance(
     model: Any, X: Any = None, y: Any = None, /, *, repeats: int = 10, max_rows: int = 500, seed: int = 0
 ) -> PermutationImportance:
-    """How much a score of the predictions suffers when the cells of a column are shuffled, by scikit-learn.
+    """Compute how much the predictions suffer when the cells of a column are shuffled, with scikit-learn.
 
     The numbers are those of `sklearn.inspection.permutation_importance` on a table of the user's columns, for models
-    as for estimators; what a category became is shuffled together. The score is the root mean squared error of each
-    target in its unit, or for classes the log loss in nats. Columns that resemble each other stand in for each other,
-    and then each seems to matter less than both.
+    and estimators alike; all model columns of a category are shuffled together. The score is the root mean squared
+    error of each target in its unit, or for classes the log loss in nats. Similar columns can replace each other, so
+    each of them seems to matter less than all of them together.
 
     Parameters
     ----------
     model
-        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`; deep ones, too.
+        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`; deep models work, too.
     X, y
-        Rows with targets, best such as training did not see; by default those that the model holds, as `GPR` does.
+        Rows and targets, preferably unseen in training. By default, the training data that the model holds, as `GPR`
+        does.
     repeats
         How often each column is shuffled.
     max_rows
-        Of more rows, a sample of so many is taken.
+        The maximum number of rows. If more are given, a random sample of this size is used.
     seed
-        Of the sample and the shuffles.
+        The seed of the sample and the shuffles.
 
     Raises
     ------
     ImportError
         If scikit-learn is not installed.
     ValueError
-        If the model holds no rows with targets and none are given, or they do not fit the model.
+        If no rows with targets are given or held by the model, or they do not fit the model.
 
     Source: Breiman, "Random forests", Machine Learning 2001.
     """
@@ -323,17 +325,17 @@ def _rows_to_score(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
 
 
 class _Shuffled:
-    """An estimator for scikit-learn whose inputs [N, C] are row numbers: from which row each column takes its cells."""
+    """An estimator for scikit-learn. Its inputs [N, C] number the rows from which the columns take their cells."""
 
     def __init__(self, subject: Subject, X: Array, groups: list[list[int]]) -> None:
         self.subject = replace(subject, model=subject.predictor())  # computed once
         self.X, self.host, self.groups = X, np.asarray(to_numpy(X)), groups
 
     def fit(self, *_: Any) -> None:
-        """Do nothing; the model is trained."""
+        """Do nothing, because the model is already trained."""
 
     def predict(self, places: npt.NDArray[np.int64]) -> Host:
-        """Means [N, K], or the probabilities of classes."""
+        """Return means [N, K], or the probabilities of classes."""
         rows = self.host.copy()
         for group, taken in zip(self.groups, places.T, strict=True):
             rows[:, group] = self.host[taken][:, group]
@@ -345,7 +347,7 @@ class _Shuffled:
 
 
 def _score(shuffled: _Shuffled, places: npt.NDArray[np.int64], y: Host) -> dict[str, float]:
-    """The score of each target, higher is better; missing targets are ignored."""
+    """Return the score of each target, where higher is better; missing targets are ignored."""
     predicted = shuffled.predict(places)
     if shuffled.subject.classes:
         likely = np.take_along_axis(predicted, y.astype(int), axis=1)

@@ -1,4 +1,4 @@
-"""One interface to trained models and estimators: inputs, predictions, names of columns and classes."""
+"""A common interface to trained models and estimators: inputs, predictions, and names of columns and classes."""
 
 import re
 import warnings
@@ -22,23 +22,23 @@ Z95 = 1.959963984540054
 
 Host = npt.NDArray[np.float64]
 INNER = re.compile(r"\blayers\.[1-9]")
-"""Paths of what belongs to inner layers."""
+"""Matches the paths of parts of inner layers."""
 
 
 @runtime_checkable
 class Estimator(Protocol):
-    """The interface of `agp.estimators` that this room uses."""
+    """The interface of `agp.estimators` that this subpackage uses."""
 
     def model_inputs(self, X: Any) -> Array:
-        """Rows as numbers [N, D] for the model."""
+        """Convert rows to the numbers [N, D] that the model takes."""
         ...
 
     def model_columns(self) -> list[str]:
-        """The names of these D columns."""
+        """Return the names of these D columns."""
         ...
 
     def model_sources(self) -> list[str]:
-        """For each of them, the name of the column of the table it is made from."""
+        """Return, for each of the D columns, the name of the table column it is made from."""
         ...
 
     @property
@@ -48,10 +48,10 @@ class Estimator(Protocol):
 
 
 class Predicted(NamedTuple):
-    """Predictions on the host, each [N, P]."""
+    """Predictions as host arrays, each [N, P]."""
 
     mean: Host
-    """Of observations: values, or probabilities."""
+    """The mean of observations: values, or probabilities."""
     variance: Host
     """Of observations."""
     lower: Host
@@ -67,9 +67,9 @@ class Subject:
     predictor: Callable[[], Any]
     """Returns the predictor of observations, on the scale of the user's targets."""
     inputs: Callable[[Any], Array]
-    """Converts rows of the user to X [N, D], as the model takes it."""
+    """Converts the user's rows to the inputs X [N, D] of the model."""
     names: tuple[str, ...] | None
-    """The names of the columns of the user, if they have names."""
+    """The names of the user's columns, if they have names."""
     columns: tuple[str, ...]
     """The names of the columns of the model."""
     classes: tuple[Any, ...]
@@ -77,11 +77,11 @@ class Subject:
     order: tuple[int, ...] = ()
     """The positions of ordered classes among the labels, the lowest first."""
     sources: tuple[str, ...] = ()
-    """For each column of the model, the column of the table it is made from."""
+    """For each column of the model, the table column it is made from."""
 
     @property
     def groups(self) -> dict[str, list[int]]:
-        """The columns of the model made from each column of the table, in the order of the table."""
+        """Return the model columns made from each table column, in the order of the table."""
         found: dict[str, list[int]] = {name: [] for name in self.names or self.sources}
         for i, name in enumerate(self.sources):
             found[name].append(i)
@@ -93,10 +93,10 @@ class Subject:
         return bool(self.order) or isinstance(self.model.likelihood, (RobustMax, Softmax))
 
     def predict(self, X: Array) -> Predicted:
-        """Predictions of observations, and 95 % intervals of the function, at the model's inputs [N, D].
+        """Return predictions of observations, and 95 % intervals of the function, at the model's inputs [N, D].
 
-        The ends are the mean of the function plus and minus 1.96 standard deviations, mapped as the likelihood maps
-        functions. Several classes have no such interval, and get NaN.
+        The ends are the mean of the function plus and minus 1.96 standard deviations, mapped through the likelihood's
+        link. For more than two classes, the ends are NaN, because no such interval exists.
         """
         predictor = self.predictor()
         if self.order:
@@ -110,12 +110,12 @@ class Subject:
         return Predicted(mean, variance, *(host(of_function(predictor.likelihood, f)) for f in ends))
 
     def interval(self, X: Array, level: float = 0.95) -> tuple[Host, Host]:
-        """The ends [N, K] of intervals that contain an observation with this probability."""
+        """Return the ends [N, K] of intervals that contain an observation with probability `level`."""
         low, high = self.predictor().interval(X, level)
         return host(low), host(high)
 
     def targets(self, y: Any) -> Host:
-        """Targets or labels as the model takes them [N, K], on the host. ValueError for unknown labels."""
+        """Convert targets or labels to the host array [N, K] of the model. Raise ValueError for unknown labels."""
         y = np.asarray(to_numpy(y) if is_array(y) else y)
         if self.classes:
             y = self._codes(y)
@@ -127,16 +127,16 @@ class Subject:
         unseen = ~np.isin(y, known)
         if unseen.any():
             first, labels = y[unseen].flat[0], ", ".join(map(str, known.tolist()))
-            msg = f"y has the label {str(first)!r}; the model knows {labels}."
+            msg = f"y has the label {str(first)!r}, but the model was trained on {labels}."
             raise ValueError(msg)
         return np.searchsorted(known, y)
 
     def pit(self, X: Array, y: Host, seed: int = 0) -> Host:
-        """The probability integral transforms [N, K] of targets, NaN where the targets are NaN."""
+        """Return the probability integral transforms [N, K] of targets, with NaN for targets that are NaN."""
         return host(self.predictor().pit(X, asarray_like(y, X), seed=seed))
 
     def noise_of_targets(self, y: Host) -> Host | float:
-        """The noise variances that are given beside the targets [N, K]."""
+        """Return the noise variances that are given together with the targets [N, K]."""
         heteroscedastic = isinstance(self.model.likelihood, HeteroscedasticGaussian)
         return y[:, self.model.outputs :] if heteroscedastic else 0.0
 
@@ -152,7 +152,7 @@ def subject_of(x: Any) -> Subject:
         kind = x.__name__ if isinstance(x, type) else type(x).__name__
         msg = f"the first argument is a {kind}, but must be a model, or a fitted GPRegressor or GPClassifier."
         raise TypeError(msg)
-    columns = tuple(x.model_columns())  # raises unless it is fitted
+    columns = tuple(x.model_columns())  # raises if it is not fitted
     fitted = vars(x)
     names = tuple(map(str, fitted["feature_names_in_"])) if "feature_names_in_" in fitted else None
     classes = tuple(np.asarray(fitted["classes_"]).tolist()) if "classes_" in fitted else ()
@@ -163,9 +163,9 @@ def subject_of(x: Any) -> Subject:
 
 
 def of_function(likelihood: Any, f: Array) -> Array:
-    """The means [N, P] of observations given latent functions f [N, P]."""
+    """Return the means [N, P] of observations given latent functions f [N, P]."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RepairWarning)  # variances may be zero, and are not used
+        warnings.simplefilter("ignore", RepairWarning)  # variances are not used, and may be zero
         return likelihood.predict(f, 0.0 * f).mean
 
 
@@ -176,19 +176,19 @@ def _classes_of(likelihood: Any) -> tuple[int, ...]:
 
 
 def _beside(X: Any, reference: Array) -> Array:
-    """NumPy rows as an array like those of the model; other arrays as they are."""
+    """Convert NumPy rows to an array like those of the model; return other arrays unchanged."""
     return asarray_like(X.astype(np.float64), reference) if isinstance(X, np.ndarray) else X
 
 
 def host(x: Array) -> Host:
-    """An array of any library as a NumPy array of float64."""
+    """Convert an array of any library to a NumPy array of float64."""
     return np.asarray(backend_of(x).to_numpy(x), dtype=np.float64)
 
 
 def inducing_inputs(model: Any, /) -> dict[str, npt.NDArray[np.float64]]:
-    """The inducing inputs [M, D] in the input space of a model, as NumPy arrays, by the path of their node.
+    """Return the inducing inputs [M, D] in the input space of a model, as NumPy arrays, by the path of their node.
 
-    Those of inner layers, and patches of images, are in other spaces and left out.
+    Inducing inputs of inner layers, and patches of images, are left out, because they are in other spaces.
     """
     found = tree.nodes(model, Points)
     return {path: np.asarray(to_numpy(node.Z), np.float64) for path, node in found.items() if not INNER.search(path)}

@@ -1,4 +1,4 @@
-"""Rows of any kind, whose columns can be read and replaced."""
+"""Tables of any kind, with columns that can be read and replaced."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ class Table(ABC):
 
     @abstractmethod
     def values(self, column: int) -> npt.NDArray[Any]:
-        """The entries [N] of a column."""
+        """Return the entries [N] of a column."""
 
     @abstractmethod
     def native(self) -> Any:
-        """The rows as the user would write them: a host array [N, D], or a data frame."""
+        """Return the rows in the form that users pass: a host array [N, D], or a data frame."""
 
     @abstractmethod
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
-        """The rows [n] once for each value [G], with that value in the column: G n rows as in `native`."""
+        """Return the given rows [n] once per value [G], with the value in the column: G n rows, as in `native`."""
 
     def position(self, column: str | int) -> int:
-        """The number of a column, given by its name or number. ValueError if there is none."""
+        """Return the number of a column, given by its name or number. Raise ValueError if it does not exist."""
         if column in self.names:
             return self.names.index(str(column))
         if isinstance(column, int) and not isinstance(column, bool) and -len(self.names) <= column < len(self.names):
@@ -44,12 +44,12 @@ class Table(ABC):
 
 
 class ArrayTable(Table):
-    """Rows of numbers on the host."""
+    """A table of numbers on the host."""
 
     def __init__(self, values: npt.NDArray[Any], names: tuple[str, ...]) -> None:
         self.array, self.names, self.rows = values, names, len(values)
 
-    def is_number(self, column: int) -> bool:  # noqa: ARG002 - all are
+    def is_number(self, column: int) -> bool:  # noqa: ARG002 - all columns hold numbers
         return True
 
     def values(self, column: int) -> npt.NDArray[Any]:
@@ -65,7 +65,7 @@ class ArrayTable(Table):
 
 
 class FrameTable(Table):
-    """A data frame of any library that narwhals knows."""
+    """A data frame of any library that narwhals supports."""
 
     def __init__(self, frame: Any) -> None:
         self.frame, self.names, self.rows = frame, tuple(frame.columns), len(frame)
@@ -94,7 +94,7 @@ class FrameTable(Table):
 
 
 def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
-    """Wrap an array of any library, lists, or a data frame (which needs narwhals).
+    """Wrap an array of any library, a list of lists, or a data frame (which needs narwhals).
 
     Raises
     ------
@@ -109,7 +109,7 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
             msg = f"X has shape {values.shape}, but must be a table [N, D] with rows and columns."
             raise ValueError(msg)
         return ArrayTable(values, tuple(names) if names else column_names(values.shape[1]))
-    nw = require("narwhals.stable.v2", f"X is a {type(X).__name__}; tables that are no arrays need", "sklearn")
+    nw = require("narwhals.stable.v2", f"X is a {type(X).__name__}; tables other than arrays need", "sklearn")
     try:
         frame = nw.from_native(X, eager_only=True)
     except TypeError:
@@ -129,5 +129,5 @@ def is_array(x: Any) -> bool:
 
 
 def column_names(count: int) -> tuple[str, ...]:
-    """Names for columns without names."""
+    """Return names for columns without names."""
     return ("input",) if count == 1 else tuple(f"input {i + 1}" for i in range(count))

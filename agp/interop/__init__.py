@@ -1,6 +1,6 @@
-"""Models of this library in others: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
+"""Adapters to other libraries: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
 
-Each module needs the library it is named after, and is imported on first use.
+Each module needs the library in its name, and is imported on first use.
 """
 
 import importlib

@@ -1,6 +1,7 @@
-"""Any model of this library in BoTorch, for its acquisition functions: `BoTorchModel`. Needs the extra ``botorch``.
+"""`BoTorchModel`, which makes any model of this library usable with BoTorch's acquisition functions.
 
-Means, covariances and further data are those of `agp.Predictor`, and carry their derivatives in X.
+Means, covariances and updates with further data come from `agp.Predictor`, and are differentiable in X. The module
+needs the extra ``botorch``.
 """
 
 import copy
@@ -32,20 +33,20 @@ Tensor = torch.Tensor
 
 
 class BoTorchModel(Model, FantasizeMixin):
-    """A model of this library as a model of BoTorch.
+    """A BoTorch model that wraps a model of this library.
 
-    Posteriors are those of the latent functions, in the units of the targets: outcome transforms are not needed.
-    BoTorch maximises, so train on minus the targets of a minimisation.
+    Posteriors are those of the latent functions, in the units of the targets, so outcome transforms are not needed.
+    BoTorch maximises; to minimise, train on the negative targets.
 
     Parameters
     ----------
     model
-        A model or a predictor. It is moved to torch if it is of another library.
+        A model or a predictor. Its arrays are moved to torch if necessary.
 
     Raises
     ------
     TypeError
-        If it is neither.
+        If `model` is neither a model nor a predictor.
     """
 
     def __init__(self, model: Any, /) -> None:
@@ -71,16 +72,16 @@ class BoTorchModel(Model, FantasizeMixin):
 
     @property
     def batch_shape(self) -> torch.Size:
-        """The leading axes of several posteriors, such as fantasies; empty for one."""
+        """The leading axes of a batch of posteriors, such as fantasies; empty for a single posterior."""
         return self._batch
 
     @property
     def likelihood(self) -> Any:
-        """p(y | f), of this library."""
+        """The likelihood p(y | f), an object of this library."""
         return self._single.likelihood
 
     def subset_output(self, idcs: list[int]) -> Self:
-        """The model of some of the outputs."""
+        """Return the model of some of the outputs."""
         return self._with(_chosen=tuple(self._chosen[i] for i in idcs))
 
     # -- posteriors -------------------------------------------------------------------------------------------------
@@ -92,24 +93,24 @@ class BoTorchModel(Model, FantasizeMixin):
         observation_noise: bool | Tensor = False,
         posterior_transform: Any = None,
     ) -> Posterior:
-        """The joint normal distribution over q points and m outputs, for each set of points X [..., q, D].
+        """Return the joint normal distribution over q points and m outputs, for each set of points X [..., q, D].
 
         Parameters
         ----------
         X
-            Inputs, whose leading axes are broadcast against `batch_shape`.
+            Inputs. Their leading axes are broadcast against `batch_shape`.
         output_indices
-            The outputs, by default all.
+            The outputs; by default all.
         observation_noise
-            Of observations rather than the functions: with the noise of a Gaussian likelihood, or the variances
-            [..., q, m] given.
+            If true, return the distribution of observations instead of the functions, with the noise of a Gaussian
+            likelihood. A tensor [..., q, m] gives the noise variances instead.
         posterior_transform
-            BoTorch's, such as a scalarisation.
+            A posterior transform of BoTorch, such as a scalarisation.
 
         Raises
         ------
         TypeError, ValueError
-            As `Predictor.predict_covariance`; and for observations whose noise is not Gaussian.
+            As in `Predictor.predict_covariance`, and for observations with non-Gaussian noise.
         agp.errors.NonFiniteError
             If a mean or a covariance is NaN or infinite.
         """
@@ -132,7 +133,7 @@ class BoTorchModel(Model, FantasizeMixin):
         if together:
             covariance = covariance[..., chosen, :, :][..., chosen]
             size = mean.shape[-2] * len(chosen)
-            covariance = covariance.reshape(*covariance.shape[:-4], size, size)  # outputs of a point are neighbours
+            covariance = covariance.reshape(*covariance.shape[:-4], size, size)  # outputs of a point are adjacent
             if noise is not None:
                 covariance = covariance + torch.diag_embed(noise.reshape(*noise.shape[:-2], size))
             return MultitaskMultivariateNormal(mean, _factorisable(covariance))
@@ -145,7 +146,7 @@ class BoTorchModel(Model, FantasizeMixin):
         return MultitaskMultivariateNormal.from_batch_mvn(each, task_dim=-1)
 
     def _noise_at(self, X: Tensor, asked: bool | Tensor, chosen: list[int]) -> Tensor | None:
-        """Noise variances [..., q, m], or None."""
+        """Return noise variances [..., q, m], or None."""
         if not isinstance(asked, bool):
             return asked.expand(*asked.shape[:-2], X.shape[-2], len(chosen))
         if not asked:
@@ -162,31 +163,31 @@ class BoTorchModel(Model, FantasizeMixin):
         if not self.likelihood.quadratic:
             msg = (
                 f"{asked} needs Gaussian noise, but the likelihood is {type(self.likelihood).__name__}, whose "
-                "observations are not normal; ask for the posterior of the function."
+                "observations are not normal; use the posterior of the function instead."
             )
             raise TypeError(msg)
 
     # -- further data -----------------------------------------------------------------------------------------------
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None) -> Self:
-        """The model after further observations, as `Predictor.condition_on`; this one stays as it is.
+        """Return the model after further observations, as in `Predictor.condition_on`; this model is unchanged.
 
         Parameters
         ----------
         X, Y
-            Inputs [..., k, D] and targets [..., k, m]; leading axes are broadcast, and become those of the posterior.
+            Inputs [..., k, D] and targets [..., k, m]. Leading axes are broadcast, and become those of the posterior.
         noise
-            The variances of the noise [..., k, m] where they are known; by default that of the likelihood.
+            Known noise variances [..., k, m]; by default the noise of the likelihood.
 
         Raises
         ------
         TypeError, ValueError
-            As `Predictor.condition_on`, and for a model of some of the outputs.
+            As in `Predictor.condition_on`, and for a model of only some of the outputs.
         """
         if len(self._chosen) < self._single.outputs:
             msg = (
-                f"this model has outputs {self._chosen} of {self._single.outputs}, but observations are of all; "
-                "condition the model before subset_output."
+                f"this model has outputs {self._chosen} of {self._single.outputs}, but observations need all outputs; "
+                "condition the model before you call subset_output."
             )
             raise ValueError(msg)
         self._check(X)
@@ -205,23 +206,23 @@ class BoTorchModel(Model, FantasizeMixin):
         return self._with(_single=tree.with_leaves(found[0], first), _leaves=leaves, _batch=batch)
 
     def fantasize(self, X: Tensor, sampler: Any, observation_noise: Tensor | None = None, **kwargs: Any) -> Self:
-        """The models [S, ...] after S samples of observations at X [..., k, D], each as if it had been seen.
+        """Condition the model on S samples of observations at X [..., k, D], and return the batch [S, ...] of models.
 
         Parameters
         ----------
         X
             Inputs.
         sampler
-            BoTorch's, of S samples.
+            A sampler of BoTorch that draws S samples.
         observation_noise
-            Variances [..., k, m] or [..., 1, m]; by default the noise of the likelihood.
+            Noise variances [..., k, m] or [..., 1, m]; by default the noise of the likelihood.
         kwargs
-            For `condition_on_observations`.
+            Passed to `condition_on_observations`.
 
         Raises
         ------
         TypeError, ValueError
-            As `condition_on_observations`; and if the noise is not Gaussian.
+            As in `condition_on_observations`, and if the noise is not Gaussian.
         """
         self._check_noise("fantasize")
         return super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
@@ -232,7 +233,7 @@ class BoTorchModel(Model, FantasizeMixin):
         return torch.broadcast_shapes(self._batch, *(x.shape[:-2] for x in rows))
 
     def _over_sets(self, f: Callable[..., Any], *rows: Tensor, looped: bool = False) -> Any:
-        """``f(predictor, *rows)`` for each set of rows [..., n, .] and its posterior."""
+        """Compute ``f(predictor, *rows)`` for each set of rows [..., n, .] and its posterior."""
         batch = self._batch_with(*rows)
         names, kept = list(self._leaves), len(self._batch)
         arguments = [_Argument.of(x, kept, batch) for x in self._leaves.values()]
@@ -246,7 +247,7 @@ class BoTorchModel(Model, FantasizeMixin):
 
 
 def _stack(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
-    """The predictor of the first posterior, and the leaves [*lead, ...] of all of them."""
+    """Return the predictor of the first posterior, and the leaves [*lead, ...] of all posteriors."""
     single = Predictor(predictor.conditionals[:1], predictor.likelihood)
     leaves, lead = tree.leaves(single), predictor.lead
     if not lead:
@@ -261,16 +262,16 @@ def _stack(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
 
 
 def _joint(predictor: Predictor, X: Tensor, *, cross: bool) -> tuple[Tensor, Tensor]:
-    """Means [q, P] and covariances [P, q, q], or [q, P, q, P] of all with all, at X [q, D]."""
+    """Return means [q, P] and covariances at X [q, D]: [q, P, q, P] across outputs if `cross`, else [P, q, q]."""
     return predictor.predict_mean(X), predictor.predict_covariance(X, cross_outputs=cross)
 
 
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
-"""Jitter, relative to the variances, for covariances that rounding has made singular."""
+"""Jitter, relative to the variances, for covariances that are singular because of rounding."""
 
 
 def _factorisable(covariance: Tensor) -> LinearOperator:
-    """Covariances [..., q, q] with relative jitter where needed; that of BoTorch is absolute."""
+    """Add relative jitter to covariances [..., q, q] where needed, because BoTorch's jitter is absolute."""
     variances = covariance.detach().diagonal(dim1=-2, dim2=-1)
     found = covariance.detach()
     added = torch.zeros_like(variances)
@@ -291,14 +292,14 @@ class _Argument(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor, count: int, batch: Sequence[int]) -> Self:
-        """x, whose first `count` axes are the last of the batch, without the axes along which it is constant."""
+        """Return x without its constant batch axes; its first `count` axes are the last axes of the batch."""
         varying = [i for i in range(count) if x.shape[i] > 1 and x.stride(i)]
         array = x[tuple(slice(None) if i in varying else 0 for i in range(count))]
         return cls(array, tuple(len(batch) - count + i for i in varying))
 
 
 def _over_axes(f: Callable, batch: Sequence[int], arguments: list[_Argument], axis: int, mapped: Callable) -> Any:
-    """``f(*arrays)`` for each index of the batch from an axis on, computed once along constant axes."""
+    """Compute ``f(*arrays)`` for each index of the batch axes from `axis` on, but only once along constant axes."""
     if axis == len(batch):
         return f(*(x.array for x in arguments))
     here = [axis in x.axes for x in arguments]
@@ -314,7 +315,7 @@ def _over_axes(f: Callable, batch: Sequence[int], arguments: list[_Argument], ax
 
 
 def _each_by_itself(f: Callable, in_dims: tuple[int | None, ...]) -> Callable:
-    """`torch.func.vmap` as a loop."""
+    """Compute what `torch.func.vmap` would, with a loop."""
 
     def stacked(*arrays: Tensor) -> Any:
         count = next(x.shape[0] for x, axis in zip(arrays, in_dims, strict=True) if axis == 0)

@@ -4,7 +4,7 @@ from agp.io._model import load, save
 
 __all__ = ["load", "save"]
 
-# for other rooms
+# for other subpackages
 from agp.io._atomic import remove_leftovers, write_atomically
 from agp.io._checkpoint import REMEDY, arrays_by_path, load_checkpoint, path_layout, save_checkpoint, unflatten_arrays
 from agp.io._classes import fits

@@ -100,16 +100,16 @@ def unflatten_arrays(layout: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
         If the layout is malformed, or does not name every array once.
     """
     seen: list[str] = []
-    out = _placed(layout, arrays, seen)
+    out = _unflatten(layout, arrays, seen)
     if not isinstance(layout, dict) or sorted(seen) != sorted(arrays):
         msg = "its structure does not name every array once"
         raise ValueError(msg)
     return out
 
 
-def _placed(layout: Any, arrays: Mapping[str, Any], seen: list[str]) -> Any:
+def _unflatten(layout: Any, arrays: Mapping[str, Any], seen: list[str]) -> Any:
     if isinstance(layout, dict):
-        return {key: _placed(value, arrays, seen) for key, value in layout.items()}
+        return {key: _unflatten(value, arrays, seen) for key, value in layout.items()}
     if not isinstance(layout, str) or layout not in arrays:
         msg = f"its structure has {str(layout)[:80]!r} where the name of an array belongs"
         raise ValueError(msg)

@@ -49,7 +49,7 @@ class Kind(NamedTuple):
 
 
 HOMES = {"estimator": "agp.estimators"}
-"""The rooms that register kinds; a room is loaded when a file of its kind is met."""
+"""The subpackages that register kinds of files; each is imported when a file of its kind is loaded."""
 _KINDS: dict[str, Kind] = {}
 
 
@@ -272,8 +272,6 @@ def _place(
             raise FileError(msg)
         return B, device
     if wrote == B.name and there and there not in devices:
-        msg = (
-            f"{path} was written on the device {there!r:.80} of {B.name}, which has {names} here; name one by device=."
-        )
+        msg = f"{path} was written on the device {there!r:.80} of {B.name}, which has {names}; choose one with device=."
         raise FileError(msg)
     return B, (there or None) if wrote == B.name else None

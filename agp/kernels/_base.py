@@ -285,7 +285,7 @@ def _parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
     return kernel.parts if isinstance(kernel, cls) else (kernel,)
 
 
-def _evaluated(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
+def _evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
     """Return the covariances of a part of a kernel, for inputs or for groups of inputs [G, ., D]."""
     if X.ndim == 3:
         return kernel.grouped_covariance(X, Z)
@@ -322,7 +322,7 @@ class Sum(_Composite):
     parts: tuple[Kernel, ...]
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._sum(_evaluated(part, X, Z) for part in self.parts)
+        return self._sum(_evaluate(part, X, Z) for part in self.parts)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._sum(part.diag(X) for part in self.parts)
@@ -360,7 +360,7 @@ class Product(_Composite):
     parts: tuple[Kernel, ...]
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._product([_evaluated(part, X, Z) for part in self.parts])
+        return self._product([_evaluate(part, X, Z) for part in self.parts])
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._product([part.diag(X) for part in self.parts])
@@ -418,12 +418,12 @@ class Scaled(Kernel):
     takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._scaled(*_evaluated(self.kernel, X, Z))
+        return self._scale_parts(*_evaluate(self.kernel, X, Z))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._scaled(*self.kernel.diag(X))
+        return self._scale_parts(*self.kernel.diag(X))
 
-    def _scaled(self, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
+    def _scale_parts(self, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
         def pullback(bar):
             kernel_bar, *input_bars = pull(self.variance * bar)
             variance_bar = backend_of(K).xp.sum(bar * K)
@@ -472,7 +472,7 @@ class ActiveDims(Kernel):
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         others = None if Z is None else select_columns(Z, self.columns)
-        return self._on(X.shape[-1], *_evaluated(self.kernel, select_columns(X, self.columns), others))
+        return self._on(X.shape[-1], *_evaluate(self.kernel, select_columns(X, self.columns), others))
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))

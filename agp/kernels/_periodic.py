@@ -27,7 +27,7 @@ class Winding(ConstantVariance):
         centre = B.stop_gradient(centre_of(xp, X if Z is None else Z))
         x_features, pull_x = self._map_to_circle(X - centre)
         z_features, pull_z = (None, None) if Z is None else self._map_to_circle(Z - centre)
-        scale = 2.0 * self._repeated(self.lengthscale)
+        scale = 2.0 * self._repeat(self.lengthscale)
         r2, pull = squared_distances(x_features, z_features, scale)
         g = xp.exp(-0.5 * r2)
         del r2
@@ -66,7 +66,7 @@ class Winding(ConstantVariance):
         return xp.concat([cos, sin], axis=-1), pullback
 
     @staticmethod
-    def _repeated(leaf: Array) -> Array:
+    def _repeat(leaf: Array) -> Array:
         return leaf if leaf.ndim == 0 else backend_of(leaf).xp.concat([leaf, leaf])
 
     def _repeat_pullback(self, bar: Array) -> Array:

@@ -9,7 +9,7 @@ from agp.likelihoods._base import Drawn, Likelihood, Prediction
 from agp.quantiles import Mixture, ObservationModel
 
 
-def _forwarded(name: str) -> Any:
+def _forward(name: str) -> Any:
     """A property that is that of the wrapped likelihood."""
     return property(attrgetter(f"likelihood.{name}"))
 
@@ -76,15 +76,15 @@ class WithColumn(Likelihood):
 
     # -- forwarded to the wrapped likelihood ------------------------------------------------------------------------
 
-    couples_outputs = _forwarded("couples_outputs")
-    bounded_curvature = _forwarded("bounded_curvature")
-    log_concave = _forwarded("log_concave")
-    quadratic = _forwarded("quadratic")
-    slopes_vanish = _forwarded("slopes_vanish")
-    support = _forwarded("support")
-    whole_numbers = _forwarded("whole_numbers")
-    missing = _forwarded("missing")
-    infinite_variance = _forwarded("infinite_variance")  # type: ignore[override]
+    couples_outputs = _forward("couples_outputs")
+    bounded_curvature = _forward("bounded_curvature")
+    log_concave = _forward("log_concave")
+    quadratic = _forward("quadratic")
+    slopes_vanish = _forward("slopes_vanish")
+    support = _forward("support")
+    whole_numbers = _forward("whole_numbers")
+    missing = _forward("missing")
+    infinite_variance = _forward("infinite_variance")  # type: ignore[override]
 
     @property
     def floats_per_row(self) -> int:

@@ -40,16 +40,16 @@ class LatentNoiseGaussian(Likelihood):
     def latents(self, columns: int, /) -> int:
         return 2 * columns
 
-    def _scaled(self, g: Array) -> Array:
+    def _in_units(self, g: Array) -> Array:
         return g if self.unit is None else g / self.unit
 
     def _log_noise(self, g: Array) -> Array:
         """The logarithm of the standard deviation at g."""
-        scaled = self._scaled(g)
+        scaled = self._in_units(g)
         return scaled if self.unit is None else scaled + backend_of(g).xp.log(self.unit)
 
     def _variance_in_units(self, var: Array) -> Array:
-        return self._scaled(self._scaled(var))
+        return self._in_units(self._in_units(var))
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # -log(2 pi) / 2 - l - ((y - m)^2 + v) E[exp(-2 log noise)] / 2, l = E[log noise]
@@ -61,7 +61,7 @@ class LatentNoiseGaussian(Likelihood):
 
         def pullback(bar):
             column = bar[:, None]
-            f_bar, g_bar = column * residual * precision, self._scaled(column * (square - 1.0))
+            f_bar, g_bar = column * residual * precision, self._in_units(column * (square - 1.0))
             f_var_bar, g_var_bar = -0.5 * column * precision, -self._variance_in_units(column * square)
             return (
                 tree.cotangent(self),

@@ -47,7 +47,7 @@ class RobustMax(MultiClass):
     def _largest(self, mu: Array, var: Array, chosen: Array) -> tuple[Array, Pullback]:
         """The probability that the chosen function is the largest [N], and ``bar [N] -> (mu_bar, var_bar)`` [N, C].
 
-        `select_columns` is Boolean [N, C], with one True in each row.
+        `chosen` is Boolean [N, C], with one True in each row.
         """
         B = backend_of(mu)
         xp = B.xp

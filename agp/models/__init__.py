@@ -1,4 +1,4 @@
-"""What a user constructs: parameters and prediction; training is in `agp.training`."""
+"""The models that users construct: parameters and predictions. Training is in `agp.training`."""
 
 from agp._deprecated import former_names
 from agp.models._base import Model
@@ -35,7 +35,7 @@ __all__ = [
 
 __getattr__ = former_names(__name__, grown="add_inducing")
 
-# for other rooms
+# for other subpackages
 from agp.models._base import level_probabilities
 from agp.models._growth import growing_part
 from agp.models._sgpr import collapsed_model, exact_model, shared_covariance

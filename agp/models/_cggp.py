@@ -25,50 +25,51 @@ from agp.random import Draws, generator
 __all__ = ["CGGP"]
 
 TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
-"""Relative residual and iterations of solves that are compared between backends: conjugate gradients magnify rounding,
-but not beyond their tolerance."""
+"""The relative residual and the number of iterations of solves for comparisons between backends, since conjugate
+gradients amplify rounding errors up to their tolerance."""
 RANK = 15
-"""The rank of the preconditioner, by default."""
+"""The default rank of the preconditioner."""
 PREDICTION_RANK = 256
-"""The rank for predictions, whose many right-hand sides repay its cost."""
+"""The rank for predictions; their many right-hand sides are worth its cost."""
 PRECONDITIONER_COPIES = 16
-"""Numbers for each row and unit of rank while a preconditioner is computed."""
+"""The number of floats per row and unit of rank while a preconditioner is computed."""
 
 
 @tree.model
 class CGGP(Regression, WithoutInducing):
-    """Exact GP regression with Gaussian noise by preconditioned conjugate gradients: O(N^2) an iteration, O(N) memory.
+    """Exact GP regression with preconditioned conjugate gradients: O(N^2) time per iteration and O(N) memory.
 
-    The model is that of `GPR`. No N x N matrix is held unless it fits into the memory budget: each iteration evaluates
-    the rows of K anew. Training follows an estimate of the gradient of the log evidence from random probes, unbiased up
-    to the tolerance of the solves; the value is estimated by Lanczos quadrature. The probes depend on the seed and the
-    step. `bound` itself uses one fixed set of probes: an estimate with a constant error, the same on every backend, not
-    a bound.
+    The model is that of `GPR`, with Gaussian noise. An N x N matrix is stored only if it fits into the memory budget;
+    otherwise each iteration evaluates the rows of K again. Training uses random probes to estimate the gradient of the
+    log evidence, without bias up to the tolerance of the solves; Lanczos quadrature estimates the value. The probes
+    depend on the seed and the step. `bound` uses one fixed set of probes. Its value is not a bound but an estimate with
+    a constant error, which is the same on every backend.
 
-    If K fits, predictions are those of `GPR`, by its Cholesky factor, which is cheaper unless there are few test
-    inputs. Otherwise they solve for the mean once, and for the variances by one system for each test input, with a
+    If K fits in memory, predictions use its Cholesky factor as in `GPR`, which is cheaper unless there are few test
+    inputs. Otherwise they solve one system for the mean and one for the variance at each test input, with a
     preconditioner of rank 256 if the memory allows. Inexact solves increase variances by about the relative residual.
 
     Parameters
     ----------
     kernel, likelihood
-        The prior covariance of f, and `Gaussian` noise. White noise belongs into the likelihood.
+        The prior covariance of f, and `Gaussian` noise. White noise belongs in the likelihood.
     X, y
         The data [N, D] and [N, P], for predictions.
     mean_function, priors
         As `SVGP`.
     rank
-        Of the preconditioner, a partial pivoted Cholesky factorisation; 0 for none. Predictions may use a higher one.
+        The rank of the preconditioner, a partial pivoted Cholesky factorisation; 0 means no preconditioner. Predictions
+        may use a higher rank.
     probes
-        The number of random vectors of a step.
+        The number of random vectors in a step.
     tolerance
         Relative residual of the solves in training.
     prediction_tolerance
         Relative residual of the solves in prediction.
     max_iterations
-        The most iterations of a solve; needing more is reported as a repair.
+        The maximum number of iterations of a solve. If it does not suffice, a repair is reported.
     lanczos_steps
-        The most iterations in the quadrature of the log determinant.
+        The maximum number of iterations in the quadrature of the log determinant.
 
     Source: Gardner, Pleiss, Bindel, Weinberger & Wilson, "GPyTorch: blackbox matrix-matrix Gaussian process inference
     with GPU acceleration", NeurIPS 2018.
@@ -106,7 +107,7 @@ class CGGP(Regression, WithoutInducing):
         max_iterations: int = 512,
         lanczos_steps: int = 100,
     ) -> Self:
-        """A model ready to be trained.
+        """Build a model that is ready for training.
 
         Parameters
         ----------
@@ -115,15 +116,15 @@ class CGGP(Regression, WithoutInducing):
         kernel, likelihood, mean_function, priors
             As for `SVGP.from_data`.
         rank
-            By default 15, or N if that is less.
+            The rank of the preconditioner; by default 15, or N if that is less.
         probes, tolerance, prediction_tolerance, max_iterations, lanczos_steps
-            As for the model.
+            As in the class.
 
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data`; if the likelihood is not Gaussian; if a rank, a count or a tolerance is out of range;
-            if the kernel has a `White` part.
+            As `SVGP.from_data`; also if the likelihood is not Gaussian, a rank, a count or a tolerance is out of range,
+            or the kernel has a `White` part.
         """
         model = cls(
             **exact_parts(cls, X, y, kernel, likelihood, mean_function),
@@ -145,17 +146,17 @@ class CGGP(Regression, WithoutInducing):
         self._check_settings()
 
     def _check_settings(self) -> None:
-        """ValueError for a rank, a count or a tolerance out of range, or a kernel with white noise."""
+        """Raise ValueError if a rank, a count or a tolerance is out of range, or the kernel has white noise."""
         check_whole("rank", self.rank, least=0)
         if self.rank > self.X.shape[0]:
-            msg = f"rank is {self.rank}, but there are {self.X.shape[0]} data; use at most as many."
+            msg = f"rank is {self.rank}, but must be at most the number of rows, {self.X.shape[0]}."
             raise ValueError(msg)
         for name in ("probes", "max_iterations", "lanczos_steps"):
             check_whole(name, getattr(self, name))
         for name in ("tolerance", "prediction_tolerance"):
             value = getattr(self, name)
             if not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
-                msg = f"{name} is {value!r}, but must be a finite number above 0, such as 1e-4."
+                msg = f"{name} is {value!r}, but must be a finite positive number, such as 1e-4."
                 raise ValueError(msg)
         check_without_white(type(self), self.kernel, self.X)
 
@@ -169,7 +170,7 @@ class CGGP(Regression, WithoutInducing):
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """A diagonal matrix with bounds on the eigenvalues of K + sigma^2 I: the trace of K bounds those of K."""
+        """Return a diagonal matrix of bounds on the eigenvalues of K + sigma^2 I; the trace of K bounds those of K."""
         xp, noise = backend_of(self.X).xp, self.likelihood.noise_variance
         extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
         return (extremes * xp.eye(2, **like(extremes)),)
@@ -184,7 +185,7 @@ class CGGP(Regression, WithoutInducing):
     def _block_rows(self, memory: float | None) -> int:
         N = self.X.shape[0]
         floats = N * (self.kernel.floats_per_entry + 2)
-        whole = rows_within(memory, floats, self.X) == N  # the matrix is kept
+        whole = rows_within(memory, floats, self.X) == N  # the whole matrix is stored
         return N if whole else tile_rows(memory, floats, self.X)
 
     # -- prediction -------------------------------------------------------------------------------------------------
@@ -208,6 +209,6 @@ class CGGP(Regression, WithoutInducing):
         return tree.with_leaves(found, {"weights": found.solve(residual)})
 
     def _prediction_rank(self, memory: float | None) -> int:
-        """The rank of the preconditioner for predictions."""
+        """Return the rank of the preconditioner for predictions."""
         fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
         return max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0

@@ -1,4 +1,4 @@
-"""Computation-aware GPs: exact inference for i projections of the data."""
+"""Computation-aware GPs: exact inference from i projections of the data."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -37,53 +37,53 @@ from agp.tree import copy_array
 __all__ = ["CaGP", "Uncertainty"]
 
 EXACT_MEMORY = 1024.0
-"""The most that the exact posterior may take for a comparison, in MiB."""
+"""The maximum memory of the exact posterior in a comparison, in MiB."""
 LISTED = 10**7
-"""The most rows of which a support is drawn by a permutation of all."""
+"""For at most this many rows, a support is drawn by a permutation of all rows."""
 NUM_ACTIONS = 128
-"""The number of actions, by default."""
+"""The default number of actions."""
 
 
 class Uncertainty(NamedTuple):
-    """Variances [N, P] of the latent functions, and their parts."""
+    """The variances [N, P] of the latent functions, and their parts."""
 
     combined: Array
-    """Of the computation-aware posterior."""
+    """The variance of the computation-aware posterior."""
     mathematical: Array
-    """Of the exact posterior with the same hyperparameters: what the data leave open."""
+    """The variance of the exact posterior with the same hyperparameters: uncertainty because the data are limited."""
     computational: Array
-    """The difference, not negative: what was not computed."""
+    """The non-negative difference of the two: uncertainty because the computation is limited."""
 
 
 @tree.model
 class CaGP(Model, InverseOwner, WithoutInducing):
-    """A computation-aware GP: regression with Gaussian noise whose variance includes the error of the approximation.
+    """Computation-aware GP regression with Gaussian noise: the variance includes the error of the approximation.
 
-    The posterior is that of an exact GP given the i observations S^T y. Its variance is never below that of the exact
-    GP with the same hyperparameters, and falls with every action. No array of N x N, N x m or N x i numbers is held:
-    covariances are evaluated in tiles that fit a memory budget, and again in the pullback.
+    Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. Its variance is
+    never below that of the exact GP with the same hyperparameters, and each further action reduces it. No N x N, N x m
+    or N x i array is stored: covariances are evaluated in tiles that fit a memory budget, and again in the pullback.
 
-    With full support (every row belongs to an action) a bound with its gradient takes about 2 N^2 evaluations of the
-    kernel. With a capped support of m rows it takes about 2 (N + m) m, and a minibatch of B rows 2 (B + m) m: the bound
-    scores every row, but the mean depends only on the targets of the support.
+    With full support (every row belongs to an action), the bound and its gradient take about 2 N^2 evaluations of the
+    kernel. With a capped support of m rows, they take about 2 (N + m) m evaluations, or 2 (B + m) m for a minibatch of
+    B rows. The bound then scores every row, but the mean depends only on the targets of the support.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise. White noise belongs in the likelihood.
     actions
-        S [m, i] over the rows of the support.
+        The actions S [m, i] over the m rows of the support.
     X, y
-        The support [m, D] and [m, P]: the rows of the data on which the actions are not zero.
+        The inputs [m, D] and targets [m, P] of the support: the rows of the data on which the actions are not zero.
     posterior
         `ProjectedCholesky`, or `ProjectedInverseFree`, which needs only matrix products.
     mean_function, priors
         As `SVGP`.
     loss
-        "elbo", a lower bound on the log evidence; or "projected", the log density of S^T y, which is not a bound and
+        "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y, which is not a bound and
         tends to overestimate the noise.
     capped
-        Whether there are data outside the support. The bound of a minibatch is then an unbiased estimate.
+        Whether some data are outside the support. If so, the bound of a minibatch is an unbiased estimate.
 
     Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
     2024; "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
@@ -122,7 +122,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
     ) -> Self:
-        """A model ready to be trained, by default with learned sparse actions on all data (CaGP-Opt).
+        """Build a model that is ready for training, by default with learned sparse actions on all data (CaGP-Opt).
 
         Parameters
         ----------
@@ -131,31 +131,31 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         kernel, likelihood, mean_function, priors
             As for `SVGP.from_data`.
         num_actions
-            i; by default 128, or N if that is less.
+            The number of actions i; by default 128, or N if that is less.
         support
-            The number of rows, drawn at random, that the sparse actions or those of a policy cover; all by default.
+            The number of random rows that the sparse actions, or the actions of a policy, cover; all rows by default.
         layout
             Which rows share a sparse action: neighbours in input space ("tree"), or any ("random", as in the paper).
         init
-            The first entries of sparse actions: "constant", "normal" (as in the paper), or the "residual" y - h.
+            The initial entries of sparse actions: "constant", "normal" (as in the paper), or the "residual" y - h.
         actions
-            Actions over all N rows in their order, instead of sparse ones.
+            Actions over all N rows, in the order of the rows, instead of sparse actions.
         policy
-            A function that chooses the actions at the starting hyperparameters, instead of sparse ones; use
-            `agp.updates.ActionsUpdate` to repeat that in training.
+            A function that chooses the actions at the starting hyperparameters, instead of sparse actions. Use
+            `agp.updates.ActionsUpdate` to choose actions again in training.
         inverse_free
             Whether to use `ProjectedInverseFree`.
         loss
             "elbo" or "projected".
         seed
-            Of the rows' order and the actions' starting values.
+            Seed of the row order and the starting values of the actions.
 
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data`; if the likelihood is not Gaussian, or the kernel has a `White` part; if there are more
-            actions than rows in their support, or more of these than data; if actions are zero or linearly dependent;
-            if options contradict each other.
+            As `SVGP.from_data`; also if the likelihood is not Gaussian, the kernel has a `White` part, there are more
+            actions than rows in the support or more support rows than data, actions are zero or linearly dependent, or
+            options contradict each other.
         """
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
@@ -168,14 +168,14 @@ class CaGP(Model, InverseOwner, WithoutInducing):
             refuse_is_lazy(cls, X, y)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
-            X, y = _taken(X, y, _random_rows(N, support, seed))
+            X, y = _take_rows(X, y, _random_rows(N, support, seed))
         if policy is not None:
             blank = cls(kernel, likelihood, actions=None, X=X, y=y, mean_function=mean_function)  # type: ignore[arg-type]
             actions = policy(blank)
         if actions is None:
-            count = _checked_count(num_actions, X.shape[0])
+            count = _resolve_num_actions(num_actions, X.shape[0])
             if layout == "tree":
-                X, y = _taken(X, y, order_rows(X / column_spread(X), count))
+                X, y = _take_rows(X, y, order_rows(X / column_spread(X), count))
             actions = initialise_blocks(y - mean_function(X)[0], count, init, seed)
         _check_actions(actions, X.shape[0], policy)
         start = cls(
@@ -196,7 +196,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
-        """Whether the bound takes minibatches: with capped support."""
+        """Whether the bound takes minibatches, which needs a capped support."""
         return self.capped and self.loss == "elbo"
 
     @property
@@ -225,7 +225,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         wanted |= {name: (x, (i, i)) for name, x in factors.items()}
         for name, (x, shape) in wanted.items():
             if tuple(x.shape) != shape:
-                msg = f"{name} of shape {tuple(x.shape)} stand where {i} actions need {shape}."
+                msg = f"{name} has shape {tuple(x.shape)}, but {i} actions need {shape}."
                 raise ValueError(msg)
         return dataclasses.replace(self, **first, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
 
@@ -236,7 +236,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         return computation_aware_bound(self, X, y, scale=batch.scale, shared=shared, block_rows=rows)
 
     def _matrix_to_invert(self, *, memory: float | None = None) -> Array:
-        """G = S^T (K + sigma^2 I) S [i, i]."""
+        """Return G = S^T (K + sigma^2 I) S [i, i]."""
         moments, _ = support_moments(self, self._block_rows(memory))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
@@ -249,7 +249,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         if allowed < needed:
             msg = (
                 f"memory is {allowed!r} MiB, but one row of covariances with the {self.X.shape[0]} rows of the support "
-                f"takes {needed:.3g} MiB; allow that, or give the actions less support."
+                f"takes {needed:.3g} MiB; allow as much, or use a smaller support."
             )
             raise ValueError(msg)
         return tile_rows(memory, self._floats_per_row, self.X)
@@ -261,7 +261,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _projected_targets(self, memory: float | None) -> tuple[Array, ProjectedInverse]:
-        """b = S^T (y - h) [i, P], and G^-1 or its approximations."""
+        """Return b = S^T (y - h) [i, P], and G^-1 or its approximations."""
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
         posterior = self.posterior
@@ -276,33 +276,33 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
     @public(repairs=False, ignore="underflow")
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
-        """The variances of the latent functions at X [N, D], split into mathematical and computational uncertainty.
+        """Split the variances of the latent functions at X [N, D] into mathematical and computational uncertainty.
 
-        For small problems: needs the exact posterior by a Cholesky factorisation, O(n^3) for n data.
+        Use it only for small problems: it computes the exact posterior by a Cholesky factorisation, O(n^3) for n data.
 
         Parameters
         ----------
         X
-            Test inputs, like the inputs of training.
+            Test inputs [N, D].
         inputs
-            The inputs [n, D] of all data, needed where the support is capped.
+            The inputs [n, D] of all data, required if the support is capped.
         memory
-            The most that the exact posterior may take, in MiB.
+            The maximum memory of the exact posterior, in MiB.
 
         Raises
         ------
         TypeError, ValueError
-            As `predict`; if `inputs` is needed, or the exact posterior takes more memory than allowed.
+            As `predict`; also if `inputs` is required, or the exact posterior needs more memory than allowed.
         """
         if inputs is None and self.capped:
-            msg = "the exact variance needs the inputs of all data, of which this model has a part; pass inputs=."
+            msg = "the exact variance needs the inputs of all data, but this model has only some of them; pass inputs=."
             raise ValueError(msg)
         known: Array = self.X if inputs is None else inputs
         check_test_inputs(known, self._width, *self._reference())
         xp, n = backend_of(X).xp, known.shape[0]
         needed = mebibytes(4.0 * n * n, self.X)
         if memory < needed:
-            msg = f"memory is {memory!r} MiB, but the exact posterior of {n} data takes {needed:.3g} MiB; allow that."
+            msg = f"memory is {memory!r} MiB, but the exact posterior of {n} data needs {needed:.3g}; raise memory=."
             raise ValueError(msg)
         combined = self.predict(X).variance
         assert combined is not None
@@ -317,8 +317,8 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 # -- rows and actions --------------------------------------------------------------------------------------------------
 
 
-def _taken(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
-    """These rows of X [N, D] and y [N, P]; the row numbers may be on the host."""
+def _take_rows(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
+    """Return these rows of X [N, D] and y [N, P]; the row numbers may be on the host."""
     if type(rows) is not type(X):
         return backend_of(X).gather(X, rows), backend_of(y).gather(y, rows)
     B = backend_of(X)
@@ -326,38 +326,38 @@ def _taken(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
 
 
 def _random_rows(N: int, support: int | None, seed: int) -> Any:
-    """The rows of the support, all of N by default, in random order on the host."""
+    """Return the rows of the support (all N rows by default) in random order, on the host."""
     m = N if support is None else check_whole("support", support)
     if m > N:
-        msg = f"support is {m}, but there are {N} data; cover at most all of them."
+        msg = f"support is {m}, but must be at most the number of rows, {N}."
         raise ValueError(msg)
     rng = generator(check_whole("seed", seed, least=0), 7)
     return rng.permutation(N)[:m] if N <= LISTED else rng.choice(N, m, replace=False)
 
 
-def _checked_count(num_actions: int | None, m: int) -> int:
-    """The number of sparse actions over m rows."""
+def _resolve_num_actions(num_actions: int | None, m: int) -> int:
+    """Return the number of sparse actions over m rows."""
     count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
     if count > m:
-        msg = f"num_actions is {count}, but there are {m} rows to share out among them; use at most as many."
+        msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
         raise ValueError(msg)
     return count
 
 
 def _check_known(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """ValueError unless the value is one of those known."""
+    """Raise ValueError unless `known` contains the value."""
     if value not in known:
-        msg = f"unknown {name} {value!r}; known are {', '.join(known)}."
+        msg = f"unknown {name} {value!r}; choose from {', '.join(known)}."
         raise ValueError(msg)
 
 
 def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, support: int | None) -> None:
-    """ValueError where options of `CaGP.from_data` contradict each other."""
+    """Raise ValueError if options of `CaGP.from_data` contradict each other."""
     if policy is not None and (actions is not None or num_actions is not None):
-        msg = "policy= chooses the actions and their number; leave actions= and num_actions= out."
+        msg = "policy= chooses the actions and their number; omit actions= and num_actions=."
         raise ValueError(msg)
     if actions is not None and (num_actions is not None or support is not None):
-        msg = "actions= brings its own number and rows; leave num_actions= and support= out."
+        msg = "actions= already defines the number of actions and the rows; omit num_actions= and support=."
         raise ValueError(msg)
     if policy is not None and not callable(policy):
         msg = f"policy is {policy!r}, but must be a policy, such as agp.actions.ConjugateGradients(64)."
@@ -365,28 +365,28 @@ def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, suppor
 
 
 def _check_actions(actions: Any, m: int, policy: Any = None) -> None:
-    """TypeError or ValueError unless these actions, maybe of a policy, are over m rows and linearly independent."""
+    """Raise TypeError or ValueError unless these actions, given or from a policy, are independent and cover m rows."""
     _check_action_sizes(actions, m, policy)
     if dependent := actions.dependent_columns():
         msg = (
-            f"actions {dependent} are zero, or lie in the span of those before them; leave them out "
+            f"actions {dependent} are zero, or lie in the span of earlier actions; omit them "
             "(agp.actions.FixedActions.spanning does)."
         )
         raise ValueError(msg)
 
 
 def _check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
-    """TypeError or ValueError unless these are from one to m actions over m rows."""
+    """Raise TypeError or ValueError unless these are 1 to m actions over m rows."""
     if not isinstance(actions, Actions):
         msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
         raise TypeError(msg)
     if actions.support != m:
-        msg = f"the actions have {actions.support} rows, the data {m}; give one row for each datum."
+        msg = f"the actions have {actions.support} rows, but the data have {m}; pass actions with a row for each datum."
         raise ValueError(msg)
     if not actions.count:
         whose = f"the policy {policy!r} chose none" if policy is not None else f"{type(actions).__name__} has none"
-        msg = f"no actions: {whose} for {m} {'rows' if m > 1 else 'row'} of data; give at least one."
+        msg = f"no actions: {whose} for {m} {'rows' if m > 1 else 'row'} of data; at least one is required."
         raise ValueError(msg)
     if not 0 < actions.count <= m:
-        msg = f"there are {actions.count} actions over {m} rows; use from one to as many as rows."
+        msg = f"there are {actions.count} actions over {m} rows; use at most one action for each row."
         raise ValueError(msg)

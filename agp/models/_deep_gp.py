@@ -23,10 +23,10 @@ __all__ = ["DeepGP"]
 
 @tree.model
 class DeepGP(Variational):
-    """A deep Gaussian process: the outputs of each layer are the inputs of the next, and each may have any q(u).
+    """A deep Gaussian process: the outputs of each layer are the inputs of the next. Each layer may have any q(u).
 
-    With two orthogonal groups of inducing variables in its layers it is a deep SOLVE-GP. `DeepGP.from_data` builds one;
-    the constructor takes any `Deep` process.
+    If the layers have two orthogonal groups of inducing variables, the model is a deep SOLVE-GP. `DeepGP.from_data`
+    builds a model from data; the constructor takes any `Deep` process.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class DeepGP(Variational):
     likelihood, priors
         As `SVGP`.
     prediction_samples
-        The number of samples of the inner layers in predictions; all rows have the same noise.
+        The number of samples of the inner layers in predictions. All rows use the same noise.
 
     Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
     """
@@ -50,7 +50,7 @@ class DeepGP(Variational):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.process, Deep):
-            msg = f"the process of a DeepGP is a {type(self.process).__name__}, but must be a Deep process; use SVGP."
+            msg = f"process is a {type(self.process).__name__}, but must be a Deep process; use SVGP for others."
             raise TypeError(msg)
         check_whole("prediction_samples", self.prediction_samples)
 
@@ -78,40 +78,41 @@ class DeepGP(Variational):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A model ready to be trained on inputs X [N, D] and targets y [N] or [N, K].
+        """Build a model that is ready for training on inputs X [N, D] and targets y [N] or [N, K].
 
-        Each inner layer adds a trained function, small at first, to a fixed map of its inputs: the identity if the
-        widths agree, the leading principal directions if the layer is narrower, inputs and zeros if it is wider. The
-        first layer standardises its inputs.
+        Each inner layer adds a trained function, which starts small, to a fixed map of its inputs. The map is the
+        identity if the widths agree, a projection on the leading principal directions if the layer is narrower, and the
+        inputs padded with zeros if it is wider. The first layer standardises its inputs.
 
         Parameters
         ----------
         X, y
-            Floating-point arrays of one library, dtype and device, which become those of the model.
+            Floating-point arrays of the same library, dtype and device, which become those of the model.
         layers
             The number of layers.
         width
-            The number of outputs of inner layers; D by default.
+            The number of outputs of each inner layer; D by default.
         skip
-            Whether every layer also takes the inputs of the model.
+            Whether the inputs of the model are also inputs of every layer.
         posterior, kernel, num_inducing, inducing
-            As `SVGP.from_data`, for all layers, or a sequence with one for each. Kernels are RBF by default; missing
-            lengthscales start at the spread of each column, times the root of the number of columns and at least twice.
+            As `SVGP.from_data`: a value for all layers, or a sequence with a value for each. Kernels are RBF by
+            default. Missing lengthscales start at the spread of each column times the root of the number of columns,
+            and at twice the spread if that is more.
         num_orthogonal, second
-            The size of a second group of inducing variables and the class of its q, as `SOLVEGP.from_data`: a deep
-            SOLVE-GP. For all layers, or a sequence with one for each. None (default) means no second group.
+            The size of a second group of inducing variables and the class of its q, as `SOLVEGP.from_data`, for a deep
+            SOLVE-GP: a value for all layers, or a sequence with a value for each. None (default) means no second group.
         likelihood, mean_function, priors, seed, jitter
-            As `SVGP.from_data`; the mean function is that of the last layer.
+            As `SVGP.from_data`. The mean function is that of the last layer.
         samples
             S, the number of samples of the inner layers in each evaluation of the bound.
         prediction_samples
-            See the class.
+            As in the class.
 
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data` and, with a second group, as `SOLVEGP.from_data`; for a number of layers, a width or
-            numbers of samples below 1; and for a sequence without one entry for each layer.
+            As `SVGP.from_data` and, with a second group, `SOLVEGP.from_data`; also if the number of layers, a width or
+            a number of samples is below 1, or a sequence does not have one entry for each layer.
         """
         check_whole("layers", layers)
         data = prepare_data(X, y, None, likelihood, mean_function)
@@ -147,37 +148,37 @@ class DeepGP(Variational):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A deep convolutional GP ready to be trained on images X [N, H W C] and targets y [N] or [N, K].
+        """Build a deep convolutional GP for images X [N, H W C] and targets y [N] or [N, K].
 
-        Inner layers map images to images (`agp.processes.Patchwise`); the last one is a response to patches
-        (`agp.inducing.Patches`). Each inner layer adds a trained function, small at first, to a fixed map: the leading
-        principal directions of the patches of its input, of variance 1 on average.
+        Inner layers map images to images (`agp.processes.Patchwise`). The last layer is a response to patches
+        (`agp.inducing.Patches`). Each inner layer adds a trained function, which starts small, to a fixed map: the
+        projection of the input patches on their leading principal directions, scaled to variance 1 on average.
 
         Parameters
         ----------
         X, y
-            Floating-point arrays of one library, dtype and device, which become those of the model.
+            Floating-point arrays of the same library, dtype and device, which become those of the model.
         image
-            (H, W), or (H, W, C) for C channels: a row of X is an image, row after row of pixels, the channels of each
-            pixel together.
+            (H, W), or (H, W, C) for C channels. A row of X holds an image row by row, with the channels of each pixel
+            together.
         channels
-            The number of output channels of each inner layer; there is one more layer.
+            The number of output channels of each inner layer. The last layer is not listed.
         patch, stride, padding, located
-            The side of square patches or (h, w), and the rest as `agp.inducing.Patches`; for all layers, or a sequence
-            with one for each.
+            `patch` is the side of square patches, or (h, w); the other arguments are those of `agp.inducing.Patches`.
+            Each is a value for all layers, or a sequence with a value for each.
         weighted
-            Whether the last layer has trained weights of its patches, which start at 1.
+            Whether the last layer has trained patch weights, which start at 1.
         posterior, kernel, num_inducing
-            As `SVGP.from_data`, for all layers, or a sequence with one for each. Kernels are functions of patches, by
-            default RBF with one lengthscale, the root of the summed variances of the pixels of a patch; if patches are
-            `located`, times a Matern32 kernel of the place.
+            As `SVGP.from_data`: a value for all layers, or a sequence with a value for each. Kernels are functions of
+            patches. The default is RBF with one lengthscale, the root of the summed variances of the pixels in a patch;
+            if patches are `located`, it is multiplied by a Matern32 kernel of the location.
         likelihood, mean_function, samples, prediction_samples, priors, seed, jitter
             As `from_data`.
 
         Raises
         ------
         TypeError, ValueError
-            As `from_data`; if the shapes of images, patches and X do not fit each other.
+            As `from_data`; also if the shapes of images, patches and X do not fit each other.
 
         Source: Blomqvist, Kaski & Heinonen, "Deep convolutional Gaussian processes", ECML PKDD 2019.
         """

@@ -35,8 +35,8 @@ class GPR(Regression, WithoutInducing):
     mean_function, priors
         As `SVGP`.
     weights
-        None, or how many observations each row counts as [N], positive: a row of weight 2 is two equal rows of weight
-        1. They need not be whole.
+        None, or positive weights [N], the number of observations that each row counts as. A row of weight 2 equals two
+        identical rows of weight 1. Weights need not be integers.
     """
 
     kernel: Kernel
@@ -61,17 +61,17 @@ class GPR(Regression, WithoutInducing):
         priors: Mapping[str, Prior] | None = None,
         weights: Array | None = None,
     ) -> Self:
-        """A model ready to be trained; arguments and errors as `SVGP.from_data`.
+        """Build a model that is ready for training; arguments and errors as `SVGP.from_data`.
 
-        Weights [N] count each row as so many observations of the same target with independent noise: in the evidence,
-        in predictions and in starting values. Leave out rows of weight 0.
+        In the evidence, predictions and starting values, a row of weight w counts as w observations of the same target
+        with independent noise. Omit rows of weight 0.
 
         Raises
         ------
         TypeError
             Also if the likelihood is not Gaussian.
         ValueError
-            Also if weights are not positive and finite, one for each row.
+            Also unless there is a positive and finite weight for each row.
         """
         weights = valid_weights(weights, X)
         parts = exact_parts(cls, X, y, kernel, likelihood, mean_function, weights)
@@ -82,21 +82,22 @@ class GPR(Regression, WithoutInducing):
         return self.weights
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        return log_evidence(self, batch.X, batch.y)  # N x N whatever the budget
+        return log_evidence(self, batch.X, batch.y)  # N x N numbers whatever the budget
 
     @public(ignore="underflow")
     def leave_one_out(self) -> Array:
-        """log p(y_n | all other rows) [N], summed over the outputs: how well each row is predicted from the others.
+        """Compute log p(y_n | all other rows) [N], summed over outputs: how well the other rows predict each row.
 
-        O(N^3) for all rows together, at the hyperparameters of the model. For a row of weight w > 1 one observation is
-        left out and w - 1 remain, so the weighted average over rows is that over repeated observations.
+        Takes O(N^3) operations for all rows together, at the hyperparameters of the model. For a row of weight w > 1,
+        one observation is left out and w - 1 remain, so the weighted average over rows is the average over repeated
+        observations.
 
         Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
         """
         return leave_one_out(self, self.X, self.y)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """K + sigma^2 I, with sigma^2 / w where rows have weights."""
+        """Return K + sigma^2 I, with sigma^2 / w for rows with weights."""
         noise = self.likelihood.noise_variance
         return (add_diagonal(self.kernel(self.X)[0], noise if self.weights is None else noise / self.weights),)
 

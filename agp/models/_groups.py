@@ -1,4 +1,4 @@
-"""Two groups of inducing inputs: their sizes, values and first q; for SOLVE-GPs and deep SOLVE-GPs."""
+"""Two groups of inducing inputs for SOLVE-GPs and deep SOLVE-GPs: their sizes, values and initial q."""
 
 from functools import partial
 from typing import Any
@@ -12,10 +12,10 @@ __all__ = ["check_groups", "check_part", "group_sizes", "start_of_groups"]
 
 
 def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
-    """The function that makes the first q from Kuu and the number of latent functions, for one or two groups.
+    """Return the function that makes the initial q, for one or two groups, from Kuu and the number of outputs.
 
-    `posterior` is the class of q of each group (`check_part`), or of both together; `second` that of the second group,
-    if it differs. TypeError or ValueError if one of them does not suit groups.
+    `posterior` is the class of q of each group (`check_part`), or of both together; `second` is the class of the second
+    group, if it differs. Raises TypeError or ValueError if a class does not suit groups.
     """
     if _is_part(posterior):
         parts = posterior, posterior if second is None else check_part("second", second)
@@ -27,22 +27,22 @@ def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
         raise TypeError(msg)
     if second is not None:
         name = posterior.__name__ if isinstance(posterior, type) else repr(posterior)
-        msg = f"second is given, but {name} is made for both groups; leave it out."
+        msg = f"second is given, but {name} is the q of both groups; omit second=."
         raise ValueError(msg)
     return partial(posterior.from_prior if isinstance(posterior, type) else posterior, sizes=sizes)
 
 
 def _is_part(kind: Any) -> bool:
-    """Whether it is a class of q of one group: any that factorises its covariance."""
+    """Whether `kind` is a class of q of one group: any that factorises its covariance."""
     return isinstance(kind, type) and issubclass(kind, WhitePosterior) and not issubclass(kind, GroupPosterior)
 
 
 def check_part(name: str, kind: Any) -> Any:
-    """The class of q of one group. TypeError if it is not one."""
+    """Return the class of q of one group; TypeError if `kind` is not one."""
     if not _is_part(kind):
         found = kind.__name__ if isinstance(kind, type) else repr(kind)
         msg = (
-            f"{name} is {found}, but must be a q of one of two groups (a WhitePosterior, such as Whitened, Marginal, "
+            f"{name} is {found}, but must be a q of one group (a WhitePosterior, such as Whitened, Marginal, "
             "Dual or PriorSpread), or of both, as RelaxedOrthogonal."
         )
         raise TypeError(msg)
@@ -56,7 +56,7 @@ def check_groups(
     num_inducing: int | None,
     num_orthogonal: int | None,
 ) -> tuple[Array | None, tuple[int, ...]]:
-    """The given groups of inducing inputs, concatenated, and their sizes; without an empty second group."""
+    """Concatenate the given groups of inducing inputs, and return their sizes; an empty second group is dropped."""
     if (Z is None) != (O is None):
         msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; give both, or neither."
         raise ValueError(msg)
@@ -77,9 +77,9 @@ def check_groups(
 
 
 def group_sizes(rows: int, num_inducing: int | None, num_orthogonal: int | None) -> tuple[int, int]:
-    """M (by default 128, or half of the rows if that is less) and M2 (by default M), checked."""
+    """Check and return M (by default 128, or half of the rows if that is less) and M2 (by default M)."""
     if num_inducing is None and rows < 2:
-        msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or give more data."
+        msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or pass more data."
         raise ValueError(msg)
     M = min(NUM_INDUCING, rows // 2) if num_inducing is None else check_whole("num_inducing", num_inducing)
     M2 = M if num_orthogonal is None else check_whole("num_orthogonal", num_orthogonal, least=0)

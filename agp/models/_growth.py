@@ -14,49 +14,49 @@ T = TypeVar("T", bound=Any)
 
 
 def add_inducing(model: T, Z: Array, /, *, begun: bool = False) -> T:
-    """The model with further inducing inputs Z [M, D], whose inducing variables have the prior given the present ones.
+    """Return the model with further inducing inputs Z [M, D]; q(u) of the new variables is the prior given the old.
 
-    So q(f), the bound and the predictions of an `SVGP` do not change. The bound of `SGPR` is no lower.
+    So q(f), the bound and the predictions of an `SVGP` do not change. The bound of an `SGPR` does not decrease.
 
     Parameters
     ----------
     model
-        `SGPR`, or an `SVGP` whose process is a `Sparse` one, or a `LinearMixing` one of that, with `Points`.
+        An `SGPR`, or an `SVGP` with a `Sparse` process (or a `LinearMixing` of one) and `Points`.
     Z
         Inputs [M, D] like those of the model.
     begun
-        Give new pseudo-observations (`Relaxed`, `LikelihoodForm` and similar) the variances at which training starts:
-        the same mean of q(f), and smaller variances.
+        Whether new pseudo-observations (`Relaxed`, `LikelihoodForm` and similar) get the variances at which training
+        starts. The mean of q(f) then stays the same, but its variances get smaller.
 
     Raises
     ------
     TypeError, ValueError
-        For other models; if the posterior cannot grow, or Z does not fit the inducing inputs.
+        If the model is of another kind, the posterior cannot grow, or Z does not fit the inducing inputs.
     """
     path, part = growing_part(model)
     return tree.replace(model, {path: part._add_inducing(Z, begun=begun)})
 
 
 def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
-    """The path and the value of the only part with inducing inputs.
+    """Return the path and the value of the only part with inducing inputs.
 
-    TypeError if there is none, or several, or its inputs are not those of the model.
+    Raises TypeError if there is no such part or several, or if its inputs are not those of the model.
     """
     parts = tree.nodes(model, SparsePrior)
     between = [x for x in tree.nodes(model, Process).values() if not isinstance(x, (Sparse, LinearMixing))]
     if len(parts) != 1 or between:
         what = type(between[0] if between else model).__name__
         msg = (
-            f"{what} does not grow by inducing inputs: they must be those of one kernel, as in SGPR, or SVGP with a "
-            "Sparse process (or a LinearMixing one of that)."
+            f"{what} cannot grow: all inducing inputs must belong to one kernel, as in SGPR, or SVGP with a "
+            "Sparse process (or a LinearMixing of one)."
         )
         raise TypeError(msg)
     path, part = next(iter(parts.items()))
     still = [x for x in tree.nodes(part, Posterior).values() if type(x).add_inducing is Posterior.add_inducing]
     for x in [part] if type(part)._add_inducing is SparsePrior._add_inducing else still:
-        msg = f"{type(x).__name__} does not grow by inducing inputs; use SGPR, or SVGP with Whitened, for instance."
+        msg = f"{type(x).__name__} cannot take more inducing inputs; use SGPR, or SVGP with Whitened, for instance."
         raise TypeError(msg)
     if not isinstance(part.inducing, Points):
-        msg = f"{type(part.inducing).__name__} does not grow by inducing inputs; use Points, which are rows of inputs."
+        msg = f"{type(part.inducing).__name__} cannot take more inducing inputs; use Points, which are rows of inputs."
         raise TypeError(msg)
     return path, part

@@ -1,4 +1,4 @@
-"""The layers of deep processes from data: with starting values that train, for vectors and for images."""
+"""The layers of deep processes, with starting values from data, for vectors and for images."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ from agp.starts import principal_directions
 __all__ = ["convolutional_process", "deep_process", "settings_by_layer"]
 
 LENGTHSCALE = 2.0
-"""The least lengthscales of all layers, in spreads of their inputs."""
+"""The minimum initial lengthscale in all layers, in spreads of the layer's inputs."""
 INNER_VARIANCE = 1e-4
-"""The prior variances at which inner layers start; the map that they add to has variance 1."""
+"""The initial prior variance of inner layers, which are added to a map of variance 1."""
 INNER_DEVIATION = 1e-2
-"""The standard deviations at which q(u) of inner layers start, in those of the prior."""
+"""The initial standard deviations of q(u) in inner layers, in units of the prior's."""
 IMAGES = 200
 """The number of images whose patches determine starting values."""
 
 
 def settings_by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
-    """The choices of each layer, of which a sequence has one for each. TypeError or ValueError if they do not fit."""
+    """Return the choices of each layer; a sequence has a value for each. TypeError or ValueError if they do not fit."""
     for name, given in choices.items():
         if isinstance(given, (list, tuple)) and len(given) != layers:
-            msg = f"{name} has {len(given)} entries, but there are {layers} layers; give one for each, or one for all."
+            msg = f"{name} has {len(given)} entries, but there are {layers} layers; pass one for each, or one for all."
             raise ValueError(msg)
     found = [
         {name: given[i] if isinstance(given, (list, tuple)) else given for name, given in choices.items()}
@@ -55,7 +55,7 @@ def deep_process(
     seed: int,
     jitter: float | None,
 ) -> Deep:
-    """The layers of `DeepGP.from_data`, from the choices of each layer; arguments and errors as there."""
+    """Build the layers of `DeepGP.from_data` from the choices of each layer; arguments and errors as in that method."""
     chosen = [_with_groups(choice, i, data.X.shape[0]) for i, choice in enumerate(choices)]
     common = {"seed": seed, "jitter": jitter}
     built: list[Process] = []
@@ -72,12 +72,12 @@ def deep_process(
 
 
 def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any]:
-    """The choice as arguments of `Sparse.from_data`: with the q of both groups, if there are two."""
+    """Return the choice as arguments of `Sparse.from_data`, with the q of both groups if there are two."""
     settings = dict(choice)
     M2, second = settings.pop("num_orthogonal"), settings.pop("second")
     if M2 is None:
         if second is not None:
-            msg = f"second is given, but layer {layer} has one group of inducing variables; give num_orthogonal, too."
+            msg = f"second is given, but layer {layer} has one group of inducing variables; pass num_orthogonal=, too."
             raise ValueError(msg)
         return settings
     M, M2 = group_sizes(rows, settings["num_inducing"], M2)
@@ -87,7 +87,7 @@ def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any
 
 
 def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
-    """The choice with missing lengthscales of its kernel set for inputs H, if inducing variables are inputs."""
+    """If inducing variables are inputs, set missing lengthscales of the kernel for inputs H; return the choice."""
     if isinstance(choice["inducing"], Inducing):
         return choice
     kernel = RBF() if choice["kernel"] is None else choice["kernel"]
@@ -101,7 +101,7 @@ def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
 
 
 def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projection | None]]:
-    """The map of each inner layer of its inputs, and if `skip` that of the model's inputs; endless."""
+    """Yield, without end, each inner layer's map of its inputs and, if `skip`, its map of the model's inputs."""
     xp, D = backend_of(X).xp, X.shape[1]
     scale, centre = xp.eye(D, **like(X)) / column_spreads(X)[:, None], xp.mean(X, axis=0)
     yield (
@@ -116,9 +116,9 @@ def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projec
 
 
 def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
-    """The layer with little noise: a nearly certain q(u), and small variances unless they were given.
+    """Return the layer with little noise: a nearly certain q(u), and small variances unless they were given.
 
-    The variance of a q(u) with a mean in units of f is not reduced: it would hold the mean at zero.
+    If q(u) has a mean in units of f, its variance is not reduced, because that would hold the mean at zero.
     """
     q, held = layer.posterior, tree.leaves(layer.posterior)
     if not any(name.endswith("mean_unit") for name in held):
@@ -133,7 +133,7 @@ def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
 
 
 def _directions(X: Array, width: int) -> Array:
-    """The identity [D, width], or the leading principal directions of X [N, D] if D is larger."""
+    """Return the identity [D, width], or the leading principal directions of X [N, D] if D is larger."""
     D = X.shape[1]
     if width >= D:
         return backend_of(X).xp.eye(D, width, **like(X))
@@ -155,7 +155,7 @@ def convolutional_process(
     seed: int,
     jitter: float | None,
 ) -> Deep:
-    """The layers of `DeepGP.convolutional`, from the choices of each layer; arguments and errors as there."""
+    """Build the layers of `DeepGP.convolutional` from the choices of each; arguments and errors as in that method."""
     H = some_rows(data.X, IMAGES, seed)
     shape, incoming = _shape(image)
     made = [check_whole("channels", C) for C in channels]
@@ -172,7 +172,7 @@ def convolutional_process(
 
 
 def _shape(image: Any) -> tuple[tuple[int, int], int]:
-    """(H, W) and C of (H, W) or (H, W, C)."""
+    """Return (H, W) and C from (H, W) or (H, W, C)."""
     if not isinstance(image, (tuple, list)) or len(image) not in (2, 3):
         msg = f"image is {image!r}, but must be (H, W), or (H, W, C) for C channels."
         raise ValueError(msg)
@@ -193,13 +193,13 @@ def _grid(layer: int, shape: tuple[int, int], channels: int, choice: dict[str, A
 
 
 def _settings(grid: PatchGrid, rows: Array, choice: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of `Sparse.from_data` for a layer whose patches are the rows [N Q, .]."""
+    """Return the arguments of `Sparse.from_data` for a layer with patches `rows` [N Q, .]."""
     chosen = {name: choice[name] for name in ("posterior", "kernel", "num_inducing")}
     return chosen | common | ({"kernel": _kernel(grid, rows)} if choice["kernel"] is None else {})
 
 
 def _kernel(grid: PatchGrid, rows: Array) -> Kernel:
-    """A kernel of patches whose lengthscale is the root of the summed variances of their pixels."""
+    """Return a kernel of patches with the root of the summed pixel variances as lengthscale."""
     xp = backend_of(rows).xp
     total = float(xp.sum(xp.var(rows[:, : grid.pixels], axis=0)))
     pixels = RBF(lengthscale=total**0.5 if total > 0.0 else 1.0)
@@ -211,7 +211,7 @@ def _kernel(grid: PatchGrid, rows: Array) -> Kernel:
 def _inner_layer(
     grid: PatchGrid, H: Array, outputs: int, choice: dict[str, Any], common: dict[str, Any]
 ) -> tuple[Patchwise, Array]:
-    """A layer for images H [N, H W C], and the outputs of its map, for each patch [N Q, C']."""
+    """Return a layer for images H [N, H W C], and the outputs of its map for each patch [N Q, C']."""
     grid.check_images(H)
     rows, _ = grid.rows(H)
     passes_on = _map(grid, rows, outputs)
@@ -221,7 +221,7 @@ def _inner_layer(
 
 
 def _map(grid: PatchGrid, rows: Array, outputs: int) -> Projection:
-    """The leading principal directions of patches [N Q, .] without their places, of variance 1 on average."""
+    """Return a map on the leading principal directions of patches [N Q, .] without locations, of mean variance 1."""
     xp = backend_of(rows).xp
     centre, pixels = xp.mean(rows, axis=0), rows[:, : grid.pixels]
     leading = _directions(pixels - centre[: grid.pixels], outputs)

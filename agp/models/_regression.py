@@ -1,4 +1,4 @@
-"""Regression with Gaussian noise, by models that hold their data."""
+"""Models for regression with Gaussian noise that hold their data."""
 
 import numbers
 from typing import Any, ClassVar, Self
@@ -38,7 +38,7 @@ def exact_parts(
     /,
     weights: Array | None = None,
 ) -> dict[str, Any]:
-    """The fields of a model without approximation, with starting values, and copies of the data."""
+    """Return the fields of an exact model, with starting values and copies of the data."""
     likelihood = gaussian_only(model_class, likelihood)
     start = initialise(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
     refuse_is_lazy(model_class, X, y)
@@ -46,7 +46,7 @@ def exact_parts(
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """The likelihood. TypeError if it is another than Gaussian; ValueError if its targets may be missing."""
+    """Return the likelihood; TypeError if it is not Gaussian, ValueError if its targets may be missing."""
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
@@ -57,44 +57,44 @@ def gaussian_only(model_class: type, likelihood: Any) -> Any:
 
 
 def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
-    """ValueError for noise by output, or targets that may be missing: all outputs share one covariance of the rows."""
+    """Raise ValueError for noise by output or missing targets, since all outputs share one covariance of the rows."""
     noise = likelihood.noise_variance
     if isinstance(noise, (list, tuple)) or (noise is not None and not isinstance(noise, numbers.Real) and noise.ndim):
         msg = (
-            f"{model_class.__name__} has one covariance for all outputs, so one noise_variance; give one number, or "
-            "use SVGP, which takes one for each."
+            f"{model_class.__name__} has one covariance, and so one noise_variance, for all outputs; pass a number, or "
+            "use SVGP, which takes one variance for each output."
         )
         raise ValueError(msg)
     if likelihood.missing:
         msg = (
-            f"{model_class.__name__} cannot leave out single targets, which Gaussian(missing=True) asks for; use SVGP, "
-            "or drop such rows."
+            f"{model_class.__name__} cannot omit single targets, which Gaussian(missing=True) needs; use SVGP, "
+            "or drop rows with missing targets."
         )
         raise ValueError(msg)
 
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
-    """ValueError for a kernel with white noise, for models that evaluate its covariance matrix in tiles of X [N, D]."""
+    """Raise ValueError for a kernel with white noise, in models that evaluate the covariances of X [N, D] in tiles."""
     x = backend_of(X).gather(X[:1, :])
-    # k(x) has white noise, k(x, x) has none: this finds it in users' kernels, too
+    # k(x) has white noise but k(x, x) has none, so this also finds it in users' kernels
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
-        msg = f"{model_class.__name__} takes white noise as its likelihood's noise; leave White out of the kernel."
+        msg = f"{model_class.__name__} takes white noise from its likelihood; remove White from the kernel."
         raise ValueError(msg)
 
 
 def first_datum(X: Array, y: Array) -> dict[str, Array]:
-    """The first rows of the data of a model, as the leaves X [1, D] and y [1, P]; all shapes are checked."""
+    """Return the first row of a model's data as the leaves X [1, D] and y [1, P], after a check of all shapes."""
     check_inputs("X", X, finite=False)
     check_targets(X, y, finite=False)
     if y.ndim != 2:
-        msg = f"y has shape {tuple(y.shape)}, but a model holds it as [N, P]."
+        msg = f"y has shape {tuple(y.shape)}, but must be [N, P] in a model."
         raise ValueError(msg)
     return {"X": X[:1, :], "y": y[:1, :]}
 
 
 class Regression(Model, WithoutPosterior):
-    """A model of Gaussian noise that holds the data it predicts from; its bound takes them all.
+    """A model with Gaussian noise that holds the data from which it predicts. Its bound takes all data.
 
     All such models have the constant leaves `X` [N, D] and `y` [N, P].
     """
@@ -120,7 +120,7 @@ class Regression(Model, WithoutPosterior):
         super()._check(X, y)
         B = backend_of(X)
         if not (B.same_rows(X, self.X) and B.same_rows(y, self.y)):
-            msg = f"{type(self).__name__} predicts from the data that it was built with; train it on the same data."
+            msg = f"{type(self).__name__} predicts from the data with which it was built; train it on the same data."
             raise ValueError(msg)
 
     def _on_first_datum(self) -> Self:
@@ -137,7 +137,7 @@ class Regression(Model, WithoutPosterior):
 
 
 class SparseRegression(Regression, SparsePrior):
-    """Regression with M inducing variables, whose bound takes the data in blocks of rows."""
+    """Regression with M inducing variables. The bound processes the data in blocks of rows."""
 
     def _check(self, X: Array, y: Array, /) -> None:
         super()._check(X, y)
@@ -145,7 +145,7 @@ class SparseRegression(Regression, SparsePrior):
 
     @public(ignore="underflow")
     def upper_bound(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
-        """An upper bound on the log evidence of the exact GP, 0-d, a total over the N data and the outputs.
+        """Compute an upper bound, 0-d, on the log evidence of the exact GP, a sum over the N data and the outputs.
 
         (upper_bound - bound) / N, in nats per datum, is the most that further inducing inputs could gain at these
         hyperparameters. Arguments and errors as `bound`.
@@ -157,17 +157,17 @@ class SparseRegression(Regression, SparsePrior):
         return self.bound(X, y)[0], self.upper_bound(X, y)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Kuu."""
+        """Return Kuu."""
         return (self._inducing_covariance()[0],)
 
     def _block_rows(self, X: Array, memory: float | None) -> int | None:
-        # blocks of at least M rows, so that adding to sums of M x M numbers costs less than the block
+        # blocks of at least M rows, so that adding to M x M sums costs less than computing the block
         within = rows_within(memory, self._floats_per_row, X)
         rows = max(tile_rows(memory, self._floats_per_row, X), min(within, self.inducing.count))
         return rows if rows < X.shape[0] or backend_of(X).is_lazy else None
 
     def _num_cached_rows(self, X: Array, memory: float | None) -> int:
-        """Rows whose Kuf, its unscaled form and A fit in memory for the pullback, besides the current block."""
+        """Return the number of rows whose Kuf, its unscaled form and A fit in memory besides the current block."""
         left = budget(memory, X) - mebibytes(self._floats_per_row * (self._block_rows(X, memory) or 0), X)
         floats = 3 * self.inducing.count
         return rows_within(left, floats, X) if left > mebibytes(floats, X) else 0

@@ -1,4 +1,4 @@
-"""Processes of several outputs from data, which share kernels, inducing variables or latent functions."""
+"""Processes with several outputs, which share kernels, inducing variables or latent functions, from data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,18 +18,19 @@ __all__ = ["Coregionalised", "Outputs", "initialise_process"]
 
 @dataclass(frozen=True)
 class Coregionalised:
-    """Outputs f = h + W g: mixtures of L latent functions g, with trained W. For `SVGP.from_data(outputs=...)`.
+    """Outputs f = h + W g that mix L latent functions g with trained W, for `SVGP.from_data(outputs=...)`.
 
     Parameters
     ----------
     latents
-        L, at most the number of outputs, which is the default; or the number of columns of `weights`.
+        The number of latent functions L. By default, it is the number of columns of `weights` or, without them, the
+        number of outputs, which is also the maximum.
     weights
-        The first W [P, L], in units of f. By default W W^T is the covariance of the targets; with L < P, W holds
-        the leading principal directions of the standardised targets.
+        The initial W [P, L], in units of f. By default, W W^T is the covariance of the targets. If L < P, W holds the
+        leading principal directions of the standardised targets.
     intrinsic
         Whether the latent functions share one kernel and one set of inducing inputs (intrinsic coregionalisation).
-        Otherwise each has its own (the linear model of coregionalisation).
+        Otherwise each has its own kernel and inducing inputs (the linear model of coregionalisation).
 
     Source: Alvarez, Rosasco & Lawrence, "Kernels for vector-valued functions: a review", 2012.
     """
@@ -50,10 +51,10 @@ MODELS_OF_OUTPUTS: dict[str, Coregionalised | None] = {
 
 
 def initialise_process(X: Array, data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
-    """A process with starting values from the data X [N, D] and its observations.
+    """Build a process with starting values from the data X [N, D] and its observations.
 
-    Arguments as `SVGP.from_data`; the choice is posterior, inducing, Z, num_inducing, seed and jitter. TypeError or
-    ValueError for options that are unknown, contradict each other, or do not fit the number of outputs.
+    The arguments are those of `SVGP.from_data`; `choice` holds posterior, inducing, Z, num_inducing, seed and jitter.
+    Raises TypeError or ValueError if options are unknown, contradict each other, or do not fit the number of outputs.
     """
     chosen = _resolve_outputs(outputs, data)
     if chosen == "separate":
@@ -67,17 +68,17 @@ def _resolve_outputs(outputs: Outputs, data: Observed) -> str | Coregionalised:
     if outputs is None or outputs == "shared":
         return "shared"
     if not isinstance(outputs, Coregionalised) and outputs not in MODELS_OF_OUTPUTS:
-        msg = f"unknown outputs {outputs!r}; known are {', '.join(MODELS_OF_OUTPUTS)}, and agp.Coregionalised(...)."
+        msg = f"unknown outputs {outputs!r}; choose from {', '.join(MODELS_OF_OUTPUTS)}, or agp.Coregionalised(...)."
         raise ValueError(msg)
     if data.outputs < 2:
-        msg = f"outputs is {outputs!r}, but y has one column, for one output; leave it out, or give y as [N, P]."
+        msg = f"outputs is {outputs!r}, but y has one column, for one output; omit outputs=, or pass y [N, P]."
         raise ValueError(msg)
     return outputs if isinstance(outputs, Coregionalised) else MODELS_OF_OUTPUTS[outputs] or outputs
 
 
 def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
     if isinstance(kernel, (list, tuple)):
-        msg = f"kernel is a sequence of {len(kernel)}, but outputs={outputs!r} has one kernel for all; give one."
+        msg = f"kernel is a sequence of {len(kernel)}, but outputs={outputs!r} uses one kernel for all; pass one."
         raise ValueError(msg)
     check_instance("kernel", kernel, Kernel)
     return kernel
@@ -85,7 +86,7 @@ def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
 
 def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
     if isinstance(kernel, (list, tuple)) and len(kernel) != count:
-        msg = f"kernel has {len(kernel)} entries, but there are {count} {what}; give one for each, or one for all."
+        msg = f"kernel has {len(kernel)} entries, but there are {count} {what}; pass one for each, or one for all."
         raise ValueError(msg)
     several = kernel if isinstance(kernel, (list, tuple)) else [kernel] * count
     for one in several:
@@ -94,7 +95,7 @@ def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
 
 
 def _shared_process(X: Array, data: Observed, kernel: Kernel | None, choice: dict[str, Any]) -> Process:
-    """One kernel and one set of inducing variables; each output has its own scale, unless a variance is given."""
+    """Build a process with one kernel and set of inducing variables, and a scale for each output unless given."""
     kernel = _starting(kernel, X, data, choice)
     parts = {"outputs": data.outputs, "kernel": kernel, **choice}
     given = kernel is not None and not any(name.endswith("variance") for name in tree.missing(kernel))
@@ -105,7 +106,7 @@ def _shared_process(X: Array, data: Observed, kernel: Kernel | None, choice: dic
 
 
 def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice: dict[str, Any]) -> Stack:
-    """A kernel and inducing variables for each output, from the rows where it was observed."""
+    """Build a process with a kernel and inducing variables for each output, from the rows where it was observed."""
     xp = backend_of(X).xp
     variances = xp.ones_like(data.level) if data.variances is None else data.variances
     parts = []
@@ -119,12 +120,12 @@ def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice
 def _starting(
     kernel: Kernel | None, X: Array, data: Observed, choice: dict[str, Any], outputs: slice = slice(None)
 ) -> Kernel | None:
-    """The kernel of some outputs, with values for its lengthscales."""
+    """Return the kernel of some outputs, with values for its lengthscales."""
     return starting_kernel(kernel, X, data.y, data.likelihood, inducing=choice["inducing"], columns=outputs)
 
 
 def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
-    """The inputs at which output p was observed; all inputs if these are fewer than the inducing inputs."""
+    """Return the inputs at which output p was observed, or all inputs if they are fewer than the inducing inputs."""
     values = _values(data)
     B = backend_of(X)
     if values is None or not data.likelihood.missing:
@@ -148,7 +149,7 @@ def _coregionalised_process(
 
 
 def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
-    """The first W [P, L]."""
+    """Return the initial W [P, L]."""
     P, L = data.outputs, chosen.latents
     if L is not None:
         check_whole("latents", L)
@@ -156,12 +157,12 @@ def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
         W = backend_of(X).xp.asarray(chosen.weights, **like(X))
         if W.ndim != 2 or W.shape[0] != P or L not in (None, W.shape[1]):
             wanted = f"({P}, {'L' if L is None else L})"
-            msg = f"weights has shape {tuple(W.shape)}, but must be {wanted}: a row for each output, a column a latent."
+            msg = f"weights has shape {tuple(W.shape)}, but must be {wanted}: [outputs, latent functions]."
             raise ValueError(msg)
         return W
     L = P if L is None else L
     if L > P:
-        msg = f"latents is {L}, but there are {P} outputs; take no more latent functions, or give weights [{P}, {L}]."
+        msg = f"latents is {L}, but there are {P} outputs; use at most {P}, or pass weights [{P}, {L}]."
         raise ValueError(msg)
     values = _values(data)
     root = correlation_root(to_numpy(values), L) if values is not None else None
@@ -170,13 +171,13 @@ def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
 
 
 def _values(data: Observed) -> Array | None:
-    """Targets [N, P], one for each latent function, or None."""
+    """Return targets [N, P], one for each latent function, or None."""
     values = data.likelihood.observations(data.y)
     return data.y if values is None and data.y.shape[1] == data.outputs else values
 
 
 def _spreads(X: Array, data: Observed) -> Array:
-    """The units [P] of the outputs."""
+    """Return the units [P] of the outputs."""
     xp = backend_of(X).xp
     return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
 

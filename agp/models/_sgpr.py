@@ -27,7 +27,7 @@ __all__ = ["SGPR", "collapsed_model", "exact_model", "shared_covariance"]
 
 
 def shared_covariance(mean: Array, L: Array) -> Whitened:
-    """q(v_p) = N(m_p, (L L^T)^-1) in whitened coordinates, for a mean [M, P] and L [M, M]."""
+    """Return q(v_p) = N(m_p, (L L^T)^-1) in whitened coordinates, for a mean [M, P] and L [M, M]."""
     B = backend_of(L)
     xp = B.xp
     M, P = mean.shape
@@ -40,11 +40,11 @@ def shared_covariance(mean: Array, L: Array) -> Whitened:
 
 @tree.model
 class SGPR(SparseRegression):
-    """Sparse GP regression with Gaussian noise: the variational bound at its optimal q(u), O(N M^2) time.
+    """Sparse GP regression with Gaussian noise: the variational bound at its optimal q(u), in O(N M^2) time.
 
-    There is no q(u) to train: kernel, noise and inducing inputs are all the parameters. The bound takes all data, in
-    blocks of rows, so that only the copy of the data grows with N. Each prediction first passes over the data;
-    `to_svgp` gives a model that does not need them.
+    The model has no q(u) to train: its parameters are those of the kernel, the noise and the mean function, and the
+    inducing inputs. The bound processes all data in blocks of rows, so the memory does not grow with N, apart from the
+    copy of the data. Each prediction first passes over the data; `to_svgp` returns a model that does not need the data.
 
     Parameters
     ----------
@@ -53,9 +53,10 @@ class SGPR(SparseRegression):
     inducing
         `agp.inducing.Points`, or other inducing variables.
     X, y
-        The data [N, D] and [N, P], for predictions; they are in checkpoints, too.
+        The data [N, D] and [N, P], for predictions. Checkpoints also contain them.
     jitter
-        Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+        The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean of
+        the diagonal.
     mean_function, priors
         As `SVGP`.
     weights
@@ -92,7 +93,8 @@ class SGPR(SparseRegression):
         jitter: float | None = None,
         weights: Array | None = None,
     ) -> Self:
-        """A model ready to be trained; arguments and errors as `SVGP.from_data`, and weights as `GPR.from_data`.
+        """Build a model that is ready for training. Arguments and errors as `SVGP.from_data`; weights as
+        `GPR.from_data`.
 
         Raises
         ------
@@ -118,20 +120,20 @@ class SGPR(SparseRegression):
         return collapsed_bound(self, batch.X, batch.y, **rows)
 
     def _statistics(self, *, memory: float | None = None) -> Statistics:
-        """The sums over the rows that determine the bound and the optimal q(u)."""
+        """Compute the sums over the rows that determine the bound and the optimal q(u)."""
         return collapsed_statistics(self, self.X, self.y, block_rows=self._block_rows(self.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def to_svgp(self, *, memory: float | None = None) -> SVGP:
-        """The W-SVGP with the same parameters and the optimal q(u): same bound, same predictions, without the data."""
+        """Return the W-SVGP with the optimal q(u) and the same parameters, bound and predictions, without the data."""
         rows = self._block_rows(self.X, memory)
         _, LB, c, _ = collapsed_posterior(self, self.X, self.y, block_rows=rows)
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
         return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
     def _drop_data(self) -> SVGP:
-        """`to_svgp`."""
+        """Return `to_svgp()`."""
         return self.to_svgp()
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:
@@ -139,9 +141,9 @@ class SGPR(SparseRegression):
 
 
 def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
-    """`SGPR` with the prior, the noise and the inducing inputs of an `SVGP`, on data [N, D] and [N] or [N, P].
+    """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, on data [N, D] and [N] or [N, P].
 
-    None if there is none: for likelihoods other than Gaussian noise of one size, and for mixtures.
+    Return None if no `SGPR` corresponds: unless the likelihood is Gaussian with one noise variance, and for mixtures.
     """
     if isinstance(model, SGPR):
         return model
@@ -153,7 +155,7 @@ def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
 
 
 def exact_model(model: Any, X: Array, y: Array, weights: Array | None = None, /) -> GPR | None:
-    """`GPR` with the kernel, the noise and the mean function of the same; None where `collapsed_model` is."""
+    """Return a `GPR` with the kernel, noise and mean function of the model, or None if `collapsed_model` does."""
     found = collapsed_model(model, X, y)
     if found is None:
         return None

@@ -1,8 +1,9 @@
-"""Sums over the sites of all data that are kept between steps, so that a minibatch needs only its own rows.
+"""Sums over the sites of all data, kept between steps so that a minibatch needs only its own rows.
 
-A step changes the sites of its rows. As long as kernel and inducing variables do not change, the sums over all data
-change by the contributions of these rows: O(B M^2) operations instead of O(N M^2). Each change adds rounding, which is
-tracked; if it may exceed some thousand roundings of the sums, they are recomputed from all data.
+A step changes the sites of its rows. As long as the kernel and the inducing variables do not change, the sums over all
+data change only by the contributions of these rows, which takes O(B M^2) operations instead of O(N M^2). Each change
+adds rounding errors, which are tracked. If their bound exceeds a few thousand rounding errors of the sums, the sums are
+recomputed from all data.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ __all__ = ["SummedSites", "empty_sums"]
 CACHED_SUMS = ("factor", "shift", "precision", "drift")
 """The arrays kept between steps."""
 MAX_ROUNDINGS = 4e3
-"""The allowed error of the sums, in roundings of their largest entries."""
+"""The allowed error of the sums, in rounding errors of their largest entries."""
 
 
 def _of_the_model(name: str) -> Any:
@@ -30,7 +31,7 @@ def _of_the_model(name: str) -> Any:
 
 @tree.model
 class SummedSites(SparseSites, HoldsSums):
-    """A TSVGP with known sums, during a step of its sites.
+    """A TSVGP with known sums, used during a site step.
 
     Holds Lu [M, M], the sites of v = Lu^-1 u, [M, P] and [P, M, M], bounds on the errors of both [2] ("drift"), and the
     budget for working arrays in MiB.
@@ -45,11 +46,11 @@ class SummedSites(SparseSites, HoldsSums):
 
     @classmethod
     def of(cls, model: SparseSites, kept: dict[str, Any], memory: float | None) -> Self:
-        """The model with the kept sums if they are valid for it, else with new ones."""
+        """Return the model with the kept sums if they are valid for it, otherwise with new sums."""
         xp, now = backend_of(model.X).xp, dependencies_of_sums(model)
         same = [xp.all(kept["at"][name] == x) for name, x in now.items()]
         fits = xp.all(xp.stack(same)) & _accurate(kept)
-        untouched = all(kept["at"][name] is x for name, x in now.items())  # as where the hyperparameters are frozen
+        untouched = all(kept["at"][name] is x for name, x in now.items())  # if the hyperparameters are frozen
 
         def old() -> tuple[Array, ...]:
             return tuple(kept[name] for name in CACHED_SUMS)
@@ -66,7 +67,7 @@ class SummedSites(SparseSites, HoldsSums):
             "at": dependencies_of_sums(self.model)
         }
 
-    # -- what the model has -----------------------------------------------------------------------------------------
+    # -- parts of the model -----------------------------------------------------------------------------------------
 
     kernel = _of_the_model("kernel")
     likelihood = _of_the_model("likelihood")
@@ -91,7 +92,7 @@ class SummedSites(SparseSites, HoldsSums):
         moved = self.model._with_sites(shift, precision, rows)
         xp = backend_of(shift).xp
         placed = xp.sort(rows)
-        # a row that a batch has twice counts once
+        # a row that occurs twice in a batch counts once
         first = xp.concat([placed[:1] == placed[:1], placed[1:] != placed[:-1]])
         weight = xp.astype(first, shift.dtype)[:, None]
         changes = [
@@ -107,14 +108,14 @@ class SummedSites(SparseSites, HoldsSums):
 
 
 def dependencies_of_sums(model: SparseSites) -> dict[str, Array]:
-    """What the sums depend on, by name: the leaves of kernel and inducing variables, and the sites."""
+    """Return the arrays that determine the sums, by name: leaves of kernel and inducing variables, and sites."""
     leaves = {part: tree.leaves(getattr(model, part)) for part in ("kernel", "inducing")}
     found = {tree.join_path(part, name): x for part, several in leaves.items() for name, x in several.items()}
     return found | {"site_shift": model.site_shift, "site_precision": model.site_precision}
 
 
 def empty_sums(model: SparseSites) -> dict[str, Any]:
-    """Placeholders for sums that have not been computed."""
+    """Return placeholders for sums that have not been computed."""
     M, P = model.inducing.count, model.outputs
     xp = backend_of(model.X).xp
     new = like(model.X)
@@ -125,7 +126,7 @@ def empty_sums(model: SparseSites) -> dict[str, Any]:
 
 
 def _sizes(sums: Any) -> Array:
-    """The largest entries of both sums, [2]."""
+    """Return the largest entries of both sums [2]."""
     xp = backend_of(sums.shift).xp
     return xp.stack([xp.max(xp.abs(sums.shift)), xp.max(xp.abs(sums.precision))])
 

@@ -19,18 +19,18 @@ __all__ = ["DatumGradients", "SiteModel", "scatter_rows"]
 
 
 class DatumGradients(NamedTuple):
-    """Derivatives for the sites of a batch, all [B, P]."""
+    """Derivatives for the sites of a batch; each is [B, P]."""
 
     alpha: Array
-    """d/dmu of the expected log density."""
+    """The derivative d/dmu of the expected log density."""
     beta: Array
-    """-2 d/dvar of it."""
+    """The derivative -2 d/dvar of the expected log density."""
     mu: Array
     """The means of f - h."""
 
 
 class SiteModel(Model, SiteHolder, WithoutPosterior):
-    """A model with a site exp(lam1 (f - h) - lam2 (f - h)^2 / 2) for each of its data and outputs.
+    """A model with a site exp(lam1 (f - h) - lam2 (f - h)^2 / 2) for each datum and output.
 
     Leaves: the inputs `X` [N, D], `site_shift` lam1 [N, P] and `site_precision` lam2 [N, P].
     """
@@ -59,8 +59,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     def _check_same_inputs(self, X: Array) -> None:
         if X.shape != self.X.shape or not bool(backend_of(X).xp.all(X == self.X)):
             msg = (
-                f"the sites of {type(self).__name__} belong to other inputs, or to the same in another order; give it "
-                "the data that it was built with, or build a new model for these with from_data."
+                f"the sites of {type(self).__name__} belong to other inputs, or to these in another order; pass "
+                "the data with which it was built, or build a new model with from_data."
             )
             raise ValueError(msg)
 
@@ -68,10 +68,10 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     def _site_moments(
         self, batch: Batch, memory: float | None, /
     ) -> tuple[Array, Array, Callable[[Array], Array] | None]:
-        """Means and variances [B, P] of the current q(f - h) at the rows of a batch, and a test of changes.
+        """Return means and variances [B, P] of the current q(f - h) at the rows of a batch, and a test of changes.
 
-        The test says whether q stays proper, Boolean [P], if the precisions of the sites at these rows change by so
-        much [B, P]. It is None for models whose sites must not be negative.
+        The test takes a change [B, P] of the site precisions at these rows, and tells whether q stays proper, Boolean
+        [P]. It is None for models whose sites must not be negative.
         """
 
     @property
@@ -95,15 +95,15 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         groups: Any = None,  # noqa: ARG002
         rows: Array | None = None,
     ) -> tuple[Self, dict[str, Array]]:
-        """The model after a step of the sites of the rows of a batch, without the batch's scale.
+        """Return the model after a step of the sites at the rows of a batch; the step ignores the batch's scale.
 
-        ValueError if the batch has not all rows, and does not say which.
+        Raises ValueError if the batch lacks some rows of the data and has no row numbers.
         """
         alpha, beta, mu = found.sums
         if rows is None and beta.shape[0] != self.X.shape[0]:
             msg = (
-                f"a step on {beta.shape[0]} of the {self.X.shape[0]} data needs their positions, to find their sites; "
-                "give the Batch its rows."
+                f"a step on {beta.shape[0]} of the {self.X.shape[0]} data needs their row numbers to find their sites; "
+                "pass rows= to Batch."
             )
             raise ValueError(msg)
         xp = backend_of(beta).xp
@@ -119,17 +119,17 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         return self._with_sites(*moved, rows), info
 
     def _with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
-        """The model with new sites [B, P] for the data at these rows [B], or for all data.
+        """Return the model with new sites [B, P] for the data at these rows [B], or for all data.
 
-        ValueError if there are not as many sites as rows.
+        Raises ValueError unless there is one site for each row.
         """
         wanted = (self.X.shape[0] if rows is None else rows.shape[0], self.outputs)
         for name, x in (("shift", shift), ("precision", precision)):
             check_like(f"the sites' {name}", x, "X", self.X)
             if tuple(x.shape) != wanted:
                 msg = (
-                    f"the sites' {name} has shape {tuple(x.shape)}, but must be {wanted}: sites belong to the rows of "
-                    "the data that the model was built with; give a batch of those its rows."
+                    f"the sites' {name} has shape {tuple(x.shape)}, but must be {wanted}: sites belong to rows of "
+                    "the data with which the model was built; pass rows= to a Batch of them."
                 )
                 raise ValueError(msg)
         new = {"site_shift": shift, "site_precision": precision}
@@ -139,10 +139,10 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         return tree.with_leaves(self, new)
 
     def with_gaussian_sites(self, y: Array, /) -> Self:
-        """The model with the sites of Gaussian noise, (y - h) / sigma^2 and 1 / sigma^2, for all y [N, P].
+        """Return the model with the sites of Gaussian noise, (y - h) / sigma^2 and 1 / sigma^2, for all y [N, P].
 
-        With them the bound is the collapsed one for every kernel. Call it again after each change of the noise or the
-        mean function.
+        With these sites, the bound is the collapsed bound for every kernel. Call this method again after each change of
+        the noise or the mean function.
 
         Raises
         ------
@@ -159,9 +159,9 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
 
 
 def scatter_rows(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Copies of old arrays [N, P] with the given rows [B] replaced by those of new arrays [B, P].
+    """Copy old arrays [N, P] with the given rows [B] replaced by the rows of new arrays [B, P].
 
-    Without mutation or data-dependent shapes. If a row is given twice, the first counts.
+    It needs no mutation and no data-dependent shapes. If a row is given twice, the first one counts.
     """
     xp = backend_of(rows).xp
     order = xp.argsort(rows)

@@ -23,15 +23,15 @@ __all__ = ["SOLVEGP"]
 
 @tree.model
 class SOLVEGP(Variational):
-    """A sparse variational GP whose inducing inputs Z come in two groups, the second orthogonal to the first.
+    """A sparse variational GP with two groups of inducing inputs, the second orthogonal to the first.
 
-    The posterior is an `Orthogonal` one: a full covariance within each group, none between the groups. It predicts
-    nearly like an SVGP with all M + M2 inducing inputs, at less cost.
+    The posterior is `Orthogonal`: it has a full covariance within each group, and none between the groups. The
+    predictions are close to those of an SVGP with all M + M2 inducing inputs, at a lower cost.
 
     Parameters
     ----------
     process
-        A `Sparse` process with the inducing inputs of one group after those of the other.
+        A `Sparse` process whose inducing inputs are those of the first group, followed by those of the second.
     likelihood, priors
         As `SVGP`.
 
@@ -59,34 +59,34 @@ class SOLVEGP(Variational):
         num_inducing: int | None = None,
         num_orthogonal: int | None = None,
         Z: Array | None = None,
-        O: Array | None = None,  # noqa: E741 - the name that the field uses
+        O: Array | None = None,  # noqa: E741 - the usual name in the literature
         inducing: How = "kmeans",
         priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A model ready to be trained.
+        """Build a model that is ready for training.
 
         Parameters
         ----------
         X, y, kernel, likelihood, mean_function, inducing, priors, seed, jitter
             As `SVGP.from_data`.
         posterior
-            The class of q of each group, an `agp.posteriors.WhitePosterior` such as `Whitened` (default) or `Marginal`;
-            or a class for both groups, such as `RelaxedOrthogonal`.
+            The class of q for each group, an `agp.posteriors.WhitePosterior` such as `Whitened` (default) or
+            `Marginal`; or one class for both groups together, such as `RelaxedOrthogonal`.
         second
-            The class of q of the second group, if it differs: `PriorSpread` gives the orthogonally decoupled GP.
+            The class of q for the second group, if it differs. `PriorSpread` gives the orthogonally decoupled GP.
         num_inducing, num_orthogonal
-            M (default: 128, or half of N if that is less) and M2 (default: M; 0 is an ordinary SVGP). All are chosen
-            together as `inducing` says; the first M become the first group.
+            M (default: 128, or half of N if that is less) and M2 (default: M; 0 gives an ordinary SVGP). `inducing`
+            chooses all of them together; the first M are the first group.
         Z, O
-            The inducing inputs [M, D] and [M2, D], both or neither; O may have no rows.
+            The inducing inputs [M, D] and [M2, D]. Pass both or neither; O may have no rows.
 
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data`; if only one of Z and O is given, M + M2 exceeds N, a class of q does not suit
-            groups, or one for two groups gets one.
+            As `SVGP.from_data`; also if only one of Z and O is given, M + M2 exceeds N, a class of q does not suit
+            groups, or a class for both groups is given and there is one group.
         """
         data = prepare_data(X, y, kernel, likelihood, mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
@@ -106,5 +106,5 @@ class SOLVEGP(Variational):
         return tuple(points.Z[rows, :] for rows in groups_of(posterior.sizes))
 
     def structured_posterior(self) -> tuple[Array, Array]:
-        """Mean [M + M2, P] and covariances [P, M + M2, M + M2] of f - h at Z and O (`Sparse.inducing_moments`)."""
+        """Mean [M + M2, P] and covariances [P, M + M2, M + M2] of f - h at Z and O, by `Sparse.inducing_moments`."""
         return self.process.inducing_moments()

@@ -35,27 +35,28 @@ __all__ = ["SOLVEGPR"]
 
 @tree.model
 class SOLVEGPR(SparseRegression):
-    """SOLVE-GP for regression with Gaussian noise: the bound at its optimal q(u), with the optimal or a free q(v).
+    """SOLVE-GP for regression with Gaussian noise: the bound at the optimal q(u), with the optimal or a trained q(v).
 
-    Takes all data, in blocks of rows, like `SGPR`. The means are those of an SGPR with all M + M2 inducing inputs; the
-    bound lies between those of SGPR with the first group and with both.
+    The inducing variables are u in the first group and v in the second. Like `SGPR`, it processes all data in blocks of
+    rows. The means are those of an SGPR with all M + M2 inducing inputs. The bound lies between that of an SGPR with
+    the first group and that of an SGPR with both groups.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
     inducing
-        M + M2 inducing variables, such as `agp.inducing.Points`, group after group.
+        M + M2 inducing variables, such as `agp.inducing.Points`: the first group, then the second.
     X, y
         The data [N, D] and [N, P], for predictions.
     sizes
         (M, M2), or (M,) without a second group.
     second
         q(v) of the second group, trained with the other parameters: `Whitened`, `Marginal`, or `PriorSpread` (ODVGP).
-        None takes the optimal one.
+        None uses the optimal q(v).
     tight
-        Maximise the tighter bound, in which u depends on what it does not explain: O(N^2) memory, and no `second`.
-        Predictions are still those of the optimal q(u) q(v).
+        Whether to maximise a tighter bound, in which u and the part of f that it does not explain are dependent. It
+        needs O(N^2) memory, and cannot be combined with `second`. Predictions are still those of the optimal q(u) q(v).
     jitter
         As `SGPR`.
     mean_function, priors
@@ -91,13 +92,13 @@ class SOLVEGPR(SparseRegression):
         num_inducing: int | None = None,
         num_orthogonal: int | None = None,
         Z: Array | None = None,
-        O: Array | None = None,  # noqa: E741 - the name that the field uses
+        O: Array | None = None,  # noqa: E741 - the usual name in the literature
         inducing: How = "kmeans",
         priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A model ready to be trained; arguments and errors as `SOLVEGP.from_data`.
+        """Build a model that is ready for training; arguments and errors as `SOLVEGP.from_data`.
 
         Raises
         ------
@@ -108,10 +109,10 @@ class SOLVEGPR(SparseRegression):
         if second is not None:
             check_part("second", second)
         if second is not None and issubclass(second, SiteHolder):
-            msg = f"second is {second.__name__}, whose sites {cls.__name__} does not move; use SOLVEGP, or 'whitened'."
+            msg = f"{cls.__name__} does not move the sites of second={second.__name__}; use SOLVEGP, or 'whitened'."
             raise ValueError(msg)
         if tight and second is not None:
-            msg = "the tight bound takes the optimal q(v); leave `second` out, or `tight`."
+            msg = "the tight bound uses the optimal q(v); omit second= or tight=."
             raise ValueError(msg)
         data = prepare_data(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
@@ -140,7 +141,7 @@ class SOLVEGPR(SparseRegression):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def to_solve(self, *, memory: float | None = None) -> SOLVEGP:
-        """The SOLVE-GP with the same parameters and the optimal q: same bound, same predictions, without the data."""
+        """Return the SOLVE-GP with the optimal q and the same parameters, bound and predictions, without the data."""
         rows = self._block_rows(self.X, memory)
         parts = self._optimal(rows) if self.second is None else self._optimal_first(rows)
         return SOLVEGP(Sparse.of(self, Orthogonal(parts, self.sizes)), self.likelihood, self.priors)
@@ -161,7 +162,7 @@ class SOLVEGPR(SparseRegression):
         return shared_covariance(*first), second
 
     def _drop_data(self) -> SOLVEGP:
-        """`to_solve`."""
+        """Return `to_solve()`."""
         return self.to_solve()
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:

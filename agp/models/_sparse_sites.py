@@ -29,14 +29,14 @@ class SparseSites(SiteModel, SparsePrior):
 
     @abstractmethod
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
-        """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
+        """Sum the sites of v = Lu^-1 u, [M, P] and [P, M, M], over the data; return the sums and their pullback."""
 
     @property
     def _floats_per_row(self) -> int:
         return self.inducing.floats_per_row(self.kernel) + self.inducing.count * (3 + 2 * self.outputs)
 
     def _posterior(self, memory: float | None) -> tuple[WhiteSites, Pullback]:
-        """q(u), and ``posterior_bar -> model_bar``."""
+        """Return q(u), and ``posterior_bar -> model_bar``."""
         sites, pull_sites = self._white_sites(memory=memory)
         return WhiteSites(*sites), lambda bar: pull_sites(Sums(bar.shift, bar.precision))
 
@@ -75,7 +75,7 @@ class SparseSites(SiteModel, SparsePrior):
         return mu - self.mean_function(batch.X)[0], var, allowed
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Kuu."""
+        """Return Kuu."""
         return (self._inducing_covariance()[0],)
 
     # -- prediction -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Starting values from the data, for everything that the user has not given."""
+"""Starting values from the data for everything that the user did not specify."""
 
 import math
 from typing import Any, NamedTuple, TypeVar
@@ -32,11 +32,11 @@ __all__ = [
 T = TypeVar("T", bound=Any)
 
 MAX_ROWS = 200_000
-"""The most rows that starting values are taken from; a sample of more data, drawn with a fixed seed."""
+"""The maximum number of rows for starting values. Larger data are sampled with a fixed seed."""
 
 
 class Start(NamedTuple):
-    """Valid data [N, D] and [N, K], and parts with all leaves arrays like them."""
+    """Valid data [N, D] and [N, K], and the parts of a model, whose leaves are arrays of the same kind."""
 
     X: Array
     y: Array
@@ -46,24 +46,24 @@ class Start(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """The likelihood, and moments of the observations of the latent functions."""
+    """The likelihood, and moments of the data as observations of the latent functions."""
 
     X: Array
-    """Inputs [n, D] for starting values, in memory; each row repeated by its weight."""
+    """Inputs [n, D] for starting values, in memory, with each row repeated by its weight."""
     y: Array
     """Their targets [n, K]."""
     likelihood: Likelihood
-    """With all leaves arrays like the data."""
+    """The likelihood, with arrays like the data as leaves."""
     outputs: int
     """The number of latent functions P."""
     level: Array
-    """The averages [P] of the observations."""
+    """The means [P] of the observations."""
     variance: float
-    """Their variance, averaged over the outputs; 1 if it is zero."""
+    """The variance of the observations, averaged over the outputs, or 1 if that is zero."""
     variances: Array | None
-    """Their variances [P], likewise; None if targets do not observe the latent functions."""
+    """The variances [P] of the observations, or 1 if zero. None if targets do not observe the latent functions."""
     mean_function: Mean
-    """The given one; by default a constant if the targets have a level, else zero."""
+    """The given mean function. By default, a constant if the targets have a level, otherwise zero."""
 
 
 def initialise(
@@ -77,11 +77,11 @@ def initialise(
     by_output: bool = True,
     weights: Array | None = None,
 ) -> Start:
-    """The data, and parts with starting values.
+    """Check the data, and return them and the parts with starting values.
 
-    Lengthscales start where a sample of the data is most probable (`starting_kernel`), the mean function (by default a
-    constant) at the average of the observations, the kernel's variance at their variance (1 if they are constant), the
-    noise at a tenth of it.
+    Lengthscales start at the values under which a sample of the data is most probable (`starting_kernel`). The mean
+    function (by default a constant) starts at the mean of the observations, the kernel variance at their variance (1 if
+    they are constant), and the noise variance at a tenth of it.
     """
     data = prepare_data(X, y, kernel, likelihood, mean_function, by_output=by_output, weights=weights)
     seen, variance = data.X, data.variance
@@ -105,11 +105,11 @@ def prepare_data(
     by_output: bool = True,
     weights: Array | None = None,
 ) -> Observed:
-    """The likelihood with starting values, and moments of the data X [N, D] and y [N] or [N, K], which are checked.
+    """Check the data X [N, D] and y [N] or [N, K]; return the likelihood with starting values, and moments of the data.
 
-    With several outputs the likelihood's values are one for each (`by_output`), or the same for all. Weights [N], by
-    default those that the likelihood finds in y, count as repetitions. TypeError or ValueError for invalid data, and
-    for kernels or mean functions that are not instances of their classes.
+    With several outputs, the likelihood has a value for each (`by_output`) or one for all. Weights [N], by default
+    those that the likelihood finds in y, count as repetitions. Raises TypeError or ValueError if data are invalid, or
+    the kernel or mean function is not an instance of its class.
     """
     X, y = valid_data(X, y, missing=isinstance(likelihood, Likelihood) and likelihood.missing)
     check_instance("kernel", kernel, Kernel)
@@ -134,9 +134,9 @@ def prepare_data(
 
 
 def sparse_parts(data: Observed, kernel: Kernel | None, **choice: Any) -> dict[str, Any]:
-    """The kernel, likelihood, mean function, inducing variables and jitter of a model, with starting values.
+    """Return the kernel, likelihood, mean function, inducing variables and jitter of a model, with starting values.
 
-    The choice is inducing, Z, num_inducing, seed and jitter, as `SVGP.from_data`.
+    `choice` holds inducing, Z, num_inducing, seed and jitter, as in `SVGP.from_data`.
     """
     kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=choice["inducing"])
     prior = initialise_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
@@ -144,24 +144,24 @@ def sparse_parts(data: Observed, kernel: Kernel | None, **choice: Any) -> dict[s
 
 
 def held_data(X: Array, y: Array) -> dict[str, Array]:
-    """Copies of valid inputs [N, D] and targets [N] or [N, K], as models hold them; dask arrays stay dask arrays."""
+    """Copy valid inputs [N, D] and targets [N] or [N, K], as models hold them. Dask arrays stay dask arrays."""
     X, y = constant_data(X, as_columns(y))
     return {"X": copy_array(X), "y": copy_array(y)}
 
 
 def refuse_is_lazy(model_class: type, *arrays: Array) -> None:
-    """ValueError for dask arrays, for models that need all rows in memory."""
+    """Raise ValueError for dask arrays, in models that need all rows in memory."""
     for x in arrays:
         if backend_of(x).is_lazy:
             msg = (
                 f"{model_class.__name__} needs all rows in memory at once, but they are in a {backend_of(x).name} "
-                "array; compute it first if they fit, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."
+                "array; compute the array first if it fits, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."
             )
             raise ValueError(msg)
 
 
 def subsample(*arrays: Array) -> tuple[Array, ...]:
-    """The rows of arrays [N, ...] for starting values, in memory: all, or a sample of very many."""
+    """Return rows of arrays [N, ...] for starting values, in memory: all rows, or a sample if they are very many."""
     N = arrays[0].shape[0]
     if N > MAX_ROWS:
         sample = generator(0, 12).choice(N, MAX_ROWS, replace=False, shuffle=False)
@@ -171,15 +171,15 @@ def subsample(*arrays: Array) -> tuple[Array, ...]:
 
 
 def repeat_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
-    """Rows X [n, D] and y [n, K], each repeated by its weight [n] (`agp.starts.repetitions`)."""
+    """Repeat each row of X [n, D] and y [n, K] by its weight [n] (`agp.starts.repetitions`)."""
     index = repetitions(to_numpy(weights))
     return (X, y) if index is None else (backend_of(X).gather(X, index), backend_of(y).gather(y, index))
 
 
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
-    """The averages [P] of observations [N, P], their variance averaged over the outputs, and the variances [P].
+    """Return the means [P] of observations [N, P], their variance averaged over the outputs, and the variances [P].
 
-    If `missing`, NaN are left out.
+    If `missing`, NaN are ignored.
     """
     xp = backend_of(X).xp
     if values is None:
@@ -200,16 +200,16 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
 
 
 def _moments_of_observed(values: Array) -> tuple[Array, Array, Array]:
-    """The averages [P], variances and largest magnitudes of values [N, P] that are not NaN.
+    """Return the means [P], variances and largest magnitudes of the values [N, P] that are not NaN.
 
-    ValueError if a column has only NaN.
+    Raises ValueError if a column has only NaN.
     """
     xp = backend_of(values).xp
     absent, zero = xp.isnan(values), xp.zeros_like(values)
     count = xp.sum(xp.astype(~absent, values.dtype), axis=0)
     if not bool(xp.all(count > 0.0)):
         column = int(xp.argmin(count))
-        msg = f"column {column} of y has no target that was observed, all are NaN; leave it out."
+        msg = f"all targets in column {column} of y are NaN; remove this column."
         raise ValueError(msg)
     known = xp.where(absent, zero, values)
     level = xp.sum(known, axis=0) / count
@@ -219,7 +219,7 @@ def _moments_of_observed(values: Array) -> tuple[Array, Array, Array]:
 
 
 def check_instance(name: str, x: Any, kind: type) -> None:
-    """TypeError unless x is None or an instance of the kind."""
+    """Raise TypeError unless x is None or an instance of `kind`."""
     if x is not None and not isinstance(x, kind):
         hint = f"; write {x.__name__}()" if isinstance(x, type) else ""
         msg = f"{name} is {x!r}, but must be an instance of agp's {kind.__name__}{hint}."
@@ -227,9 +227,9 @@ def check_instance(name: str, x: Any, kind: type) -> None:
 
 
 def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Array]:
-    """X [N, D] and y [N, K] of y [N] or [N, K], checked, as constants for automatic differentiation.
+    """Check the data, and return X [N, D] and y [N, K] as constants for automatic differentiation.
 
-    Targets that are `missing` may be NaN.
+    y is [N] or [N, K]. If `missing`, targets may be NaN.
     """
     y = check_data(X, y, missing=missing)
     X, y = constant_data(X, y)
@@ -237,11 +237,11 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 
 
 def valid_weights(weights: Array | None, X: Array) -> Array | None:
-    """A copy of the weights of the rows X [N, D], checked, as a constant for differentiation; None for none."""
+    """Check and copy the weights of the rows X [N, D], as a constant for differentiation; None stays None."""
     return None if weights is None else copy_array(*constant_data(check_weights(weights, X)))
 
 
 def initialise_model(model: T) -> T:
-    """The new model, detached, with its priors checked."""
+    """Detach a new model, check its priors, and return it."""
     check_priors(model)
     return detach(model)

@@ -24,14 +24,14 @@ __all__ = ["TSVGP"]
 
 @tree.model
 class TSVGP(SparseSites, KeepsSums):
-    """A sparse variational GP in the dual parameterisation, with a Gaussian site for each datum; any likelihood.
+    """A sparse variational GP for any likelihood, in the dual parameterisation with a Gaussian site for each datum.
 
     q(u_p) ~ N(0, Kuu) prod_n exp(lam1_np a_n^T u - lam2_np (a_n^T u)^2 / 2) with a_n = Kuu^-1 k_un. The sites, 2 N P
-    numbers, have no gradient: `agp.updates.SiteStep` moves them. As kernel and inducing inputs change, q(u) stays close
-    to its optimum; for Gaussian noise it is the optimum, and the bound that of `SGPR`. Each evaluation passes over all
-    data, in blocks of rows, with the expected log density at the rows of the batch. Site steps do so once, and then
-    use only the rows of their batch until kernel or inducing variables change. Tied sites (`agp.posteriors.Dual` with
-    `SVGP`) need neither the pass nor the data.
+    numbers, have no gradient; `agp.updates.SiteStep` moves them. If the kernel and inducing inputs change, q(u) stays
+    close to its optimum. For Gaussian noise, it is the optimum, and the bound is that of `SGPR`. Each evaluation passes
+    over all data, in blocks of rows, but computes the expected log density only at the rows of the batch. Site steps
+    pass over the data once, and then use only the rows of their batch until the kernel or the inducing variables
+    change. Tied sites (`agp.posteriors.Dual` with `SVGP`) need neither the pass nor the data.
 
     Parameters
     ----------
@@ -40,14 +40,15 @@ class TSVGP(SparseSites, KeepsSums):
     inducing
         `agp.inducing.Points`, or other inducing variables.
     X
-        The inputs of all data [N, D], to which the sites belong. Constant: the pullback of the bound gives a cotangent
-        of the rows of the batch, and none of these.
+        The inputs of all data [N, D], to which the sites belong. They are constant: the pullback of the bound returns a
+        cotangent for the rows of the batch, but not for these inputs.
     site_shift, site_precision
-        lam1 and lam2 [N, P]; 0 is no site. Auxiliary.
+        Auxiliary arrays lam1 and lam2 [N, P]; 0 means no site.
     jitter
-        Added to the diagonal of Kuu: absolute if given; by default 1e-6 (float64) or 1e-4 (float32) of its mean.
+        The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean of
+        the diagonal.
     mean_function
-        The prior mean h of f; sites and q(u) are those of f - h.
+        The prior mean h of f. Sites and q(u) refer to f - h.
     priors
         As `SVGP`.
 
@@ -83,7 +84,7 @@ class TSVGP(SparseSites, KeepsSums):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """A model ready to be trained, with all sites 0; arguments and errors as `SVGP.from_data`."""
+        """Build a model that is ready for training, with all sites 0; arguments and errors as `SVGP.from_data`."""
         data = prepare_data(X, y, kernel, likelihood, mean_function)
         refuse_is_lazy(cls, X, y)
         X = held_data(X, y)["X"]
@@ -93,7 +94,7 @@ class TSVGP(SparseSites, KeepsSums):
         return initialise_model(cls(**sparse_parts(data, kernel, **choice), X=X, **sites, priors=as_priors(priors)))
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
-        """The sites of v = Lu^-1 u, [M, P] and [P, M, M], and their pullback to the model; a fold over the data."""
+        """Sum the sites of v = Lu^-1 u, [M, P] and [P, M, M], over the data; return the sums and their pullback."""
         Kuu, pull_Kuu = self._inducing_covariance()
         Lu = cholesky(Kuu)
         rows = tile_rows(memory, self._floats_per_row, self.X)
@@ -114,11 +115,11 @@ class TSVGP(SparseSites, KeepsSums):
     # -- conversion -------------------------------------------------------------------------------------------------
 
     def to_svgp(self, *, memory: float | None = None) -> SVGP:
-        """The W-SVGP with the same parameters and q(u): same bound, same predictions, without the data."""
+        """Return the W-SVGP with the same parameters, q(u), bound and predictions, without the data."""
         Kuu = self._inducing_covariance()[0]
         return self._sparse(Dual(*self._white_sites(memory=memory)[0], tied="white").to_whitened(Kuu))
 
     def to_tied(self, tied: Tied = "natural", *, memory: float | None = None) -> SVGP:
-        """The t-SVGP with the same parameters and q(u), its sites summed as in `Dual`."""
+        """Return the t-SVGP with the same parameters and q(u), and with tied sites as in `Dual`."""
         Lu = cholesky(self._inducing_covariance()[0])
         return self._sparse(Dual.from_white_sites(*self._white_sites(memory=memory)[0], Lu, tied=tied))

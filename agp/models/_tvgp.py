@@ -24,11 +24,11 @@ __all__ = ["TVGP"]
 
 @tree.model
 class TVGP(SiteModel, WithoutInducing):
-    """A variational GP with a Gaussian site for each datum: any likelihood, O(P N^3) time, O(P N^2) memory.
+    """A variational GP for any likelihood, with a Gaussian site for each datum: O(P N^3) time, O(P N^2) memory.
 
-    q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0; its moments are those of
-    `agp.posteriors.moments_of_sites`. For Gaussian noise the bound is the log evidence, after one
-    `agp.updates.SiteStep` with rate 1, for every kernel.
+    q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0; `agp.posteriors.moments_of_sites`
+    computes its moments. For Gaussian noise, the bound equals the log evidence for every kernel after one
+    `agp.updates.SiteStep` with rate 1.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ class TVGP(SiteModel, WithoutInducing):
     X
         The inputs of all data [N, D], for predictions.
     site_shift, site_precision
-        lam1 and lam2 [N, P]; 0 is no site. Auxiliary.
+        Auxiliary arrays lam1 and lam2 [N, P]; 0 means no site.
     mean_function
-        The prior mean h of f; sites and q(f) are those of f - h.
+        The prior mean h of f. Sites and q(f) refer to f - h.
     priors
         As `SVGP`.
 
@@ -68,7 +68,7 @@ class TVGP(SiteModel, WithoutInducing):
         mean_function: Mean | None = None,
         priors: Mapping[str, Prior] | None = None,
     ) -> Self:
-        """A model ready to be trained, with all sites 0; arguments and errors as `SVGP.from_data`."""
+        """Build a model that is ready for training, with all sites 0; arguments and errors as `SVGP.from_data`."""
         X, y, kernel, likelihood, mean_function = initialise(X, y, kernel, likelihood, mean_function)
         refuse_is_lazy(cls, X, y)
         xp = backend_of(X).xp
@@ -80,7 +80,7 @@ class TVGP(SiteModel, WithoutInducing):
     # -- bound ------------------------------------------------------------------------------------------------------
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        # N x N whatever the budget
+        # N x N numbers whatever the budget
         X = batch.X
         Kff, pull_kernel = self.kernel(X)
         (mu, var, kl), pull_moments = moments_of_sites(Kff, self.site_shift, self.site_precision)
@@ -104,7 +104,7 @@ class TVGP(SiteModel, WithoutInducing):
         return mu, var, None
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""
+        """Return I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""
         K = self.kernel(self.X)[0]
         root = backend_of(K).xp.sqrt(self.site_precision.mT)[:, :, None]
         return (add_diagonal(K * root * root.mT, 1.0),)

@@ -1,4 +1,4 @@
-"""Models made of a process and a likelihood."""
+"""Models that consist of a process and a likelihood."""
 
 from typing import Any, Self
 
@@ -21,13 +21,13 @@ from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 __all__ = ["Variational"]
 
 SEED = 0
-"""Of the noise of sampled processes where a batch has none: for bounds outside training, and predictions."""
+"""Seed of the noise of sampled processes if a batch has no noise, as in predictions and bounds outside training."""
 NAMES = ("kernel", "inducing", "posterior", "mean_function")
-"""The parts of a sparse process that a model has if it has one such process."""
+"""The parts of a sparse process that are attributes of a model with one such process."""
 
 
 class Variational(Model):
-    """A bound on the log evidence by an approximate posterior process: any likelihood, minibatches."""
+    """A model with an approximate posterior process, for any likelihood; its bound takes minibatches."""
 
     process: Process
     likelihood: Likelihood
@@ -35,17 +35,17 @@ class Variational(Model):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the process, or of what a `LinearMixing` one mixes. AttributeError if there are several."""
+        """The kernel of the process, or of what a `LinearMixing` mixes. AttributeError if there are several."""
         return self._only("kernel").kernel
 
     @property
     def inducing(self) -> Inducing:
-        """The inducing variables of the process, likewise."""
+        """The inducing variables of the process; cases and errors as for `kernel`."""
         return self._only("inducing").inducing
 
     @property
     def posterior(self) -> Posterior:
-        """The q(u) of the process, likewise."""
+        """The q(u) of the process; cases and errors as for `kernel`."""
         return self._only("posterior").posterior
 
     @property
@@ -55,7 +55,7 @@ class Variational(Model):
         return own.mean_function if isinstance(own, LinearMixing) else self._only("mean_function").mean_function
 
     def _only(self, name: str) -> Sparse:
-        """The one sparse process that has the part of that name."""
+        """Return the only sparse process that has the part `name`."""
         found = tree.nodes(self.process, Sparse)
         if len(found) != 1:
             raise AttributeError(self._missing_name_message(name), name=name, obj=self)
@@ -84,7 +84,7 @@ class Variational(Model):
         if isinstance(self.likelihood, Likelihood) and self.likelihood.couples_outputs and self.process.correlated:
             msg = (
                 f"{type(self.likelihood).__name__} couples the latent functions, and {type(self.process).__name__} "
-                "makes them depend on each other, which marginals do not tell; use independent functions (Stack)."
+                "makes them dependent, which marginals cannot represent; use independent functions (Stack)."
             )
             raise ValueError(msg)
 
@@ -95,9 +95,9 @@ class Variational(Model):
         return merge_draws([super()._draws(rng, rows), prefix_draws("process", self.process.draws(rng, rows))])
 
     def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
-        """The model with the draws that belong to no rows, and the other draws, by default those of a fixed seed.
+        """Return the model with the draws that belong to no rows, and the other draws (by default from a fixed seed).
 
-        Probes for traces, which belong to no rows, have no default: a bound without them is exact.
+        Probes for traces belong to no rows and have no default, because a bound without them is exact.
         """
         draws = batch.draws
         if not draws.by_row and self.process.row_draws(SEED, 0, 1).by_row:
@@ -148,7 +148,7 @@ class Variational(Model):
         return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """What the posterior of each process inverts; usually Kuu."""
+        """Return the matrix that the posterior of each process inverts; usually Kuu."""
         nodes = tree.nodes(self, Sparse).values()
         return tuple(node.posterior.matrix_to_invert(node.inducing_covariance()[0]) for node in nodes)
 

@@ -1,8 +1,8 @@
-"""Pictures, by matplotlib (the extra ``plot``): one call each, for every model and estimator.
+"""Plots of models and estimators with matplotlib (the extra ``plot``), one function call per figure.
 
 Each function returns a matplotlib `Figure`, which can be saved (``figure.savefig("fit.png")``) and changed
-(``figure.axes``), and draws into `ax` where that is given: axes of the user's own, as many as the picture has panels.
-`matplotlib.pyplot`, which keeps figures in a global state and opens windows, is never touched.
+(``figure.axes``). To draw into existing axes, pass them as `ax`, one for each panel. The functions never use
+`matplotlib.pyplot`, which keeps figures in a global state and opens windows.
 """
 
 import importlib

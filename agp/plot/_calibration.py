@@ -1,4 +1,4 @@
-"""Calibration of predictions."""
+"""Plots of the calibration of predictions."""
 
 from typing import Any
 
@@ -15,30 +15,33 @@ LEVELS = np.linspace(0.02, 0.98, 49)
 
 
 def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any = None) -> Figure:
-    """Plot observed against predicted frequencies; best on data that training did not see.
+    """Plot observed against predicted frequencies, preferably on data unseen in training.
 
-    Regression: the share of the targets inside central intervals of each nominal level, a line for each output. The
-    intervals are those of the predictive distribution, whatever the likelihood; counts at an end of one are inside by
-    chance, as randomised PIT has it. The legend tells the sharpness: the average predicted standard deviation, beside
-    the root mean squared error. Classification: a reliability diagram, with the average gap in the legend, and how many
-    predictions there are in each bin below; of several classes it is that of the most probable one. The grey band holds
-    95 % of what chance does to a perfect model with so many data.
+    Regression: the plot shows the share of the targets inside central intervals of each nominal level, with a line for
+    each output. The intervals are those of the predictive distribution, for any likelihood. Counts at an end of an
+    interval are inside by chance, as in the randomised PIT. The legend gives the sharpness (the average predicted
+    standard deviation) and the root mean squared error.
+
+    Classification: the plot is a reliability diagram, with the average gap in the legend and the number of predictions
+    in each bin below. For more than two classes, it shows the most probable class.
+
+    With the same amount of data, a perfect model stays inside the grey band with a probability of 95 % at each level.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        Data [N, D] and [N] or [N, K], as the model or estimator takes them; targets that are NaN are left out.
+        Data [N, D] and [N] or [N, K], as the model or estimator takes them; targets that are NaN are ignored.
     bins
-        Of probabilities, of equal width.
+        The number of bins of probabilities, which have equal width.
     ax
         Axes to draw into; by default a new figure.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no model or does not fit it, and more than one axes.
+        If `model` is not a model, the data do not fit it, or `ax` holds more than one axes.
     """
     subject, inputs, targets = _predictions_and_targets(model, X, y)
     figure, (one,) = panels(ax, 1, size=(4.8, 4.6))
@@ -56,36 +59,36 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
 
 
 def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax: Any = None) -> Figure:
-    """A histogram of probability integral transforms F(y), one for each output: flat where predictions are right.
+    """Plot a histogram of the probability integral transforms F(y) for each output; it is flat for a calibrated model.
 
-    Peaks at the ends show predictions that are too narrow, a peak in the middle too wide ones, a slope a bias. For
-    counts, transforms are randomised (`agp.Predictor.pit`). The grey band holds 95 % of the bars of a perfect
-    model with so many data.
+    Peaks at the ends mean that predictive distributions are too narrow, a peak in the middle means that they are too
+    wide, and a slope means that they are biased. For counts, transforms are randomised (`agp.Predictor.pit`). With the
+    same amount of data, each bar of a perfect model lies inside the grey band with a probability of 95 %.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor`.
     X, y
-        Data as `plot_calibration` takes them.
+        Data as in `plot_calibration`.
     bins
-        Of equal width.
+        The number of bins, which have equal width.
     seed
-        Of randomised transforms.
+        The seed of randomised transforms.
     ax
         Axes to draw into; by default a new figure.
 
     Raises
     ------
     TypeError, ValueError
-        As `plot_calibration`; for classes; and for fewer than two bins.
+        As in `plot_calibration`, for classes, and for fewer than two bins.
     """
     if (bins := check_whole("bins", bins)) < 2:
-        msg = "bins is 1, but one bar is always right; give at least two."
+        msg = "bins is 1, but a single bar shows nothing; give at least two."
         raise ValueError(msg)
     subject, inputs, targets = _predictions_and_targets(model, X, y)
     if subject.classes:
-        msg = "classes have no probability integral transforms; plot_calibration draws how reliable they are."
+        msg = "classes have no probability integral transforms; use plot_calibration to see how reliable they are."
         raise TypeError(msg)
     figure, (one,) = panels(ax, 1, size=(5.2, 3.6))
     pit, edges = subject.pit(inputs, targets, seed), np.linspace(0.0, 1.0, bins + 1)
@@ -105,11 +108,11 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
 
 
 def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
-    """A model with its inputs and targets [N, K]. ValueError if their numbers differ."""
+    """Return a model with its inputs and targets [N, K]. Raise ValueError if their numbers of rows differ."""
     subject = subject_of(model)
     table, targets = as_table(X, subject.names), subject.targets(y)
     if len(targets) != table.rows:
-        msg = f"X has {table.rows} rows, y has {len(targets)}; they must belong together."
+        msg = f"X has {table.rows} rows, but y has {len(targets)}; give one target for each row."
         raise ValueError(msg)
     return subject, subject.inputs(X), targets
 
@@ -147,7 +150,7 @@ def _draw_reliability(ax: Axes, subject: Subject, probability: Host, targets: Ho
 
 
 def _chance(ax: Axes, level: Host, count: Any) -> None:
-    """Draw the band with 95 % of the shares of a perfect model, by the normal approximation."""
+    """Draw the band with 95 % of the shares of a perfect model, from the normal approximation."""
     reach = Z95 * np.sqrt(level * (1.0 - level) / count)
     band(
         ax, level, np.clip(level - reach, 0.0, 1.0), np.clip(level + reach, 0.0, 1.0), "0.6", "chance, 95 %", alpha=0.3

@@ -1,4 +1,4 @@
-"""The pictures of `agp compare`."""
+"""The plots of `agp compare`."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ STYLES = {("closed-form", "float64"): "-", ("closed-form", "float32"): "--", ("a
 
 
 def plot_comparison(rows: list[dict[str, Any]], /) -> Figure:
-    """Test NLPD against seconds of training, one panel for each method, one line for each row of `agp compare`."""
+    """Plot test NLPD against training time, with a panel per method and a line per row of `agp compare`."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
     figure = Figure(figsize=(5.2 * len(methods), 4.2), layout="constrained")
     axes = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
@@ -35,9 +35,9 @@ def plot_comparison(rows: list[dict[str, Any]], /) -> Figure:
 
 
 def plot_map(data: Dataset, reference: str | Path, method: str, /) -> Figure:
-    """Truth and predictions over two inputs: mean and standard deviation, or for classes the most probable one.
+    """Plot the truth and the predictions over two inputs: mean and standard deviation, or the most probable class.
 
-    In the standard units of the data; classes and counts in their own.
+    Values are in standard units, except for classes and counts.
     """
     assert data.X_all is not None
     assert data.y_all is not None
@@ -49,7 +49,7 @@ def plot_map(data: Dataset, reference: str | Path, method: str, /) -> Figure:
     draw = _draw_classes if data.classes else _draw_values
     draw(figure, panels, data, arrays)
     if Z is not None:
-        panels[2].autoscale(False)  # some inducing inputs may lie outside of the data
+        panels[2].autoscale(False)  # some inducing inputs may lie outside the data
         dots = {"color": "white", "markeredgecolor": "black", "markeredgewidth": 0.4}
         panels[2].plot(Z[:, 0], Z[:, 1], "o", markersize=2.5, label="inducing inputs", **dots)
         panels[2].legend(loc="lower right", fontsize=7)
@@ -65,7 +65,7 @@ def _draw_values(figure: Figure, panels: Any, data: Dataset, arrays: dict[str, n
     assert data.y_all is not None
     truth = data.y_all[:, 0]
     low, high = np.percentile(truth, [0.5, 99.5])
-    # single points vanish where colours end in white
+    # single points would vanish where colours end in white
     heights, spread = ("viridis", "plasma") if data.grid is None else ("terrain", "magma")
     for ax, values, title, limits, colours in (
         (panels[0], truth, "truth", (low, high), heights),

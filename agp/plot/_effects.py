@@ -1,4 +1,4 @@
-"""The effect of each input on predictions."""
+"""Plots of the effect of each column on predictions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from agp.inspection import Effect, Subject, as_table, partial_dependence, subjec
 from agp.plot._panels import FUNCTION, band, legend, panels
 
 MAX_COLUMNS = 12
-"""The most columns that are drawn by default."""
+"""The maximum number of columns drawn by default."""
 
 
 def plot_effects(
@@ -24,11 +24,11 @@ def plot_effects(
     samples: int = 100,
     seed: int = 0,
 ) -> Figure:
-    """The partial dependence of predictions on each column: their average over the rows, all with one value there.
+    """Plot the partial dependence on each column: the average prediction when all rows have the same value in it.
 
-    Bands hold 95 % of the posterior of that average of the function (`agp.inspection.partial_dependence`). Categories
-    of data frames are points. Outputs of a regression have a row of panels each, classes a line each. The vertical
-    scale is one for all columns, so that flat panels are columns that hardly matter.
+    Bands contain 95 % of the posterior of this average of the function (`agp.inspection.partial_dependence`).
+    Categories of data frames are drawn as points. Each output of a regression has a row of panels; each class has a
+    line. All columns share one vertical scale, so a flat panel shows a column that hardly matters.
 
     Parameters
     ----------
@@ -37,24 +37,24 @@ def plot_effects(
     X
         A table [N, D] as the model or estimator takes it.
     columns
-        Names or numbers; by default all.
+        The names or numbers of the columns; by default all columns.
     ax
         Axes to draw into, one for each column (and output); by default a new figure.
     samples
-        Of the function, where its band has no closed form.
+        The number of samples of the function, used if its band has no closed form.
     seed
-        Of the rows that stand for a large table, and of samples.
+        The seed of the samples, and of the choice of rows from a large table.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no model or table, columns that do not exist, more than 12 columns without a choice, and the wrong
-        number of axes.
+        If the arguments are not a model and a table, a column does not exist, the table has more than 12 columns and
+        `columns` is not given, or the number of axes is wrong.
     """
     subject = subject_of(model)
     names = as_table(X, subject.names).names
     if columns is None and len(names) > MAX_COLUMNS:
-        msg = f"X has {len(names)} columns; name those to be drawn: columns=[{names[0]!r}, {names[1]!r}]."
+        msg = f"X has {len(names)} columns; choose the columns to draw, such as columns=[{names[0]!r}, {names[1]!r}]."
         raise ValueError(msg)
     chosen = list(range(len(names))) if columns is None else [columns] if isinstance(columns, (str, int)) else columns
     effects = [partial_dependence(model, X, column, samples=samples, seed=seed) for column in chosen]

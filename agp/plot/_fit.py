@@ -1,4 +1,4 @@
-"""Data, mean and uncertainties over one input."""
+"""Plots of data, mean and uncertainty over one input."""
 
 from typing import Any
 
@@ -11,18 +11,18 @@ from agp.models import CaGP
 from agp.plot._panels import DATA, FUNCTION, OBSERVATIONS, band, legend, panels, thin_rows
 
 POINTS = 400
-"""Inputs at which curves are drawn."""
+"""The number of inputs at which curves are drawn."""
 
 
 def plot_fit(
     model: Any, X: Any, y: Any, /, *, ax: Any = None, margin: float = 0.1, computational: bool = True
 ) -> Figure:
-    """Data, mean, and 95 % intervals of the function and of new observations, over one input.
+    """Plot data, mean, and 95 % intervals of the function and of new observations, over one input.
 
-    There is a panel for each output. For classes it is probabilities: of two classes with the interval of the function,
-    of several a line each. A `CaGP` splits the uncertainty of the function: the *mathematical* one is that of the exact
-    posterior with the same hyperparameters, the *computational* one beyond it was not computed. Inducing inputs are
-    marked at the bottom.
+    Each output has its own panel. For classes, the plot shows probabilities: for two classes with the interval of the
+    function, for more classes with a line for each. For a `CaGP`, the plot splits the uncertainty of the function: the
+    *mathematical* uncertainty is that of the exact posterior with the same hyperparameters, and the *computational*
+    uncertainty beyond it is due to limited computation. Inducing inputs are marked at the bottom.
 
     Parameters
     ----------
@@ -33,21 +33,21 @@ def plot_fit(
     ax
         Axes to draw into, one for each panel; by default a new figure.
     margin
-        How far the picture goes beyond the data, in shares of their range.
+        The margin on both sides of the data, as a share of their range.
     computational
-        Whether to split the uncertainty of a `CaGP`, which takes O(N^3).
+        Whether to split the uncertainty of a `CaGP`, which takes O(N^3) operations.
 
     Raises
     ------
     TypeError, ValueError
-        For what is no model, inputs with more columns or no numbers, the wrong number of axes, and as
+        If `model` is not a model, X has several columns or no numbers, the number of axes is wrong, or as in
         `CaGP.uncertainty`.
     """
     subject = subject_of(model)
     table = as_table(X, subject.names)
     if len(table.names) != 1 or not table.is_number(0):
         names = ", ".join(table.names[:8])
-        msg = f"X has the columns {names}, but this picture is for one column of numbers; use plot_effects."
+        msg = f"X has the columns {names}, but plot_fit needs one column of numbers; use plot_effects."
         raise ValueError(msg)
     x, targets = table.values(0).astype(np.float64), subject.targets(y)
     low, high = np.nanmin(x), np.nanmax(x)
@@ -76,14 +76,14 @@ def plot_fit(
 
 
 def _split(subject: Subject, at: Any, table: Table) -> Host | None:
-    """Standard deviations [N, P] of the exact posterior, for a model that tells them apart from its own."""
+    """Return standard deviations [N, P] of the exact posterior, for a model that separates them from its own."""
     model = subject.model
     if not isinstance(model, CaGP):
         return None
     try:
         return np.sqrt(host(model.uncertainty(at, subject.inputs(table.native())).mathematical))
     except ValueError as error:
-        msg = f"{error} Or leave it out of the picture: computational=False."
+        msg = f"{error} Or set computational=False to leave it out of the plot."
         raise ValueError(msg) from error
 
 

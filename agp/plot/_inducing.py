@@ -1,4 +1,4 @@
-"""Data and inducing inputs."""
+"""Plots of data and inducing inputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,39 +12,39 @@ from agp.plot._panels import DATA, legend, panels, thin_rows
 
 BINS = 30
 REACH = 0.25
-"""The margin of the picture beyond the data, as a share of their range."""
+"""The margin on both sides of the data, as a share of their range."""
 
 
 def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None = None, ax: Any = None) -> Figure:
-    """Data and inducing inputs over two columns, or over one: then as a histogram, with the inducing inputs below.
+    """Plot data and inducing inputs over two columns, or over one column as a histogram with the inducing inputs below.
 
     Parameters
     ----------
     model
-        An `agp.models.Model` with inducing inputs, or a fitted `GPRegressor` or `GPClassifier` with such a method.
+        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`, with inducing inputs.
     X
         A table [N, D] as the model or estimator takes it.
     columns
-        One or two names or numbers of the columns of the model; by default the first two. What an estimator makes of
-        a category is a column for each of its values, named as in "kind = round".
+        The names or numbers of one or two columns of the model; by default the first two. For a category, an estimator
+        makes a column for each of its values, with a name such as "kind = round".
     ax
         Axes to draw into; by default a new figure.
 
     Raises
     ------
     TypeError, ValueError
-        For a model without inducing inputs, columns that do not exist, and more than one axes.
+        If the model has no inducing inputs, a column does not exist, or `ax` holds more than one axes.
     """
     subject = subject_of(model)
     groups = inducing_inputs(subject.model)
     if not groups:
-        msg = f"the {type(subject.model).__name__} has no inducing inputs among the inputs of the data."
+        msg = f"the {type(subject.model).__name__} has no inducing inputs in the space of X; use another method."
         raise ValueError(msg)
     seen = ArrayTable(host(subject.inputs(X)), subject.columns)
     names = columns if columns is not None else range(min(2, len(seen.names)))
     where = [seen.position(column) for column in ([names] if isinstance(names, (str, int)) else names)]
     if len(where) not in (1, 2):
-        msg = f"columns names {len(where)} columns, but must name one or two."
+        msg = f"columns has {len(where)} entries, but must have one or two."
         raise ValueError(msg)
     figure, (one,) = panels(ax, 1, size=(5.4, 4.4) if len(where) == 2 else (6.0, 3.2))
     limits = [_limits(seen.values(column)) for column in where]
@@ -74,7 +74,7 @@ def _inside(Z: Any, limits: list[tuple[float, float]]) -> Any:
 
 def _label(name: str, inside: Any, *, several: bool) -> str:
     beyond = int(np.sum(~inside))
-    label = f"{len(inside)} inducing inputs" + (f" ({beyond} beyond the picture)" if beyond else "")
+    label = f"{len(inside)} inducing inputs" + (f" ({beyond} beyond the plot)" if beyond else "")
     return f"{label}, {name}" if several else label
 
 

@@ -1,4 +1,4 @@
-"""Axes, styles and helpers that all pictures share."""
+"""Axes, styles and helpers shared by all plots."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,7 +19,7 @@ MAX_POINTS = 2000
 def panels(
     ax: Any, count: int, *, columns: int | None = None, size: tuple[float, float] = (6.4, 4.0), **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """The figure and its `count` axes: those given, or those of a new figure."""
+    """Return the figure and its `count` axes: the given axes, or the axes of a new figure."""
     if ax is None:
         columns = min(count, columns or count)
         rows = -(-count // columns)
@@ -30,16 +30,16 @@ def panels(
         return figure, made[:count]
     given = list(np.asarray(ax, dtype=object).ravel()) if isinstance(ax, (Iterable, np.ndarray)) else [ax]
     if wrong := [x for x in given if not isinstance(x, Axes)]:
-        msg = f"ax is, or holds, a {type(wrong[0]).__name__}; give axes of matplotlib."
+        msg = f"ax is, or contains, a {type(wrong[0]).__name__}; pass axes of matplotlib."
         raise TypeError(msg)
     if len(given) != count:
-        msg = f"the picture has {count} panel{'s' if count > 1 else ''}, but ax holds {len(given)}; give as many axes."
+        msg = f"the plot has {count} panel{'s' if count > 1 else ''}, but ax holds {len(given)} axes; pass {count}."
         raise ValueError(msg)
     return given[0].figure, given  # type: ignore[return-value]
 
 
 def band(ax: Axes, x: Any, lower: Any, upper: Any, colour: str, label: str | None, **style: Any) -> None:
-    """Fill what lies between two curves."""
+    """Fill the area between two curves."""
     ax.fill_between(x, lower, upper, color=colour, label=label, linewidth=0, **style)
 
 
@@ -50,7 +50,7 @@ def legend(ax: Axes, *, above: bool = False) -> None:
 
 
 def thin_rows(rows: int) -> tuple[npt.NDArray[np.intp], str]:
-    """The rows that are drawn as points, and their label."""
+    """Return the rows that are drawn as points, and their label."""
     if rows <= MAX_POINTS:
         return np.arange(rows), "data"
     chosen = np.sort(generator(0, 13).permutation(rows)[:MAX_POINTS])

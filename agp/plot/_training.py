@@ -1,4 +1,4 @@
-"""Training: what it logged, and how the bounds closed in while inducing inputs were added."""
+"""Plots of training: logged values, and bounds as a function of the number of inducing inputs."""
 
 from typing import Any
 
@@ -16,31 +16,31 @@ Columns = dict[str, npt.NDArray[np.float64]]
 RATE = "rate of "
 """The prefix of the names of logged rates."""
 FIRST_PART = 10
-"""The first of this many parts of a training may lie outside of the picture."""
+"""The first of this many parts of a training may lie outside the plot."""
 WINDOWS = 40
 """The number of windows of a training over which a noisy curve is averaged."""
 
 
 def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> Figure:
-    """Learning curves: the bound, the rates, and whatever else training logged, a panel each.
+    """Plot learning curves: the bound, the step sizes, and everything else that training logged, in separate panels.
 
-    Where minibatches make the bound noisy, its running mean is drawn over it. The first tenth of the steps, far below
-    the rest, may leave the picture. What stays zero throughout has no panel.
+    If minibatches make the bound noisy, its running mean is drawn over it. The first tenth of the steps may lie outside
+    the plot, because the bound is far lower there. Values that are always zero have no panel.
 
     Parameters
     ----------
     result
-        What `agp.fit`, `agp.train` or `agp.fit_lbfgs` left behind; a fitted `GPRegressor` or `GPClassifier`; or numbers
-        by name, one for each step.
+        The result of `agp.fit`, `agp.train` or `agp.fit_lbfgs`; a fitted `GPRegressor` or `GPClassifier`; or a dict
+        that maps each name to one number per step.
     against
-        "steps", or "seconds": of a result, as if all steps took as long as each other.
+        The horizontal axis: "steps", or "seconds" (only for results), which assumes that all steps take equally long.
     ax
         Axes to draw into, one for each panel; by default a new figure.
 
     Raises
     ------
     TypeError, ValueError
-        For what has no curves, an unknown `against`, and the wrong number of axes.
+        If `result` has no curves, `against` is unknown, or the number of axes is wrong.
     """
     trace, seconds = _trace(result)
     x, label = _times(trace, seconds, against)
@@ -59,7 +59,7 @@ def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> 
 
 
 def _trace(result: Any) -> tuple[dict[str, npt.NDArray[np.float64]], float | None]:
-    """Logged numbers by name, and the total seconds if known."""
+    """Return the logged numbers by name, and the total seconds if known."""
     seconds, logged = None, result
     if isinstance(result, Result):
         seconds, logged = result.seconds, result.trace
@@ -67,7 +67,7 @@ def _trace(result: Any) -> tuple[dict[str, npt.NDArray[np.float64]], float | Non
         held = {} if isinstance(result, type) else vars(result)
         if "history_" not in held:
             kind = type(result).__name__
-            msg = f"there are no learning curves in a {kind}; give a result of agp.fit or a fitted estimator."
+            msg = f"a {kind} has no learning curves; pass a result of agp.fit or a fitted estimator."
             raise TypeError(msg)
         logged = held["history_"]
     trace = {name: np.asarray(values, dtype=np.float64) for name, values in logged.items() if len(values)}
@@ -85,7 +85,7 @@ def _times(trace: dict[str, Any], seconds: float | None, against: str) -> tuple[
         msg = f"against is {against!r}, but must be 'steps' or 'seconds'."
         raise ValueError(msg)
     if seconds is None:
-        msg = "an estimator does not know its seconds; give what agp.fit or agp.train left behind, or ask for steps."
+        msg = "an estimator does not store its seconds; pass a result of agp.fit or agp.train, or set against='steps'."
         raise ValueError(msg)
     return steps * (seconds / len(steps)), "training time [s]"
 
@@ -105,7 +105,7 @@ def _draw_bound(ax: Axes, x: npt.NDArray[Any], bound: npt.NDArray[np.float64]) -
 
 
 def _running_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The running mean over a fortieth of the numbers."""
+    """Return the running mean over windows of a fortieth of the numbers."""
     half = max(1, len(values) // (2 * WINDOWS))
     total, at = np.cumsum(np.concatenate([np.zeros(1), values])), np.arange(len(values))
     first, last = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
@@ -127,15 +127,15 @@ def _draw_numbers(ax: Axes, x: npt.NDArray[Any], curves: dict[str, Any], what: s
 
 
 def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
-    """The bound and the upper bound against the number of inducing inputs; and their gap beside what doublings gained.
+    """Plot the bound and the upper bound against the number of inducing inputs, with their gap and gain per doubling.
 
-    All in nats per datum. Without an upper bound only the gains are drawn. The last number has two points if its model
-    was then trained to convergence.
+    Everything is in nats per datum. Without an upper bound, only the gains are drawn. The largest number of inducing
+    inputs has two points if its model was then trained to convergence.
 
     Parameters
     ----------
     result
-        What `agp.fit_growing` left behind, or a `GPRegressor` or `GPClassifier` that was fitted with
+        The result of `agp.fit_growing`, or a `GPRegressor` or `GPClassifier` that was fitted with
         ``num_inducing="auto"``.
     ax
         Two axes to draw into; by default a new figure.
@@ -143,7 +143,7 @@ def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
     Raises
     ------
     TypeError, ValueError
-        For what has not grown, and the wrong number of axes.
+        If the number of inducing inputs has not grown, or the number of axes is wrong.
     """
     found = _columns(result)
     figure, (left, right) = panels(ax, 2, columns=2, size=(5.0, 3.4))
@@ -172,13 +172,13 @@ def _columns(result: Any) -> Columns:
         rounds = {} if isinstance(result, (type, dict)) else vars(result).get("growth_", {})
     if not rounds:
         by = "agp.fit_growing, or a fitted estimator with num_inducing='auto'"
-        msg = f"nothing has grown in a {type(result).__name__}; give a result of {by}."
+        msg = f"a {type(result).__name__} has no record of growth; pass a result of {by}."
         raise TypeError(msg)
     return {name: np.asarray(values, dtype=np.float64) for name, values in rounds.items()}
 
 
 def _gains(found: Columns) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The gain of each M over the one before, without the final training."""
+    """Return the gain of each M over the previous M, without the final training."""
     M, first = np.unique(found["num_inducing"], return_index=True)
     return M[1:], np.diff(found["bound"][first])
 

@@ -11,7 +11,7 @@ from agp.predictors._further import condition_process, refuse_data
 from agp.processes import MultiOutput, Paths, Process
 from agp.random import Draws
 
-__all__ = ["Conditional", "ProcessConditional", "delegated"]
+__all__ = ["Conditional", "ProcessConditional", "delegate"]
 
 SEED = 0
 """Of the draws of sampled processes."""
@@ -79,7 +79,7 @@ class Conditional(MultiOutput):
         refuse_data(type(self).__name__)
 
 
-def delegated(part: str, name: str, /) -> Any:
+def delegate(part: str, name: str, /) -> Any:
     """A property that is that of a part."""
     return property(lambda self: getattr(getattr(self, part), name))
 
@@ -105,11 +105,11 @@ class ProcessConditional(Conditional):
         process = process.recompute_factors()
         return cls(process, process.factorise()[0])
 
-    outputs = delegated("process", "outputs")  # type: ignore[override]
-    width = delegated("process", "width")  # type: ignore[override]
-    reference = delegated("process", "reference")  # type: ignore[override]
-    floats_per_row = delegated("process", "floats_per_row")  # type: ignore[override]
-    mixing = delegated("process", "mixing")  # type: ignore[override]
+    outputs = delegate("process", "outputs")  # type: ignore[override]
+    width = delegate("process", "width")  # type: ignore[override]
+    reference = delegate("process", "reference")  # type: ignore[override]
+    floats_per_row = delegate("process", "floats_per_row")  # type: ignore[override]
+    mixing = delegate("process", "mixing")  # type: ignore[override]
 
     def mean(self, X: Array, /) -> Array:
         return self.process.project_mean(self.factor, X)

@@ -4,7 +4,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.predictors._conditional import Conditional, delegated
+from agp.predictors._conditional import Conditional, delegate
 from agp.predictors._predictor import Predictor
 from agp.processes import Paths
 
@@ -17,11 +17,11 @@ class OffsetConditional(Conditional):
 
     conditional: Conditional
 
-    outputs = delegated("conditional", "outputs")  # type: ignore[override]
-    reference = delegated("conditional", "reference")  # type: ignore[override]
-    floats_per_row = delegated("conditional", "floats_per_row")  # type: ignore[override]
-    rows_share_work = delegated("conditional", "rows_share_work")  # type: ignore[override]
-    mixing = delegated("conditional", "mixing")  # type: ignore[override]
+    outputs = delegate("conditional", "outputs")  # type: ignore[override]
+    reference = delegate("conditional", "reference")  # type: ignore[override]
+    floats_per_row = delegate("conditional", "floats_per_row")  # type: ignore[override]
+    rows_share_work = delegate("conditional", "rows_share_work")  # type: ignore[override]
+    mixing = delegate("conditional", "mixing")  # type: ignore[override]
 
     @property
     def width(self) -> int:
@@ -59,10 +59,10 @@ class OffsetPaths(Paths):
 
     inner: Paths
 
-    count = delegated("inner", "count")  # type: ignore[override]
-    outputs = delegated("inner", "outputs")  # type: ignore[override]
-    reference = delegated("inner", "reference")  # type: ignore[override]
-    floats_per_row = delegated("inner", "floats_per_row")  # type: ignore[override]
+    count = delegate("inner", "count")  # type: ignore[override]
+    outputs = delegate("inner", "outputs")  # type: ignore[override]
+    reference = delegate("inner", "reference")  # type: ignore[override]
+    floats_per_row = delegate("inner", "floats_per_row")  # type: ignore[override]
 
     @property
     def width(self) -> int:

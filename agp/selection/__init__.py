@@ -1,4 +1,4 @@
-"""From data alone to a model: which kernel, which hyperparameters, how many inducing inputs."""
+"""Choice of the kernel, the hyperparameters and the number of inducing inputs from data."""
 
 from agp.selection._kernel import select_kernel
 from agp.selection._regression import fit_regression
@@ -6,5 +6,5 @@ from agp.selection._result import Candidate, RegressionResult, Stage
 
 __all__ = ["Candidate", "RegressionResult", "Stage", "fit_regression", "select_kernel"]
 
-# for other rooms
+# for other subpackages
 from agp.selection._regression import EXACT_ROWS

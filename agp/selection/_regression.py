@@ -1,4 +1,4 @@
-"""Regression from data alone: hyperparameters from a sample, the posterior from all rows."""
+"""Regression with a model chosen from the data: hyperparameters from a sample, and the posterior from all rows."""
 
 import math
 import re
@@ -102,14 +102,15 @@ def fit_regression(
     1. Search: train exact GPs of 500 rows from several starts, for each kernel.
     2. Train: train the hyperparameters of the two best kernels by the exact evidence of 2,000 rows, and those of the
        best kernel by that of 4,000.
-    3. Up to 4,000 rows the posterior is exact, and models are compared by how well each row is predicted from the
-       others (`GPR.leave_one_out`).
+    3. With up to 4,000 rows, the posterior is exact, and models are compared by how well the other rows predict each
+       row (`GPR.leave_one_out`).
     4. With more rows, a tenth of them, but at most 2,000, is held out. Models are compared by the density of these rows
        under collapsed posteriors with 1,024 inducing inputs, before and after training. (The bound would favour smooth
        kernels, which need few inducing inputs.)
-    5. The posterior of all rows has up to 4,096 inducing inputs, rows drawn at random, as long as doubling them gains.
-       With more than 300,000 rows there are fewer, or some rows are left out. Noise and variance are those of training
-       or those of the highest bound, whichever predict the rows held out better.
+    5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows; their number doubles as long as
+       that improves the predictions. With more than 300,000 rows, it uses fewer inducing inputs or omits some rows. The
+       noise and kernel variance come from training or from the highest bound, whichever predicts the held-out rows
+       better.
 
     Parameters
     ----------
@@ -129,22 +130,23 @@ def fit_regression(
     tolerance
         In nats per row: L-BFGS ends when 20 iterations gain less than a tenth of it.
     max_seconds
-        Unlimited by default. The result is what was reached by then.
+        Maximum time in seconds; unlimited by default. When the time is up, the best result so far is returned.
     memory
         Budget for working arrays of the passes over the rows in MiB; by default what the largest matrices need.
     seed
-        Of the drawn rows.
+        Seed of the drawn rows.
     callbacks
         Called with a `Progress` after each iteration of L-BFGS; if one returns True, the fit ends.
     progress
         Show a progress bar (needs the extra ``cli``).
     checkpoint
-        A file for finished work; a fit with the same data and arguments resumes from it, to the same numbers.
+        A file that stores finished stages. A fit with the same data and arguments resumes from it, with the same
+        numbers.
     weights
-        How many observations each row counts as [N], as for `agp.GPR.from_data`; averages and nats per row are those of
-        observations. One each by default. Exact repetitions are evidence against noise: if the weights sum to more than
-        N and rows with the same inputs never differ, the noise goes to zero. For weights of importance, use an average
-        of 1.
+        The number of observations [N] that each row counts as, as in `agp.GPR.from_data`; one each by default. Averages
+        and nats per row then refer to observations. Exact repetitions are evidence against noise: if the weights sum to
+        more than N and rows with the same inputs never differ, the noise goes to zero. Scale importance weights to a
+        mean of 1.
 
     Returns
     -------
@@ -154,7 +156,7 @@ def fit_regression(
     Raises
     ------
     TypeError, ValueError
-        For data, parts or arguments that do not fit each other.
+        If data, parts or arguments do not fit each other.
     agp.errors.CheckpointError
         If the checkpoint cannot be written, first at the start; `.result` holds the best model so far.
     agp.errors.Interrupted
@@ -163,7 +165,7 @@ def fit_regression(
     Warns
     -----
     agp.errors.ConvergenceWarning
-        If the time or a callback ended the fit.
+        If the time limit or a callback ended the fit.
     agp.errors.NoSignalWarning
         If no model was better than the mean of the targets.
     """
@@ -340,7 +342,7 @@ class _Fit:
             for one in found:
                 model = on_rows(one.tuned.model, data, self.plan.parts(one.tuned.model.kernel, data)["priors"])
                 piece = f"judge {one.name} {rows} from {_checksum(model)}"
-                tuned = self._tuned(piece, model, evaluate_on, model, data)
+                tuned = self._run_piece(piece, model, evaluate_on, model, data)
                 judged.append(one._replace(tuned=tuned, log_density=tuned.score))
         return _sort_by_density(judged)
 
@@ -371,7 +373,7 @@ class _Fit:
             for name, kernel in self.plan.kernels().items():
                 if found and self.watch.stage_over:
                     break
-                tuned = self._search(name, kernel, data)
+                tuned = self._search_kernel(name, kernel, data)
                 found = _sort_by_density([*found, _Chosen(name, tuned, log_density=tuned.score)])
                 self._keep_sample(found[0])
             if isinstance(self.plan.kernel, str) and not self.watch.stage_over:
@@ -385,7 +387,7 @@ class _Fit:
         kernel = next(iter(self.plan.kernels().values()))
         return exact_gp(data, kernel=kernel, **self.plan.parts(kernel, data))
 
-    def _search(self, name: str, kernel: Kernel, data: Data) -> Tuned:
+    def _search_kernel(self, name: str, kernel: Kernel, data: Data) -> Tuned:
         parts = self.plan.parts(kernel, data)
 
         def among() -> Array:
@@ -393,14 +395,14 @@ class _Fit:
 
         settings = (self.watch, self.plan.least_gain, among)
         model = exact_gp(data, kernel=kernel, **parts)
-        return self._tuned(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
+        return self._run_piece(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
 
-    def _train(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
+    def _train_model(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
         """After so many iterations."""
         settings = (iterations, self.watch, self.plan.least_gain)
-        return self._tuned(f"{piece} from {_checksum(model)}", model, train_exact, model, data, *settings)
+        return self._run_piece(f"{piece} from {_checksum(model)}", model, train_exact, model, data, *settings)
 
-    def _tuned(self, piece: str, model: Any, work: Callable[..., Tuned], *arguments: Any) -> Tuned:
+    def _run_piece(self, piece: str, model: Any, work: Callable[..., Tuned], *arguments: Any) -> Tuned:
         """``work(*arguments)``, or its result from the checkpoint, put into the model."""
         return self.pieces(piece, lambda: work(*arguments).pieces(), lambda done: Tuned.of(model, done))
 
@@ -409,7 +411,7 @@ class _Fit:
         kernel = best.tuned.model.kernel + Linear.centred(data.repeat_rows()[0])
         model = on_rows(best.tuned.model, data, self.plan.parts(kernel, data)["priors"], kernel)
         name = f"{best.name} + linear"
-        tuned = self._train(f"search {name}", model, data, LONG)
+        tuned = self._train_model(f"search {name}", model, data, LONG)
         gain = data.observations * (tuned.evidence - best.tuned.evidence)
         return [_Chosen(name, tuned, log_density=tuned.score)] if gain > data.X.shape[1] + CHANCE else []
 
@@ -424,7 +426,7 @@ class _Fit:
                     break
                 start = one.tuned.model
                 model = on_rows(start, data, self.plan.parts(start.kernel, data)["priors"])
-                tuned = self._train(f"train {one.name} {done}", model, data, iterations)
+                tuned = self._train_model(f"train {one.name} {done}", model, data, iterations)
                 more.append(_Chosen(one.name, tuned, log_density=tuned.score))
         self._note(more, done)
         return more

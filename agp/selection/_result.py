@@ -36,7 +36,7 @@ class Stage(NamedTuple):
 
 @dataclass
 class RegressionResult(FitResult):
-    """What `fit_regression` returns; `message` says what was chosen, and `converged` that no budget ended the fit."""
+    """The result of `fit_regression`. `message` describes the choice; `converged` is True if no limit ended the fit."""
 
     candidates: list[Candidate] = field(default_factory=list)
     """The kernels that were compared, with an entry for each number of rows."""
@@ -44,16 +44,17 @@ class RegressionResult(FitResult):
     """The kernel that was chosen."""
     stages: list[Stage] = field(default_factory=list)
     bound: float = math.nan
-    """On the log evidence of all rows, in nats."""
+    """The bound on the log evidence of all rows, in nats."""
     baseline: float = math.nan
     """The log density of the targets from their mean and variance alone, in nats per row."""
     log_density: float = math.nan
-    """Of a row given others, on average: for exact GPs given all others, else of the rows held out."""
+    """The average log density of a row given others: for exact GPs, given all others; otherwise, of the held-out
+    rows."""
     learned: bool = True
     """Whether the inputs are informative. Otherwise the model predicts the mean of the targets."""
 
     def describe(self) -> str:
-        """The kernels and the stages as tables, and what was chosen."""
+        """Return the kernels and the stages as tables, and the choice."""
         heads = ("evidence", "others", "bound", "held out")
         lines = [f"{'kernel':<20} {'rows':>7} {' '.join(f'{head:>10}' for head in heads)}   (nats per row)"]
         for name, rows, *numbers in self.candidates:

@@ -130,7 +130,7 @@ class Pieces:
             self._refuse(path, error)
 
     def __call__(self, name: str, work: Callable[[], dict[str, Any]], taken: Callable[[dict[str, Any]], T]) -> T:
-        """``take_rows(piece)`` of the piece of that name, from the file or from ``work()``.
+        """``taken(piece)`` of the piece of that name, from the file or from ``work()``.
 
         Work that a deadline cut short is not kept. ValueError for a piece in the file that `take_rows` refuses.
         """

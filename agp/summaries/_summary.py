@@ -1,4 +1,4 @@
-"""The parts and leaves of a model, as text and as tables in notebooks."""
+"""Tables of the parts and leaves of a model, as text and for notebooks."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -17,9 +17,9 @@ from agp.priors import assign_priors
 from agp.processes import Deep
 
 MAX_ENTRIES, SHOWN_HTML = 4, 12
-"""Entries of a leaf that text and notebooks show; of larger leaves, they show the shape and the range."""
+"""The maximum number of entries of a leaf shown in text and in notebooks; larger leaves show shape and range."""
 MAX_NAMED_ENTRIES = 20
-"""The entries shown of a leaf with an entry for each named column."""
+"""The number of entries shown for a leaf that has an entry for each named column."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
 PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
 
@@ -31,10 +31,10 @@ class Line(NamedTuple):
     prior: str
     trained: str
     names: tuple[str, ...] = ()
-    """The names of the columns that its kernel sees."""
+    """The names of the columns that the kernel of the leaf sees."""
 
     def cells(self, shown: int) -> tuple[str | list[str], ...]:
-        """The cells under `HEADINGS`, each a text or a list of lines; arrays show up to `shown` entries."""
+        """Return the cells under `HEADINGS`, each a text or a list of lines; arrays show up to `show_cell` entries."""
         leaf = self.leaf
         constraint = leaf.constraint.name if leaf.role == "parameter" else ""
         unit = "" if leaf.unit is None else _entries(leaf.unit, shown, self.names)
@@ -42,9 +42,9 @@ class Line(NamedTuple):
 
 
 def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """A table of the leaves of a model as text: value, constraint, unit, prior, and whether it is trained.
+    """Return a text table of the leaves of a model: value, constraint, unit, prior, and whether each is trained.
 
-    Units, which are leaves too, stand beside the parameters that are measured in them. Notebooks show the same table
+    Units, which are also leaves, are shown next to the parameters that they apply to. Notebooks show the same table
     (`agp.summaries.summary_html`).
 
     Parameters
@@ -52,10 +52,10 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     model
         An `agp.models.Model`, or a part of one.
     frozen
-        Patterns of leaf names that a training leaves as they are, as `agp.updates.Adam` takes them; or the names that
-        the result of a training has as `frozen`.
+        Patterns for the names of leaves that are not trained, as in `agp.updates.Adam`; or the attribute `frozen` of a
+        training result.
     columns
-        The names of the columns of the inputs, which then stand beside the entries of lengthscales.
+        The names of the input columns, which are then shown next to the entries of lengthscales.
 
     Raises
     ------
@@ -69,14 +69,14 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
 
 
 def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """The parts of a model and the table of `agp.summary` as HTML, which notebooks show for a model.
+    """Return the parts of a model and the table of `agp.summary` as HTML, which notebooks show for a model.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or any other class made by `agp.tree.model`.
     frozen, columns
-        As `agp.summary`.
+        As in `agp.summary`.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Se
 
 
 def _parts(model: Any) -> dict[str, Any]:
-    """The kernels, posteriors and so on of a model, by path; their own parts are not listed."""
+    """Return the kernels, posteriors and other parts of a model by path, without the parts of these parts."""
     found: dict[str, Any] = {}
     for path, node in tree.nodes(model, object).items():
         if path and isinstance(node, PARTS) and not path.startswith(tuple(f"{above}." for above in found)):
@@ -106,7 +106,7 @@ def _kind(part: Any) -> str:
 
 
 def columns_by_kernel(model: Any, columns: tuple[str, ...], /) -> dict[str, tuple[str, ...]]:
-    """The columns that each kernel sees, by its path; kernels of inner layers are left out."""
+    """Return the columns that each kernel sees, by the path of the kernel; inner layers are left out."""
     inner = [
         f"{tree.join_path(path, 'layers', str(i))}."
         for path, deep in tree.nodes(model, Deep).items()
@@ -128,13 +128,13 @@ def _is_below(path: str, above: str) -> bool:
 
 
 def _lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> list[Line]:
-    """A line for each leaf of a model except units. ValueError if a pattern matches no parameter."""
+    """Return a line for each leaf of a model except units. Raise ValueError if a pattern matches no parameter."""
     patterns = tree.patterns(frozen)
     leaves = tree.describe(model)
     names = [leaf.name for leaf in leaves if leaf.role == "parameter"]
     for pattern in patterns:
         if not any(tree.matches(name, pattern) for name in names):
-            msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(names)}."
+            msg = f"no parameter matches {pattern!r}; choose from {', '.join(names)}."
             raise ValueError(msg)
     pairs = assign_priors(model) if "priors" in vars(model) else []  # parts of models have none
     priors = {leaf.name: repr(prior) for leaf, prior in pairs}
@@ -163,7 +163,7 @@ def _lines(cell: str | list[str]) -> list[str]:
 
 
 def _entries(x: Any, shown: int, names: tuple[str, ...]) -> str | list[str]:
-    """A leaf as text or, if it has an entry for each name, as a line for each of the first entries."""
+    """Show a leaf as text or, if it has an entry for each name, as a line for each of the first entries."""
     host = _host(x)
     if isinstance(host, str):
         return host
@@ -180,7 +180,7 @@ def _entries(x: Any, shown: int, names: tuple[str, ...]) -> str | list[str]:
 
 
 def _host(x: Any) -> Any:
-    """A leaf as a NumPy array, or a text if its numbers are not available."""
+    """Convert a leaf to a NumPy array, or to a text if its numbers are not available."""
     try:
         B = backend_of(x)
     except TypeError:  # set by `from_data`
@@ -189,12 +189,12 @@ def _host(x: Any) -> Any:
 
 
 def _spread(host: Any) -> str:
-    """From the smallest to the largest entry of an array on the host."""
+    """Return the range of the entries of an array on the host, as text."""
     return f"{host.min():.3g} to {host.max():.3g}"
 
 
 def _entry(value: Any) -> str:
-    """A number of a leaf as text."""
+    """Show a number of a leaf as text."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

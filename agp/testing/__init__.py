@@ -1,4 +1,4 @@
-"""Checks for your own kernels, likelihoods and so on: gradients against differences and automatic differentiation."""
+"""Gradient checks for your own kernels, likelihoods and other parts of models."""
 
 from agp.testing._pullbacks import check_pullback
 

@@ -1,7 +1,7 @@
 """Checks of pullbacks against finite differences on the host, and against automatic differentiation.
 
-A stage and random cotangents make one number, sum(bar * output), whose whole gradient the pullback gives. The other
-gradients need only the forward code.
+A stage and random cotangents define one number, sum(bar * output). The pullback gives its whole gradient; the gradients
+it is compared with need only the forward code.
 """
 
 import functools
@@ -18,11 +18,11 @@ from agp.processes import Process
 from agp.testing._stages import Points, Stage, stages_of
 
 STEP = 3e-4
-"""The step of the differences of order four, whose truncation and rounding errors are about 1e-11."""
+"""The step of the fourth-order differences, chosen so that truncation and rounding errors are about 1e-11."""
 SMALL = 1e-6
-"""Errors are relative to the largest entry of a leaf's gradient, but at least this share of that of all leaves."""
+"""Errors are relative to the largest entry of the gradient of a leaf, or to this share of the largest entry of all."""
 SPREAD = 0.3
-"""The size of random moves of raw leaves: at the given point gradients may vanish by symmetry."""
+"""The size of random moves of raw leaves, because gradients at the given point may vanish by symmetry."""
 ROWS, WIDTH = 8, 2
 
 
@@ -50,44 +50,44 @@ def check_pullback(
 ) -> None:
     """Compare the pullbacks of a part of a model with finite differences and automatic differentiation.
 
-    On NumPy, pullbacks are compared with central differences; on each array library with automatic differentiation
-    (torch, JAX), with its gradient of the same forward code, and values with those of NumPy. All in float64, at
-    parameters near those of the part, with random inputs and cotangents. Gradients are those of raw leaves, which
-    optimisers see, so constraints and units are checked as well.
+    On NumPy, pullbacks are compared with central differences. On each array library with automatic differentiation
+    (torch, JAX), they are compared with its gradient of the same forward code, and values are compared with NumPy.
+    Everything is computed in float64, at parameters near those of the part, with random inputs and cotangents.
+    Gradients are taken with respect to raw leaves, as in optimisers, so constraints and units are checked as well.
 
     Parameters
     ----------
     part
         A kernel, a mean function, a likelihood, an `agp.inducing.Inducing` or an `agp.processes.Process`, whose missing
-        leaves get starting values; or a posterior: a class of q(u), its name, or an object for so many inducing
-        variables and outputs.
+        leaves get starting values. Or a posterior: a class of q(u), its name, or an object whose size matches
+        `inducing` and `outputs`.
     X
-        Inputs [N, D] to look at; eight random rows of two columns (for a process, of its width) by default.
+        Inputs [N, D] at which to check; by default eight random rows of two columns (for a process, of its width).
     y
         Targets [N] or [N, K], which a likelihood needs.
     kernel
-        For inducing variables: the kernel of the process, `RBF` by default.
+        The kernel of the process, for inducing variables; `RBF` by default.
     outputs
-        P, for a mean function or a class of q(u).
+        The number of outputs P, for a mean function or a class of q(u).
     inducing
-        M, for a posterior or inducing variables.
+        The number of inducing variables M, for a posterior or inducing variables.
     seed
-        Of all that is random.
+        The seed of all random numbers.
     differences
-        Whether to compare with differences. They do not agree with a forward that treats something as constant by
-        `Backend.stop_gradient`.
+        Whether to compare with differences. Set it to False if the forward code calls `Backend.stop_gradient`, because
+        differences do not treat anything as constant.
     backends
         The libraries with automatic differentiation to compare with; by default all that are installed.
     tolerance
-        The largest error allowed, relative to the largest entry of the gradient of the leaf.
+        The largest error allowed, relative to the largest entry of the leaf's gradient.
 
     Raises
     ------
     AssertionError
-        If an entry differs, or a cotangent has another shape than its leaf. The message names the leaf, both numbers
-        and the relative error.
+        If an entry differs, or the shape of a cotangent differs from that of its leaf. The message gives the leaf,
+        both numbers and the relative error.
     TypeError
-        If the part is of another kind, or a likelihood comes without targets.
+        If the part is of another kind, or a likelihood is given without targets.
     agp.errors.BackendError
         If one of `backends` cannot differentiate.
     """
@@ -114,19 +114,19 @@ def _name_of(part: Any) -> str:
 
 
 def _able() -> list[str]:
-    """The usable libraries with automatic differentiation."""
+    """Return the usable libraries with automatic differentiation."""
     return [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
 
 
 def _on(B: Backend, part: Any) -> Any:
-    """The part with its arrays moved to a library, in float64; other leaves stay as they are."""
+    """Move the arrays of the part to a library, in float64; other leaves stay unchanged."""
     arrays = {name: x for name, x in tree.leaves(part).items() if not isinstance(x, (int, float, list, tuple))}
     moved = {name: tree.to_backend(x, B.name, dtype="float64") for name, x in arrays.items()}
     return tree.with_leaves(part, moved)
 
 
 class _Problem:
-    """A stage at a point, with cotangents: one number as a function of raw leaves and inputs."""
+    """A stage at a point with cotangents, which define one number as a function of raw leaves and inputs."""
 
     def __init__(self, stage: Stage, label: str, rng: np.random.Generator) -> None:
         self.stage, self.label = stage, label
@@ -147,13 +147,13 @@ class _Problem:
         return functools.reduce(operator.add, products)
 
     def _there(self, B: Backend) -> tuple[Any, list[Array], dict[str, Array]]:
-        """Part, cotangents and leaves as arrays of a library."""
+        """Return the part, the cotangents and the leaves as arrays of a library."""
         leaves = {name: B.from_numpy(x, dtype="float64") for name, x in self.leaves.items()}
         bars = [B.from_numpy(x, dtype="float64") for x in self.bars]
         return _on(B, self.stage.part), bars, leaves
 
     def closed_form(self, B: Backend) -> tuple[list[Any], dict[str, Any]]:
-        """The outputs, and the gradient by the pullback, by name; zero if it gives None."""
+        """Return the outputs, and the gradient from the pullback by name, with zero in place of None."""
         part, bars, leaves = self._there(B)
 
         def evaluated(leaves: dict[str, Array]) -> tuple[tuple[Array, ...], dict[str, Array]]:
@@ -173,11 +173,11 @@ class _Problem:
         for name, bar in bars.items():
             here, there = tuple(bar.shape), tuple(values[name].shape)
             if here != there:
-                msg = f"{self._of(name)}: the cotangent has shape {here}, but the leaf has {there}."
+                msg = f"{self._of(name)}: the cotangent has shape {here}, but the leaf has shape {there}."
                 raise AssertionError(msg)
 
     def differences(self) -> dict[str, Any]:
-        """The gradient by central differences of order four."""
+        """Return the gradient from fourth-order central differences."""
         B = get_backend("numpy")
 
         def slope(name: str, entry: tuple[int, ...]) -> float:
@@ -194,11 +194,11 @@ class _Problem:
         }
 
     def autodiff(self, B: Backend) -> dict[str, Any]:
-        """The gradient by automatic differentiation of a library."""
+        """Return the gradient from the automatic differentiation of a library."""
         part, bars, leaves = self._there(B)
 
         def total(leaves: dict[str, Array]) -> Array:
-            # depends on all leaves, so that each is in the graph of the library
+            # the total depends on all leaves, so that each leaf is in the graph of the library
             zero = sum(0.0 * B.xp.sum(x) for x in leaves.values())
             return self._total(B, part, bars, leaves) + zero
 
@@ -211,7 +211,7 @@ class _Problem:
         return f"{self.label}, {self.stage.name}, {name if name.startswith('input ') else f'leaf {name}'}"
 
     def compare_values(self, B: Backend, found: list[Any], expected: list[Any], tolerance: float) -> None:
-        """AssertionError if the values of a library differ from those of NumPy."""
+        """Raise AssertionError if the values of a library differ from those of NumPy."""
         for i, values in enumerate(zip(found, expected, strict=True)):
             mistake = _largest("", *values, floor=0.0)
             if not mistake.error <= tolerance:
@@ -222,7 +222,7 @@ class _Problem:
                 raise AssertionError(msg)
 
     def compare(self, judge: str, found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> None:
-        """AssertionError for the leaf with the largest error, if that is too large."""
+        """Raise AssertionError for the leaf with the largest error, if the error is too large."""
         floor = SMALL * max((_size(x) for x in expected.values()), default=0.0)
         worst = max((_largest(name, found[name], expected[name], floor) for name in expected), default=None)
         if worst is not None and not worst.error <= tolerance:
@@ -238,7 +238,7 @@ def _size(x: Any) -> float:
 
 
 def _largest(leaf: str, found: Any, expected: Any, floor: float) -> _Mistake:
-    """The entry with the largest error, which is infinite where a number is not finite."""
+    """Return the entry with the largest error; the error is infinite where a number is not finite."""
     apart = np.abs(np.asarray(found) - np.asarray(expected)) / max(_size(expected), floor, 1e-300)
     apart = np.where(np.isfinite(apart), apart, np.inf)
     entry = np.unravel_index(int(np.argmax(apart)), apart.shape) if apart.ndim else ()

@@ -1,4 +1,4 @@
-"""The differentiable functions of each kind of part, with their pullbacks, for `check_pullback`."""
+"""The differentiable functions of each kind of part and their pullbacks, for `check_pullback`."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -19,10 +19,10 @@ from agp.random import Draws
 from agp.tree import place_leaves as fill_leaves
 
 NOISE = 0.1
-"""Added to the prior variances of arbitrary inducing variables, so that no variance is at its floor."""
+"""A number added to the prior variances of arbitrary inducing variables, so that no variance is at its floor."""
 
 JITTER = 1e-3
-"""The jitter of processes without a fixed one, as a share of the prior variance."""
+"""The jitter of processes without a fixed jitter, as a share of the prior variance."""
 
 Inputs = Mapping[str, Array]
 
@@ -32,11 +32,11 @@ class Stage(NamedTuple):
 
     name: str
     part: Any
-    """On the host, no leaf missing."""
+    """The part on the host, with no leaf missing."""
     inputs: dict[str, Any]
-    """Host arrays by which it is differentiated as well."""
+    """Host arrays with respect to which the function is also differentiated."""
     run: Callable[[Any, Inputs], tuple[tuple[Array, ...], Pullback]]
-    """``(part, inputs) -> (outputs, pullback)`` with the pullback ``bars -> (part_bar, {input: bar})``."""
+    """The function ``(part, inputs) -> (outputs, pullback)``; the pullback is ``bars -> (part_bar, {input: bar})``."""
 
 
 class Points(NamedTuple):
@@ -54,11 +54,9 @@ class Points(NamedTuple):
 
 @singledispatch
 def stages_of(part: Any, points: Points, /) -> list[Stage]:
-    """The stages of a part, with missing leaves filled. TypeError if its kind is unknown."""
+    """Return the stages of a part, with missing leaves filled. Raise TypeError if its kind is unknown."""
     if isinstance(part, type) and not issubclass(part, Posterior):
-        msg = (
-            f"check_pullback takes an object, not the class {part.__name__}; only of posteriors it takes classes, too."
-        )
+        msg = f"part is the class {part.__name__}, but must be an object, unless it is a posterior; create an object."
         raise TypeError(msg)
     if isinstance(part, (type, str)) or callable(part):
         start = start_of(part)
@@ -73,7 +71,7 @@ def stages_of(part: Any, points: Points, /) -> list[Stage]:
 
 
 def _with_inputs(outputs: tuple[Array, ...], pull: Any, *names: str) -> tuple[tuple[Array, ...], Pullback]:
-    """The outputs, and a pullback whose cotangents of inputs have names."""
+    """Return the outputs, and a pullback that returns the cotangents of inputs by name."""
 
     def pullback(*bars):
         part_bar, *input_bars = pull(*bars)
@@ -127,7 +125,7 @@ def _(mean: Mean, points: Points, /) -> list[Stage]:
 @stages_of.register
 def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
     if points.y is None:
-        msg = f"give targets that {type(likelihood).__name__} can have, as y=[N, K]."
+        msg = f"the likelihood {type(likelihood).__name__} needs targets; pass valid ones as y=[N, K]."
         raise TypeError(msg)
     y = np.asarray(points.y, dtype=np.float64)
     y = y[:, None] if y.ndim == 1 else y
@@ -154,9 +152,9 @@ def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
 
 
 def _joint_covariance(points: Points) -> Any:
-    """The covariance of inducing variables and of f at X, [M + N, M + N]."""
+    """Return the joint covariance [M + N, M + N] of the inducing variables and of f at X."""
     M, D = points.inducing, points.X.shape[1]
-    rng = np.random.default_rng(0)  # of the inducing inputs, the same at each call
+    rng = np.random.default_rng(0)  # gives the same inducing inputs at each call
     both = np.concat([rng.standard_normal((M, D)), points.X], axis=0)
     joint = RBF(np.asarray(1.0), np.asarray(1.0))(both)[0]
     return joint + np.diag(np.concat([np.full(M, NOISE), np.zeros(both.shape[0] - M)]))
@@ -234,7 +232,7 @@ def _(inducing: Inducing, points: Points, /) -> list[Stage]:
 
 
 def _with_fixed_jitter(process: Process) -> Process:
-    # jitter that follows the scale of Kuu is treated as constant, but changes in differences
+    # the pullback treats jitter that follows the scale of Kuu as constant, but differences do not
     sparse = {path: node for path, node in tree.nodes(process, Sparse).items() if node.jitter is None}
     scales = {path: float(np.mean(np.diagonal(node.inducing_covariance()[0]))) for path, node in sparse.items()}
     fixed = {path: dataclasses.replace(node, jitter=JITTER * scales[path]) for path, node in sparse.items()}

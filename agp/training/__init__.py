@@ -1,4 +1,4 @@
-"""Training until it converges; the loop: minibatches, callbacks, progress, checkpoints; L-BFGS on all data."""
+"""Training to convergence, by L-BFGS on all data or by a loop with minibatches, callbacks and checkpoints."""
 
 from agp._deprecated import former_names
 from agp.training._batches import Batches
@@ -29,7 +29,7 @@ __all__ = [
 
 __getattr__ = former_names(__name__, begun="initial_state")
 
-# for other rooms
+# for other subpackages
 from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._laplace import laplace

@@ -1,4 +1,4 @@
-"""Minibatches: seeded permutations from the host, the same on every backend, and the noise of their steps."""
+"""Minibatches from seeded permutations of the rows, the same on every backend, and the noise of the steps."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -17,7 +17,7 @@ DrawsOf = Callable[[Any, int], Draws]
 Place = Literal["host", "device"]
 
 NOISE_STEPS, NOISE_MIB = 10, 16.0
-"""Steps whose noise goes to a device in one transfer, if it takes no more than so many MiB."""
+"""The number of steps whose noise is sent to a device in one transfer, and the largest transfer in MiB."""
 
 
 class Batches:
@@ -32,15 +32,15 @@ class Batches:
     size
         Rows in a batch; N gives the data unshuffled.
     seed
-        Of the permutations and the draws.
+        Seed of the permutations and the draws.
     draws
-        The noise that a step on so many rows needs (`agp.models.Model._draws`).
+        A function that draws the noise for a step with a given number of rows (`agp.models.Model._draws`).
     place
-        Where it is drawn: on the "host", the same for every library, or on the "device" of the batches.
+        Where the noise is drawn: on the "host", the same for every library, or on the "device" of the batches.
     reference
         An array of the library and device of batches, if the rows are in a dask array.
     in_place
-        Whether batches of a dask array stay there, so that each worker evaluates its share of a step.
+        Whether batches stay in the dask array, so that each worker evaluates its share of a step.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Batches:
         in_place: bool = False,
     ) -> None:
         if draws is not None and not any(draws(generator(seed, 3, 0), 1)):
-            draws = None  # a generator takes longer than some steps
+            draws = None  # creating a generator takes longer than some steps
         self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
         self.draws_on_device = place == "device"
         self.per_epoch = X.shape[0] // size
@@ -82,7 +82,7 @@ class Batches:
         return self.order.rows(epoch, here.start, here.stop)
 
     def _place(self, step: int) -> tuple[int, slice]:
-        """The epoch of a step, and where its rows stand in the permutation."""
+        """The epoch of a step, and the slice of the permutation that holds its rows."""
         epoch, i = divmod(step, self.per_epoch)
         return epoch, slice(i * self.size, (i + 1) * self.size)
 
@@ -92,14 +92,14 @@ class Batches:
 
     @property
     def whole(self) -> bool:
-        """Whether a batch is all data."""
+        """Whether each batch contains all data."""
         return self.size == self.X.shape[0]
 
     def __getitem__(self, step: int) -> Batch:
         return self.of_parts(*self.parts(step))
 
     def parts(self, step: int) -> tuple[Any, Draws]:
-        """What differs between batches: the rows, as arrays, or None for all data, and the noise."""
+        """Return what differs between batches: the rows as arrays (or None for all data), and the noise."""
         if self.draws is None:
             draws = NO_DRAWS
         else:
@@ -110,32 +110,32 @@ class Batches:
         return self.pooled.rows(epoch, here.start, here.stop), draws
 
     def of_parts(self, rows: Any, draws: Draws) -> Batch:
-        """The batch of these parts."""
+        """Return the batch with these parts."""
         if self.pooled is None:
             return self.of(self.X, self.y, rows, draws)
         X, y, places = rows
         return Batch(X, y, self.X.shape[0] / self.size, places, draws)
 
     def _rows(self, step: int) -> Array:
-        """The rows [B] of a step; those of an epoch go to a device in one transfer."""
+        """Return the rows [B] of a step; all rows of an epoch are sent to a device in one transfer."""
         epoch, here = self._place(step)
         return self._placed(epoch)[here] if self.order.listed else asarray_like(self.indices(step), self.X)
 
     def of(self, X: Array, y: Array, rows: Array | None, draws: Draws) -> Batch:
-        """The batch of these rows [B] of all data, or of all; it may be traced."""
+        """Return the batch with these rows [B], or with all rows if None; the function may be traced."""
         if rows is None:
             return Batch(X, y, 1.0, None, draws)
         B = backend_of(X)
         return Batch(B.rows_at(X, rows), B.rows_at(y, rows), X.shape[0] / self.size, rows, draws)
 
     def host_draws(self, step: int) -> Draws:
-        """The noise of a step, on the host; none if the device draws it."""
+        """Return the noise of a step on the host; it is empty if the device draws the noise."""
         if self.draws is None or self.draws_on_device:
             return NO_DRAWS
         return self.draws(generator(self.seed, 3, step), self.size)
 
     def _draws_from_host(self, step: int) -> Draws:
-        """The noise of a step, drawn on the host, as arrays like the batches."""
+        """Return the noise of a step, drawn on the host, as arrays of the library of the batches."""
         if self.draws is not None and backend_of(self.reference).reading_waits(self.reference):
             group, i = divmod(step, NOISE_STEPS)
             if (several := self._joined_draws(group)) is not None:
@@ -143,7 +143,7 @@ class Batches:
         return _beside(self.reference, self.host_draws(step))
 
     def _together(self, group: int) -> Draws | None:
-        """The noise of several steps along a first axis; None if it takes too much memory."""
+        """Return the noise of several steps, stacked along a first axis; None if it takes too much memory."""
         first = self.host_draws(group * NOISE_STEPS)
         if sum(x.nbytes for part in first for x in part.values()) * NOISE_STEPS > NOISE_MIB * 2**20:
             return None
@@ -152,14 +152,14 @@ class Batches:
         return _beside(self.reference, Draws(*parts))
 
     def device_draws(self, X: Array, step: int | Array) -> Draws:
-        """The noise of a step from the generator of the library of X; the step may be traced."""
+        """Draw the noise of a step with the generator of the library of X; the step may be traced."""
         if self.draws is None:
             return NO_DRAWS
         return _beside(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
 
 
 def _beside(X: Array, draws: Draws) -> Draws:
-    """The draws as arrays of the library, the device and, unless they are whole numbers, the dtype of X."""
+    """Return the draws as arrays of the library and device of X, and of its dtype unless they are integers."""
     if draws is NO_DRAWS:
         return draws
     B = backend_of(X)
@@ -173,7 +173,7 @@ def _beside(X: Array, draws: Draws) -> Draws:
 
 
 def check_place(draws: Any) -> Place:
-    """ValueError unless it names a place where noise can be drawn."""
+    """Raise ValueError unless `draws` is "host" or "device"."""
     if draws not in ("host", "device"):
         msg = f"draws is {draws!r}, but must be 'host' or 'device'."
         raise ValueError(msg)

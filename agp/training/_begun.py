@@ -1,4 +1,4 @@
-"""What training does before its first step: checks, the start of an untrained q(u), and leaves that no update moves."""
+"""Preparation for training: checks, starting values for an untrained q(u), and leaves that no update moves."""
 
 import warnings
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Any)
 
 
 def check_training(model: Any, X: Array, y: Array, /) -> tuple[Array, Array]:
-    """X [N, D] and y [N, K]. TypeError or ValueError unless the model can be trained on them."""
+    """Return X [N, D] and y [N, K]; raise TypeError or ValueError if the model cannot be trained on them."""
     check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
     model._check(X, y)
@@ -30,11 +30,11 @@ def check_training(model: Any, X: Array, y: Array, /) -> tuple[Array, Array]:
 
 @public(repairs=False, ignore=None)
 def initial_state(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
-    """The model as `train` and `fit` start to train it.
+    """Return the model with the starting values that `train` and `fit` use.
 
-    An untrained model predicts its prior. From there gradient steps are slow where q(u) has the form of
-    pseudo-observations (`agp.posteriors.SiteForm`: L-SVGP, R-SVGP and similar). So each such q(u) that is still the
-    prior gets small variances of pseudo-observations, and matching inverse factors. Trained models are not changed.
+    An untrained model predicts its prior. If q(u) has the form of pseudo-observations (`agp.posteriors.SiteForm`:
+    L-SVGP, R-SVGP and similar), gradient steps from the prior are slow. This function gives each such q(u) that is
+    still the prior small pseudo-observation variances and matching inverse factors. It does not change trained models.
     Call it at the start of your own training loops.
 
     Parameters
@@ -42,7 +42,7 @@ def initial_state(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
     model
         An `agp.models.Model`; it is not changed.
     kept
-        The names of leaves that must not change; nor does the q(u) that they belong to.
+        The names of leaves that must not change. A q(u) with such a leaf does not change at all.
     """
     new, wide = {}, model.likelihood.slopes_vanish
     for path, owner in tree.nodes(model, InverseOwner).items():
@@ -56,22 +56,22 @@ def initial_state(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
 
 
 def kept_leaves(model: Any, updates: Sequence[Update]) -> frozenset[str]:
-    """The leaves that updates were told not to change, and the parameters that none of them moves."""
+    """Return the leaves that updates were told not to change, and the parameters that no update moves."""
     found, complete = moves_of(model, updates)
     return found.kept | (frozenset(tree.leaves(model, "parameter")) - found.leaves if complete else frozenset())
 
 
 def frozen_parameters(model: Any, updates: Sequence[Update]) -> tuple[str, ...]:
-    """The names of the parameters among `kept_leaves`."""
+    """Return the names of the parameters among `kept_leaves`."""
     kept = kept_leaves(model, updates)
     return tuple(name for name in tree.leaves(model, "parameter") if name in kept)
 
 
 def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
-    """Warn of inverse factors, sites and chosen actions that no update moves, and name the updates that would.
+    """Warn about inverse factors, sites and chosen actions that no update moves, and name the missing updates.
 
-    No warning if an update does not say what it moves, for leaves that are frozen by name, and for inverses of which
-    nothing moves that they depend on.
+    Do not warn if an update does not say which leaves it moves, if the leaves are frozen by name, or if nothing moves
+    that the inverse factors depend on.
     """
     found, complete = moves_of(model, updates)
     if not complete:
@@ -87,12 +87,12 @@ def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
         if (left := names - found.leaves - found.kept)
     ]
     if parts:
-        text = f"no update moves {'; or '.join(parts)}. To leave it as it is, name it in Adam's frozen=."
+        text = f"no update moves {'; or '.join(parts)}. To keep these leaves fixed, list them in Adam's frozen=."
         warnings.warn(text, UntouchedWarning, stacklevel=outside())
 
 
 def _stale_inverses(model: Any, moved: frozenset[str]) -> set[str]:
-    """The inverse factors whose owner has leaves that move, other than those of its posterior and mean function."""
+    """Return the inverse factors whose owner has moving leaves outside its posterior and mean function."""
     stale = set()
     for name in InverseUpdate.moves(model).leaves:
         prefixes = (f"{path}." if path else "" for path in tree.nodes(model, InverseOwner))

@@ -1,4 +1,4 @@
-"""What bounds are compared with: the log density of targets without inputs, and upper bounds on the evidence."""
+"""References for bounds: the log density of the targets without inputs, and upper bounds on the evidence."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,16 +13,16 @@ from agp.random import generator
 __all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certify"]
 
 BASELINE_ROWS = 10_000
-"""The most targets of an iterative baseline."""
+"""The largest number of targets in a baseline that takes iterations."""
 CERTIFIED_ROWS = 200_000
-"""The most rows of an upper bound, by default."""
+"""The largest number of rows in an upper bound, by default."""
 
 
 def baseline(likelihood: Likelihood, y: Array, /, weights: Array | None = None) -> float:
-    """The log density per row of targets y [N, K] where each latent function is the best constant.
+    """Compute the log density per row of targets y [N, K] if each latent function is the best constant.
 
-    Gaussian noise has the variance of the targets, and its rows may have weights [N]; other likelihoods keep their
-    parameters. If finding the constant takes iterations, at most 10,000 targets are used.
+    For Gaussian noise, the noise variance is that of the targets, and rows may have weights [N]; other likelihoods keep
+    their parameters. If finding the constant takes iterations, at most 10,000 targets are used.
     """
     B = backend_of(y)
     held = () if weights is None else (backend_of(weights).gather(weights),)
@@ -53,7 +53,7 @@ def _best_constant(likelihood: Likelihood, y: Array) -> float:
 
 
 def _levels(likelihood: Likelihood, y: Array, P: int) -> tuple[Any, Any]:
-    """Where constants [P] may start, and their units: from observations of the functions, else their level, 1."""
+    """Return starting values [P] for the constants and their units, from observations of the functions if possible."""
     seen = likelihood.observations(y)
     level = likelihood.level(y) if seen is None else None
     if level is not None:
@@ -70,19 +70,20 @@ class Certificate(NamedTuple):
 
     bound: float
     upper: float
-    """At the same hyperparameters; NaN for none. Bound and gap together if rows were drawn."""
+    """The upper bound at the same hyperparameters, or NaN if there is none. If rows were drawn, bound plus gap."""
     gap: float
-    """Upper bound minus bound; minus the collapsed bound of the same rows if rows were drawn."""
+    """Upper bound minus bound. If rows were drawn, their upper bound minus their collapsed bound."""
     rows: int
-    """The number of rows of the upper bound."""
+    """The number of rows in the upper bound."""
 
 
 def certify(
     model: Any, X: Array, y: Array, /, *, rows: int = CERTIFIED_ROWS, seed: int, memory: float | None
 ) -> Certificate:
-    """The bound of a model per datum, and for Gaussian noise an upper bound: O(N M^2).
+    """Compute the bound of a model per datum and, for Gaussian noise, an upper bound, in O(N M^2).
 
-    If there are more rows than `rows`, as many are drawn by the seed, unless the model needs all rows.
+    If the data have more than `rows` rows, the upper bound uses a random sample of `rows`, unless the model needs all
+    rows.
     """
     N, all_rows = X.shape[0], True
     if model.stochastic and rows < N:

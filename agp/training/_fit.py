@@ -1,4 +1,4 @@
-"""Training to convergence: L-BFGS where it applies, the recipe elsewhere."""
+"""Training to convergence: L-BFGS where it applies, otherwise the updates of the recipe."""
 
 import time
 import warnings
@@ -31,23 +31,24 @@ from agp.updates import Update
 __all__ = ["FitResult", "Gain", "check_plan", "fit", "resume_training"]
 
 BATCH_ROWS = 1024
-"""Rows of a minibatch, by default."""
+"""The number of rows in a minibatch, by default."""
 LBFGS_ROWS = 2048
-"""The most rows on which a model that takes minibatches is fitted by L-BFGS."""
+"""A model that takes minibatches is fitted by L-BFGS if there are at most this many rows."""
 ITERATIONS = 1000
-"""The most iterations of L-BFGS, by default."""
+"""The maximum number of L-BFGS iterations, by default."""
 STEPS, EPOCHS = 5_000, 20
-"""The most steps of the recipe, by default, or passes over the data, whichever is more."""
+"""The default limit for the recipe: a number of steps or of passes over the data, whichever takes more steps."""
 WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
-"""Steps, or passes, whichever is more, over which the slope of a noisy bound is estimated."""
+"""The slope of a noisy bound is estimated over this many steps or passes, whichever takes more steps."""
 MIN_EPOCH_STEPS = 100
-"""The least steps that the tolerance applies to, and the window of a bound without noise."""
+"""The smallest number of steps that the tolerance refers to, and the window for a bound without noise."""
 FIRST_STEPS = 200
-"""Steps of the recipe before L-BFGS moves a q(u)."""
+"""The number of recipe steps before L-BFGS moves a q(u)."""
 LAST_ITERATIONS = 20
-"""L-BFGS ends when so many iterations gain less than the tolerance."""
+"""L-BFGS stops when this many iterations together gain less than the tolerance."""
 COOLING_SHARE, COOLING_STEPS = 0.2, 100
-"""After convergence, rates fall to a tenth within this share of the steps so far, and at least so many steps."""
+"""After convergence, rates fall to a tenth during further steps: this share of the steps so far, or at least this
+many."""
 
 
 @dataclass
@@ -55,12 +56,12 @@ class FitResult(Result):
     """What `fit` returns."""
 
     converged: bool = False
-    """Whether the tolerance ended the training, rather than a limit or a callback."""
+    """True if the tolerance ended the training, False if a limit or a callback did."""
     message: str = ""
     """Why the training ended."""
     learned: bool = True
-    """Whether the bound exceeds the log density of the targets without the inputs: from their mean and variance, or the
-    frequencies of their classes. True if the training did not converge."""
+    """Whether the bound exceeds the log density of the targets without the inputs, which follows from their mean and
+    variance or from the class frequencies. Always True if the training did not converge."""
 
 
 @public(repairs=False, ignore=None)
@@ -86,30 +87,33 @@ def fit(
 ) -> FitResult:
     """Train a model to convergence, or until a budget is spent.
 
-    Uses L-BFGS (`fit_lbfgs`) if the bound has no noise and all rows are taken at once; otherwise minibatches with the
-    steps of `recipe`. In each evaluation of L-BFGS, sites, inverse factors and, for a Gaussian likelihood, q(u) are
-    solved for; if L-BFGS itself moves a q(u), 200 steps of `recipe` come first.
+    If the bound has no noise and all rows are used at once, training uses L-BFGS (`fit_lbfgs`); otherwise it uses
+    minibatches and the updates of `recipe`. Each L-BFGS evaluation solves for sites, inverse factors and, with a
+    Gaussian likelihood, q(u). If L-BFGS itself has to move a q(u), it starts after 200 steps of `recipe`.
 
     Parameters
     ----------
     model
-        An `agp.models.Model`; it is not changed, `FitResult.model` is the trained one.
+        An `agp.models.Model`. It is not changed; `FitResult.model` is the trained model.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     tolerance
-        In nats per datum. The recipe has converged when an epoch (at least 100 steps) gains less, by the slope of the
-        bound over the last 5 epochs or 500 steps, whichever is more (100 steps if each takes all data). Then rates
-        fall to a tenth within a fifth of the steps so far, and training ends. L-BFGS ends when 20 iterations gain less,
-        or no entry of the gradient by the dimensionless raw leaves exceeds a thousandth of it.
+        The smallest gain that counts, in nats per datum. Training by `recipe` has converged when an epoch (at least 100
+        steps) gains less. The gain is estimated from the slope of the bound over the last 5 epochs or 500 steps,
+        whichever is more (100 steps if each uses all data). The learning rates then fall to a tenth, during a fifth as
+        many steps as were taken so far, and training ends. L-BFGS stops when 20 iterations gain less than the
+        tolerance, or when no entry of the gradient in the dimensionless raw leaves exceeds a thousandth of it.
     max_steps
-        Steps, or iterations of L-BFGS; by default 5,000 steps or 20 epochs, whichever is more, or 1,000 iterations.
+        Maximum number of steps, by default 5,000 or 20 epochs, whichever is more; for L-BFGS, of iterations, by default
+        1,000.
     max_seconds
-        Unlimited by default.
+        Maximum time in seconds; unlimited by default.
     batch_size
-        Rows in a minibatch; by default 1,024, or all if the model needs them. If given, L-BFGS is not used.
+        The number of rows in a minibatch; by default 1,024, or all rows if the model needs them. If given, L-BFGS is
+        not used.
     updates
-        Steps in place of those of `recipe` and of L-BFGS: a function of a model and the number of steps with the
-        keywords `rate`, `gradient` and `memory`, like `recipe`.
+        A function that returns the updates to use instead of `recipe` and L-BFGS. Like `recipe`, it takes a model and
+        the number of steps, and the keywords `rate`, `gradient` and `memory`.
     gradient, memory
         As `agp.recipe`.
     seed
@@ -121,20 +125,20 @@ def fit(
     draws, graphs
         As `train`.
     checkpoint
-        As `train`; L-BFGS is not used then, unless the model needs it, which is an error. The steps at falling rates at
-        the end have a second file, whose name ends in "-last".
+        As `train`. L-BFGS writes no checkpoints, so it is not used; for a model that needs it, this is an error. The
+        final steps with falling rates have a second file, whose name ends in "-last".
 
     Raises
     ------
     TypeError, ValueError
-        As `train` and `fit_lbfgs`, and for a tolerance or a budget that is not a positive number.
+        As `train` and `fit_lbfgs`; also if the tolerance or a budget is not a positive number.
 
     Warns
     -----
     agp.errors.ConvergenceWarning
-        If a budget ended the training.
+        If a limit on steps or time ended the training.
     agp.errors.NoSignalWarning
-        If the trained model is no better than the mean of the targets, or the frequencies of the classes.
+        If the trained model is no better than the mean of the targets, or the class frequencies.
     """
     X, y = check_training(model, X, y)
     check_plan(updates)
@@ -178,9 +182,10 @@ def fit(
 
 
 def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
-    """The file of the last steps; the slope reads the bounds of the checkpoint, if there is one.
+    """Return the path of the second file, for the last steps; if the checkpoint exists, `slope` resumes from its
+    bounds.
 
-    A file of last steps beside a checkpoint that has not converged belongs to another training, and is deleted.
+    If the checkpoint has not converged, an existing second file belongs to another training and is deleted.
     """
     if checkpoint is None:
         return None
@@ -188,7 +193,7 @@ def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
     slope.resume(load_trace(path).get("bound", []))
     last = path.with_name(f"{path.stem}-last{path.suffix}")
     if not slope.converged and checkpoint_exists(last):
-        load_trace(last)  # raises if it is not a file of a training
+        load_trace(last)  # raises unless it is the checkpoint of a training run
         last.unlink()
     return last
 
@@ -205,9 +210,9 @@ def _by_lbfgs(
     watched: dict[str, Any],
     graphs: bool,
 ) -> FitResult:
-    """L-BFGS until so many nats per datum are gained no more; once more from where rounding has ended a line search.
+    """Run L-BFGS until the gain is below the tolerance; restart it once if rounding has ended a line search.
 
-    Where it moves a q(u), steps of the recipe come first: from far away it may give up the signal for noise.
+    If L-BFGS moves a q(u), steps of the recipe come first: from a distant start it may explain the signal as noise.
     """
     gain, found = Gain(tolerance * model._count(y)), None
     if moves_posteriors(model, inner):
@@ -235,7 +240,7 @@ def _by_lbfgs(
 
 
 def check_plan(updates: Any) -> None:
-    """TypeError unless the updates are None or a function that gives them."""
+    """Raise TypeError unless `updates` is None or a function that returns the updates."""
     if updates is not None and (not callable(updates) or isinstance(updates, type)):
         msg = (
             f"updates is {updates!r}, but must be a function of a model and the number of steps, such as agp.recipe; "
@@ -247,9 +252,7 @@ def check_plan(updates: Any) -> None:
 def _refuse(checkpoint: Any, batch_size: Any) -> None:
     given = {"checkpoint": checkpoint, "batch_size": batch_size}
     if named := [name for name, value in given.items() if value is not None]:
-        msg = (
-            f"this model is fitted by L-BFGS on all rows, without {' or '.join(named)}; leave it out, or use agp.train."
-        )
+        msg = f"this model is fitted by L-BFGS on all rows, without {' or '.join(named)}; omit it, or use agp.train."
         raise ValueError(msg)
 
 
@@ -257,9 +260,7 @@ def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) ->
     if clock.ended and not converged:
         message = f"the limit of {clock.budget:g} s was reached"
     if not converged:
-        text = (
-            f"the training has not converged: {message} after {found.steps} steps. Give it more, or a larger tolerance."
-        )
+        text = f"the training has not converged: {message} after {found.steps} steps. Train longer or raise tolerance=."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
     said = {"converged": converged, "message": message}
     said |= {"frozen": found.frozen, "launched_singly": found.launched_singly}
@@ -267,7 +268,7 @@ def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) ->
 
 
 def warn_without_signal(found: FitResult, y: Array) -> FitResult:
-    """The result; warns, and says so in it, if the model has learned nothing of the targets."""
+    """Return the result; if the model has learned nothing about the targets, warn and set `learned` to False."""
     bounds = found.trace.get("bound", [])[-LAST_ITERATIONS:]
     if not (found.converged and bounds):
         return found
@@ -277,7 +278,7 @@ def warn_without_signal(found: FitResult, y: Array) -> FitResult:
         return found
     text = (
         f"the model has learned nothing: after {found.steps} steps its bound is {-gain:.3g} nats below the log density "
-        "of the targets without the inputs. Either the inputs are uninformative or the training started too far off: "
+        "of the targets without the inputs. Either the inputs are uninformative or the starting values were poor: "
         "try other lengthscales, another kernel or more inducing inputs."
     )
     warnings.warn(text, NoSignalWarning, stacklevel=outside())
@@ -285,7 +286,7 @@ def warn_without_signal(found: FitResult, y: Array) -> FitResult:
 
 
 def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
-    """The result of a training that continues a first one, which it includes; so do the results in its errors."""
+    """Continue a first training; the result, also that in an error, includes the first."""
     settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
     try:
         return _join_results(first, training(first.model, X, y, **settings))
@@ -295,14 +296,14 @@ def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array
 
 
 def _join_results(first: Any, second: Any) -> Any:
-    """Two results as one: sums of steps and times, the rest from the second."""
+    """Combine two results: add steps and times, and take the rest from the second."""
     trace = {name: [*first.trace.get(name, []), *steps] for name, steps in second.trace.items()} or first.trace
     steps, seconds = first.steps + second.steps, first.seconds + second.seconds
     return replace(second, steps=steps, seconds=seconds, trace=trace, repairs=first.repairs + second.repairs)
 
 
 def _later(callback: Callback, first: Result) -> Callback:
-    """The callback for a training that continues a first one."""
+    """Return the callback for a training that continues a first one."""
 
     def seen(progress: Progress) -> Any:
         step, seconds = progress.step + first.steps, progress.seconds + first.seconds
@@ -312,7 +313,7 @@ def _later(callback: Callback, first: Result) -> Callback:
 
 
 class _Clock:
-    """A callback that ends the training when a budget of seconds is spent."""
+    """A callback that ends the training when the time limit is reached."""
 
     def __init__(self, budget: float | None) -> None:
         self.budget, self.ended = budget, False
@@ -324,7 +325,7 @@ class _Clock:
 
 
 class Gain:
-    """A callback that ends L-BFGS when the last 20 iterations have gained less than so many nats."""
+    """A callback that ends L-BFGS when the last 20 iterations have gained less than `least` nats."""
 
     def __init__(self, least: float) -> None:
         self.least, self.converged, self.message = least, False, ""
@@ -338,14 +339,14 @@ class Gain:
         return self.converged
 
     def since(self, bounds: list[float]) -> float:
-        """The gain since the first of these bounds; 0 without any."""
+        """Return the gain since the first of these bounds, or 0 if there are none."""
         return self.bounds[-1] - bounds[0] if bounds else 0.0
 
 
 class _Slope:
     """A callback that ends the training when the bound rises by less than a tolerance.
 
-    Fits a straight line to the bounds of the last steps, which averages the noise of minibatches.
+    It fits a straight line to the bounds of the last steps, which averages out the noise of minibatches.
     """
 
     def __init__(self, rows: int, epoch: int, tolerance: float, *, noisy: bool) -> None:
@@ -357,13 +358,13 @@ class _Slope:
         self.converged, self.message = False, ""
 
     def resume(self, bounds: list[float]) -> None:
-        """Continue after these bounds, one a step."""
+        """Continue after these bounds, one for each step."""
         self.steps = len(bounds)
         self.read = bounds[-(self.window + self.steps_since_check(self.steps)) :]
         self._judge()
 
     def steps_since_check(self, steps: int) -> int:
-        """Steps since the slope was computed, after so many steps."""
+        """Return the number of steps since the slope was last computed, at step `steps`."""
         return steps % (self.window // 5)
 
     def __call__(self, seen: Progress) -> bool:

@@ -1,9 +1,10 @@
-"""Training steps as graphs of the device: recorded once, launched by one call each.
+"""Training steps as device graphs: each graph is recorded once and then launched with one call a step.
 
-A step is a pure function of a model, states and a batch, so every step launches the same, as long as its decisions are
-the same. A graph guesses them (`agp.backend.speculating`) and reads no number. The model and the states are in fixed
-arrays; a launch overwrites them only if all guesses, in it and before, were right. The host learns this while the next
-step runs. So a wrong guess costs two launches without effect, after which the steps are repeated without a graph.
+A step is a pure function of a model, states and a batch. So every step launches the same operations, as long as its
+decisions are the same. A graph guesses these decisions (`agp.backend.speculating`) and reads no number on the host. The
+model and the states are in fixed arrays; a launch overwrites them only if all guesses so far, its own included, were
+right. The host learns this while the next step runs. A wrong guess therefore costs two launches without effect, and
+then the steps are repeated without a graph.
 """
 
 from collections.abc import Callable
@@ -22,18 +23,18 @@ from agp.tree import first_leaf
 __all__ = ["EAGER_STEPS", "StepGraph"]
 
 EAGER_STEPS = 3
-"""Steps before a graph is recorded, in which libraries initialise."""
+"""The number of steps before a graph is recorded, in which libraries initialise."""
 PAUSE_STEPS = 10
-"""Steps without the graph after a wrong guess; doubled after each further one that follows soon."""
+"""The number of steps without the graph after a wrong guess; it doubles if another wrong guess follows soon."""
 
 Step = Callable[[Any, list[Any], Any], tuple[Any, list[Any], dict[str, Array]]]
 """(model, states, batch) -> (model, states, info)."""
 
 
 class _Recording:
-    """A step recorded on fixed arrays, at this model, these states and the parts of its batch (`Batches.parts`).
+    """A step recorded on fixed arrays that hold a model, the states and the parts of a batch (`Batches.parts`).
 
-    Raises a BackendError, which says why, if it cannot be recorded.
+    Raises a BackendError with the reason if the step cannot be recorded.
     """
 
     def __init__(self, step: Step, batches: Batches, model: Any, states: list[Any], parts: Any) -> None:
@@ -47,10 +48,10 @@ class _Recording:
         self.count = B.xp.zeros((), **B.like(self.reference))
         self.dtypes: dict[str, Any] = {}
         self.replay, self.log = B.capture(self._record, self.reference)
-        self.kept = constants()  # keeps their memory, which the graph reads
+        self.kept = constants()  # the graph reads their memory, so keep it
 
     def _record(self) -> Array:
-        """One step on the fixed arrays; whether it was right, and its log, as a vector."""
+        """Take one step on the fixed arrays; return a vector of whether all guesses were right, and the log."""
         B = backend_of(self.reference)
         xp, guesses = B.xp, [self.right]
         with speculating(guesses, blind=True), collect_reports() as reports:
@@ -77,7 +78,7 @@ class _Recording:
         self.count[...] = 0.0
 
     def launch(self, parts: Any) -> Callable[[], Any]:
-        """Launch a step; the function that waits for its log."""
+        """Launch a step; return a function that waits for its log."""
         new: list[Array] = []
         map_arrays(parts, new.append)
         each = iter(new)
@@ -90,11 +91,11 @@ class _Recording:
         return backend_of(self.log).fetch(self.log)
 
     def reached(self) -> tuple[Any, list[Any]]:
-        """The model and the states after the last step that was right, in new arrays."""
+        """Return the model and the states after the last step with right guesses, in new arrays."""
         return _with_arrays(self.model, self.states, backend_of(self.reference).copies(self.held))
 
     def infos(self, logs: list[Any]) -> list[dict[str, Any]]:
-        """The logs of steps as numbers; of the last one, for callbacks, as arrays."""
+        """Return the logs of steps as numbers; that of the last step as arrays, for callbacks."""
         if not logs:
             return []
         found = [dict(zip(self.dtypes, map(float, log[1:]), strict=True)) for log in logs[:-1]]
@@ -104,7 +105,7 @@ class _Recording:
 
 
 class StepGraph:
-    """Decides which steps, from the first on, are launched as a graph, and collects their results."""
+    """Decide which steps are launched as a graph, and collect their results."""
 
     def __init__(self, step: Step, batches: Batches, first: int) -> None:
         self.step, self.batches = step, batches
@@ -115,19 +116,19 @@ class StepGraph:
             PAUSE_STEPS,
         )  # the next step that may be a graph; the pause after a wrong guess
         self.loaded: list[Any] | None = None  # the states in the recording
-        self.start, self.done = 0, 0  # the step it was loaded at, and the last one known to be right
-        self.logs: dict[int, Any] = {}  # of steps that are running
+        self.start, self.done = 0, 0  # the step at which it was loaded, and the last step known to be right
+        self.logs: dict[int, Any] = {}  # logs of steps that are running
         self.taken, self.wrong = 0, 0
 
     @property
     def reason(self) -> str:
-        """Why no step was launched as a graph; empty where one was."""
+        """Why no step was launched as a graph; empty if a step was."""
         if self.refusal or self.taken or not self.wrong:
             return self.refusal
-        return f"decisions in it were not the likely ones, {self.wrong} times in a row."
+        return f"the guesses about its decisions were wrong {self.wrong} times in a row."
 
     def launch(self, model: Any, states: list[Any], step: int) -> bool:
-        """Launch a step; False if it, or one before, has to be taken without a graph."""
+        """Launch a step; return False if it, or an earlier step, has to be taken without a graph."""
         if self.refusal or step < self.next:
             return False
         parts = self.batches.parts(step)
@@ -145,16 +146,16 @@ class StepGraph:
                 self.recording = None  # frees its memory first
                 self.recording = _Recording(self.step, self.batches, model, states, parts)
             self.recording.load(model, states)
-        except Exception as error:  # a step without a graph works, or raises its own error
+        except Exception as error:  # the step without a graph works, or raises its own error
             self.recording, self.refusal = None, str(error) or type(error).__name__
             return False
         self.logs, self.start, self.done, self.loaded = {}, step, step, states
         return True
 
     def collect(self, step: int) -> tuple[Any, list[Any], list[dict[str, Any]]] | None:
-        """The model, the states and the logs of the launched steps from `step` on that were right.
+        """Return the model, the states and the logs of the launched steps, from `step` on, whose guesses were right.
 
-        None if none were launched. The same again until `acknowledge` is called.
+        Return None if no step was launched. Repeated calls return the same until `acknowledge` is called.
         """
         if not self.logs or self.recording is None:
             return None
@@ -164,7 +165,7 @@ class StepGraph:
         return *self.recording.reached(), self.recording.infos(logs)
 
     def acknowledge(self, states: list[Any]) -> None:
-        """The caller has taken what has arrived, with these states."""
+        """Record that the caller has taken the collected results, with these states."""
         wrong = self.done <= max(self.logs, default=-1)
         self.taken += self.done - min(self.logs, default=self.done)
         self.logs, self.loaded = {}, None if wrong else states
@@ -175,19 +176,19 @@ class StepGraph:
 
 
 def _arrays(model: Any, states: list[Any]) -> list[Array]:
-    """The leaves of the model and the arrays of the states."""
+    """Return the leaves of the model and the arrays of the states."""
     found: list[Array] = []
     map_arrays((tree.leaves(model), tuple(states)), found.append)
     return found
 
 
 def _with_arrays(model: Any, states: list[Any], arrays: list[Array]) -> tuple[Any, list[Any]]:
-    """The same with these arrays, in the order of `_arrays`."""
+    """Return the model and the states with these arrays, in the order of `_arrays`."""
     each = iter(arrays)
     leaves, states = map_arrays((tree.leaves(model), tuple(states)), lambda _: next(each))
     return tree.with_leaves(model, leaves), list(states)
 
 
 def _key(model: Any, states: list[Any], parts: Any) -> tuple[Any, ...]:
-    """Everything in a recording but the numbers: classes and settings of the model, shapes and dtypes."""
+    """Return everything in a recording except the numbers: classes and settings of the model, shapes and dtypes."""
     return tree.outline(model), map_arrays((tuple(states), parts), lambda x: (list(x.shape), x.dtype))

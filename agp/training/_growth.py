@@ -1,4 +1,4 @@
-"""Growth of the number of inducing inputs: train, compare with an upper bound, double, until that gains no more."""
+"""Growth of the number of inducing inputs: train, compare with an upper bound, and double until the gain is small."""
 
 import math
 import time
@@ -28,44 +28,44 @@ from agp.updates import Update
 __all__ = ["GROWTH_TOLERANCE", "MAX_INDUCING", "GrowthResult", "Round", "fit_growing"]
 
 MAX_INDUCING = 1024
-"""The most inducing inputs, by default."""
+"""The maximum number of inducing inputs, by default."""
 GROWTH_TOLERANCE = 0.005
-"""In nats per datum: what a doubling must gain."""
+"""The gain, in nats per datum, below which a doubling is the last."""
 RESETS, LITTLE = 2, 5.0
-"""How often hyperparameters start again if the model has learned nothing; by how many tolerances its bound must exceed
-that of noise alone."""
+"""How often the hyperparameters are reset if the model has learned nothing, and the number of tolerances by which the
+bound must exceed that of pure noise."""
 SAMPLE_ROWS, SAMPLE_STEPS = 2000, 25
-"""Rows of the exact evidence that trains hyperparameters first, and its iterations of L-BFGS."""
+"""The number of rows in the exact evidence that trains hyperparameters first, and its number of L-BFGS iterations."""
 FINAL_TOLERANCES, MAX_TOLERANCES, ERROR = 3.0, 10.0, 180.0
-"""Tolerances of training, in units of `fit_tolerance`: the first for the first round and the training at the end. Other
-rounds need to measure gains only up to the error of an average over N rows: they take the third over the root of N,
-within the first two."""
+"""Training tolerances in units of `fit_tolerance`. The first round and the final training use the first. In other
+rounds, gains need no more accuracy than an average over N rows: they use the third divided by the root of N, clipped to
+the range of the first two."""
 SQUARES = 8, 6
-"""Arrays of M x M numbers that training holds at once, and further ones for each output."""
+"""The number of M x M arrays that training holds at once, and the number of further arrays for each output."""
 
 
 class Round(NamedTuple):
-    """The result of training with one number of inducing inputs; in nats per datum."""
+    """The result of training with one number of inducing inputs. Bounds and gaps are in nats per datum."""
 
     num_inducing: int
     bound: float
-    """Of the trained model."""
+    """The bound of the trained model."""
     upper: float
-    """Upper bound on the exact evidence at the same hyperparameters (bound and gap if rows were drawn); NaN if not
-    Gaussian."""
+    """Upper bound on the exact evidence at the same hyperparameters (bound plus gap if rows were drawn); NaN unless the
+    noise is Gaussian."""
     gap: float
     """Upper bound minus bound: the most that further inducing inputs could gain."""
     seconds: float
-    """Since the start, at the end of the round."""
+    """The time from the start to the end of the round."""
     steps: int
-    """Of training, likewise."""
+    """The number of training steps from the start to the end of the round."""
 
 
 # -- when to stop -----------------------------------------------------------------------------------------------------
 
 
 def _highest(rounds: list[Round]) -> int:
-    """The index of the round with the highest bound, the last of several."""
+    """Return the index of the round with the highest bound; of equal bounds, the last."""
     return max(range(len(rounds)), key=lambda i: (rounds[i].bound, i))
 
 
@@ -75,7 +75,7 @@ def _behind(rounds: list[Round]) -> bool:
 
 
 class _Limits:
-    """A callback that knows how far M may grow. Its methods return a reason to stop and a sentence, or None."""
+    """A callback with the limits of the growth. Its methods return a reason to stop and a sentence, or None."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class _Limits:
         return time.perf_counter() - self.start
 
     def spent(self, found: FitResult) -> str:
-        """The limit that was reached, in words; empty for none."""
+        """Return a sentence about the limit that was reached, or an empty string."""
         if self.max_seconds is not None and self.elapsed() >= self.max_seconds:
             return f"the limit of {self.max_seconds:g} s was reached"
         if self.max_steps is not None and found.steps >= self.max_steps:
@@ -114,34 +114,34 @@ class _Limits:
         return ""
 
     def ending(self, found: FitResult) -> bool:
-        """Whether nothing may be trained any more."""
+        """Whether training must stop."""
         return self.stopped or bool(self.spent(found))
 
     def left(self, found: FitResult) -> dict[str, Any]:
-        """The limits of the next training."""
+        """Return the limits for the next training."""
         steps = None if self.max_steps is None else self.max_steps - found.steps
         seconds = None if self.max_seconds is None else self.max_seconds - self.elapsed()
         return {"max_steps": steps, "max_seconds": seconds}
 
     def size(self, model: Any) -> tuple[str, str] | None:
-        """Whether M is as large as `most` or the memory allow."""
+        """Whether M has reached the largest number that `most` or the memory allows."""
         part = growing_part(model)[1]
         M = part.inducing.count
         if self.most <= M:
-            return "most", f"{M} inducing inputs are as many as there may be"
+            return "most", f"{M} inducing inputs are the maximum"
         larger = min(2 * M, self.most)
         floats = (SQUARES[0] + SQUARES[1] * model.outputs) * larger**2
         beside = part.inducing.reference[1]
         needed, allowed = mebibytes(floats, beside), budget(self.memory, beside)
         if needed > allowed:
-            return "memory", f"matrices of {larger} inducing inputs take {needed:.0f} MiB, more than {allowed:g}"
+            return "memory", f"matrices for {larger} inducing inputs need {needed:.0f} MiB, more than {allowed:g} MiB"
         return None
 
-    def judged(self, rounds: list[Round]) -> tuple[str, str] | None:
+    def assess(self, rounds: list[Round]) -> tuple[str, str] | None:
         """Whether the gap, or the gain of the last doubling, is below the tolerance."""
         last, least = rounds[-1], f"less than {self.tolerance:g}"
         if last.gap < self.tolerance and not _behind(rounds):
-            text = f"no number of inducing inputs gains more than {last.gap:.2g} nats per datum at present"
+            text = f"further inducing inputs can gain at most {last.gap:.2g} nats per datum at these hyperparameters"
             return "certificate", f"{text}, {least}"
         if len(rounds) == 1:
             return None
@@ -156,18 +156,18 @@ class _Limits:
         return None
 
     def stands(self, ending: tuple[str, str] | None, rounds: list[Round]) -> bool:
-        """Whether the reason to stop still holds after the last round, which trained the model to convergence."""
+        """Whether the reason to stop still holds after the last round, which trains the model to convergence."""
         before, last = rounds[-2:]
         closed = ending is not None and ending[0] == "certificate"
         return (last.gap if closed else last.bound - before.bound) < self.tolerance
 
     def budget(self, found: FitResult, rounds: list[Round]) -> tuple[str, str] | None:
-        """Whether less is left than the next round takes: at least twice the time of the last one."""
+        """Whether the remaining time is too short for the next round: at least twice the time of the last."""
         if spent := self.spent(found):
             return ("time" if spent.endswith("s was reached") and "steps" not in spent else "steps"), spent
         last = rounds[-1].seconds - (rounds[-2].seconds if len(rounds) > 1 else 0.0)
         if self.max_seconds is not None and self.max_seconds - self.elapsed() < 2.0 * last:
-            return "time", f"a round takes twice the {last:.2g} s of the last one, too long for {self.max_seconds:g} s"
+            return "time", f"a round takes twice the {last:.2g} s of the last, too long for {self.max_seconds:g} s"
         return None
 
 
@@ -176,17 +176,17 @@ class _Limits:
 
 @dataclass
 class GrowthResult(FitResult):
-    """What `fit_growing` returns; `message` is the reason in a sentence."""
+    """The result of `fit_growing`; `message` gives the reason for the end in a sentence."""
 
     reason: str = ""
     """Why M stopped growing: "certificate", "gain", "most", "memory", "time", "steps" or "callback"."""
     rounds: list[Round] = field(default_factory=list)
-    """The result for each M in turn, for some M a second time after further training; the best M last."""
+    """The result for each M in order, for some M again after further training. The best M is last."""
     certified_rows: int = 0
-    """The rows of `Round.upper` and `Round.gap`: all, or as many as were drawn; 0 if there is no upper bound."""
+    """The number of rows, all or a sample, that `Round.upper` and `Round.gap` use; 0 if there is no upper bound."""
 
     def describe(self) -> str:
-        """The rounds as a table, and the reason."""
+        """Return the rounds as a table, and the reason for the end."""
         lines = [f"{'M':>6} {'bound':>10} {'upper':>10} {'gap':>9} {'seconds':>9}   (nats per datum)"]
         for M, bound, upper, gap, seconds, _ in self.rounds:
             lines.append(f"{M:>6} {bound:>10.4f} {upper:>10.4f} {gap:>9.4f} {seconds:>9.1f}")
@@ -214,11 +214,11 @@ def fit_growing(
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
 ) -> GrowthResult:
-    """Train a model with few inducing inputs, and double their number until that gains no more.
+    """Train a model with few inducing inputs, and double their number until the gain is small.
 
-    Each round trains by `agp.fit`. New inducing inputs are the rows of the data with the largest variance given the
-    present ones (`agp.inducing.greedy_variance`); their inducing variables start at the prior given the others, so
-    nothing learned is lost. M stops growing when
+    Each round trains by `agp.fit`. The new inducing inputs are the rows of the data with the largest variance given the
+    present inducing inputs (`agp.inducing.greedy_variance`). Their inducing variables start at the prior given the
+    others, so nothing learned is lost. M stops growing when
 
     - the gap between the bound and an upper bound on the exact evidence, for Gaussian noise, is less than the
       tolerance: no M could gain more at these hyperparameters ("certificate");
@@ -226,51 +226,53 @@ def fit_growing(
     - it is as large as `most`, or no other row has any variance left ("most");
     - twice as many would exceed the memory ("memory") or the time ("time", "steps"), or a callback returns True.
 
-    If the bound barely exceeds that of pure noise, the model has not learned anything yet. It then grows on, up to
-    twice from the initial hyperparameters. Start with enough inducing inputs to see some of the signal.
+    If the bound barely exceeds that of pure noise, the model has not learned anything yet. M then keeps growing, and
+    the hyperparameters are reset to their initial values up to twice. Start with enough inducing inputs to see some of
+    the signal.
 
     The last model is trained further, unless M is `most`. If a larger M ended with a lower bound, for instance because
-    the budget was spent, the best earlier model is returned. The upper bound costs as much as a pass of training over
-    the data, or over `certified_rows` of them.
+    a limit was reached, the best earlier model is returned. The upper bound costs about as much as one training pass
+    over the data, or over `certified_rows` rows of them.
 
     Parameters
     ----------
     model
-        `SGPR`, or an `SVGP` whose process is a `Sparse` one (or a `LinearMixing` one of that) with `Points`, as from
-        `from_data`, with the first number of inducing inputs: 64 for instance. It is not changed.
+        An `SGPR`, or an `SVGP` with a `Sparse` process (or a `LinearMixing` of one) and `Points`, as built by
+        `from_data`. Build it with the initial number of inducing inputs, for instance 64. It is not changed.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     tolerance
-        In nats per datum.
+        The gain, in nats per datum, below which M stops growing.
     most
-        The largest M; never more than N.
+        The maximum M; it never exceeds N.
     fit_tolerance
-        As `tolerance` of `agp.fit`; the first round and the training at the end take three times as much, other rounds
-        180 over the root of the number of rows, but three to ten times.
+        As `tolerance` of `agp.fit`. The first round and the final training use 3 times this value. Other rounds use 180
+        / sqrt(N) times this value, but at least 3 and at most 10 times.
     max_steps, max_seconds
-        In all rounds together; unlimited by default, but each round has the limits of `agp.fit`.
+        Limits for all rounds together. They are unlimited by default, but each round has the limits of `agp.fit`.
     batch_size, updates, gradient, seed, callbacks, progress
         As `agp.fit`; steps are counted over all rounds.
     memory
-        Budget for working arrays in MiB, None as in `agp.models.Model.bound`. Arrays of M^2 numbers must fit; others
-        are taken in blocks.
+        Budget for working arrays in MiB; None as in `agp.models.Model.bound`. Arrays of M^2 numbers must fit; other
+        arrays are computed in blocks.
     certified_rows
-        The most rows of the upper bound. Models whose bound needs all rows, such as `SGPR`, use them all.
+        The maximum number of rows in the upper bound. Models whose bound needs all rows, such as `SGPR`, use them all.
     sample_rows
-        If the model is a collapsed one, hyperparameters are trained first by the exact evidence of so many rows, drawn
-        by the seed: few inducing inputs would overestimate the noise. Ignored if these rows teach nothing; 0 for none.
+        For a collapsed model, the number of random rows whose exact evidence trains the hyperparameters first, because
+        few inducing inputs would overestimate the noise. The result is ignored if it learns nothing from these rows; 0
+        skips this step.
 
     Raises
     ------
     TypeError, ValueError
-        As `agp.fit`; also for models that do not grow, and for a tolerance or a limit that is not a positive number.
+        As `agp.fit`; also if the model cannot grow, or a tolerance or a limit is not a positive number.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far, earlier rounds included.
 
     Warns
     -----
     agp.errors.ConvergenceWarning
-        If a budget ended the training of the last model.
+        If a limit on steps or time ended the training of the last model.
 
     Source: the greedy choice and the upper bound as a stopping rule: Burt, Rasmussen & van der Wilk, "Convergence of
     sparse variational inference in Gaussian processes regression", JMLR 2020.
@@ -294,7 +296,7 @@ def fit_growing(
 
     def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Certificate]:
         if not limits.ending(found):
-            with warnings.catch_warnings():  # only those of the last model matter
+            with warnings.catch_warnings():  # only warnings about the last model matter
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.simplefilter("ignore", NoSignalWarning)
                 found = resume_training(found, fit, X, y, settings | limits.left(found) | {"tolerance": tolerance})
@@ -319,15 +321,15 @@ def fit_growing(
 
     while True:
         last = limits.size(found.model)
-        in_full = not rounds  # the first may be the only one, and costs least
+        in_full = not rounds  # the first round may be the only one, and it costs the least
         found, seen = trained(found, fit_tolerance * (FINAL_TOLERANCES if in_full else looser))
         lost = (tuned or resets < RESETS) and nothing_learned(seen)
-        judged = None if lost else limits.judged(rounds)
+        judged = None if lost else limits.assess(rounds)
         short = limits.budget(found, rounds)
         ending = limits.callback_ending() or (short if _behind(rounds) else None) or judged or last or short
         more = None if ending else larger(found, lost)
         if more is None and not in_full and (not last or _behind(rounds)):
-            found = replace(found, converged=False)  # it was trained at a loose tolerance
+            found = replace(found, converged=False)  # it was trained with a loose tolerance
             if not limits.ending(found):
                 found, seen = trained(found, FINAL_TOLERANCES * fit_tolerance)
                 if ending in (None, judged) and not limits.stands(ending, rounds):
@@ -342,9 +344,9 @@ def fit_growing(
             )
         if _behind(rounds):  # further training did not help
             found, seen = noted(replace(found, model=reached[_highest(rounds)]))
-        reason, message = ending or ("most", "the prior variance of the rows is explained, but for rounding")
+        reason, message = ending or ("most", "the inducing inputs explain the prior variance up to rounding")
         if nothing_learned(seen):
-            message += "; the bound is hardly above that of noise alone: begin with more if there should be a signal"
+            message += "; the bound is hardly above that of noise alone: start with more if you expect a signal"
             if found.converged:
                 warnings.warn(message, NoSignalWarning, stacklevel=outside())
         if not found.converged:
@@ -355,7 +357,7 @@ def fit_growing(
 
 
 def _tune_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, settings: dict[str, Any]) -> FitResult:
-    """The model with the hyperparameters of the exact GP of some rows, if that has learned anything."""
+    """Return the model with the hyperparameters of an exact GP of some rows, if that GP has learned anything."""
     index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
     X, y = backend_of(X).gather(X, index), backend_of(y).gather(y, index)
     weights = model._row_weights
@@ -375,6 +377,6 @@ def _tune_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, 
 
 
 def _with_hyperparameters(model: Any, start: Any) -> Any:
-    """The model with the hyperparameters of another one."""
+    """Return the model with the hyperparameters of `start`."""
     parts = {"kernel", "likelihood", "mean_function"}
     return tree.with_leaves(model, {name: x for name, x in tree.leaves(start).items() if parts & {*name.split(".")}})

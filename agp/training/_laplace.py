@@ -1,4 +1,4 @@
-"""The Laplace approximation: a normal distribution of hyperparameters from the curvature of the bound."""
+"""The Laplace approximation: a normal distribution over the hyperparameters from the curvature of the bound."""
 
 import math
 from dataclasses import replace
@@ -24,32 +24,34 @@ from agp.vectors import Unflatten
 __all__ = ["Laplace", "laplace"]
 
 STEP = 1e-4
-"""Of finite differences, in raw coordinates."""
+"""The step of the finite differences, in raw coordinates."""
 MAX_INDUCING = 300
-"""The most inducing inputs that are used, since each evaluation solves for q(u)."""
+"""The maximum number of inducing inputs used, since each evaluation solves for q(u)."""
 PRIOR_STD = 3.0
-"""The prior deviation of logarithms: a factor of 20."""
+"""The prior standard deviation of the logarithms: a factor of 20."""
 RATE, STEPS, ROUNDS = 0.8, 8, 5
-"""Natural-gradient steps of q(u) for likelihoods that are not quadratic; and rounds of them at the start."""
+"""The rate and number of natural-gradient steps of q(u) for non-quadratic likelihoods, and the rounds of steps at the
+start."""
 
 
 class Laplace(NamedTuple):
-    """The normal distribution of hyperparameters in raw coordinates."""
+    """A normal distribution over the hyperparameters in raw coordinates."""
 
     unflatten: Unflatten[Any]
     mean: npt.NDArray[np.float64]
-    """[n], where the model is."""
+    """The hyperparameters [n] of the model."""
     covariance: npt.NDArray[np.float64]
-    """[n, n]."""
+    """The covariance [n, n]."""
 
 
 def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
-    """The Laplace approximation to the posterior of kernel, likelihood and mean function.
+    """Compute the Laplace approximation to the posterior of the kernel, likelihood and mean function parameters.
 
-    Its precision is the negative second derivative, in logarithms of positive parameters, of the bound at the optimal
-    q(u) plus the log priors: by differences of the closed-form gradient, one evaluation for each parameter. Inducing
-    inputs are fixed, and at most 300 are used. A weak prior, a deviation of a factor of 20, covers directions in which
-    the bound is flat or not at a maximum. Needs float64.
+    The precision is the negative second derivative of an objective: the bound at the optimal q(u) plus the log priors,
+    as a function of the logarithms of positive parameters. It is computed by finite differences of the closed-form
+    gradient, with one evaluation for each parameter. Inducing inputs are fixed, and at most 300 are used. A weak prior,
+    with a standard deviation of a factor of 20, covers directions in which the bound is flat or not at a maximum. Needs
+    float64.
 
     Parameters
     ----------
@@ -61,7 +63,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     Raises
     ------
     TypeError
-        If q(u) cannot be solved for, or the bound needs draws.
+        If the optimal q(u) cannot be computed, or the bound needs draws.
     ValueError
         If the data do not fit the model.
     FloatingPointError
@@ -77,7 +79,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
     if moves_posteriors(model, inner):
-        msg = f"the q(u) of {type(model).__name__} does not follow its hyperparameters by natural gradients."
+        msg = f"laplace solves for q(u) by natural gradients, which {type(model).__name__} does not take."
         raise TypeError(msg)
     fixed = {
         tree.join_path(path, name)
@@ -104,7 +106,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
 
 
 def _with_solvable_posteriors(model: Any) -> Any:
-    """The model with a `Whitened` q(u), at the prior, instead of those without natural gradients, and fewer inputs."""
+    """Return the model with fewer inducing inputs, and a `Whitened` q(u) in place of each without natural gradients."""
     new = {}
     for path, node in tree.nodes(model, Sparse).items():
         inducing, many = node.inducing, node.inducing.count > MAX_INDUCING

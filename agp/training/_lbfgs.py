@@ -1,6 +1,6 @@
 """L-BFGS on all data, for bounds without noise.
 
-Likelihoods that average over samples have fixed noise if they are given none, so that their bounds are smooth.
+Likelihoods that average over samples use fixed noise if they are given none, so their bounds are smooth.
 """
 
 import time
@@ -30,7 +30,7 @@ from agp.updates import Adam, Update
 __all__ = ["fit_lbfgs", "why_not_lbfgs"]
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
-"""What a restart draws anew; inducing inputs and q(u) start where the model has them."""
+"""The leaves that a restart draws anew; inducing inputs and q(u) start at their values in the model."""
 
 
 @public(repairs=False, ignore="underflow")
@@ -51,33 +51,33 @@ def fit_lbfgs(
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
 ) -> LBFGSResult:
-    """Maximise the bound of all data over the raw leaves by SciPy's L-BFGS-B, from one or several starts.
+    """Maximise the bound of all data over the raw leaves with SciPy's L-BFGS-B, from one or several starts.
 
-    For a model with `priors`, every bound below is the bound plus `agp.priors.log_prior`. For deterministic bounds:
-    `GPR`, `SGPR`, and `SVGP` with all data, whose auxiliary arrays need `inner` updates. L-BFGS runs on the host, on
-    one float64 vector; the bound and its gradient are computed where the data are, in their dtype.
+    Use it for models with deterministic bounds: `GPR`, `SGPR`, and `SVGP` with all data, where auxiliary arrays need
+    `inner` updates. For a model with `priors`, every bound below includes `agp.priors.log_prior`. L-BFGS runs on the
+    host, on one float64 vector; the bound and its gradient are computed on the device and in the dtype of the data.
 
     Parameters
     ----------
     model
-        An `agp.models.Model`; it is not changed: the result holds the trained one.
+        An `agp.models.Model`. It is not changed; the result holds the trained model.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     max_iterations
-        The largest number of iterations from each start.
+        The maximum number of iterations from each start.
     tolerance
-        Stop when no entry of the raw gradient of bound / N exceeds it. Raw leaves of a model from `from_data` have no
-        dimension, so the units of the data do not matter.
+        Stop when no entry of the gradient of bound / N in the raw leaves exceeds this value. Raw leaves of a model from
+        `from_data` are dimensionless, so the units of the data do not matter.
     restarts
-        The number of further starts, whose hyperparameters of kernel and likelihood are drawn around those of the
-        model; the best result is kept.
+        The number of further starts. Each draws the kernel and likelihood hyperparameters around those of the model;
+        the best result is kept.
     spread
-        Of the restarts: positive leaves are multiplied by exp(spread e), others have spread e of their units added,
-        e ~ N(0, 1).
+        The spread of the restarts. With e ~ N(0, 1), positive leaves are multiplied by exp(spread e); spread e is added
+        to other leaves, in their units.
     frozen
-        Patterns of leaves that do not change, such as ``"Z"`` or ``("Z", "likelihood.*")``.
+        A pattern, or several, of leaves that do not change, such as ``"Z"`` or ``("Z", "likelihood.*")``.
     inner
-        Updates that take some leaves to their optimum given the others, such as ``NaturalGradient(1.0)`` with a
+        Updates that set some leaves to their optimum given the others, such as ``NaturalGradient(1.0)`` with a
         Gaussian likelihood, or ``InverseUpdate(1e-9, jumps=True)``. They run before each evaluation, and L-BFGS moves
         the other leaves.
     gradient
@@ -87,21 +87,21 @@ def fit_lbfgs(
     seed
         Of the restarts.
     callbacks
-        Called with a `Progress` after each iteration, counted over all starts; if one returns True, the optimisation
-        ends.
+        Functions called with a `Progress` after each iteration, counted over all starts. If one of them returns True,
+        the optimisation ends.
     progress
         Show a progress bar (needs the extra ``cli``).
 
     Raises
     ------
     TypeError, ValueError
-        For data that do not fit each other or the model, a pattern that matches nothing, or a model whose objective is
-        noisy or has auxiliary arrays that no update moves; use `agp.train` for those.
+        If the data do not fit each other or the model, a pattern matches nothing, the objective of the model is noisy,
+        or the model has auxiliary arrays that no update moves. For noisy objectives, use `agp.train`.
     agp.errors.NonFiniteError
-        If the bound or its gradient is not finite at the given model. Other such points are rejected: the line search
-        gets a high finite value there and steps back.
+        If the bound or its gradient is not finite at the given model. At later points the line search gets a high
+        finite value instead, and steps back.
     agp.errors.Interrupted
-        On Ctrl-C; `.result` holds the best so far.
+        On Ctrl-C; `.result` holds the best result so far.
 
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
     """
@@ -134,30 +134,30 @@ def fit_lbfgs(
 
 def _not_negative(name: str, value: float) -> float:
     if not 0.0 <= value < float("inf"):
-        msg = f"{name} is {value!r}, but must be a finite number from zero on."
+        msg = f"{name} is {value!r}, but must be a finite number, 0 or greater."
         raise ValueError(msg)
     return float(value)
 
 
 def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str:
-    """Why L-BFGS cannot train a model on so many rows with these inner updates; empty if it can."""
+    """Return why L-BFGS cannot train a model on `rows` rows with these inner updates; an empty string if it can."""
     draws = model._draws(generator(0), rows)
     if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
-        return f"the objective of this model needs draws ({', '.join(noise)}), L-BFGS none; use agp.train."
+        return f"the objective of this model is noisy: it needs draws ({', '.join(noise)}); use agp.train."
     solved = closed_form_leaves(model, inner)
     if auxiliary := [name for name in tree.leaves(model, "auxiliary") if name not in solved]:
-        return f"L-BFGS would leave {', '.join(auxiliary)} behind; use agp.train, or a posterior such as Whitened."
+        return f"L-BFGS would not update {', '.join(auxiliary)}; use agp.train, or a posterior such as Whitened."
     return ""
 
 
 def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gradient: GradientMode) -> list[str]:
-    """The names of the leaves to move; patterns and gradient modes as for Adam."""
+    """Return the names of the leaves to move; patterns and gradient modes are those of Adam."""
     frozen = tree.patterns(frozen)
     solved = closed_form_leaves(model, inner)
     moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
     if not moving:
         by = ", ".join([*frozen, *(type(update).__name__ for update in inner)])
-        msg = f"every parameter is frozen by {by}; nothing is left to optimise."
+        msg = f"every parameter is frozen by {by}, so no parameter is left to optimise."
         raise ValueError(msg)
     return moving
 
@@ -166,7 +166,7 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
 
 
 def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> Iterator[npt.NDArray[np.float64]]:
-    """The vector of the model, then those of the restarts."""
+    """Yield the vector of the model, then those of the restarts."""
     model = objective.given
     yield objective.vector_of(model)
     for i in range(restarts):
@@ -184,15 +184,15 @@ def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> It
 
 
 class _Start:
-    """One run of the optimiser: its last iterate, and the trace that led there."""
+    """One run of the optimiser: its last iterate, and the trace up to that iterate."""
 
     def __init__(self, first: Point) -> None:
         self.iterate = self.latest = first
         self.trace: dict[str, list[float]] = {"bound": [], "gradient": []}
-        self.message, self.converged = "stopped before the optimiser was done", False
+        self.message, self.converged = "stopped before the optimiser finished", False
 
     def height(self, vector: npt.NDArray[np.float64]) -> float:
-        """The value of a rejected point: as far above the iterate as the slope promised below, so steps shrink."""
+        """Return the value of a rejected point: as far above the iterate as the slope predicts it below."""
         promised = abs(float(self.iterate.slope @ (vector - self.iterate.vector)))
         size = 1.0 + abs(self.iterate.loss)
         return self.iterate.loss + float(np.clip(promised, 1e-3 * size, 1e3 * size))
@@ -230,7 +230,7 @@ class _Search:
             first = self.objective(vector)
         if first is None and not self.runs:
             reason = next(iter(self.objective.rejections))
-            msg = f"{reason} at the model to start from; try standardised data, more jitter or float64."
+            msg = f"{reason} at the starting model; try standardised data, more jitter or float64."
             raise NonFiniteError(msg, self.result())
         if first is None:
             self.runs.append(None)
@@ -241,13 +241,13 @@ class _Search:
         if self.max_iterations:
             self._minimise(run)
         else:
-            run.message = "no iterations were asked for"
+            run.message = "max_iterations is 0"
 
     def _minimise(self, run: _Start) -> None:
         from scipy import optimize
 
         def loss(vector: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
-            if np.array_equal(vector, run.latest.vector):  # the first point is known
+            if np.array_equal(vector, run.latest.vector):  # the first point has already been evaluated
                 return run.latest.loss, run.latest.slope
             with self._time_call():
                 point = self.objective(vector)
@@ -297,7 +297,7 @@ class _Search:
                 raise StopIteration
 
     def result(self) -> LBFGSResult:
-        """The best result so far; the given model if there is none."""
+        """Return the best result so far, or the given model if there is none."""
         objective = self.objective
         objective.repairs.add(objective.aside)
         objective.aside.clear()

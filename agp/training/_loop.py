@@ -1,4 +1,4 @@
-"""The training loop: it applies updates in turn, checks their numbers, and writes checkpoints."""
+"""The training loop: it applies the updates in order, checks the numbers, and writes checkpoints."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -42,58 +42,62 @@ def train(
     draws: Place = "host",
     graphs: bool = True,
 ) -> Result:
-    """Train a model: apply the updates in turn, `steps` times; an untrained model starts at `initial_state`.
+    """Train a model by applying the updates in order, `steps` times. An untrained model starts at `initial_state`.
 
     Parameters
     ----------
     model
-        An `agp.models.Model`; it is not changed, `Result.model` is the trained one.
+        An `agp.models.Model`. It is not changed; `Result.model` is the trained model.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     steps
-        The number of steps, those of a resumed run included.
+        The number of steps, including those before a resumption.
     updates
         The updates of a step; `recipe(model, steps)` by default.
     batch_size
-        Rows in a minibatch; all by default. Batches are drawn on the host and depend only on the seed.
+        The number of rows in a minibatch; all rows by default. Batches are drawn on the host and depend only on the
+        seed.
     seed
-        Of the minibatches.
+        Seed of the minibatches.
     callbacks
-        Called with a `Progress` after each step; if one returns True, the training ends.
+        Functions called with a `Progress` after each step. If one of them returns True, the training ends.
     progress
         Show a progress bar with the bound and steps per second (needs the extra ``cli``).
     checkpoint, checkpoint_every
-        A safetensors file that is written before the first step, every so many steps, at the end and when interrupted.
-        If it exists, the run resumes from it, to the same numbers as without interruption.
+        A safetensors file, written before the first step, after every `checkpoint_every` steps, at the end and on an
+        interrupt. If the file exists, the run resumes from it and gives the same numbers as without interruption.
     on_device
-        Run whole epochs of steps (at least a hundred) as one compiled loop on the device: for JAX, and steps that take
-        less time than their launch. Equal to single steps up to rounding. Numbers are checked, shown and saved, and
-        the training can be interrupted, only between epochs; there are no callbacks.
+        Run whole epochs (at least a hundred steps) as one compiled loop on the device. Use it with JAX if steps take
+        less time than their launch. The results equal those of single steps up to rounding. Numbers are checked, shown
+        and saved only between epochs, and the training can be interrupted only then. Callbacks are not allowed.
     data_parallel
-        Evaluate minibatches of a dask array where its chunks are, so that each worker computes its share of a step; by
-        default a few chunks at a time are fetched ahead, and steps are taken here. Same numbers.
+        Evaluate minibatches of a dask array where its chunks are, so that each worker computes its share of a step. By
+        default, a few chunks at a time are fetched in advance, and this process computes the steps. Both give the same
+        numbers.
     draws
-        Where the noise of a step is drawn, if it needs any (probes, samples of likelihoods and of layers): on the
-        "host", the same for every library, or on the "device" of X by the generator of its library, without
-        transfers. There, the same seed and step give the same numbers on one library and kind of device. The same on
-        NumPy.
+        Where the noise of a step is drawn, if it needs any (probes, samples of likelihoods and of layers). "host" gives
+        the same numbers for every library. "device" uses the generator of the library of X on its device, without
+        transfers; the same seed and step then give the same numbers only on the same library and kind of device. With
+        NumPy, both are the same.
     graphs
-        Launch each step as one graph of the device if the array library has graphs (torch on CUDA devices) and can
-        record the updates: the same numbers, in less time on the host. Your own updates must be pure, as on JAX.
-        `Result.launched_singly` says why it was not done. False launches one call after another.
+        Launch each step as one device graph if the array library has graphs (torch on CUDA devices) and can record the
+        updates. The numbers are the same, and the host needs less time. Your own updates must be pure functions, as
+        with JAX. If no graph was used, `Result.launched_singly` says why. False launches the operations of a step one
+        by one.
 
     Raises
     ------
     TypeError, ValueError
-        For data that do not fit each other or the model, a batch size out of range, a checkpoint of another run, an
-        unknown place for `draws`, `on_device` with callbacks or with an array library that compiles no loops, or
-        `data_parallel` with data in memory.
+        If the data do not fit each other or the model, the batch size is out of range, the checkpoint is from another
+        run, `draws` is unknown, `on_device` is used with callbacks or an array library that compiles no loops, or
+        `data_parallel` is used with data in memory.
     agp.errors.NonFiniteError
-        If the bound or what an update logs becomes NaN or infinite; `.result` holds the last finite state.
+        If the bound, or a value that an update logs, becomes NaN or infinite; `.result` holds the last finite state.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written, first before the first step; `.result` holds everything so far.
+        If the checkpoint cannot be written, which is first tried before the first step; `.result` holds everything so
+        far.
 
     Warns
     -----
@@ -106,7 +110,7 @@ def train(
         check_loops(X, callbacks)
     elsewhere = backend_of(X).is_lazy
     if data_parallel and not elsewhere:
-        msg = "data_parallel=True is for data in a dask array, but X is in memory; leave it out, or pass such an array."
+        msg = "data_parallel=True is for data in a dask array, but X is in memory; omit it, or pass dask arrays."
         raise ValueError(msg)
     model = detach(model)
     steps = check_whole("steps", steps, least=0)
@@ -143,7 +147,7 @@ def train(
     except NonFiniteError as error:
         _with_note(error, run.rescue()[1])
         raise
-    except Exception as error:  # the steps so far are in the checkpoint, or in the error about it
+    except Exception as error:  # the steps so far are in the checkpoint, or in the error about the checkpoint
         trouble = run.rescue()[1]
         if isinstance(trouble, CheckpointError):
             raise trouble from error
@@ -151,7 +155,7 @@ def train(
 
 
 def _with_note(error: Any, trouble: Exception | None) -> Any:
-    """The error, with a note if the checkpoint could not be written."""
+    """Return the error, with a note if the checkpoint could not be written."""
     if trouble is not None:
         error.add_note(str(trouble))
     return error
@@ -169,7 +173,7 @@ def _check_updates(updates: Any) -> list[Update]:
 
 
 def _source_of_draws(place: Place, X: Array) -> str:
-    """The kind of generator of the noise, for checkpoints: that of the host, or of a library and kind of device."""
+    """Return the name, for checkpoints, of the source of noise: the host, or a library and kind of device."""
     B = backend_of(X)
     return place if place == "host" else f"device ({B.name}, {B.device_name(X).partition(':')[0]})"
 
@@ -180,6 +184,6 @@ def _batch_size(model: Any, rows: int, batch_size: int | None) -> int:
         msg = f"batch_size is {size}, but there are only {rows} rows."
         raise ValueError(msg)
     if size < rows and not model.stochastic:
-        msg = f"the bound of {type(model).__name__} needs all rows at once; leave batch_size out."
+        msg = f"the bound of {type(model).__name__} needs all rows at once; omit batch_size=."
         raise ValueError(msg)
     return size

@@ -24,21 +24,22 @@ from agp.vectors import Unflatten
 __all__ = ["Objective", "Point", "closed_form_leaves", "inner_updates", "moves_posteriors"]
 
 ROUNDING = 1e3
-"""The smallest value of a positive leaf, in units of rounding of its own unit."""
+"""The smallest value of a positive leaf, in rounding errors of the leaf's unit."""
 TOLERANCE = 1e-7
-"""Of inverse factors. The gradient takes them for constants, which is an error of second order."""
+"""The tolerance of inverse factors. The gradient treats them as constants, which is an error of second order."""
 SITE_RATE, SITE_STEPS = 0.8, 8
-"""Site steps in each evaluation for likelihoods that are not quadratic, starting at the sites of the last iterate."""
+"""The rate and number of site steps in an evaluation for non-quadratic likelihoods; they start at the last iterate's
+sites."""
 
 
 # -- updates inside the objective -------------------------------------------------------------------------------------
 
 
 def inner_updates(model: Any, memory: float | None) -> list[Update]:
-    """The updates that take some leaves of a model to their optimum given the others, on all rows; maybe none.
+    """Return the updates that set some leaves of a model to their optimum given the others, on all rows.
 
-    None for sites whose steps may not converge: if the likelihood is not log-concave, or inverse factors depend on
-    them.
+    Sites whose steps may not converge get no update: if the likelihood is not log-concave, or if inverse factors depend
+    on the sites.
     """
     inverses = InverseUpdate.moves(model).leaves
     likelihood = model.likelihood
@@ -54,11 +55,11 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
 
 
 def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
-    """The leaves that inner updates take to their optimum. TypeError for an update that does not say what it moves."""
+    """Return the leaves that inner updates set to their optimum; TypeError if an update has no `moves`."""
     found, complete = moves_of(model, inner)
     if not complete:
         unknown = next(update for update in inner if not isinstance(update, MovesLeaves))
-        msg = f"inner has {unknown!r}, but each must be an update that says by `moves` which leaves are its own."
+        msg = f"inner has {unknown!r}, but each must be an update with a method `moves`."
         raise TypeError(msg)
     return found.leaves
 
@@ -84,9 +85,9 @@ class Point(NamedTuple):
     loss: float
     slope: npt.NDArray[np.float64]
     bound: Array
-    """0-d, where it was computed."""
+    """The bound, 0-d, on the device that computed it."""
     repairs: Tally
-    """Counted once the point is an iterate; repairs at trial points do not matter."""
+    """The repairs, which count only if the point becomes an iterate."""
 
 
 class Objective:
@@ -106,12 +107,12 @@ class Objective:
         moved = closed_form_leaves(model, inner).union(moving)
         self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
         self.unflatten = Unflatten(model, moving)
-        self.reference = self.unflatten.leaves[0].value  # the data may lie elsewhere
+        self.reference = self.unflatten.leaves[0].value  # the data may be on another device
         self.B = backend_of(self.reference)
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
-        self.aside: list[Report] = []  # of callbacks
+        self.aside: list[Report] = []  # reports of callbacks
         states = [update.init(model) for update in inner]
 
         def evaluated(model: Any, batch: Batch, states: list[Any]) -> tuple[Array, dict[str, Array], Any]:
@@ -124,9 +125,9 @@ class Objective:
         self._evaluated = lambda model: compiled(model, batch, states)
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Lower bounds [n] of raw leaves, which keep positive values above rounding in their units.
+        """Return lower bounds [n] of the raw leaves, which keep positive values above rounding in their units.
 
-        The noise variance of data without noise would shrink until it vanishes.
+        Without them, the noise variance of data without noise would shrink to zero.
         """
         rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
         least = [
@@ -136,16 +137,16 @@ class Objective:
         return np.minimum(np.concatenate(least), start)
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
-        """The moving raw leaves of a model in one vector."""
+        """Return the moving raw leaves of a model in one vector."""
         return self._on_host(tree.unconstrain(model))
 
     def _on_host(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
         return np.array(to_numpy(self.unflatten.vector(raw)), dtype=np.float64)
 
     def __call__(self, vector: npt.NDArray[np.float64]) -> Point | None:
-        """The loss there; None, with the reason counted, if it or its gradient is not finite.
+        """Return the loss and gradient at `vector`; if one is not finite, count the reason and return None.
 
-        Inner updates start at the leaves that they reached at the last iterate.
+        Inner updates start at the values that they reached at the last iterate.
         """
         self.evaluations += 1
         vector = np.array(vector)

@@ -1,4 +1,4 @@
-"""The order in which an epoch of minibatches takes the rows: seeded, and computable for any part of an epoch."""
+"""The random order of the rows in an epoch of minibatches; any part of it can be computed from the seed."""
 
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,20 +15,20 @@ from agp.random import generator
 __all__ = ["MAX_LISTED_ROWS", "Order", "Pooled", "Pools", "Rows", "permute_index"]
 
 MAX_LISTED_ROWS = 2**24
-"""The most rows whose order is a list; a longer order is computed, in no memory."""
+"""The order of at most this many rows is stored as a list; a longer order is computed without storing it."""
 ROUNDS = 4
-"""Of a Feistel network; four make its permutations indistinguishable from random ones."""
+"""The rounds of a Feistel network; with four, its permutations are indistinguishable from random permutations."""
 POOL_MIB = 64.0
-"""The least size of the rows of a pool, in MiB; two pools are in memory."""
+"""The minimum size of a pool of rows, in MiB; two pools are in memory."""
 BATCHES = 8
-"""The least number of batches in a pool."""
+"""The minimum number of batches in a pool."""
 
 Rows = npt.NDArray[np.int64]
-"""Numbers of rows, on the host."""
+"""Row numbers, on the host."""
 
 
 class Order:
-    """A permutation of N rows for each epoch; a list of more than `most_listed` rows is never made."""
+    """A permutation of N rows for each epoch, stored as a list only if N is at most `most_listed`."""
 
     def __init__(self, N: int, seed: int, most_listed: int = MAX_LISTED_ROWS) -> None:
         self.N, self.seed, self.listed = N, seed, most_listed >= N
@@ -36,17 +36,17 @@ class Order:
         self._keys = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).integers(2**63, size=(ROUNDS, 2)))
 
     def rows(self, epoch: int, start: int, stop: int) -> Rows:
-        """The rows at the places from `start` to `stop` of an epoch."""
+        """Return the rows at positions `start` to `stop` of an epoch."""
         if self.listed:
             return np.ascontiguousarray(self._listed(epoch)[start:stop])
         return permute_index(np.arange(start, stop), self.N, self._keys(epoch))
 
 
 def permute_index(places: Rows, N: int, keys: Any) -> Rows:
-    """A pseudo-random permutation of 0, ..., N - 1 at these numbers, in no memory.
+    """Apply a pseudo-random permutation of 0, ..., N - 1 to these numbers, without storing the permutation.
 
-    A Feistel network permutes the numbers below 4^b; it is applied again to results beyond N (at most four times on
-    average), which permutes the numbers below N.
+    A Feistel network permutes the numbers below 4^b. It is applied again to each result that is not below N (at most
+    four times on average), which gives a permutation of the numbers below N.
 
     Source: Luby & Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", SIAM J. Comput.
     1988; Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.
@@ -65,7 +65,7 @@ def permute_index(places: Rows, N: int, keys: Any) -> Rows:
 
 
 def _hash64(x: Any, add: np.uint64, times: np.uint64) -> Any:
-    """A hash of x in 64 bits: two rounds of multiplication by an odd number and a shift."""
+    """Hash x to 64 bits, by two rounds of multiplication by an odd number and a shift."""
     with np.errstate(over="ignore"):  # modulo 2^64
         x = (x + add) * (times | np.uint64(1))
         x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
@@ -73,10 +73,11 @@ def _hash64(x: Any, add: np.uint64, times: np.uint64) -> Any:
 
 
 class Pools:
-    """A permutation of N rows in chunks of these sizes that keeps few chunks in memory at a time.
+    """A permutation of N rows, stored in chunks of these sizes, that needs only a few chunks in memory at a time.
 
-    An epoch takes the chunks in random order, in pools of at least so many rows, and the rows of a pool at random. A
-    minibatch has rows of one or two pools only: shuffle sorted data once, or store them in many small chunks.
+    An epoch takes the chunks in random order and groups them into pools of at least `rows` rows; the rows of each pool
+    are shuffled. A minibatch has rows from only one or two pools, so shuffle sorted data once, or store them in many
+    small chunks.
     """
 
     def __init__(self, chunks: tuple[int, ...], seed: int, rows: int) -> None:
@@ -85,7 +86,7 @@ class Pools:
         self.pools = lru_cache(maxsize=2)(self._pools)
 
     def _pools(self, epoch: int) -> tuple[list[Any], Rows]:
-        """The chunks of each pool of an epoch, and where each pool ends."""
+        """Return the chunks of each pool of an epoch, and the end position of each pool."""
         order = generator(self.seed, 2, epoch).permutation(len(self.chunks))
         ends, pools, begin = np.cumsum(self.chunks[order]), [], 0
         for i in range(len(order)):
@@ -96,7 +97,7 @@ class Pools:
         return pools, np.cumsum([self.chunks[pool].sum() for pool in pools])
 
     def parts(self, epoch: int, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """The places from `start` to `stop` of an epoch, as parts (pool, start, stop) of pools."""
+        """Split the positions `start` to `stop` of an epoch into parts (pool, start, stop) of pools."""
         _, ends = self.pools(epoch)
         found, first = [], int(np.searchsorted(ends, start, side="right"))
         for pool in range(first, len(ends)):
@@ -107,21 +108,21 @@ class Pools:
         return found
 
     def members(self, epoch: int, pool: int) -> tuple[Any, Rows]:
-        """The chunks of a pool, and the order of their rows [n]."""
+        """Return the chunks of a pool, and the order of their rows [n]."""
         chunks = self.pools(epoch)[0][pool]
         return chunks, generator(self.seed, 13, epoch, pool).permutation(int(self.chunks[chunks].sum()))
 
     def numbers(self, epoch: int, pool: int) -> Rows:
-        """The numbers of the rows of a pool among all rows, in their order."""
+        """Return the numbers of a pool's rows among all rows, in the order of the pool."""
         chunks, order = self.members(epoch, pool)
         listed = [int(self.starts[i]) + np.arange(int(self.chunks[i])) for i in chunks]
         return np.concatenate(listed)[order]
 
 
 class Pooled:
-    """The rows of batches of a dask array, pool by pool; the next pool is fetched while steps run.
+    """The rows of batches of a dask array, pool by pool. The next pool is fetched while steps run.
 
-    Batches are arrays like the reference, or stay in the dask array if `in_place`.
+    Batches are arrays like the reference; with `in_place`, they stay in the dask array.
     """
 
     def __init__(self, X: Array, y: Array, size: int, seed: int, reference: Array, *, in_place: bool) -> None:
@@ -134,14 +135,14 @@ class Pooled:
         self.fetched: OrderedDict[tuple[int, int], Future] = OrderedDict()
 
     def indices(self, epoch: int, start: int, stop: int) -> Rows:
-        """The rows at these places of an epoch, on the host."""
+        """Return the rows at these positions of an epoch, on the host."""
         parts = self.pools.parts(epoch, start, stop)
         return np.concatenate([self.pools.numbers(epoch, pool)[here:there] for pool, here, there in parts])
 
     def rows(self, epoch: int, start: int, stop: int) -> tuple[Array, Array, Array]:
-        """X, y and their numbers among all rows, at these places of an epoch."""
+        """Return X, y and their row numbers among all rows, at these positions of an epoch."""
         numbers = self.indices(epoch, start, stop)
-        order = np.argsort(numbers)  # in place, each chunk is read once; the same order in both ways
+        order = np.argsort(numbers)  # sorted, so that in place each chunk is read once; otherwise the order is the same
         if self.in_place:
             X, y = (self.source.take_rows(x, numbers[order]) for x in (self.X, self.y))
         else:
@@ -153,14 +154,14 @@ class Pooled:
         return X, y, asarray_like(numbers[order], self.reference)
 
     def _pool(self, epoch: int, pool: int) -> tuple[Any, Any]:
-        """The rows of a pool in their order, on the host; the next pool begins to be fetched."""
+        """Return the rows of a pool in their order, on the host, and start to fetch the next pool."""
         last = len(self.pools.pools(epoch)[0]) - 1
         following = (epoch, pool + 1) if pool < last else (epoch + 1, 0)
         for key in ((epoch, pool), following):
             if key not in self.fetched:
                 self.fetched[key] = self.ahead.submit(self._fetch, *key)
         found = self.fetched[epoch, pool].result()
-        while len(self.fetched) > 3:  # a batch may lie across two pools
+        while len(self.fetched) > 3:  # a batch may span two pools
             self.fetched.popitem(last=False)
         return found
 

@@ -1,4 +1,4 @@
-"""The default updates of a training."""
+"""The default updates of training."""
 
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -14,13 +14,13 @@ from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, U
 __all__ = ["recipe"]
 
 RATE = 5e-2
-"""Adam's first rate, in dimensionless raw leaves."""
+"""Adam's initial learning rate, for dimensionless raw leaves."""
 FINAL_RATE_FRACTION = 0.1
-"""The last rates, in shares of the first."""
+"""The final learning rates, as a fraction of the initial rates."""
 FROZEN_SHARE = 0.05
-"""The share of the steps for which inducing inputs do not move."""
+"""The fraction of the steps in which inducing inputs do not move."""
 SITE_RATE = 0.1
-"""The rate of natural-gradient and site steps: small enough for minibatches, and fast with all data."""
+"""The step size of natural-gradient and site steps: small enough for minibatches, and fast with all data."""
 
 
 def recipe(
@@ -34,36 +34,37 @@ def recipe(
     gradient: GradientMode = "closed-form",
     memory: float | None = None,
 ) -> list[Update]:
-    """The updates that train a model in a number of steps.
+    """Return the updates that train a model in a given number of steps.
 
-    Adam on all parameters, at rates that fall linearly; a q(u) with a mean and a full covariance takes
-    natural-gradient steps from the same gradient instead. Inducing inputs are frozen for the first 5 % of the steps,
-    then move at a fifth of the rate with beta1 = 0.99. Sites of the dual parameterisation move before each step;
-    inverse factors are updated, and sparse actions scaled to unit norm, after it.
+    Adam moves all parameters, with linearly decreasing learning rates. A q(u) with a mean and a full covariance takes
+    natural-gradient steps from the same gradient instead. Inducing inputs are frozen for the first 5 % of the steps;
+    then they move at a fifth of the rate, with beta1 = 0.99. Sites of the dual parameterisation move before each Adam
+    step. After it, inverse factors are updated and sparse actions are scaled to unit norm.
 
     Parameters
     ----------
     model
         An `agp.models.Model`.
     steps
-        The number of steps of the training.
+        The number of training steps.
     rate
-        Adam's learning rate at the start.
+        Adam's initial learning rate.
     fall
-        The last rates, in shares of the first; 1 keeps them constant.
+        The final learning rates, as a fraction of the initial rates; 1 keeps them constant.
     natural
-        The rate of natural-gradient steps; None leaves q(u) to Adam. "usual" is 0.1, and None for a likelihood whose
-        slopes vanish, such as robust-max: from too long a step there is no gradient back.
+        The step size of natural-gradient steps; None leaves q(u) to Adam. "usual" is 0.1, but None for a likelihood
+        whose gradients vanish, such as robust-max: after too large a step, no gradient would lead back.
     frozen
-        A pattern, or several, of leaves that do not change. A q(u) that takes natural-gradient steps is frozen as a
-        whole or not at all.
+        A pattern, or several, of leaves that do not change. A q(u) that takes natural-gradient steps must be frozen as
+        a whole or not at all.
     gradient, memory
         As `Adam`.
 
     Raises
     ------
     TypeError, ValueError
-        If `model` is not a model, a pattern matches nothing, or part of such a q(u) is frozen.
+        If `model` is not a model, a pattern matches nothing, or only part of a q(u) with natural-gradient steps is
+        frozen.
     """
     check_model(model)
     start = int(FROZEN_SHARE * steps)
@@ -81,11 +82,11 @@ def recipe(
         natural = None if model.likelihood.slopes_vanish else SITE_RATE
     settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": natural}
     adam = Adam(falling(rate), gradient=gradient, memory=memory, **settings)
-    adam.init(model)  # raises early
+    adam.init(model)  # raise errors early
     updates: list[Update] = [adam]
     actions = tree.nodes(model, Actions).values()
     if any(node.is_scale_invariant for node in actions):
-        updates.append(Normalise())  # before the inverse, which depends on the norms
+        updates.append(Normalise())  # before the inverse update, which depends on the norms
     if any(owner.posterior.inverse_factors for owner in tree.nodes(model, InverseOwner).values()):
         updates.append(InverseUpdate())
     sites = SiteStep(SITE_RATE, memory=memory)

@@ -1,4 +1,4 @@
-"""What training shows while it runs, and what it returns."""
+"""The progress and the results of training."""
 
 import contextlib
 from collections import Counter
@@ -15,28 +15,28 @@ from agp.summaries import summary_html
 __all__ = ["Callback", "LBFGSResult", "Progress", "Result", "call_all", "progress_bar"]
 
 SHOWN = 12
-"""How many entries of a list or a dictionary notebooks show."""
+"""The number of entries of a list or a dictionary that notebooks show."""
 FIRST = ("message", "converged", "learned", "bound", "kernel")
 """Fields that notebooks show first."""
 
 
 class Progress(NamedTuple):
-    """What a callback receives after a step."""
+    """The argument of a callback after each step."""
 
     step: int
-    """Steps finished."""
+    """The number of finished steps."""
     model: Any
     info: dict[str, Array]
-    """What the updates logged: 0-d arrays by name, "bound" among them."""
+    """The values that the updates logged: 0-d arrays by name, including "bound"."""
     seconds: float
-    """Time spent in steps so far, callbacks excluded."""
+    """The time spent in steps so far, without callbacks."""
 
 
 Callback = Callable[[Progress], bool | None]
 
 
 def call_all(callbacks: Iterable[Callback], seen: Progress, /) -> bool:
-    """Call every callback; whether any of them returned True."""
+    """Call every callback; return whether any of them returned True."""
     return sum(bool(callback(seen)) for callback in callbacks) > 0
 
 
@@ -45,22 +45,22 @@ def call_all(callbacks: Iterable[Callback], seen: Progress, /) -> bool:
 
 @dataclass
 class Result:
-    """What training returns."""
+    """The result of training."""
 
     model: Any
     """The trained model."""
     steps: int
-    """Steps finished in all, those before a resumption included."""
+    """The number of finished steps, including those before a resumption."""
     seconds: float
-    """Time spent in steps, callbacks excluded."""
+    """The time spent in steps, without callbacks."""
     trace: dict[str, list[float]] = field(default_factory=dict)
-    """What the updates logged, by name: one number a step."""
+    """The values that the updates logged, by name: one number for each step."""
     repairs: Counter[str] = field(default_factory=Counter)
-    """How often each kind of numerical trouble was repaired, by the message of its first time."""
+    """The number of repairs of each kind of numerical problem, by the message of the first one."""
     frozen: tuple[str, ...] = field(default=(), kw_only=True)
-    """The names of the parameters that no update moved, as far as the updates say."""
+    """The names of the parameters that no update moved, as far as the updates tell."""
     launched_singly: str = field(default="", kw_only=True)
-    """Why no step was launched as one graph of the device; empty where steps were, or where there are no graphs."""
+    """Why no step was launched as one device graph; empty if a step was, or if the device has no graphs."""
 
     def _repr_html_(self) -> str:
         return html_with_fallback(lambda: _result_html(self), self)
@@ -68,26 +68,26 @@ class Result:
 
 @dataclass
 class LBFGSResult(Result):
-    """What `fit_lbfgs` returns; `steps` and `trace` are those of the best start.
+    """The result of `fit_lbfgs`; `steps` and `trace` are those of the best start.
 
     The trace holds "bound" and "gradient" (the largest entry of the raw gradient, per datum) after each iteration. For
     a model with `priors`, "bound" and `bounds` include the log prior: their sum is maximised.
     """
 
     message: str = ""
-    """Why the optimiser stopped, in SciPy's words."""
+    """SciPy's message about why the optimiser stopped."""
     converged: bool = False
-    """Whether it met a tolerance, rather than a limit."""
+    """True if the optimiser met a tolerance, False if it reached a limit."""
     evaluations: int = 0
-    """Bounds and gradients computed, over all starts."""
+    """The number of evaluations of the bound and its gradient, over all starts."""
     rejections: dict[str, int] = field(default_factory=dict)
-    """Trial points without a finite bound or gradient, counted by reason over all starts."""
+    """The number of trial points without a finite bound or gradient, by reason, over all starts."""
     bounds: list[float] = field(default_factory=list)
     """The final bound of each start; -inf for a start that failed."""
 
 
 def _result_html(result: Result) -> str:
-    """The fields of a result as HTML: single ones in a table, lists of named tuples as tables, and the model."""
+    """Return a result as HTML: a table of its fields, a table for each list of named tuples, and the model."""
     fields = dict(vars(result))
     trained, trace, frozen = fields.pop("model", None), fields.pop("trace", {}), fields.pop("frozen", ())
     bounds = {} if "bound" in fields else {"last bound": trace.get("bound", [])[-1:]}
@@ -105,7 +105,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _cell(value: Any) -> Any:
-    """A field as the cell of a table: the first entries of a long one."""
+    """Return a field as a table cell, with only the first entries of a long field."""
     if isinstance(value, Mapping):
         value = [f"{name}: {one}" for name, one in value.items()]
     if not isinstance(value, list):
@@ -117,17 +117,17 @@ def _cell(value: Any) -> Any:
 
 
 class _Bar:
-    """A bar of tqdm."""
+    """A tqdm progress bar."""
 
     def __init__(self, bar: Any) -> None:
         self.bar = bar
 
     def begin(self, name: str, left: float) -> None:
-        """Show the name of a stage, and how many seconds are left if they are limited."""
+        """Show the name of a stage and, if the time is limited, how many seconds are left."""
         self.bar.set_description(name if left == float("inf") else f"{name}, {max(left, 0.0):.0f} s left")
 
     def show(self, step: int, latest: dict[str, float], repairs: int) -> None:
-        """Show the step, the latest numbers and the number of repairs."""
+        """Show the step, the latest logged numbers and the number of repairs."""
         shown = {name: f"{latest[name]:.4g}" for name in ("bound", "residual") if name in latest}
         if repairs:
             shown["repairs"] = str(repairs)
@@ -137,7 +137,7 @@ class _Bar:
 
 @contextlib.contextmanager
 def progress_bar(total: int | None, start: int = 0) -> Iterator[_Bar]:
-    """A bar from `start` to `total` steps (None if unknown). ImportError, naming the extra, without tqdm."""
+    """Return a bar from `start` to `total` steps (None if unknown); ImportError with the extra's name without tqdm."""
     try:
         from tqdm.auto import tqdm
     except ImportError as error:

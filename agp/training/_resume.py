@@ -1,4 +1,4 @@
-"""Checkpoints of runs: paths, writing, and the comparison of a file with the run that resumes from it, on the host."""
+"""Checkpoints of runs: check paths, write files, and compare a file with the run that resumes from it, on the host."""
 
 import math
 import os
@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 MAX_EXTRA_BYTES = 2**30
-"""Bytes that a file may have besides leaves and states, such as traces."""
+"""The maximum size in bytes of the part of a file, such as traces, that is neither leaves nor states."""
 MAX_FACT_CHARS = 2000
-"""Characters of another run's fact in a message."""
+"""The maximum number of characters that a message shows of another run's fact."""
 
 
 class Saved(NamedTuple):
-    """The contents of a checkpoint; all arrays are NumPy's."""
+    """The contents of a checkpoint, as NumPy arrays."""
 
     leaves: dict[str, Any]
     """The leaves of the model, by name."""
@@ -47,14 +47,14 @@ class Saved(NamedTuple):
 
 
 def strip_addresses(text: str) -> str:
-    """A text without the addresses of functions."""
+    """Return a text without the addresses of functions."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def not_finite(arrays: Mapping[str, Any], unset: Mapping[str, Any]) -> list[str]:
-    """The names of arrays with entries that are neither finite nor equal to those in `unset`.
+    """Return the names of arrays with entries that are neither finite nor equal to those in `unset`.
 
-    A state may start with an infinity for "none yet", such as the best bound of a plateau.
+    A state may start with an infinity that means "none yet", such as the best bound of a plateau.
     """
 
     def unchanged(x: Any, start: Any) -> Any:
@@ -64,7 +64,7 @@ def not_finite(arrays: Mapping[str, Any], unset: Mapping[str, Any]) -> list[str]
 
 
 def check_checkpoint(checkpoint: Any) -> Path | None:
-    """The path of a checkpoint, or None. TypeError or ValueError unless it is a path in a folder that exists."""
+    """Return the path, or None; raise TypeError or ValueError unless it is a path in an existing folder."""
     if checkpoint is None:
         return None
     if not isinstance(checkpoint, str | os.PathLike):
@@ -72,18 +72,18 @@ def check_checkpoint(checkpoint: Any) -> Path | None:
         raise TypeError(msg)
     path = Path(checkpoint)
     if not Path(os.path.realpath(path)).parent.is_dir():
-        msg = f"the folder of the checkpoint {path} does not exist; make it first."
+        msg = f"the folder of the checkpoint {path} does not exist; create it first."
         raise ValueError(msg)
     return path
 
 
 def checkpoint_exists(path: Path) -> bool:
-    """Whether there is a file at the path, links followed."""
+    """Whether the path, after links are followed, is a file."""
     return os.path.lexists(os.path.realpath(path))
 
 
 def write_checkpoint(path: Path, arrays: dict[str, Any], meta: dict[str, Any], result: str = "") -> None:
-    """Write a checkpoint. CheckpointError, which may say what its `.result` holds, if that fails."""
+    """Write a checkpoint, or raise CheckpointError; `result` is a sentence about the error's `.result`."""
     try:
         save_checkpoint(path, arrays, meta)
     except (MemoryError, OSError) as error:
@@ -99,9 +99,9 @@ def read(
     states: dict[str, Any],
     resized: AbstractSet[str] = frozenset(),
 ) -> Saved:
-    """The run in the file, whose facts, leaves, and states of the updates by path, must be like these.
+    """Read the run in a file. Its facts, its leaves and the states of its updates must be like the given ones.
 
-    The leaves named in `resized` may have another shape. ValueError for any other file.
+    The leaves in `resized` may have another shape. Raise ValueError if the file does not match.
     """
     expected = arrays_by_path(tree.leaves(model))
     arrays, meta = load_checkpoint(
@@ -125,7 +125,7 @@ def read(
 
 
 def load_trace(path: Path) -> dict[str, list[float]]:
-    """The trace in a file, one number a step; empty without a file. `read` checks whether it is of the same run."""
+    """Return the trace in a file, with one number for each step, or an empty one if there is no file."""
     if not checkpoint_exists(path):
         return {}
     trace = load_checkpoint(path)[0].get("trace")
@@ -138,7 +138,7 @@ def _refuse(path: Path, what: str) -> NoReturn:
 
 
 FORMER_DEFAULTS = {"draws": "host"}
-"""Facts of runs that were saved by older versions, which had no such choice."""
+"""Facts of runs saved by older versions, which did not have these options."""
 
 
 def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
@@ -152,7 +152,7 @@ def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> Non
 
 
 def _folder(path: Path, arrays: dict[str, Any], name: str) -> dict[str, Any]:
-    """The arrays under a name, by path."""
+    """Return the arrays under a name, by path."""
     folder = arrays.get(name)
     if not isinstance(folder, dict):
         _refuse(path, f"it has no {name}")
@@ -166,14 +166,14 @@ def _check_arrays(
     expected: dict[str, Any],
     resized: AbstractSet[str] = frozenset(),
 ) -> None:
-    """The same names, types and, unless they are resized, shapes."""
+    """Raise ValueError unless names, dtypes and, except for resized leaves, shapes agree."""
     for name in sorted(expected.keys() ^ saved.keys()):
         _refuse(path, f"{what} {name} is {'missing' if name in expected else 'unknown'}")
     for name, x in expected.items():
         if saved[name].shape != x.shape and (name not in resized or saved[name].ndim != x.ndim):
-            _refuse(path, f"{what} {name} has shape {list(saved[name].shape)} where the run has {list(x.shape)}")
+            _refuse(path, f"{what} {name} has shape {list(saved[name].shape)}, but in the run {list(x.shape)}")
         if saved[name].dtype != x.dtype:
-            _refuse(path, f"{what} {name} has dtype {saved[name].dtype} where the run has {x.dtype}")
+            _refuse(path, f"{what} {name} has dtype {saved[name].dtype}, but in the run {x.dtype}")
 
 
 def _check_leaves(path: Path, saved: dict[str, Any], model: Any, resized: AbstractSet[str]) -> None:
@@ -197,12 +197,12 @@ def _progress(path: Path, progress: dict[str, Any]) -> tuple[int, float, Tally]:
     if type(seconds) is not float or not 0.0 <= seconds < math.inf:
         _refuse(path, f"its seconds are {seconds!r:.80}")
     if not isinstance(repairs, list) or not all(map(_is_count, repairs)):
-        _refuse(path, "its repairs are no list of messages and counts")
+        _refuse(path, "its repairs are not a list of messages and counts")
     return step, seconds, Tally.from_rows(repairs)
 
 
 def _is_count(row: Any) -> bool:
-    """Whether a row of `Tally.rows`: a kind, its first message and how often."""
+    """Whether `row` is a row of `Tally.rows`: a kind, its first message and a count."""
     if not isinstance(row, list) or len(row) != 3:
         return False
     kind, first, times = row

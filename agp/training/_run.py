@@ -1,4 +1,4 @@
-"""The state of a training run: steps, checks of their numbers, checkpoints."""
+"""The state of a training run, with its steps, checks of the numbers, and checkpoints."""
 
 import time
 from pathlib import Path
@@ -26,13 +26,14 @@ __all__ = ["Run"]
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
-"""Steps between checks of the numbers, each of which makes the host wait for the device."""
+"""The number of steps between checks of the numbers; at each check the host waits for the device."""
 
 
 class Run:
-    """A model in training, with a checkpoint at the path, if any.
+    """A model in training, with a checkpoint at the path if one is given.
 
-    To resume, the facts must be the same. Steps run in epochs `on_device`, or as `graphs` if the device has them.
+    A run resumes only if the facts are the same. Steps run in epochs with `on_device`, or as `graphs` if the device has
+    graphs.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class Run:
         self.step, self.seconds = 0, 0.0
         self.wary_until = 0
         self.pending: list[tuple[dict[str, Array], list[Report]]] = []
-        self.aside: list[Report] = []  # of callbacks
+        self.aside: list[Report] = []  # reports of callbacks
         self.looks: list[dict[str, list[float]]] = []
         self.repairs = Tally()
         self.finite: tuple[int, Any] = (0, model)
@@ -80,7 +81,7 @@ class Run:
         return apply_updates(self.updates, model, batch, states)
 
     def advance_to(self, steps: int, callbacks: list[Callback], bar: Any, checkpoint_every: int) -> None:
-        """Steps until `steps` are done or a callback returns True."""
+        """Take steps until `steps` are done or a callback returns True."""
         step = self.step
         while step < steps:
             began = time.perf_counter()
@@ -96,7 +97,7 @@ class Run:
                 self._look()
                 self._show(bar)
             elif callbacks:
-                for value in info.values():  # the device has to finish the step before the clock is read
+                for value in info.values():  # the device must finish the step before the clock is read
                     backend_of(value).synchronise(value)
             self.seconds += time.perf_counter() - began
             if save:
@@ -106,7 +107,7 @@ class Run:
                 return
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
-        """Do the steps up to this one, or launch them unless `wait`; the log of the last one."""
+        """Take the steps up to `step`, or only launch them unless `wait`; return the log of the last step."""
         if self.epochs is not None:
             return self._advance_to(step)
         if self.graph is not None:
@@ -119,7 +120,7 @@ class Run:
         return self.pending[-1][0]
 
     def _arrive(self) -> None:
-        """Take the results of launched steps, as far as they were right."""
+        """Collect the results of the launched steps whose guesses were right."""
         if self.graph is None or (arrived := self.graph.collect(self.step)) is None:
             return
         model, states, infos = arrived
@@ -133,7 +134,7 @@ class Run:
         with collect_reports() as reports:
             model, states, logged = self._make_contiguous(*self.epochs(self.model, self.states, self.step, last))
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
-        # repairs were counted together: report them with the step that they explain, or with the last
+        # repairs were counted over all steps: report them with the step that they explain, or with the last
         good = [all(np.isfinite(x) for x in info.values()) for info in infos]
         at = len(infos) - 1 if all(good) else good.index(False)
         told = [(info, reports if i == at else []) for i, info in enumerate(infos)]
@@ -146,7 +147,7 @@ class Run:
             with collect_reports() as reports:
                 model, states, info = self._apply_step(self.batches[self.step])
         except NotPositiveDefiniteError as error:
-            self._look()  # earlier numbers that are not finite explain more
+            self._look()  # earlier non-finite numbers explain more
             raise self._failure(self.step + 1, str(error)) from error
         except NonFiniteError as error:
             self._look()
@@ -157,7 +158,7 @@ class Run:
         return info
 
     def _apply_step(self, batch: Batch) -> tuple[Any, list, dict]:
-        """The step with guessed decisions, checked at its end; without guesses for a while after a wrong one."""
+        """Take the step with guessed decisions, checked at its end; without guesses for a while after a wrong one."""
 
         def once() -> tuple[Any, list, dict]:
             return self._make_contiguous(*self._apply(self.model, self.states, batch))
@@ -171,7 +172,7 @@ class Run:
 
     @staticmethod
     def _make_contiguous(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
-        """The results in the memory layout of a loaded file, so that a resumed run rounds alike."""
+        """Return the results in the memory layout of a loaded file, so that a resumed run rounds alike."""
         return *make_contiguous(model, states), info
 
     def _show(self, bar: Any) -> None:
@@ -179,10 +180,10 @@ class Run:
             latest = {name: values[-1] for name, values in self.looks[-1].items()} if self.looks else {}
             bar.show(self.step, latest, self.repairs.total)
 
-    # -- the watch --------------------------------------------------------------------------------------------------
+    # -- checks of numbers -------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Read the logs since the last call, and raise for numbers and leaves that are not finite."""
+        """Read the logs since the last call; raise an error if numbers or leaves are not finite."""
         self._arrive()
         first = self.step - len(self.pending) + 1
         leaves = tree.describe(self.model)
@@ -202,18 +203,18 @@ class Run:
                     seen = [earlier[name] for earlier in numbers[:offset] if name in earlier]
                     last = (_join_logs(self.looks).get(name, []) + seen)[-1:]
                     self._refuse(f"{name} became {number}", first + offset, last)
-        if violated:  # leaves that are not finite are, too
+        if violated:  # non-finite leaves also violate constraints
             if broken := self._nonfinite_leaves():
                 self._refuse(f"{', '.join(broken)} became NaN or infinite", self.step, [])
-            # softplus underflows to zero, from where no gradient leads back
+            # softplus underflows to zero, where the gradient vanishes
             outside = ", ".join(leaf.name for leaf in violated)
             self._refuse(f"{outside} became 0, but must be positive", self.step, [])
         seen = _join_logs([{name: [number] for name, number in info.items()} for info in numbers])
-        # one assignment, so that an interrupt neither loses numbers nor has them twice
+        # one assignment, so that an interrupt neither loses nor duplicates numbers
         self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)
 
     def _count(self, reports: list[Report]) -> list[str]:
-        """Count the repairs and empty the list; the messages of failures."""
+        """Count the repairs and empty the list; return the messages of failures."""
         if not reports:
             return []
         tally, reports[:] = Tally(reports), []
@@ -222,7 +223,7 @@ class Run:
 
     def _failure(self, step: int, why: str) -> NonFiniteError:
         msg = f"a factorisation failed in step {step}; {REMEDY}."
-        return NonFiniteError(msg, self._last_finite(), f"Of the factorisation: {why}\n{self._circumstances()}")
+        return NonFiniteError(msg, self._last_finite(), f"Reason: {why}\n{self._circumstances()}")
 
     def _nonfinite_leaves(self) -> list[str]:
         leaves = tree.leaves(self.model).items()
@@ -234,13 +235,13 @@ class Run:
         raise NonFiniteError(msg, self._last_finite(), self._circumstances())
 
     def _circumstances(self) -> str:
-        """Further lines of an error: leaves that are not finite, and ranges in the last finite model."""
+        """Return further lines of an error message: non-finite leaves, and ranges in the last finite model."""
         broken = ", ".join(self._nonfinite_leaves()) or "none"
         extremes = ", ".join(
             f"{name} in [{to_numpy(x).min():.3g}, {to_numpy(x).max():.3g}]"
             for name, x in tree.leaves(self.finite[1], "parameter").items()
         )
-        return f"Leaves not finite now: {broken}.\nIn the last finite model, after step {self.finite[0]}: {extremes}."
+        return f"Non-finite leaves: {broken}.\nIn the last finite model, after step {self.finite[0]}: {extremes}."
 
     def _last_finite(self) -> Result:
         step, model = self.finite
@@ -251,14 +252,14 @@ class Run:
     # -- results and checkpoints ------------------------------------------------------------------------------------
 
     def result(self) -> Result:
-        """Everything so far, checked."""
+        """Check the numbers, and return everything so far."""
         self._look()
         return self._last_finite()
 
     def rescue(self) -> tuple[Result, Exception | None]:
-        """Save, and return everything so far (the last finite state), with any error of the saving.
+        """Save, and return everything so far (the last finite state) with the error, if saving failed.
 
-        Not even a second interrupt loses the result.
+        The result is kept even on a second interrupt.
         """
         trouble = None
         try:
@@ -271,13 +272,13 @@ class Run:
         return self._last_finite(), trouble
 
     def begin(self) -> None:
-        """Write the checkpoint before the first step, so that a path that cannot be written fails early."""
+        """Write the checkpoint before the first step, so that errors in writing show early."""
         if self.path is not None:
             remove_leftovers(self.path)
             self._write(self.path)
 
     def save(self) -> None:
-        """Write the checkpoint, if there is one and a new step, after checking the numbers."""
+        """Check the numbers and write the checkpoint, if a path is given and there is a new step."""
         self._arrive()
         if self.path is None or self.saved == self.step:
             return
@@ -322,7 +323,7 @@ class Run:
 
 
 def _join_logs(looks: list[dict[str, list[float]]]) -> dict[str, list[float]]:
-    """One list for each name."""
+    """Join the logs into one list for each name."""
     out: dict[str, list[float]] = {}
     for look in looks:
         for name, numbers in look.items():

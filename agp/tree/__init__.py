@@ -53,7 +53,7 @@ __all__ = [
 
 __getattr__ = former_names(__name__, filled="with_defaults", replaced="replace")
 
-# for other rooms
+# for other subpackages
 from agp.tree._arrays import (
     at_inputs,
     constant_data,
@@ -68,4 +68,4 @@ from agp.tree._arrays import (
 from agp.tree._fields import is_model_class, leaf_fields
 from agp.tree._plans import join_path
 from agp.tree._text import outline, structure
-from agp.tree._walks import constraints, holds_arrays, patterns
+from agp.tree._walks import constraints, patterns

@@ -34,6 +34,6 @@ __all__ = [
     "stepped",
 ]
 
-# for other rooms
+# for other subpackages
 from agp.updates._base import apply_updates, moves_of
 from agp.updates._schedules import Rate

@@ -16,17 +16,17 @@ __all__ = ["ActionsUpdate", "Normalise"]
 
 @dataclass(frozen=True)
 class ActionsUpdate:
-    """Actions chosen again by a policy; place it before the optimiser.
+    """An update that chooses the actions again by a policy. Place it before the optimiser.
 
-    Gradients take the actions as constants: each step follows the exact gradient of a valid bound, but the bound
+    Gradients treat the actions as constants. Each step follows the exact gradient of a valid bound, but the bound
     changes with the actions from step to step.
 
     Parameters
     ----------
     policy
-        Such as `agp.actions.ConjugateGradients(64)`, or any function of the model that returns `FixedActions`.
+        A policy such as `agp.actions.ConjugateGradients(64)`, or any function of the model that returns `FixedActions`.
     every
-        The period in steps, starting with the first.
+        The period in steps. The first step always chooses new actions.
     """
 
     policy: Policy
@@ -39,20 +39,20 @@ class ActionsUpdate:
             raise TypeError(msg)
 
     def init(self, model: Any, /) -> State:
-        """The count of steps, zero. TypeError unless a policy chose the model's actions (`FixedActions`)."""
+        """Return the step count, zero. TypeError unless a policy chose the model's actions (`FixedActions`)."""
         if not any(actions.is_chosen for actions in tree.nodes(model, Actions).values()):
-            msg = f"{_kinds(model)} are not chosen by a policy; build the model with policy=."
+            msg = f"ActionsUpdate needs actions chosen by a policy, not {_kinds(model)}; build the model with policy=."
             raise TypeError(msg)
         return {"count": backend_of(model.actions.values).xp.zeros((), **like(model.actions.values))}
 
     @staticmethod
     def moves(model: Any, /) -> Moved:
-        """The actions that a policy has chosen; their number may change."""
+        """Return the actions chosen by a policy; their number may change."""
         found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.is_chosen})
         return Moved(found, resized=found)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with new actions; logs nothing."""
+        """Return the model with new actions; nothing is logged."""
         count = state["count"]
 
         def chosen() -> Any:
@@ -65,25 +65,25 @@ class ActionsUpdate:
 
 @dataclass(frozen=True)
 class Normalise:
-    """Sparse actions scaled to unit norm; place it after the optimiser.
+    """An update that scales sparse actions to unit norm. Place it after the optimiser.
 
-    Bounds do not depend on the norms, so gradients are orthogonal to the actions, and steps lengthen them, which would
-    slow later steps.
+    Bounds do not depend on the norms of the actions, so gradients are orthogonal to the actions. Each step therefore
+    lengthens the actions, which would slow later steps.
     """
 
     def init(self, model: Any, /) -> State:
-        """An empty state. TypeError if the model has no actions to scale, such as `BlockActions`."""
+        """Return an empty state. TypeError if the model has no actions to scale, such as `BlockActions`."""
         if not self._scale(model):
-            msg = f"Normalise is for BlockActions, not for {_kinds(model)}; leave it out."
+            msg = f"Normalise needs BlockActions, not {_kinds(model)}; remove it from the updates."
             raise TypeError(msg)
         return {}
 
     def moves(self, model: Any, /) -> Moved:
-        """The actions that are scaled."""
+        """Return the actions that the update scales."""
         return Moved(_leaves_of(self._scale(model)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with actions of unit norm; logs nothing."""
+        """Return the model with actions of unit norm; nothing is logged."""
         scaled = {path: actions.normalise() for path, actions in self._scale(model).items()}
         return tree.replace(model, scaled), state, {}
 
@@ -97,6 +97,6 @@ def _leaves_of(nodes: Mapping[str, Actions]) -> frozenset[str]:
 
 
 def _kinds(model: Any) -> str:
-    """The classes of the actions of a model, for messages; that of the model where it has none."""
+    """Return the classes of a model's actions, for messages, or the model's class if it has no actions."""
     found = sorted({type(actions).__name__ for actions in tree.nodes(model, Actions).values()})
     return " and ".join(found) or f"the actions of {type(model).__name__}"

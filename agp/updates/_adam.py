@@ -20,27 +20,26 @@ __all__ = ["Adam", "Group"]
 
 
 OTHER_LEAVES = "other leaves"
-"""The name in the state for leaves in no group; it matches no leaf name."""
+"""The name in the state for leaves that are in no group; it matches no leaf name."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """How Adam moves some of the leaves.
+    """Settings of Adam for some of the leaves.
 
     Parameters
     ----------
     rate
-        The learning rate: a number, or a function of the count of steps (`linear`, `exponential`, `stepped`,
-        `delayed`).
+        The learning rate: a number, or a function of the step count (`linear`, `exponential`, `stepped`, `delayed`).
     beta1, beta2
-        The decays of the moments, in [0, 1).
+        The decay rates of the moments, in [0, 1).
     plateau
-        Reductions of the rate when the bound stops improving; none by default.
+        A `Plateau` that reduces the rate when the bound stops improving; None by default.
 
     Raises
     ------
     ValueError
-        For a negative rate, a decay outside [0, 1), or a plateau whose floor lies above the rate.
+        If the rate is negative, a decay rate is outside [0, 1), or the floor of the plateau lies above the rate.
     """
 
     rate: Rate
@@ -54,7 +53,7 @@ class Group:
         for name, beta in (("beta1", self.beta1), ("beta2", self.beta2)):
             if beta != 0.0:
                 check_share(name, beta, one=False)
-            object.__setattr__(self, name, float(beta))  # a scalar of NumPy would widen arrays in float32
+            object.__setattr__(self, name, float(beta))  # a NumPy scalar would promote float32 arrays to float64
         if self.plateau is not None:
             if not isinstance(self.plateau, Plateau):
                 msg = f"plateau is {self.plateau!r}, but must be a Plateau, such as Plateau(0.95, patience=1000)."
@@ -64,37 +63,38 @@ class Group:
 
 @dataclass(frozen=True)
 class Adam:
-    """Stochastic gradient ascent on the objective, each raw leaf scaled by its own second moment.
+    """Stochastic gradient ascent on the objective, which scales the step of each raw leaf by its second moment.
 
-    The objective is the bound, and for a model with `priors` the bound plus their log density (`agp.priors`).
+    The objective is the bound or, for a model with `priors`, the bound plus their log density (`agp.priors`).
 
     Parameters
     ----------
     rate
-        The learning rate of leaves in no group.
+        The learning rate of leaves that are in no group.
     groups
-        Other settings by pattern of leaf names, such as ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``; the first
-        pattern that matches counts.
+        Settings for groups of leaves, by pattern of leaf names, such as ``{"Z": Group(1e-3), "kernel.*":
+        Group(5e-3)}``. The first pattern that matches a leaf applies.
     frozen
-        A pattern, or several, of leaves that do not change. Auxiliary arrays never do; naming them here suppresses the
-        warning if no other update moves them.
+        A pattern, or several, of leaves that do not change. Adam never moves auxiliary arrays; naming them here
+        suppresses the warning if no other update moves them.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon
-        Added to the root of the second moment; not negative.
+        A non-negative number, added to the root of the second moment.
     plateau
-        Reductions of the rate of leaves in no group when the bound stops improving; groups have their own.
+        A `Plateau` that reduces the rate of leaves in no group when the bound stops improving. Groups have their own.
     natural
-        The rate rho in (0, 1], or a function of the count of steps, of natural-gradient steps from the same gradient,
-        instead of Adam's, for every q(u) that takes them (`agp.posteriors.RootSteps`) and whose marginals enter the
-        likelihood, unless it is frozen. None: Adam moves every q(u).
+        The step size rho in (0, 1] of natural-gradient steps, or a function of the step count. These steps use the same
+        gradient, and replace Adam's steps for every q(u) that supports them (`agp.posteriors.RootSteps`), is not
+        frozen, and has marginals that enter the likelihood. With None, Adam moves every q(u).
     memory
         Budget for the working arrays of the bound and its gradient, in MiB; None as in `agp.models.Model.bound`.
 
     Raises
     ------
     ValueError
-        For a negative rate or epsilon, a natural rate outside (0, 1], or a plateau whose floor lies above the rate.
+        If the rate or epsilon is negative, the natural rate is outside (0, 1], or the floor of the plateau lies above
+        the rate.
 
     Source: Kingma & Ba, "Adam: a method for stochastic optimization", ICLR 2015.
     """
@@ -111,7 +111,7 @@ class Adam:
     def __post_init__(self) -> None:
         object.__setattr__(self, "frozen", tree.patterns(self.frozen))
         check_rate("epsilon", self.epsilon)
-        object.__setattr__(self, "epsilon", float(self.epsilon))  # as the decays of a group
+        object.__setattr__(self, "epsilon", float(self.epsilon))  # as for the decays of a group
         if self.natural is not None:
             check_step(self.natural, "a natural-gradient")
         for pattern, group in self._all_groups.items():
@@ -124,7 +124,7 @@ class Adam:
         return {**self.groups, OTHER_LEAVES: Group(self.rate, plateau=self.plateau)}
 
     def init(self, model: Any, /) -> State:
-        """Zero moments.
+        """Return moments of zero.
 
         Raises
         ------
@@ -132,7 +132,7 @@ class Adam:
             If a pattern matches no parameter (the parameters are listed), the gradient mode is unknown, or the priors
             of the model do not fit it (`agp.priors.log_prior`).
         agp.errors.BackendError
-            If the backend has no automatic differentiation but it is asked for.
+            If `gradient` is "autodiff" and the backend has no automatic differentiation.
         """
         parameters = tree.leaves(model, "parameter")
         freezable = [*parameters, *tree.leaves(model, "auxiliary")]
@@ -159,12 +159,12 @@ class Adam:
         return any(tree.matches(name, pattern) for pattern in self.frozen)
 
     def moves(self, model: Any, /) -> Moved:
-        """The parameters that are not frozen, and what is frozen, auxiliary arrays included."""
+        """Return the parameters that are not frozen, and the frozen leaves, including auxiliary arrays."""
         kept = {name for name in tree.leaves(model) if self._freezes(name)}
         return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset(kept))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """One step along the gradient of the batch's objective.
+        """Take one step along the gradient of the batch's objective.
 
         The info holds the objective before the step as "bound", and the rate of each group with a plateau.
         """
@@ -207,7 +207,7 @@ class Adam:
 
 
 def _sizes(B: Backend, rate: Array | float, first: Array, second: Array, epsilon: float) -> tuple[Array, Array]:
-    """The size of a step in units of m / sqrt(v), and the term added to sqrt(v), for these corrections."""
+    """Return the step size in units of m / sqrt(v), and the term added to sqrt(v), for these corrections."""
     root = B.xp.sqrt(second)
     return rate * root / first, epsilon * root
 
@@ -223,7 +223,7 @@ def _adam_step(
     share1: float,
     share2: float,
 ) -> tuple[Array, Array, Array]:
-    """A raw leaf and its moments, in which the slope has these shares, after a step; elementwise."""
+    """Return a raw leaf and its moments after a step, elementwise; the shares weight the slope in the moments."""
     # Clip finite entries whose squares would overflow, since an infinite second moment would stop the leaf for ever;
     # steps do not depend on the size of gradients. NaN and infinite entries become NaN, which training detects.
     largest = 0.5 * float(B.xp.finfo(slope.dtype).max) ** 0.5
@@ -236,7 +236,7 @@ def _adam_step(
 def _corrections(
     B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
 ) -> dict[float, Array]:
-    """1 - beta^t, 0-d, for the decays of these groups: the divisors of the moments after t steps."""
+    """Return 1 - beta^t, 0-d, for the decays of these groups: the divisors of the moments after t steps."""
     betas = []
     for pattern in by_pattern:
         for beta in (groups[pattern].beta1, groups[pattern].beta2):
@@ -254,7 +254,7 @@ def _extend_moments(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...
 
 @lru_cache(maxsize=256)
 def _by_pattern(patterns: tuple[str, ...], names: tuple[str, ...]) -> dict[str, list[str]]:
-    """The names of the leaves in each group, by its pattern: the first that matches."""
+    """Return the names of the leaves in each group, by pattern; a leaf belongs to the first pattern that matches."""
     found: dict[str, list[str]] = {}
     for name in names:
         pattern = next((pattern for pattern in patterns if tree.matches(name, pattern)), OTHER_LEAVES)
@@ -263,6 +263,6 @@ def _by_pattern(patterns: tuple[str, ...], names: tuple[str, ...]) -> dict[str, 
 
 
 def _with_plateau(groups: dict[str, Group], state: State) -> list[tuple[str, Plateau, dict[str, Array]]]:
-    """The groups that have a plateau: name, settings and state."""
+    """Return the name, settings and state of each group that has a plateau."""
     found = ((name, group.plateau) for name, group in groups.items())
     return [(name, plateau, state["plateau"]["groups"][name]) for name, plateau in found if plateau is not None]

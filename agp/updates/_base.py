@@ -9,46 +9,46 @@ from agp.batch import Batch
 __all__ = ["Batch", "Info", "Moved", "MovesLeaves", "State", "Update", "apply_updates", "moves_of"]
 
 State: TypeAlias = dict[str, Any]
-"""Arrays to save and pass to the next call, in dictionaries that may be nested."""
+"""Arrays that are saved and passed to the next call, in dictionaries that may be nested."""
 
 Info: TypeAlias = dict[str, Array]
-"""What to log: 0-d arrays by name."""
+"""The values to log: 0-d arrays by name."""
 
 
 class Update(Protocol):
-    """A frozen object that holds settings; its progress is in the state that it takes and returns."""
+    """A frozen object that holds settings. Its progress is in the state that it takes and returns."""
 
     def init(self, model: Any, /) -> State:
-        """The state to start from."""
+        """Return the initial state."""
         ...
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The changed model, the state for the next call, and what to log."""
+        """Return the changed model, the state for the next call, and the values to log."""
         ...
 
 
 class Moved(NamedTuple):
-    """What an update does to the leaves of a model: sets of their names."""
+    """The effect of an update on the leaves of a model, as sets of leaf names."""
 
     leaves: frozenset[str]
-    """Leaves that it may change."""
+    """Leaves that the update may change."""
     kept: frozenset[str] = frozenset()
-    """Leaves that it was told not to change."""
+    """Leaves that the update was told not to change."""
     resized: frozenset[str] = frozenset()
     """Leaves whose shape may change."""
 
 
 @runtime_checkable
 class MovesLeaves(Protocol):
-    """An update that says which leaves it moves, so that `agp.train` can warn of leaves that no update moves."""
+    """An update that says which leaves it moves, so that `agp.train` can warn about leaves that no update moves."""
 
     def moves(self, model: Any, /) -> Moved:
-        """The leaves that it moves, and those that it keeps."""
+        """Return the leaves that the update moves, and those that it was told to keep."""
         ...
 
 
 def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
-    """What the updates that say so (`MovesLeaves`) do to the leaves together, and whether all of them say so."""
+    """Return the joint effect of the updates that have a method `moves` (`MovesLeaves`), and whether all have one."""
     found = [update.moves(model) for update in updates if isinstance(update, MovesLeaves)]
     together = Moved(*(frozenset().union(*(one[i] for one in found)) for i in range(3)))
     return together, len(found) == len(updates)
@@ -57,16 +57,16 @@ def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
 def apply_updates(
     updates: Iterable[Update], model: Any, batch: Batch, states: Iterable[State], /
 ) -> tuple[Any, list[State], Info]:
-    """The model after all updates in turn, their new states, and what they log.
+    """Apply the updates in order; return the model, the new states, and the values that they log.
 
-    ValueError if two of them log the same name.
+    Raises ValueError if two updates log the same name.
     """
     info: Info = {}
     new: list[State] = []
     for update, state in zip(updates, states, strict=True):
         model, state, logged = update(model, batch, state)
         if clash := info.keys() & logged.keys():
-            msg = f"two updates log {', '.join(sorted(clash))}; give one of them another name."
+            msg = f"two updates log {', '.join(sorted(clash))}; change the name in one of them."
             raise ValueError(msg)
         new.append(state)
         info |= logged

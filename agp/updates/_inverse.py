@@ -1,4 +1,4 @@
-"""The update of auxiliary inverse factors L after the parameters have changed: L L^T approximates the inverse."""
+"""The update of auxiliary inverse factors L, where L L^T approximates an inverse, after the parameters have changed."""
 
 from dataclasses import dataclass
 from operator import attrgetter
@@ -25,42 +25,45 @@ from agp.updates._stopping import Residual, Stopping
 __all__ = ["InverseUpdate"]
 
 LOGGED_KEYS = ("residual", "steps", "restarts", "gap", "fallbacks")
-"""The results of an inversion that are logged, summarised over the factors."""
+"""The results of an inversion to log, summarised over the factors."""
 
 TOLERANCE = 5e-3
-"""Of the residual, in models of one layer."""
+"""The tolerance of the residual in models with one layer."""
 DEEP_TOLERANCE, ROUNDINGS = 1e-9, 1e3
-"""Of the residual in layers of deep processes, but at least so many roundings: later layers depend on the samples of
-earlier ones."""
+"""The tolerance of the residual in layers of deep processes, and its minimum in rounding errors. It is small because
+later layers depend on the samples of earlier layers."""
 
 
 @dataclass(frozen=True)
 class InverseUpdate:
-    """Natural-gradient steps on each inverse factor, warm-started, until its residual is small again.
+    """An update that takes warm-started natural-gradient steps on each inverse factor until its residual is small
+    again.
 
     Parameters
     ----------
     tolerance
-        In the unit of `stopping`: by default of the residual |L^T A L - I|_F / sqrt(M). The default is 5e-3, and in
-        layers of a `Deep` process 1e-9, or a thousand roundings if that is more (float32).
+        The tolerance of the quantity that `stopping` defines, by default the residual |L^T A L - I|_F / sqrt(M). The
+        default is 5e-3; in layers of a `Deep` process, it is 1e-9 or a thousand rounding errors, whichever is more
+        (float32).
     least_steps
-        The least steps of a call. The gradient takes L as constant, which pulls the parameters towards values that fit
-        L; one step removes this to second order.
+        The minimum number of steps in a call. The gradient treats L as constant, which pulls the parameters towards
+        values that fit L; one step removes this error to second order.
     max_steps
-        The most steps of a call.
+        The maximum number of steps in a call.
     patience
-        Stop after so many unit steps in a row without progress.
+        Stop after this many unit steps in a row without progress.
     step
         The rule for the step size: `agp.linalg.safe_step`, `constant_step`, `log_linear_step` or `doubling_step`.
     stopping
         The quantity to reduce: the `Residual`, or the `VarianceGap` of the batch.
     jumps
-        Whether the parameters may jump between calls, as in a line search. Restarts of a factor are not reported then.
+        Whether the parameters may jump between calls, as in a line search. If so, restarts of a factor are not
+        reported.
     precision
-        "float32", "tf32" or "bfloat16": products of the iteration in that precision. The last B = L^T A L and the
-        residual have the model's precision, to which steps return (a reported repair) if the matrix is too badly
-        conditioned. None (default), or a precision no lower than the model's, changes nothing. See the page on numerics
-        for the errors.
+        The precision of matrix products in the iteration: "float32", "tf32" or "bfloat16". The last B = L^T A L and the
+        residual are computed in the model's precision. Steps return to it (a reported repair) if the matrix is too
+        badly conditioned. None (default), or a precision that is not lower than the model's, changes nothing. See the
+        page on numerics for the errors.
     """
 
     tolerance: float | None = None
@@ -78,20 +81,20 @@ class InverseUpdate:
             raise ValueError(msg)
 
     def init(self, model: Any, /) -> State:
-        """A starting vector for the eigenvalue estimates of each factor.
+        """Return a starting vector for the eigenvalue estimates of each factor.
 
         Raises
         ------
         TypeError
-            If no posterior has inverse factors, or the rule for stopping does not apply to the model.
+            If no posterior has inverse factors, or the stopping rule does not apply to the model.
         agp.errors.BackendError
-            If the array library, or the device, has no products in the chosen precision.
+            If the array library or the device does not support products in the chosen precision.
         """
         owners = _owners(model)
         if not owners:
             found = sorted({type(owner.posterior).__name__ for owner in tree.nodes(model, InverseOwner).values()})
             what = " and ".join(found) or type(model).__name__
-            msg = f"{what} has no inverse factors to update; leave InverseUpdate out."
+            msg = f"{what} has no inverse factors to update; remove InverseUpdate."
             raise TypeError(msg)
         self.stopping.check(model)
         leaves = tree.leaves(model)
@@ -102,11 +105,11 @@ class InverseUpdate:
 
     @staticmethod
     def moves(model: Any, /) -> Moved:
-        """The inverse factors."""
+        """Return the inverse factors."""
         return Moved(frozenset(name for path, owner in _owners(model).items() for name in _names(path, owner)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with updated inverse factors.
+        """Return the model with updated inverse factors.
 
         The info has the largest residual, the steps taken, the restarts and the largest value of the stopping rule.
         """
@@ -148,16 +151,16 @@ class InverseUpdate:
 
 
 def _owners(model: Any) -> dict[str, InverseOwner]:
-    """The nodes with inverse factors, by path: layers, terms, or the model itself."""
+    """Return the nodes with inverse factors (layers, terms or the model itself) by path."""
     return {path: owner for path, owner in tree.nodes(model, InverseOwner).items() if owner.posterior.inverse_factors}
 
 
 def _paths_of_layers(model: Any) -> set[str]:
-    """The paths of all owners in a process of several layers."""
+    """Return the paths of all owners in processes with several layers."""
     deep = {path: process for path, process in tree.nodes(model, Process).items() if process.depth > 1}  # type: ignore[type-abstract]
     return {tree.join_path(path, own) for path, process in deep.items() for own in tree.nodes(process, InverseOwner)}
 
 
 def _names(path: str, owner: InverseOwner) -> list[str]:
-    """The names of the leaves that are the owner's factors."""
+    """Return the names of the leaves that are the owner's factors."""
     return [tree.join_path(path, "posterior", name) for name in owner.posterior.inverse_factors]

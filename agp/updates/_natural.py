@@ -1,4 +1,4 @@
-"""Natural-gradient steps of q(u): in natural coordinates, in root coordinates, and from the gradient of Adam."""
+"""Natural-gradient steps of q(u) in natural coordinates, in root coordinates, and from Adam's gradient."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,43 +18,45 @@ from agp.updates._schedules import Rate, check_step, rate_at
 __all__ = ["NaturalGradient", "backtrack_on_bound", "posterior_names", "root_steps", "stepping_leaves"]
 
 SHORTENED = 40
-"""How often a step is halved before it is left out."""
+"""The maximum number of times that a step is halved; after that it is skipped."""
 ROUNDING = 1e3
-"""Units of rounding by which the bound may fall."""
+"""The decrease of the bound that a step may cause, in rounding errors."""
 REACH = 1.0
-"""How far a mean may move in a step from Adam's gradient, in its own standard deviations, where the curvature of the
-likelihood has no bound."""
+"""If the curvature of the likelihood is unbounded, a step from Adam's gradient may move a mean by at most this many of
+its standard deviations."""
 
 
 @dataclass(frozen=True)
 class NaturalGradient:
-    """A step of q(u) along the natural gradient of the bound, with mean m and covariance S = C C^T for each output.
+    """A step of q(u), with mean m and covariance S = C C^T for each output, along the natural gradient of the bound.
 
-    Let alpha and beta = -2 (d/dvar) be the derivatives of the expected log density at the marginals, scaled by N / B;
-    Q = Kuu^-1 Kuf with prior precision Kuu^-1 (M-SVGP), or Q = Lu^-1 Kuf with I (W-SVGP); and rho the step size. Then
+    Let alpha = d/dmu and beta = -2 (d/dvar) be the derivatives of the expected log density at the marginals, scaled by
+    N / B. Let Q = Kuu^-1 Kuf and the prior precision be Kuu^-1 (M-SVGP), or Q = Lu^-1 Kuf and the prior precision be I
+    (W-SVGP). With the step size rho, the step is
 
         S_new^-1       = (1 - rho) S^-1 + rho (prior precision + Q diag(beta) Q^T)
         S_new^-1 m_new = (1 - rho) S^-1 m + rho Q (alpha + beta * (mu - h))
 
-    in natural coordinates. With rho = 1, a Gaussian likelihood and all data this is the optimal q(u). In root
-    coordinates (m, C) the step is the first-order one of the same direction, which needs no inverse of S.
+    in natural coordinates. With rho = 1, a Gaussian likelihood and all data, the result is the optimal q(u). In root
+    coordinates (m, C), the step is a first-order step in the same direction, which needs no inverse of S.
 
-    For the posteriors `Whitened` and `Marginal`, beside `Adam` with ``frozen=("posterior.*",)``.
+    Use it for the posteriors `Whitened` and `Marginal`, together with `Adam` with ``frozen=("posterior.*",)``.
 
     Parameters
     ----------
     rate
-        rho in (0, 1], or a function of the count of steps. A step to a precision that is not positive definite
-        (possible where the likelihood is not log-concave) is halved until it is.
+        rho in (0, 1], or a function of the step count. If a step leads to a precision that is not positive definite,
+        which is possible for likelihoods that are not log-concave, it is halved until the precision is positive
+        definite.
     coordinates
         "natural" or "root".
     memory
-        Budget for working arrays, in MiB: more rows than fit are taken in blocks. None as in `agp.models.Model.bound`.
+        Budget for working arrays, in MiB; rows are processed in blocks that fit. None as in `agp.models.Model.bound`.
 
     Raises
     ------
     ValueError
-        For a rate outside (0, 1], or unknown coordinates.
+        If the rate is outside (0, 1], or the coordinates are unknown.
 
     Source: Salimbeni, Eleftheriadis & Hensman, "Natural gradients in practice", AISTATS 2018.
     """
@@ -66,32 +68,32 @@ class NaturalGradient:
     def __post_init__(self) -> None:
         check_step(self.rate, "a natural-gradient")
         if self.coordinates not in ("natural", "root"):
-            msg = f"unknown coordinates {self.coordinates!r}; known are 'natural' and 'root'."
+            msg = f"unknown coordinates {self.coordinates!r}; choose 'natural' or 'root'."
             raise ValueError(msg)
 
     @staticmethod
     def stepping(model: Any, /) -> dict[str, NaturalSteps]:
-        """The posteriors that take the steps, by path."""
+        """Return the posteriors that take the steps, by path."""
         return {path: q for path, q in tree.nodes(model, NaturalSteps).items() if path in model._site_paths}
 
     def init(self, model: Any, /) -> State:
-        """The count of steps. TypeError if no posterior takes such steps."""
+        """Return the step count, zero. TypeError if no posterior takes natural-gradient steps."""
         if not self.stepping(model):
             msg = f"natural gradients need the posterior Whitened or Marginal, not {posterior_names(model)}."
             raise TypeError(msg)
         return {"count": zero_like(model)}
 
     def moves(self, model: Any, /) -> Moved:
-        """The parameters of every q(u) that takes the steps."""
+        """Return the parameters of every q(u) that takes the steps."""
         stepping = self.stepping(model).items()
         return Moved(
             frozenset(tree.join_path(path, leaf) for path, q in stepping for leaf in tree.leaves(q, "parameter"))
         )
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with new q(u); the info is the largest number of halvings.
+        """Return the model with a new q(u); the info has the largest number of halvings.
 
-        Of the layers of a deep process only the last takes such steps.
+        In a deep process, only the last layer takes these steps.
         """
         xp = backend_of(state["count"]).xp
         rate = rate_at(self.rate, state["count"])
@@ -111,7 +113,7 @@ class NaturalGradient:
 
 
 def posterior_names(model: Any) -> str:
-    """The classes of q(u) in a model, for messages; that of the model where there is none."""
+    """Return the classes of q(u) in a model, for messages, or the model's class if it has no q(u)."""
     found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
     return " and ".join(found) or type(model).__name__
 
@@ -122,12 +124,12 @@ def posterior_names(model: Any) -> str:
 def backtrack_on_bound(
     step: Callable[[Any], tuple[Any, Info]], model: Any, batch: Batch, rate: Any, memory: float | None
 ) -> tuple[Any, Info]:
-    """The model after ``step(rate)``, the rate halved until the bound of the batch does not fall, and what to log.
+    """Halve the rate until ``step(rate)`` does not lower the bound of the batch; return the model and the info.
 
-    Where the curvature of the log density has no bound, as that of exp(f), a Newton step may overshoot so far that no
-    later step leads back. Elsewhere (`Likelihood.bounded_curvature`) the step is taken as it is. The guard costs two
-    evaluations of the bound, and one for each halving, which are logged as "shortened". A step that lowers the bound at
-    every size is left out.
+    If the curvature of the log density is unbounded, as that of exp(f), a Newton step may overshoot so far that no
+    later step leads back. For other likelihoods (`Likelihood.bounded_curvature`) the step is not shortened. The guard
+    costs two evaluations of the bound and one for each halving; the number of halvings is logged as "shortened". A step
+    that lowers the bound at every size is skipped.
     """
     if model.likelihood.bounded_curvature:
         return step(rate)
@@ -166,9 +168,9 @@ def backtrack_on_bound(
 
 
 def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
-    """The bound of a batch, 0-d; NaN where there is none."""
+    """Return the bound of a batch, 0-d, or NaN if it cannot be computed."""
     try:
-        with collect_reports():  # the optimiser reports the same
+        with collect_reports():  # the optimiser reports the same repairs
             return model._objective(batch, memory=memory)[0]
     except (NonFiniteError, NotPositiveDefiniteError):
         return zero_like(model) + float("nan")
@@ -178,9 +180,9 @@ def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
 
 
 def _stepping(model: Any, frozen: tuple[str, ...]) -> dict[str, RootSteps]:
-    """The posteriors that take natural-gradient steps from Adam's gradient, by path.
+    """Return the posteriors that take natural-gradient steps from Adam's gradient, by path.
 
-    ValueError if some leaves of one are frozen and some are not.
+    Raises ValueError if only some leaves of a posterior are frozen.
     """
     wholes = model._site_paths
     found = tree.nodes(model, RootSteps).items()
@@ -188,36 +190,34 @@ def _stepping(model: Any, frozen: tuple[str, ...]) -> dict[str, RootSteps]:
 
 
 def _leaves_at(path: str) -> tuple[str, str]:
-    """The names of the leaves mean and scale of the posterior at that path."""
+    """Return the names of the leaves `mean` and `scale` of the posterior at that path."""
     return tree.join_path(path, "mean"), tree.join_path(path, "scale")
 
 
 @lru_cache(maxsize=256)
 def _steps_at(path: str, wholes: tuple[str, ...], frozen: tuple[str, ...]) -> bool:
-    """Whether the posterior at that path is not frozen and is, or is in, one whose marginals enter the likelihood."""
+    """Whether the posterior at `path` is not frozen, and it or its owner has marginals that enter the likelihood."""
     if not any(path == whole or path.startswith(f"{whole}.") for whole in wholes):
         return False
     names = _leaves_at(path)
     kept = [name for name in names if any(tree.matches(name, pattern) for pattern in frozen)]
     if kept and len(kept) < len(names):
-        msg = (
-            f"natural-gradient steps would move {', '.join(kept)}; freeze {', '.join(names)} together, or none of them."
-        )
+        msg = f"natural-gradient steps would move {', '.join(kept)}; freeze all of {', '.join(names)}, or none of them."
         raise ValueError(msg)
     return not kept
 
 
 def stepping_leaves(model: Any, frozen: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the leaves that `root_steps` moves."""
+    """Return the names of the leaves that `root_steps` moves."""
     return tuple(name for path in _stepping(model, frozen) for name in _leaves_at(path))
 
 
 def root_steps(
     model: Any, raw: Mapping[str, Array], gradient: Mapping[str, Array], rate: Any, frozen: tuple[str, ...]
 ) -> dict[str, Array]:
-    """The raw leaves of every such q(u) after the step, by name, from all raw leaves and their gradient.
+    """Return the raw leaves of every stepping q(u) after the step, by name, from all raw leaves and their gradient.
 
-    Raw means and roots are those of the same q(u) in other units, since their constraints are linear.
+    Their constraints are linear, so raw means and roots are those of the same q(u) in other units.
     """
     moved: dict[str, Array] = {}
     reach = float("inf") if model.likelihood.bounded_curvature else REACH

@@ -1,4 +1,4 @@
-"""Several updates as one, applied several times."""
+"""An update that applies several updates several times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ __all__ = ["Repeat"]
 
 @dataclass(frozen=True)
 class Repeat:
-    """The updates in turn, several times in each step, on the same batch.
+    """An update that applies other updates in order, several times in each step, to the same batch.
 
-    ``[Repeat(SiteStep(0.8), 8), Repeat(Adam(0.1), 20)]`` is an outer iteration of variational EM. The log is that of
-    the last repetition.
+    ``[Repeat(SiteStep(0.8), 8), Repeat(Adam(0.1), 20)]`` is an outer iteration of variational EM. Only the last
+    repetition is logged.
 
     Parameters
     ----------
     updates
-        An update, or several.
+        An update, or a sequence of updates.
     times
         The number of repetitions.
 
     Raises
     ------
     ValueError
-        If `times` is not a positive whole number.
+        If `times` is not a positive integer.
     """
 
     updates: Update | Sequence[Update]
@@ -45,16 +45,16 @@ class Repeat:
         return [self.updates] if callable(self.updates) else list(self.updates)
 
     def init(self, model: Any, /) -> State:
-        """The states of the updates, by their positions."""
+        """Return the states of the updates, by position."""
         return {str(i): update.init(model) for i, update in enumerate(self._all)}
 
     def moves(self, model: Any, /) -> Moved:
-        """The leaves that its updates move and keep; all leaves, if one of them does not say."""
+        """Return the leaves that the updates move and keep, or all leaves if one of the updates has no `moves`."""
         found, complete = moves_of(model, self._all)
         return found if complete else Moved(frozenset(tree.leaves(model)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model after all repetitions. ValueError if two of the updates log the same name."""
+        """Return the model after all repetitions. ValueError if two of the updates log the same name."""
         zero = zero_like(model)
 
         def once(count: Any, model: Any, state: State, _info: Info) -> tuple[Any, Any, State, Info]:
@@ -62,7 +62,7 @@ class Repeat:
             model, new, info = apply_updates(self._all, model, batch, old)
             return count + 1.0, model, {str(i): one for i, one in enumerate(new)}, info
 
-        first = once(zero, model, state, {})  # shows what the updates log, which the loop has to know
+        first = once(zero, model, state, {})  # the loop has to know what the updates log
         if self.times == 1:
             return first[1:]
         more = self.times - 1

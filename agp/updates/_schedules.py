@@ -1,4 +1,4 @@
-"""Learning rates that change with the count of steps, or when the bound stops improving."""
+"""Learning rates that change with the step count, or when the bound stops improving."""
 
 import numbers
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from agp.checks import check_whole
 __all__ = ["Plateau", "Rate", "check_rate", "check_share", "delayed", "exponential", "linear", "rate_at", "stepped"]
 
 Rate: TypeAlias = float | Callable[[Array], Array]
-"""A learning rate, or a function of the 0-d count of earlier steps that gives one."""
+"""A learning rate, or a function that returns one for the count of earlier steps, a 0-d array."""
 
 
 def _is_number(value: Any) -> bool:
@@ -20,36 +20,37 @@ def _is_number(value: Any) -> bool:
 
 
 def check_rate(name: str, value: Any) -> None:
-    """ValueError unless the value is a finite number from zero on."""
+    """Raise ValueError unless the value is a finite, non-negative number."""
     if not _is_number(value) or not 0.0 <= value < float("inf"):
-        msg = f"{name} is {value!r}, but must be a finite number from zero on."
+        msg = f"{name} is {value!r}, but must be a finite number, 0 or greater."
         raise ValueError(msg)
 
 
 def check_share(name: str, value: Any, *, one: bool) -> None:
-    """ValueError unless the value is a number above 0 and below 1, or at most 1 if `one`."""
+    """Raise ValueError unless the value lies in (0, 1), or in (0, 1] if `one`."""
     if not _is_number(value) or not 0.0 < value <= 1.0 or (value == 1.0 and not one):
         msg = f"{name} is {value!r}, but must be above 0 and {'at most' if one else 'below'} 1."
         raise ValueError(msg)
 
 
 def check_step(rate: Any, what: str) -> None:
-    """ValueError unless the rate is a function, or a number in (0, 1]."""
+    """Raise ValueError unless the rate is a function, or a number in (0, 1]."""
     if not callable(rate) and not 0.0 < rate <= 1.0:
         msg = f"the rate of {what} step is {rate!r}, but must be in (0, 1]."
         raise ValueError(msg)
 
 
 def rate_at(rate: Rate, count: Array) -> Array | float:
-    """The learning rate after `count` steps."""
-    return rate(count) if callable(rate) else float(rate)  # a scalar of NumPy would widen arrays in float32
+    """Return the learning rate after `count` steps."""
+    return rate(count) if callable(rate) else float(rate)  # a NumPy scalar would promote float32 arrays to float64
 
 
 @dataclass(frozen=True)
-class delayed:  # noqa: N801 - reads as the function that it is
-    """Zero for the first `start` steps, then the rate, which may be a schedule that begins at `start`.
+class delayed:  # noqa: N801 - used like a function
+    """A rate that is zero for the first `start` steps. After that it is `rate`, which may be a schedule that begins
+    then.
 
-    ValueError for a negative rate, or a start that is not a whole number from 0 on.
+    Raises ValueError if the rate is negative, or `start` is not a non-negative integer.
     """
 
     rate: Rate
@@ -61,7 +62,7 @@ class delayed:  # noqa: N801 - reads as the function that it is
         check_whole("start", self.start, least=0)
 
     def __call__(self, count: Array, /) -> Array:
-        """The rate after `count` steps, 0-d."""
+        """Return the rate after `count` steps, 0-d."""
         xp = backend_of(count).xp
         begun = count - float(self.start)
         rate = rate_at(self.rate, xp.clip(begun, min=0.0)) if callable(self.rate) else xp.full_like(count, self.rate)
@@ -70,9 +71,9 @@ class delayed:  # noqa: N801 - reads as the function that it is
 
 @dataclass(frozen=True)
 class linear:  # noqa: N801
-    """From `start` to `end` in equal amounts over the first `steps` steps, then `end`.
+    """A rate that changes linearly from `start` to `end` over the first `steps` steps, and then stays at `end`.
 
-    ValueError for a negative rate, or a number of steps that is not a whole number from 1 on.
+    Raises ValueError if a rate is negative, or `steps` is not a positive integer.
     """
 
     start: float
@@ -85,7 +86,7 @@ class linear:  # noqa: N801
         check_whole("steps", self.steps)
 
     def __call__(self, count: Array, /) -> Array:
-        """The rate after `count` steps, 0-d."""
+        """Return the rate after `count` steps, 0-d."""
         return backend_of(count).fused(_line, count, self.start, self.end, float(self.steps))[0]
 
 
@@ -96,10 +97,10 @@ def _line(B: Backend, count: Array, start: float, end: float, steps: float) -> t
 
 @dataclass(frozen=True)
 class exponential:  # noqa: N801
-    """`rate` times `factor` for every `every` steps, falling smoothly, but not below `floor`.
+    """A rate that decays smoothly by `factor` in every `every` steps, but not below `floor`.
 
-    ValueError for a negative rate, a factor outside (0, 1], a number of steps that is not whole and positive, or a
-    floor above the rate.
+    Raises ValueError if the rate is negative, `factor` is outside (0, 1], `every` is not a positive integer, or `floor`
+    is above the rate.
     """
 
     rate: float
@@ -114,7 +115,7 @@ class exponential:  # noqa: N801
         _check_floor(self.floor, self.rate)
 
     def __call__(self, count: Array, /) -> Array:
-        """The rate after `count` steps, 0-d."""
+        """Return the rate after `count` steps, 0-d."""
         return backend_of(count).xp.clip(self.rate * self.factor ** self._times(count), min=self.floor)
 
     def _times(self, count: Array) -> Array:
@@ -123,7 +124,7 @@ class exponential:  # noqa: N801
 
 @dataclass(frozen=True)
 class stepped(exponential):  # noqa: N801
-    """`rate` times `factor` after each `every` steps, constant between, but not below `floor`; errors as `exponential`.
+    """A rate that is multiplied by `factor` after every `every` steps, but not below `floor`; errors as `exponential`.
 
     ``stepped(1e-3, 10 ** (-1 / 3), 30_000)`` falls to a tenth in 90,000 steps.
     """
@@ -142,7 +143,7 @@ def _check_floor(floor: Any, rate: Any) -> None:
 @former_methods(reduced="reduced_rate")
 @dataclass(frozen=True)
 class Plateau:
-    """Multiply a rate by `factor` whenever the bound has not exceeded its best for `patience` steps.
+    """Multiply a rate by `factor` whenever the bound has not exceeded its best value for `patience` steps.
 
     The bound is that of the minibatch. There is no cooldown after a reduction. Steps with rate zero (`delayed`) do not
     count. Reductions stop at `floor`; a schedule that falls below the floor is not raised.
@@ -150,16 +151,16 @@ class Plateau:
     Parameters
     ----------
     factor
-        In (0, 1).
+        The factor, in (0, 1).
     patience
-        Steps without a new best.
+        The number of steps without a new best bound before a reduction.
     floor
         The smallest rate after reductions.
 
     Raises
     ------
     ValueError
-        For a factor outside (0, 1), a patience that is not a whole number from 1 on, or a negative floor.
+        If the factor is outside (0, 1), the patience is not a positive integer, or the floor is negative.
     """
 
     factor: float
@@ -172,24 +173,24 @@ class Plateau:
         check_rate("floor", self.floor)
 
     def check_rate(self, rate: Rate) -> None:
-        """ValueError if the floor lies above a rate that is a number."""
+        """Raise ValueError if the rate is a number below the floor."""
         if not callable(rate):
             _check_floor(self.floor, rate)
 
     def start(self, reference: Array, /) -> dict[str, Array]:
-        """The state before the first step, 0-d arrays like the reference: steps waited, and the factor of the rate."""
+        """Return the initial state as 0-d arrays: the number of steps without improvement, and the rate's factor."""
         xp = backend_of(reference).xp
         return {"waited": xp.zeros_like(reference), "scale": xp.ones_like(reference)}
 
     def reduced_rate(self, rate: Array | float, state: dict[str, Array], /) -> Array:
-        """The rate of a schedule after reductions, 0-d."""
+        """Return the rate of a schedule after reductions, 0-d."""
         xp = backend_of(state["scale"]).xp
         rate = xp.zeros_like(state["scale"]) + rate
         # the floor does not raise a lower rate of the schedule
         return xp.maximum(state["scale"] * rate, xp.minimum(rate, xp.full_like(rate, self.floor)))
 
     def advance(self, rate: Array | float, state: dict[str, Array], improved: Array, /) -> dict[str, Array]:
-        """The state after a step with that rate of the schedule; `improved`, 0-d, says if its bound was the best."""
+        """Return the state after a step at this scheduled rate; `improved`, 0-d, tells if its bound was the best."""
         xp = backend_of(improved).xp
         zero = xp.zeros_like(state["waited"])
         waited = xp.where(improved | (zero + rate <= 0.0), zero, state["waited"] + 1.0)

@@ -1,4 +1,4 @@
-"""The E-step of the dual parameterisation."""
+"""Site steps: the E-step of the dual parameterisation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,38 +17,39 @@ __all__ = ["SiteStep"]
 
 @dataclass(frozen=True)
 class SiteStep:
-    """A natural-gradient step of q(u), as a step of its sites.
+    """A natural-gradient step of q(u), taken as a step of its sites.
 
-    With alpha and beta of `Likelihood.site_gradients` at the current marginals, every site of the batch moves to
+    Let alpha and beta be the results of `Likelihood.site_gradients` at the current marginals, and rho the step size.
+    Every site of the batch takes the step
 
         lam1 <- (1 - rho) lam1 + rho (alpha + beta * (mu - h)),    lam2 <- (1 - rho) lam2 + rho beta.
 
-    Tied sites, which are sums, move likewise by the features of the batch, scaled by N / B. This is the step of
-    `NaturalGradient` with the same rate and batch; it differentiates only the likelihood. With rho = 1, Gaussian noise
-    and all data it reaches the optimum.
+    Tied sites, which are sums over the data, take the same step with the features of the batch, scaled by N / B. The
+    step equals that of `NaturalGradient` with the same rate and batch, but differentiates only the likelihood. With rho
+    = 1, Gaussian noise and all data, it reaches the optimum.
 
-    Negative beta (where the likelihood is not log-concave) is used while the precision stays positive definite; else
-    the rate is halved up to ten times, and then beta is clipped at zero. Models that cannot hold negative sites
-    (`TVGP`, `DualInverseFree`) always clip. For likelihoods whose curvature has no bound (Poisson) the rate is also
-    halved until the bound of the batch does not fall. In `Orthogonal` all groups that are `Dual` move, each by its own
-    part of the mean.
+    Beta can be negative if the likelihood is not log-concave. It is used as long as the precision stays positive
+    definite; otherwise the rate is halved up to ten times, and then beta is clipped at zero. Models that cannot hold
+    negative sites (`TVGP`, `DualInverseFree`) always clip. For likelihoods with unbounded curvature (Poisson), the rate
+    is also halved until the bound of the batch does not fall. In an `Orthogonal` posterior, all groups that are `Dual`
+    move, each by its own part of the mean.
 
     Parameters
     ----------
     rate
-        rho in (0, 1], or a function of the count of steps. 1 suits Gaussian noise with all data; 0.3 to 0.9 other
-        likelihoods; 0.03 to 0.3 minibatches.
+        rho in (0, 1], or a function of the step count. Use 1 for Gaussian noise with all data, 0.3 to 0.9 for other
+        likelihoods, and 0.03 to 0.3 for minibatches.
     clip
-        Clip negative beta at once, as if no model could hold negative sites.
+        Whether to clip negative beta in every model, without halving the rate first.
     groups
-        Of an `Orthogonal` posterior: the groups that move, all by default.
+        The groups of an `Orthogonal` posterior that move; all by default.
     memory
-        Budget for working arrays, in MiB: more rows than fit are taken in blocks. None as in `agp.models.Model.bound`.
+        Budget for working arrays, in MiB; rows are processed in blocks that fit. None as in `agp.models.Model.bound`.
 
     Raises
     ------
     ValueError
-        For a rate outside (0, 1].
+        If the rate is outside (0, 1].
 
     Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
     """
@@ -67,7 +68,7 @@ class SiteStep:
         return any(path in holders and holders[path]._has_sites for path in model._site_paths)
 
     def init(self, model: Any, /) -> State:
-        """The count of steps, and sums over all data where the model keeps them. TypeError if it has no sites."""
+        """Return the step count, and the sums over all data that the model keeps. TypeError if it has no sites."""
         if not self.applies(model):
             found = posterior_names(model)
             msg = f"site steps need TSVGP, TVGP, or the posterior Dual or DualInverseFree; {found} has no sites."
@@ -75,7 +76,7 @@ class SiteStep:
         return {"count": zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
 
     def moves(self, model: Any, /) -> Moved:
-        """The sites, and the inverse factors that follow them; of chosen groups, theirs."""
+        """Return the sites, and the inverse factors that follow them, of all groups or the chosen ones."""
         holders = tree.nodes(model, SiteHolder)
         found = [path for path in model._site_paths if path in holders and holders[path]._has_sites]
         if self.groups is not None:
@@ -85,12 +86,12 @@ class SiteStep:
         return Moved(frozenset(name for name in names if name.startswith(prefixes)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """The model with moved sites.
+        """Return the model with moved sites.
 
-        The info has the largest number of halvings over the outputs and the number of outputs with clipped beta; for
-        inverse-free posteriors the residual of the inverse factors and the steps taken; for likelihoods of unbounded
-        curvature how often the bound made it halve the step. With chosen groups the names end in the group numbers, so
-        that several such updates can alternate.
+        The info has the largest number of halvings over the outputs and the number of outputs with clipped beta. For
+        inverse-free posteriors, it also has the residual of the inverse factors and the number of steps; for
+        likelihoods with unbounded curvature, how often the step was halved because the bound fell. If groups are
+        chosen, the names end in the group numbers, so that several such updates can alternate.
         """
         xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
         model = model._prepare_site_step()

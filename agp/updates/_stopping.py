@@ -1,4 +1,4 @@
-"""Stopping rules of the inversion in a training step, besides its limits on steps and on steps without progress."""
+"""Stopping rules of the inversion in a training step, in addition to its limits on steps."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -14,47 +14,47 @@ __all__ = ["Residual", "Stopping", "VarianceGap"]
 
 
 class Stopping(Protocol):
-    """A frozen object that defines what must fall below the tolerance of an `InverseUpdate`."""
+    """A frozen object that defines the quantity that must fall below the tolerance of an `InverseUpdate`."""
 
     name: ClassVar[str]
-    """The name of the number in logs."""
+    """The name of the quantity in logs."""
 
     def check(self, model: Any, /) -> None:
-        """Raise unless the rule applies to the model."""
+        """Raise TypeError unless the rule applies to the model."""
         ...
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
-        """The number for the inverse factors of an owner in a model, on these rows; None for the residual."""
+        """Return the quantity for the inverse factors of an owner in a model on these rows; None is the residual."""
         ...
 
 
 @dataclass(frozen=True)
 class Residual:
-    """|L^T A L - I|_F / sqrt(M): at no cost, for every likelihood."""
+    """The residual |L^T A L - I|_F / sqrt(M), at no extra cost and for every likelihood."""
 
     name: ClassVar[str] = "residual"
 
     def check(self, model: Any, /) -> None:
-        """The rule applies to every model."""
+        """Do nothing, since the rule applies to every model."""
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
-        """The residual."""
+        """Return None: the quantity is the residual."""
         return None
 
 
 @dataclass(frozen=True)
 class VarianceGap:
-    """The most that an inexact inverse can cost the expected log-likelihood, in nats: Gaussian likelihood and R-SVGP.
+    """A bound on the loss of expected log-likelihood, in nats, by an inexact inverse, for Gaussian noise and R-SVGP.
 
-    With T = L L^T the excess variance of datum n is at most G_n = |(I - Kt T) k_un|^2 / min_i s_i, so the bound of all
+    Let T = L L^T. The excess variance of datum n is at most G_n = |(I - Kt T) k_un|^2 / min_i s_i. So the bound of all
     N data loses at most P (N / B) sum_n G_n / (2 sigma^2), summed over a batch of B rows. For mixtures A g, the sum of
     A_pl^2 / sigma_p^2 replaces P / sigma^2. The rule is strict if some s are small. Each test costs 4 M^2 B operations
-    besides the covariances [M, B] of the batch, which must fit in memory.
+    in addition to the covariances [M, B] of the batch, which must fit in memory.
 
     Parameters
     ----------
     per_datum
-        Divide by N: the tolerance is then the loss of an average datum.
+        Whether to divide by N, so that the tolerance is the average loss per datum.
 
     Source: the criterion by predictive variance of Cortinovis et al., "Inverse-free sparse variational Gaussian
     processes", who take the mean over the batch.
@@ -64,7 +64,7 @@ class VarianceGap:
     name: ClassVar[str] = "variance_gap"
 
     def check(self, model: Any, /) -> None:
-        """TypeError unless the model has Gaussian noise and one layer of R-SVGP."""
+        """Raise TypeError unless the model has Gaussian noise and one layer of R-SVGP."""
         if any(process.depth > 1 for process in tree.nodes(model, Process).values()):  # type: ignore[type-abstract]
             msg = "VarianceGap needs the inputs of all inverse factors, which only one layer has; use Residual()."
             raise TypeError(msg)
@@ -79,7 +79,7 @@ class VarianceGap:
             raise TypeError(msg)
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap:
-        """The loss, 0-d."""
+        """Return the loss, 0-d."""
         X = backend_of(batch.X).gather(batch.X)
         Kuf = owner.inducing.cross(owner.kernel, X)[0]
         weight = 1.0 / batch.X.shape[0] if self.per_datum else batch.scale
@@ -93,7 +93,7 @@ class VarianceGap:
 
 
 def _cost(model: Any, owner: Any) -> Array:
-    """An upper bound, 0-d, on the cost of a unit of the variance of each function of an owner."""
+    """Return an upper bound, 0-d, on the cost of one unit of variance in each function of an owner."""
     cost, mixing = model.likelihood.variance_cost(), model.process.mixing
     xp = backend_of(cost).xp
     return xp.max(cost) * owner.outputs if mixing is None else xp.sum(cost * xp.sum(mixing * mixing, axis=1))

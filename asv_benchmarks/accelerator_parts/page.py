@@ -14,12 +14,13 @@ GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 
 INTRODUCTION = """# Accelerators
 
-One script measures this library on a GPU or another accelerator, the most informative parts first. It needs half an
-hour on a machine without network: Linux, Python 3.12, NumPy, SciPy, pytest, and torch with CUDA, CuPy or JAX.
+One script measures this library on a GPU or another accelerator. It runs the most informative parts first. It needs
+half an hour on a machine with Linux, Python 3.12, NumPy, SciPy, pytest, and torch with CUDA, CuPy or JAX. The machine
+does not need network access.
 
 ## Run it
 
-On a machine with network, collect wheels of this project and of its dependencies, and rehearse:
+On a machine with network access, collect the wheels of this project and of its dependencies, and run a rehearsal:
 
 ```text
 {making}
@@ -27,8 +28,9 @@ python3 asv_benchmarks/accelerator.py --rehearse --wheels wheels
 ```
 
 The rehearsal installs the wheels in an empty folder and runs every part in small sizes on the CPU, which takes some
-minutes. Run it with a Python 3.12 that has the libraries of the machine. Without `--wheels` it builds them for its
-own Python, as `make rehearse` does. Then, on the machine, in the checkout with the wheels:
+minutes. Run it with Python 3.12 and the same libraries as on the machine with the GPU. Without `--wheels`, it builds
+the wheels for its own Python, as `make rehearse` does. Then copy the checkout with the wheels to the machine with the
+GPU, and run there:
 
 ```text
 python3 {install}
@@ -40,8 +42,8 @@ python3 asv_benchmarks/accelerator.py --out report                             #
 python3 asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  # this page, from what was measured
 ```
 
-A call stops after `--seconds` (540), and the same command continues. Each entry is stored in `report` as soon as it
-is done. The plan:
+A call stops after `--seconds` (540). Run the same command again to continue. Each entry is stored in
+`report` as soon as it is done. The plan is:
 
 | question | parts | entries | minutes, estimated |
 |---|---|---|---|
@@ -53,12 +55,12 @@ is done. The plan:
 |---|---|
 {parts}
 
-`--parts`, `--libraries`, `--methods` and `--sizes` select:
-`--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. An entry that takes longer than
-`--entry-seconds`, runs out of memory or needs a missing library is listed with the reason; `--retry` measures those
-again. Stopped tests report their results so far. GPyTorch is timed on the same card where it is installed.
-`--device cuda:0` chooses the device, by default the first accelerator. Without one, or with `--small`, the script
-runs in small sizes on the CPU: a rehearsal, not a measurement.
+`--parts`, `--libraries`, `--methods` and `--sizes` select entries, as in
+`--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. If an entry takes longer than `--entry-seconds`,
+runs out of memory or needs a missing library, it is listed with the reason; `--retry` measures these entries again.
+Tests that are stopped report their results so far. If GPyTorch is installed, it is timed on the same card.
+`--device cuda:0` chooses the device; the default is the first accelerator. If there is no accelerator, or with
+`--small`, the script runs in small sizes on the CPU, as a rehearsal and not as a measurement.
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
 WHEELS, SITE = "wheels", "site"

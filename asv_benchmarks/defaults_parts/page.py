@@ -19,10 +19,10 @@ SHORT_TABLES = ("energy", "concrete", "airfoil", "elevators", "bike", "kin40k")
 SHORT_SIDES = ("agp", "sklearn-gpr", "gpytorch-exact", "gpytorch-svgp", "boosting")
 SHORT_WORDS = (
     "Test NLPD (lower is better) and CPU seconds of `GPRegressor().fit(X, y)` and other libraries, one thread each.\n"
-    "The NLPD is in standardised units ([all tables](docs/defaults.md))."
+    "The NLPD is computed on standardised targets. See [all data sets and measures](docs/defaults.md#tables)."
 )
 NOTHING = "Nothing is measured yet."
-REHEARSAL = "**These are figures of a rehearsal on a few rows, and mean nothing.**"
+REHEARSAL = "**These figures are from a rehearsal on a few rows. Do not use them as results.**"
 PLACE = re.compile(r"(<!-- defaults -->\n).*?(<!-- /defaults -->)", re.DOTALL)
 LIBRARIES = {"python": "Python", "numpy": "NumPy", "scipy": "SciPy", "sklearn": "scikit-learn", "gpytorch": "GPyTorch"}
 """Names as sentences have them."""
@@ -83,7 +83,7 @@ def words(document: dict[str, Any]) -> str:
     """The machine and the versions, in a sentence each; and whether it was a rehearsal."""
     machine = document["machine"]
     named = [f"{LIBRARIES.get(name, name)} {' and '.join(versions)}" for name, versions in document["versions"].items()]
-    text = f"The processor was {machine['processor']}, of which this machine has {machine['threads']} threads. "
+    text = f"The machine has {machine['threads']} threads of a processor of type {machine['processor']}. "
     text += f"Versions: {', '.join(named)}."
     return f"{REHEARSAL} {text}" if document["small"] else text
 

@@ -181,7 +181,7 @@ class _Noise(Noise):
         return torch.randint(low, high, size, generator=self._source, device=self._source.device)
 
 
-def _joined(arrays: Sequence[Array]) -> Array:
+def _pack(arrays: Sequence[Array]) -> Array:
     """Aligned arrays in one vector, with ones between them, where every function has a value."""
     ones = constant((1.0,) * APART, arrays[0])
     return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
@@ -303,7 +303,7 @@ class TorchBackend(Backend):
         differentiated = torch.is_grad_enabled() and any(x.requires_grad for arrays in several for x in arrays)
         if len(small) < 2 or differentiated:  # the derivative of each slice would be another launch
             return super().elementwise_each(f, several, numbers=numbers, lower=lower)
-        joined = f(self, *map(_joined, zip(*small, strict=True)), *numbers)
+        joined = f(self, *map(_pack, zip(*small, strict=True)), *numbers)
         found, start = [], 0
         for arrays, size in zip(several, sizes, strict=True):
             if size > SMALL:

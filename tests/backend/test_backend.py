@@ -258,6 +258,7 @@ def test_control_flow(backend):
     assert backend.numpy(last) == 128.0
 
 
+@pytest.mark.slow
 def test_fold_is_the_sum_and_evaluates_each_block_twice(backend):
     if backend.name == "jax":
         pytest.skip("JAX has its own fold and compiler: tests/backend/test_jax.py")
@@ -283,6 +284,7 @@ def test_fold_is_the_sum_and_evaluates_each_block_twice(backend):
     assert calls == [2, 2, 1] * 2
 
 
+@pytest.mark.slow
 def test_mapped_rows_are_those_of_the_whole_with_a_pullback_to_parameters_and_rows(backend):
     B = get_backend(backend.name)
     sizes = []
@@ -416,6 +418,7 @@ print(faults() - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep memory by rules of their own")
 def test_memory_that_one_step_frees_serves_the_next():
     # 12 arrays of 0.7 MB are 2,109 pages; without the plug-in each repetition asks the system for most of them anew

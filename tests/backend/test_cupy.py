@@ -409,6 +409,7 @@ def test_entrances_compute_on_the_device_of_the_data(use, B):
     ENTRANCES[use](*_on_second_device(B, _whitened))
 
 
+@pytest.mark.slow
 def test_updates_of_inverse_factors_compute_on_the_device_of_the_data(B):
     model, X, y = _on_second_device(B, _relaxed)
     train(model, X, y, steps=3, updates=[Adam(1e-2), InverseUpdate()])
@@ -426,13 +427,15 @@ def test_noise_is_drawn_on_the_device_of_the_data(B):
         assert np.all(B.to_numpy(other.standard_normal((50,))) != B.to_numpy(normal))
 
 
+@pytest.mark.slow
 def test_training_with_noise_of_the_device(B):
     model, X, y = _on_second_device(B, lambda X, y: DeepGP.from_data(X, y, num_inducing=3, posterior="whitened"))
     first, again = (train(model, X, y, steps=2, updates=[Adam(1e-2)], draws="device").trace for _ in range(2))
     assert first == again
 
 
-def test_is_lazy_leave_the_choice_to_the_model(B):
+@pytest.mark.slow
+def test_lazy_rows_leave_the_choice_to_the_model(B):
     rows = pytest.importorskip("dask.array", reason="dask is not installed: not executed")
     model, *data = _on_second_device(B, _whitened)
     X, y = (rows.from_array(B.to_numpy(x), chunks=(6, -1)) for x in data)
@@ -555,6 +558,7 @@ def test_adam_and_constraints_launch_one_kernel_for_each_leaf(B):
 LIKELIHOODS = [agp.Gaussian(), agp.StudentT(), agp.Bernoulli(), agp.Bernoulli(squash=1e-3, link="logit")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["rbf", "matern32", "matern52"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_kernels_of_entries_give_the_numbers_of_their_operations(likelihood, kernel, B, monkeypatch):
@@ -568,12 +572,13 @@ def test_kernels_of_entries_give_the_numbers_of_their_operations(likelihood, ker
 
     found = trained()
     monkeypatch.setattr(type(B), "fused", Backend.fused)
-    for name in ("interpolated", "add_product"):
+    for name in ("lerp", "add_product"):
         monkeypatch.setattr(type(B), name, getattr(Backend, name))
     for name, x in trained().items():
         assert_close(found[name], x, 1e-12, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ask", "kind"),
     [

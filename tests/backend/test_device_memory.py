@@ -135,6 +135,7 @@ def test_launches_do_not_follow_the_number_of_images(name, torch_device, monkeyp
     assert few[1:] == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_convolutional_step_is_a_few_launches(torch_device):
     """Weights and located patches, 5 x 5 of 28 x 28 pixels: 1,352 for any number of images that fit into the budget."""
     rng = np.random.default_rng(0)
@@ -149,6 +150,7 @@ def test_a_convolutional_step_is_a_few_launches(torch_device):
     assert block_rows(None, model.process.floats_per_row, torch_device.array(np.zeros((256, 28 * 28)))) is None
 
 
+@pytest.mark.slow
 def test_blocks_of_images_on_a_device_give_the_numbers_of_the_host(torch_device):
     (_, host), (_, device) = (_images(place, 4, 6) for place in (TORCH, torch_device))
     for name, x in tree.leaves(host.model).items():

@@ -193,6 +193,7 @@ def test_training_on_a_device_gives_the_numbers_of_the_host(method, request):
     assert_close(found.trace["bound"], host.trace["bound"], 1e-10)
 
 
+@pytest.mark.slow
 def test_repairs_on_a_device_are_counted_once_and_made_warily(device):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 2))
@@ -221,6 +222,7 @@ class _Watched:
         return model, state, {}
 
 
+@pytest.mark.slow
 def test_a_look_at_ten_steps_takes_one_transfer(device):
     run = _run("R", 20)
     for _ in range(CHECK_EVERY):
@@ -270,6 +272,7 @@ def test_the_rows_of_an_epoch_travel_once(device):
     assert device.sent == [(14,), (14,)]
 
 
+@pytest.mark.slow
 def test_nodes_of_a_quadrature_travel_once(device):
     rng = np.random.default_rng(0)
     X, y = TORCH_CUDA.array(rng.normal(size=(12, 2))), TORCH_CUDA.array(rng.integers(0, 2, size=(12, 1)).astype(float))

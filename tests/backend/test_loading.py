@@ -191,6 +191,7 @@ def registry(monkeypatch):
     monkeypatch.setattr("agp.backend._discovery._BY_TYPE", {})
 
 
+@pytest.mark.slow
 def test_a_variant_of_a_backend_is_registered_without_an_entry_point(registry):
     plugin = CountedBackend()
     agp.register_backend(plugin)

@@ -108,6 +108,7 @@ def test_a_new_library_is_listed(environment):
     assert any("numpy" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_a_new_library_trains_and_predicts_with_the_numbers_of_numpy(environment, tmp_path):
     X, y = toy_data(outputs=2)
     np.savez(tmp_path / "data.npz", X=X, y=y)

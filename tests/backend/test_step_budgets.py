@@ -82,6 +82,7 @@ def test_a_step_launches_reads_and_uploads_no_more(method, torch_device):
     assert counts.launches.total() <= launches, counts
 
 
+@pytest.mark.slow
 def test_launches_do_not_depend_on_the_number_of_columns_or_rows(torch_device):
     few = counts_of_a_step(started("wsvgp", torch_device)).totals
     assert counts_of_a_step(started("wsvgp", torch_device, 300, 20)).totals == few
@@ -101,6 +102,7 @@ ASKING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ASKING)
 def test_what_is_asked_for_in_a_step_is_counted_with_its_line(what, torch_device):
     ask, more = ASKING[what]

@@ -59,6 +59,7 @@ def test_one_thread_inside_and_the_users_setting_outside():
     assert counts() == of_all(USERS)
 
 
+@pytest.mark.slow
 def test_a_training_run_has_one_thread():
     found = []
     y = np.sin(X)
@@ -158,6 +159,7 @@ def test_what_is_set_meanwhile_stays():
     allow(USERS)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_child_forked_while_a_thread_is_inside_has_the_users_setting():
     entered, leave = threading.Event(), threading.Event()

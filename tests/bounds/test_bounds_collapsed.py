@@ -194,6 +194,7 @@ def large():
     return SGPR.from_data(X, y, Z=X[:INDUCING]), X, y
 
 
+@pytest.mark.slow
 def test_the_closed_form_holds_one_block():
     model, X, y = large()
 
@@ -205,18 +206,21 @@ def test_the_closed_form_holds_one_block():
     assert peak(lambda: work(None)) > 4 * WHOLE  # so the limit above means something
 
 
+@pytest.mark.slow
 def test_posterior_and_upper_bound_hold_one_block():
     model, X, y = large()
     assert peak(lambda: collapsed_posterior(model, X, y, block_rows=500)) < 0.5 * WHOLE
     assert peak(lambda: evidence_upper_bound(model, X, y, block_rows=500)) < 0.5 * WHOLE
 
 
+@pytest.mark.slow
 def test_the_memory_of_the_model_is_a_budget():
     model, X, y = large()
     assert peak(lambda: model.bound(X, y, memory=1.0)[1](1.0)) < 2.0
     assert model.bound(X, y, memory=1.0)[1](1.0)[1] is None
 
 
+@pytest.mark.slow
 def test_autodiff_keeps_no_block():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     model, X, y = (tree.to_backend(x, "torch") for x in large())

@@ -39,6 +39,7 @@ def grid(p):
 # -- the bound is what it says ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @few
 @given(problems, sparse_or_dense)
 def test_the_bound_is_its_definition(p, kind):
@@ -46,6 +47,7 @@ def test_the_bound_is_its_definition(p, kind):
     assert_close(p.bound(model), elbo_by_formula(p, columns(model.actions)), 1e-9)
 
 
+@pytest.mark.slow
 @few
 @given(problems, sparse_or_dense)
 def test_the_projected_objective_is_the_density_of_orthonormal_projections(p, kind):
@@ -57,6 +59,7 @@ def test_the_projected_objective_is_the_density_of_orthonormal_projections(p, ki
     assert_close(p.bound(model), expected, 1e-9)
 
 
+@pytest.mark.slow
 @few
 @given(problems, sparse_or_dense)
 def test_no_bound_exceeds_the_evidence_nor_that_of_optimal_weights(p, kind):
@@ -77,6 +80,7 @@ def test_no_bound_exceeds_the_evidence_nor_that_of_optimal_weights(p, kind):
     assert collapsed <= evidence + slack
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_as_many_actions_as_rows_give_the_exact_gp(p):
@@ -93,6 +97,7 @@ def test_as_many_actions_as_rows_give_the_exact_gp(p):
 # -- variances --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @few
 @given(problems, st.sampled_from(["full", "dense", "capped"]), st.booleans())
 def test_the_covariance_is_never_below_the_exact_one(p, kind, inverse_free):
@@ -105,6 +110,7 @@ def test_the_covariance_is_never_below_the_exact_one(p, kind, inverse_free):
         assert np.linalg.eigvalsh(more).min() >= -1e-9
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_variance_falls_with_every_action(p):
@@ -113,6 +119,7 @@ def test_variance_falls_with_every_action(p):
     assert np.max(np.diff(seen, axis=0)) <= 1e-10
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_the_worst_case_over_targets_of_unit_norm(p):
@@ -137,6 +144,7 @@ def assert_same_model(p, one, other, tolerance=1e-8):
         np.testing.assert_allclose(ours, theirs, atol=tolerance)
 
 
+@pytest.mark.slow
 @few
 @given(problems, st.sampled_from(["elbo", "projected"]))
 def test_invertible_maps_permutations_and_scales_of_dense_actions_change_nothing(p, loss):
@@ -147,6 +155,7 @@ def test_invertible_maps_permutations_and_scales_of_dense_actions_change_nothing
         assert_same_model(p, *(p.model(loss=loss, actions=DenseActions(x)) for x in (S, other)))
 
 
+@pytest.mark.slow
 @few
 @given(problems, st.sampled_from(["full", "capped"]))
 def test_scales_of_sparse_actions_change_nothing_and_have_no_gradient(p, kind):
@@ -160,6 +169,7 @@ def test_scales_of_sparse_actions_change_nothing_and_have_no_gradient(p, kind):
     assert np.max(np.abs(along)) <= 1e-9 * (1.0 + np.linalg.norm(bar) * np.linalg.norm(actions.values))
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_sparse_actions_are_the_dense_ones_with_their_entries(p):
@@ -201,6 +211,7 @@ def iterated(noisy, r, S):
     return D, v
 
 
+@pytest.mark.slow
 @few
 @given(problems, sparse_or_dense)
 def test_all_actions_at_once_are_the_iteration(p, kind):
@@ -214,6 +225,7 @@ def test_all_actions_at_once_are_the_iteration(p, kind):
     np.testing.assert_allclose(variance[:, 0], p.kernel.diag(Xs)[0] - np.sum((k @ D) ** 2, axis=1), atol=1e-8)
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_conjugate_gradients_span_the_krylov_space(p):
@@ -234,6 +246,7 @@ def test_conjugate_gradients_span_the_krylov_space(p):
 # -- actions with known answers ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_the_gap_of_eigenvectors(p):
@@ -246,6 +259,7 @@ def test_the_gap_of_eigenvectors(p):
     np.testing.assert_allclose(evidence - p.bound(p.model(actions=FixedActions(S))), gap, atol=1e-8 * abs(evidence))
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_eigenvectors_tell_the_most(p):
@@ -259,6 +273,7 @@ def test_eigenvectors_tell_the_most(p):
     assert all(information(S) <= best + 1e-9 for S in others)
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_kernel_columns_of_a_kernel_of_low_rank_give_the_exact_gp(p):
@@ -291,6 +306,7 @@ def test_tiles_change_rounding_only(kind, rows, backend):
         assert_close(backend.numpy(ours[name]), backend.numpy(theirs[name]), 1e-10, name)
 
 
+@pytest.mark.slow
 @few
 @given(problems, st.sampled_from(["capped", "capped-dense"]), st.booleans())
 def test_minibatches_are_unbiased_with_capped_support(p, kind, inverse_free):
@@ -317,6 +333,7 @@ def with_factor(model, L):
     return dataclasses.replace(model, posterior=ProjectedInverseFree(L), loss="elbo", priors=())
 
 
+@pytest.mark.slow
 @few
 @given(problems, st.sampled_from(["full", "capped", "dense"]), st.sampled_from([0.01, 0.1, 1.0]))
 def test_no_factor_lifts_the_bound_above_the_evidence(p, kind, distance):
@@ -326,6 +343,7 @@ def test_no_factor_lifts_the_bound_above_the_evidence(p, kind, distance):
     assert p.bound(wild) <= evidence + 1e-8 * abs(evidence)
 
 
+@pytest.mark.slow
 @few
 @given(problems, st.sampled_from([0.01, 0.1, 0.5]))
 def test_the_price_of_an_inexact_factor_at_equal_weights(p, distance):

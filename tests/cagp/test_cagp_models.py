@@ -38,6 +38,7 @@ def run(place, kind, steps=6, **options):
     return agp.train(model, X, y, steps=steps, batch_size=batch_size, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STARTS)
 def test_training_and_prediction_are_the_same_everywhere(kind, backend):
     result = run(backend, kind)
@@ -65,6 +66,7 @@ def tile_rows(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 def test_training_keeps_to_a_budget(monkeypatch):
     X, y = data(NUMPY)
     model = CaGP.from_data(X, y, num_actions=7)
@@ -97,6 +99,7 @@ def test_a_budget_that_is_no_positive_number_is_refused(model_class):
         Adam(memory="1 GiB")(model, batch, state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "capped", "inverse-free"])
 def test_training_raises_the_bound(kind):
     X, y = data(NUMPY)
@@ -124,6 +127,7 @@ def test_without_renormalisation_actions_only_grow():
     assert (grown._sum_parts(grown.values**2) > 1.0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "paper"])
 def test_lbfgs_trains_learned_actions(kind):
     X, y = data(NUMPY)
@@ -160,11 +164,13 @@ def run_without_solvers(place, kind, forbid, mode="closed-form"):
     assert max(result.trace["residual"]) < 5e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["inverse-free", "capped-inverse-free"])
 def test_the_inverse_free_form_runs_where_every_solver_raises(kind, backend, forbid_solvers):
     run_without_solvers(backend, kind, forbid_solvers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [TORCH, JAX], ids=["torch", "jax"])
 def test_inverse_free_autodiff_runs_where_every_solver_raises(place, forbid_solvers):
     pytest.importorskip(place.name, reason=f"{place.name} is not installed: not executed")
@@ -181,6 +187,7 @@ def test_the_cholesky_form_needs_a_solver(backend, forbid_solvers):
         model.predict(X)
 
 
+@pytest.mark.slow
 def test_inverse_free_predictions_are_those_of_the_cholesky_form_once_trained():
     X, y = data(NUMPY)
     model = CaGP.from_data(X, y, **STARTS["inverse-free"])
@@ -228,6 +235,7 @@ WHOLE = ROWS * SUPPORT * 8 / 2**20
 """The covariances of a capped support with the data, in MiB."""
 
 
+@pytest.mark.slow
 def test_the_bound_holds_one_tile():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(ROWS, 2))
@@ -242,6 +250,7 @@ def test_the_bound_holds_one_tile():
     assert peak(lambda: model.predict(X, memory=2.0)) > 0.0
 
 
+@pytest.mark.slow
 def test_the_bound_of_full_support_holds_one_tile():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1_500, 2))
@@ -265,19 +274,19 @@ def test_a_budget_below_one_row_is_an_error():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_actions": 31}, "num_actions is 31, but there are 30 rows"),
-        ({"support": 31}, "support is 31, but there are 30 data"),
-        ({"support": 10, "num_actions": 11}, "num_actions is 11, but there are 10 rows"),
+        ({"num_actions": 31}, "num_actions is 31, but must be at most .* 30"),
+        ({"support": 31}, "support is 31, but must be at most .* 30"),
+        ({"support": 10, "num_actions": 11}, "num_actions is 11, but must be at most .* 10"),
         ({"policy": UnitVectors(31)}, "count is 31, but there are 30 rows"),
-        ({"policy": UnitVectors(3), "num_actions": 3}, "leave actions= and num_actions= out"),
-        ({"actions": FixedActions(np.eye(30)), "support": 4}, "leave num_actions= and support= out"),
-        ({"actions": FixedActions(np.eye(29))}, "the actions have 29 rows, the data 30"),
+        ({"policy": UnitVectors(3), "num_actions": 3}, "omit actions= and num_actions="),
+        ({"actions": FixedActions(np.eye(30)), "support": 4}, "omit num_actions= and support="),
+        ({"actions": FixedActions(np.eye(29))}, "the actions have 29 rows, but the data have 30"),
         ({"actions": FixedActions(np.ones((30, 31)))}, "there are 31 actions over 30 rows"),
         ({"actions": DenseActions(np.eye(30)[:, [3, 1, 3, 1]])}, r"actions \[2, 3\] are zero, or lie in the span"),
         ({"actions": DenseActions(np.eye(30)[:, :3] * [1.0, 0.0, 1.0])}, r"actions \[1\] are zero"),
         ({"actions": BlockActions(np.repeat([1.0, 0.0, 2.0], 10), 3)}, r"actions \[1\] are zero"),
         ({"loss": "evidence"}, "unknown loss 'evidence'"),
-        ({"kernel": agp.RBF() + agp.White()}, "leave White out of the kernel"),
+        ({"kernel": agp.RBF() + agp.White()}, "remove White from the kernel"),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -370,7 +379,7 @@ def test_uncertainty_of_capped_support_needs_all_inputs():
         model.uncertainty(X)
     split = model.uncertainty(X, X)
     assert (split.combined >= split.mathematical - 1e-12).all()
-    with pytest.raises(ValueError, match="the exact posterior of 30 data takes"):
+    with pytest.raises(ValueError, match="the exact posterior of 30 data needs"):
         model.uncertainty(X, X, memory=0.01)
 
 

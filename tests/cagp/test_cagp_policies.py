@@ -131,6 +131,7 @@ def test_conjugate_gradients_keep_their_footing_where_the_plain_method_does_not(
     assert np.isfinite(np.linalg.cholesky(G)).all()
 
 
+@pytest.mark.slow
 def test_conjugate_gradients_hold_tiles_only():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1_500, 2))
@@ -152,12 +153,12 @@ def test_conjugate_gradients_hold_tiles_only():
         (lambda: KernelEigenvectors(3, memory=1e-3), "the eigenvectors of 17 rows takes"),
         (lambda: KernelEigenvectors(18), "count is 18"),
         (lambda: KernelColumns(18), "count is 18"),
-        (lambda: KernelColumns(), "either the number of inducing inputs or the inputs Z"),
+        (lambda: KernelColumns(), "exactly one of count and Z is needed"),
         (lambda: RandomDirections(18), "count is 18"),
         (lambda: RandomDirections(0), "count is 0"),
         (lambda: RandomDirections(3, kind="cauchy"), "kind is 'cauchy'"),
         (lambda: UnitVectors(18), "count is 18"),
-        (lambda: UnitVectors(3, rows=(1,)), "either the number of actions or their rows"),
+        (lambda: UnitVectors(3, rows=(1,)), "exactly one of count and rows is needed"),
         (lambda: UnitVectors(rows=(1, 17)), r"rows \[17\] are out of range for data with 17 rows"),
         (lambda: UnitVectors(rows=(1, 3, 1)), r"rows \[1\] appear more than once"),
         (lambda: UnitVectors(3, pivots="best"), "pivots is 'best'"),
@@ -207,6 +208,7 @@ def test_actions_follow_the_hyperparameters():
     np.testing.assert_allclose(policy(seen[5]).values, values[-1], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_training_raises_the_bound_of_chosen_actions():
     trace = train(NUMPY, ConjugateGradients(10), steps=60).trace["bound"]
     assert trace[-1] > trace[0] + 5.0
@@ -226,7 +228,7 @@ def test_updates_refuse_models_they_are_not_for():
     blocks, units = CaGP.from_data(X, y, num_actions=4), CaGP.from_data(X, y, policy=UnitVectors(4))
     with pytest.raises(TypeError, match="build the model with policy="):
         ActionsUpdate(UnitVectors(4)).init(blocks)
-    with pytest.raises(TypeError, match="Normalise is for BlockActions"):
+    with pytest.raises(TypeError, match="Normalise needs BlockActions"):
         Normalise().init(units)
     with pytest.raises(TypeError, match="must be a policy"):
         ActionsUpdate("greedy")

@@ -77,6 +77,7 @@ def test_probes_that_fill_the_space_give_the_gradient_of_the_log_evidence(rank, 
         assert_close(found[name], x, EXACT, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 8])
 def test_value_and_gradient_are_unbiased(rank):
     model, exact, X, y = models(rank=rank, probes=4)
@@ -109,6 +110,7 @@ def test_the_closed_form_is_what_autodiff_finds(place, rows, monkeypatch):
         assert_close(place.numpy(gradient[name]), x, EXACT, name)
 
 
+@pytest.mark.slow
 def test_every_backend_gives_the_same_numbers_from_any_tiles(backend, monkeypatch):
     model, _, X, y = models()
     expected_value, expected = gradient_of_batch(model, with_draws(NUMPY, model, X, y), "closed-form")
@@ -119,6 +121,7 @@ def test_every_backend_gives_the_same_numbers_from_any_tiles(backend, monkeypatc
         assert_close(backend.numpy(gradient[name]), x, 1e-9, name)
 
 
+@pytest.mark.slow
 def test_training_takes_the_same_steps_everywhere(backend):
     model, _, X, y = models(outputs=1, probes=3, lanczos_steps=10)
     expected = agp.train(model, X, y, steps=3, updates=[Adam(0.05)], seed=5)
@@ -140,6 +143,7 @@ def test_a_bound_without_draws_has_probes_of_its_own():
     assert value != float(exact.bound(X, y)[0])
 
 
+@pytest.mark.slow
 def test_training_comes_near_the_exact_optimum():
     X, y = toy_data(40)
     model = CGGP.from_data(X, y)
@@ -153,7 +157,7 @@ def test_training_comes_near_the_exact_optimum():
 
 def test_lbfgs_refuses_a_noisy_objective():
     model, _, X, y = models()
-    with pytest.raises(TypeError, match=r"needs draws \(low, full\), L-BFGS none; use agp.train"):
+    with pytest.raises(TypeError, match=r"needs draws \(low, full\); use agp.train"):
         agp.fit_lbfgs(model, X, y)
 
 
@@ -181,6 +185,7 @@ def in_tiles(monkeypatch):
     monkeypatch.setattr("agp.models._cggp.PREDICTION_RANK", 0)
 
 
+@pytest.mark.slow
 def test_the_tolerance_bounds_the_error_and_variances_are_never_too_small(in_tiles):
     model, exact, X, _ = models(prediction_tolerance=1e-2)
     there = X + 0.3
@@ -210,6 +215,7 @@ def test_predictions_where_the_matrix_fits_take_no_iteration(monkeypatch):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [agp.RBF(1.0, 0.8), Matern32(1.0, 0.8)])
 def test_predictions_in_tiles_take_few_iterations_and_few_passes(kernel, monkeypatch):
     X, y = toy_data(400)
@@ -260,7 +266,7 @@ def test_solves_that_do_not_converge_name_the_remedy():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": ROWS + 1}, "rank is 31, but there are 30 data"),
+        ({"rank": ROWS + 1}, "rank is 31, but must be at most .* 30"),
         ({"rank": -1}, "rank is -1"),
         ({"rank": 2.5}, "rank is 2.5"),
         ({"probes": 0}, "probes is 0"),
@@ -269,8 +275,8 @@ def test_solves_that_do_not_converge_name_the_remedy():
         ({"tolerance": 0.0}, "tolerance is 0.0"),
         ({"prediction_tolerance": float("nan")}, "prediction_tolerance is nan"),
         ({"tolerance": "tight"}, "tolerance is 'tight'"),
-        ({"kernel": agp.RBF() + agp.White(0.1)}, "leave White out of the kernel"),
-        ({"kernel": 2.0 * (agp.RBF() + agp.White(0.1)).on([0])}, "leave White out of the kernel"),
+        ({"kernel": agp.RBF() + agp.White(0.1)}, "remove White from the kernel"),
+        ({"kernel": 2.0 * (agp.RBF() + agp.White(0.1)).on([0])}, "remove White from the kernel"),
     ],
 )
 def test_bad_settings_are_named(options, message):
@@ -302,9 +308,9 @@ class Wrapped(agp.kernels.Kernel):
 def test_white_noise_is_seen_inside_a_kernel_of_the_user(model_class):
     X, y = toy_data(ROWS)
     model_class.from_data(X, y, kernel=Wrapped(agp.RBF()))
-    with pytest.raises(ValueError, match="leave White out of the kernel"):
+    with pytest.raises(ValueError, match="remove White from the kernel"):
         model_class.from_data(X, y, kernel=Wrapped(agp.RBF() + agp.White(0.1)))
-    with pytest.raises(ValueError, match="leave White out of the kernel"):  # too small to be told from rounding
+    with pytest.raises(ValueError, match="remove White from the kernel"):  # too small to be told from rounding
         model_class.from_data(X, y, kernel=agp.RBF() + agp.White(1e-6))
 
 
@@ -312,7 +318,7 @@ def test_other_data_and_other_likelihoods_are_refused():
     X, y = toy_data(ROWS)
     with pytest.raises(TypeError, match="CGGP needs the Gaussian likelihood"):
         CGGP.from_data(X, y, likelihood=agp.StudentT())
-    with pytest.raises(ValueError, match="CGGP predicts from the data that it was built with"):
+    with pytest.raises(ValueError, match="CGGP predicts from the data with which it was built"):
         agp.train(CGGP.from_data(X, y), X + 1.0, y, steps=1)
     with pytest.raises(ValueError, match="needs all rows at once; leave batch_size out"):
         agp.train(CGGP.from_data(X, y), X, y, steps=1, batch_size=10)
@@ -341,6 +347,7 @@ def test_float32_stays_float32(backend):
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_no_matrix_of_all_rows_is_held():
     X, y = toy_data(1000)
     whole = X.shape[0] ** 2 * 8 / 2**20  # 7.6 MiB

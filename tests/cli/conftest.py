@@ -13,7 +13,7 @@ from agp.cli import main
 @pytest.fixture(autouse=True)
 def rows_in_process(monkeypatch):
     """Run rows of comparisons here."""
-    monkeypatch.setattr("agp.cli._compare.spawn", run_row)
+    monkeypatch.setattr("agp.cli._compare._run_task", run_row)
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ def run(*arguments):
     return subprocess.CompletedProcess(arguments, status, out.getvalue(), err.getvalue())
 
 
-def run_row(task, settings, report, threads):
-    """Run one row of a comparison; replaces `agp.cli._children.spawn`."""
+def run_row(task, report, threads):
+    """Run one row of a comparison; replaces `agp.cli._compare._run_task`."""
     reference = None if task.is_reference else report.reference(task.method)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        Row(task, settings, report.folder).run(reference)
+        Row(task, report.settings, report.folder).run(reference)

@@ -211,10 +211,10 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--backend", "numpi"], "unknown backend 'numpi'; known are"),
         (["--dtype", "float16"], "argument --dtype: invalid choice: 'float16'"),
         (["--gradient", "magic"], "argument --gradient: invalid choice: 'magic'"),
-        (["--kernel", "rbf+cubic"], "unknown kernel 'cubic' in 'rbf+cubic'; known are rbf, matern32"),
-        (["--data", "moon"], "unknown data set 'moon'; known are elevation"),
+        (["--kernel", "rbf+cubic"], "unknown kernel 'cubic' in 'rbf+cubic'; choose from rbf, matern32"),
+        (["--data", "moon"], "unknown data set 'moon'; choose from elevation"),
         (["--data", "nowhere.csv"], "there is no file nowhere.csv"),
-        (["--kernel", "rbf*cubic+white"], "unknown kernel 'cubic' in 'rbf*cubic+white'; known are rbf, matern32"),
+        (["--kernel", "rbf*cubic+white"], "unknown kernel 'cubic' in 'rbf*cubic+white'; choose from rbf, matern32"),
         (["--kernel", "rbf+"], "unknown kernel '' in 'rbf+'"),
         (["--likelihood", "normal"], "argument --likelihood: invalid choice: 'normal'"),
         (["--likelihood", "poisson"], "plane: counts must be whole numbers from 0 on"),
@@ -258,7 +258,7 @@ def refusal(capsys, *arguments):
 def test_a_file_without_the_target_column_is_refused(table, capsys):
     said = refusal(capsys, "--data", table, "--target", "depth")
     assert "it has no column 'depth'; its columns are a, b, c, height" in said
-    assert "no target column was named" in refusal(capsys, "--data", table)
+    assert "no target column was chosen" in refusal(capsys, "--data", table)
 
 
 def test_bad_files_are_refused(tmp_path, capsys):
@@ -268,7 +268,7 @@ def test_bad_files_are_refused(tmp_path, capsys):
     np.savez(bad, X=np.zeros((3, 1)))
     assert "has no array y; it has X" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)), y=np.array([1, 5, 7]))
-    assert "y is stored as whole numbers, 3 different ones from 1 to 7" in refusal(capsys, "--data", bad)
+    assert "y is stored as whole numbers, 3 different values from 1 to 7" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)), y=np.zeros(3), test_masks=np.zeros((3, 2), bool))
     assert "no split 5" in refusal(capsys, "--data", bad, "--split", "5")
     bad.write_text("not a zip file")
@@ -276,7 +276,7 @@ def test_bad_files_are_refused(tmp_path, capsys):
     text = tmp_path / "bad.csv"
     text.write_text("a,b\n1,2\n3,x\n")
     said = refusal(capsys, "--data", text, "--target", "b")
-    assert "bad.csv: line 3, column 'b': 'x' is not a number; write such columns as numbers" in said
+    assert "bad.csv: line 3, column 'b': 'x' is not a number; convert the column to numbers" in said
     text.write_text("a,b\n1,2\n,3\n")
     assert "bad.csv: line 3, column 'a' is empty" in refusal(capsys, "--data", text, "--target", "b")
     text.write_text("a,b\n")
@@ -304,7 +304,7 @@ def test_two_columns_with_the_name_of_the_target_are_refused(header, tmp_path, c
     text = tmp_path / "twice.csv"
     np.savetxt(text, np.random.default_rng(0).normal(size=(30, 4)), delimiter=",", header=header, comments="")
     said = refusal(capsys, "--data", text, "--target", "b", "--out", tmp_path / "out")
-    assert "has 2 columns named 'b'; give each a name of its own" in said
+    assert "has 2 columns named 'b'; give each column a different name" in said
     assert not (tmp_path / "out").exists()
 
 

@@ -74,6 +74,7 @@ def refused(shell):
 # -- what must hold ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_table_with_a_mark_a_text_and_a_hole_says_which_option_makes_it_work(shell, refused, tmp_path):
     holed = TABLE.copy()
     holed.loc[17, "chord"] = np.nan
@@ -102,6 +103,7 @@ def test_a_table_with_a_mark_a_text_and_a_hole_says_which_option_makes_it_work(s
 # -- fit --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_target_decides_the_task(fit):
     for target, task in (
         (SOUND, "regression"),
@@ -114,6 +116,7 @@ def test_the_target_decides_the_task(fit):
         assert f"{task} for 'y'" in fit(TABLE[["size"]].assign(y=target), target="y")
 
 
+@pytest.mark.slow
 def test_deep_models_are_trained_and_read(fit, shell):
     out = fit(TABLE, "--method", "deep-wsvgp", "--layers", "3", "--num-inducing", "8")
     assert "deep-wsvgp: " in out
@@ -126,6 +129,7 @@ def test_deep_models_are_trained_and_read(fit, shell):
     np.testing.assert_allclose(found["standard_deviation"], deviation, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_classes_get_labels_and_probabilities(fit, shell):
     label = np.where(SIZE > 0.5, "up", np.where(SIZE < -0.5, "down", "level"))
     fit(TABLE[["size", "kind"]].assign(sound=label))
@@ -140,6 +144,7 @@ def test_classes_get_labels_and_probabilities(fit, shell):
     assert "labels     down, level, up" in out
 
 
+@pytest.mark.slow
 def test_several_targets_with_gaps_are_predicted_and_scored(fit, shell):
     heat = np.where(np.arange(N) % 3 == 0, np.nan, 100.0 + 50.0 * SOUND)
     frame = TABLE.assign(heat=heat, sound=np.where(np.arange(N) % 6 == 0, np.nan, SOUND))
@@ -170,6 +175,7 @@ def test_several_targets_with_gaps_are_predicted_and_scored(fit, shell):
     assert out == "written: p.csv, 60 rows\n"
 
 
+@pytest.mark.slow
 def test_error_bars_may_depend_on_the_inputs(fit, shell):
     noisy = np.sin(2.0 * SIZE) + np.exp(SIZE - 1.5) * np.random.default_rng(0).normal(size=N)
     fit(TABLE[["size"]].assign(sound=noisy), "--likelihood", "latent-noise", "--max-steps", "300")
@@ -179,6 +185,7 @@ def test_error_bars_may_depend_on_the_inputs(fit, shell):
     assert "missing cells: refuse, likelihood: latent-noise\n" in shell("describe", "m.safetensors")[1]
 
 
+@pytest.mark.slow
 def test_classes_may_have_an_order(fit, shell):
     out = fit(TABLE[["size"]].assign(sound=np.digitize(SIZE, [-1.0, 0.0, 1.0]) + 1), "--likelihood", "ordinal")
     assert "classification of 4 labels for 'sound'\n" in out
@@ -196,6 +203,7 @@ SINCE = "column 'when' holds dates, which become days since 1970-01-01"
 # -- targets of other kinds -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_counts_with_exposures_have_intervals_of_whole_numbers(fit, shell):
     out = fit(COUNTS, "--likelihood", "poisson", "--exposure", "days", "--test-share", "0.2", "--max-steps", "60")
     assert "48 rows, 2 input columns; regression for 'sound'\n" in out
@@ -221,6 +229,7 @@ def test_counts_with_exposures_have_intervals_of_whole_numbers(fit, shell):
         assert err == "agp: none.csv: line 2, column 'days' is 0; exposures must be positive.\n"
 
 
+@pytest.mark.slow
 def test_counts_with_exposures_are_described_as_rates(fit, shell):
     fit(COUNTS, "--likelihood", "negative-binomial", "--exposure", "days", "--max-steps", "60")
     status, out, err = shell("describe", "m.safetensors", "t.csv")
@@ -238,6 +247,7 @@ def test_counts_with_exposures_are_described_as_rates(fit, shell):
     assert err.endswith("It is the exposure of the model.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_weights_are_no_input(fit):
     fit(TABLE.assign(times=DAYS), "--weights", "times", "--kernel", "rbf")
@@ -251,6 +261,7 @@ def test_weights_are_no_input(fit):
     assert np.abs(estimator.predict(inputs) - without.predict(inputs)).max() > 1e-4
 
 
+@pytest.mark.slow
 def test_logarithms_of_targets_are_predicted_as_targets(fit, shell):
     fit(TABLE.assign(sound=np.exp(SOUND)), "--transform", "log", "--kernel", "rbf")
     status, out, err = shell("predict", "m.safetensors", "t.csv", "--out", "p.csv", "--quantiles", "0.1,0.5")
@@ -262,6 +273,7 @@ def test_logarithms_of_targets_are_predicted_as_targets(fit, shell):
     np.testing.assert_allclose(np.sqrt(found["lower"] * found["upper"]), found["quantile_0.5"], rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "words"),
     [
@@ -281,6 +293,7 @@ def test_another_family_is_suggested_where_it_suits_the_targets(target, words, f
     assert "--likelihood" not in out if words is None else f"t.csv: 'sound' has {words}" in out
 
 
+@pytest.mark.slow
 def test_labels_have_no_quantiles(fit, shell):
     fit(TABLE.assign(sound=KIND))
     status, _, err = shell("predict", "m.safetensors", "t.csv", "--quantiles", "0.5")
@@ -298,6 +311,7 @@ def test_quantiles_lie_between_0_and_1(text, capsys):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", "%Y-%m", "%Y-%m-%dT00:00:00+00:00"])
 def test_dates_become_days(fit, shell, form):
     out = fit(TABLE[["sound"]].assign(when=MONTHS.dt.strftime(form)))
@@ -334,6 +348,7 @@ def test_dates_that_are_not_clear_are_refused(refused, cells, more, words):
     assert words in refused("fit", "t.csv", "--target", "sound", "--out", "n", *more, out="n")
 
 
+@pytest.mark.slow
 def test_dates_may_be_missing_and_years_are_numbers(fit, shell):
     table = TABLE[["sound"]].assign(when=[None, *MONTHS.astype(str)[1:]], year=MONTHS.dt.year)
     assert "'year'" not in fit(table, "--missing", "impute", "--dates", "numbers")
@@ -342,6 +357,7 @@ def test_dates_may_be_missing_and_years_are_numbers(fit, shell):
     assert shell("predict", "m.safetensors", "t.csv", "-q", "--out", "p.csv")[0] == 0
 
 
+@pytest.mark.slow
 def test_dates_of_python_and_of_the_first_files_are_understood(shell, tmp_path):
     days = (MONTHS - pd.Timestamp(0)).dt.days.astype(float)
     answers = []
@@ -356,6 +372,7 @@ def test_dates_of_python_and_of_the_first_files_are_understood(shell, tmp_path):
     np.testing.assert_array_equal(*answers)
 
 
+@pytest.mark.slow
 def test_columns_of_typed_tables_are_taken(shell, refused, tmp_path):
     pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
     table = TABLE[["sound"]].assign(
@@ -386,6 +403,7 @@ def test_columns_of_typed_tables_are_taken(shell, refused, tmp_path):
     assert "column 'span' holds time values" in said
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_told(fit):
     table = TABLE.assign(nothing=np.nan)
     table.insert(0, "", range(N))
@@ -397,6 +415,7 @@ def test_what_is_left_out_is_told(fit):
     assert "rows without a target are left out: 1" in out
 
 
+@pytest.mark.slow
 def test_quiet_means_quiet_and_an_old_model_is_replaced(fit, shell):
     fit(TABLE)
     before = Path("m.safetensors").read_bytes()
@@ -419,6 +438,7 @@ def test_quiet_means_quiet_and_an_old_model_is_replaced(fit, shell):
     assert (status, out, err) == (0, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("describe", "m.safetensors"), ("predict", "m.safetensors", "t.csv")])
 def test_a_reader_that_has_seen_enough_is_no_error(command, fit):
     fit(TABLE)
@@ -467,15 +487,15 @@ BAD = {
     ),
     "nothing left": (TABLE[["sound", "kind"]], ["--drop", "kind"], "no column is left to predict from"),
     "drop": (TABLE, ["--drop", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
-    "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; known are auto, rbf"),
+    "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; choose from auto, rbf"),
     "method of regression": (
         TABLE.assign(sound=KIND),
         ["--method", "gpr"],
-        "the method gpr is for regression alone; use",
+        "the method gpr is only for regression; use",
     ),
     "method": (TABLE, ["--method", "svgpp"], "argument --method: invalid choice: 'svgpp'"),
     "layers": (TABLE, ["--layers", "0"], "--layers: must be a whole number of at least 1, not '0'"),
-    "layers of auto": (TABLE, ["--layers", "2"], "which auto stands for, has none; leave it out, or use deep-msvgp"),
+    "layers of auto": (TABLE, ["--layers", "2"], "which auto selects, has none; leave it out, or use deep-msvgp"),
     "no layers": (
         TABLE,
         ["--layers", "2", "--method", "wsvgp"],
@@ -496,12 +516,12 @@ BAD = {
     "mixed noise": (
         TABLE,
         ["--target", "size", "--outputs", "coregionalised", "--likelihood", "latent-noise"],
-        "takes 'shared' or 'separate' alone",
+        "must be 'shared' or 'separate' for likelihood='latent-noise'",
     ),
     "gaps": (
         TABLE.assign(size=np.where(SIZE > 1.0, np.nan, SIZE)),
         ["--target", "size", "--method", "gpr"],
-        "y has rows with some targets, and the method gpr needs all or none; use auto, or",
+        "y has rows with some targets missing, but the method gpr needs all or none; use auto, or",
     ),
     "no classes": (TABLE, ["--likelihood", "ordinal"], "labels must be texts or whole numbers, but 'sound' has"),
     "no order": (
@@ -541,7 +561,7 @@ BAD |= {
     "exposure of numbers": (
         COUNTS,
         ["--likelihood", "gaussian", "--exposure", "days"],
-        "exposure is given, but likelihood='gaussian' has none; use one of 'poisson', 'negative-binomial'",
+        "exposure is given, but likelihood='gaussian' does not use it; use one of 'poisson', 'negative-binomial'",
     ),
     "exposure of classes": (
         COUNTS.assign(sound=KIND),
@@ -590,6 +610,7 @@ def test_debug_shows_where_an_error_comes_from(shell):
 # -- predict ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_another_table_may_have_more_columns_but_not_fewer(fit, shell, refused, tmp_path):
     fit(TABLE)
     new = TABLE.drop(columns="sound").assign(more=1, kind=["oval", *KIND[1:]])
@@ -611,6 +632,7 @@ def test_another_table_may_have_more_columns_but_not_fewer(fit, shell, refused, 
     assert "n.csv: line 5, column 'chord' is empty" in said
 
 
+@pytest.mark.slow
 def test_targets_that_the_model_does_not_predict_are_said(fit, shell, refused, tmp_path):
     fit(TABLE)
     TABLE.assign(sound=KIND).to_csv(tmp_path / "n.csv", index=False)
@@ -641,6 +663,7 @@ LABELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LABELS)
 @pytest.mark.parametrize("trained", list(LABELS)[:3])
 def test_labels_are_the_same_whatever_type_a_table_gives_them(name, trained, fit, shell):
@@ -658,6 +681,7 @@ def test_labels_are_the_same_whatever_type_a_table_gives_them(name, trained, fit
     assert f"{scored.sum()} rows with 'sound': error rate {error:.4g}, " in out
 
 
+@pytest.mark.slow
 def test_a_target_of_truth_values_with_a_gap_is_numbers_where_that_is_asked_for(fit, shell):
     fit(TABLE[["size"]].assign(sound=LABELS["truths and a gap"]), "--task", "regression")
     status, out, _ = shell("predict", "m.safetensors", "t.csv", "--out", "p.csv")
@@ -665,6 +689,7 @@ def test_a_target_of_truth_values_with_a_gap_is_numbers_where_that_is_asked_for(
     assert "59 rows with 'sound': RMSE " in out
 
 
+@pytest.mark.slow
 def test_texts_that_are_numbers_in_another_table_are_the_same_labels(fit, shell):
     pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
     label = np.asarray(["1", "2", "x"], dtype=object)[np.digitize(SIZE, [-0.7, 0.7])]
@@ -683,6 +708,7 @@ def test_texts_that_are_numbers_in_another_table_are_the_same_labels(fit, shell)
         assert f"error rate {error:.4g}, " in out
 
 
+@pytest.mark.slow
 def test_an_input_that_happens_to_number_the_rows_of_another_table_is_no_index(fit, shell):
     table = TABLE[["sound"]]
     table.insert(0, "NO", np.arange(N) % 7)
@@ -693,6 +719,7 @@ def test_an_input_that_happens_to_number_the_rows_of_another_table_is_no_index(f
         assert len(pd.read_csv("p.csv")) == len(first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["007", "7", "1.0", "True"])
 def test_a_text_is_the_same_whatever_the_other_cells_are(code, fit, shell):
     table = TABLE.assign(kind=np.where(KIND == "round", code, "XA"))
@@ -706,6 +733,7 @@ def test_a_text_is_the_same_whatever_the_other_cells_are(code, fit, shell):
     np.testing.assert_allclose(pd.read_csv("p.csv")["mean"], expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_text_is_the_same_beside_an_empty_cell(fit, shell):
     pytest.importorskip("pyarrow", reason="Parquet needs the extra cli")
     fit(TABLE.assign(kind=np.where(KIND == "round", "7", "XA")), "--missing", "impute")
@@ -723,6 +751,7 @@ def test_a_text_is_the_same_beside_an_empty_cell(fit, shell):
         )
 
 
+@pytest.mark.slow
 def test_labels_that_are_texts_keep_their_zeros(fit, shell):
     label = np.where(SIZE > 0.0, "007", "x")
     table = TABLE[["size"]].assign(sound=label)
@@ -736,6 +765,7 @@ def test_labels_that_are_texts_keep_their_zeros(fit, shell):
     assert f"error rate {wrong:.4g}, " in out
 
 
+@pytest.mark.slow
 def test_predictions_do_not_overwrite_their_table(fit, refused):
     fit(TABLE)
     call = ["predict", "m.safetensors", "t.csv", "--out"]
@@ -745,6 +775,7 @@ def test_predictions_do_not_overwrite_their_table(fit, refused):
     assert "is not a model of agp" in refused("predict", "t.csv", "t.csv", "--out", "p.csv", out="p.csv")
 
 
+@pytest.mark.slow
 def test_models_of_python_predict_tables_too(shell, refused, tmp_path):
     from agp.estimators import GPRegressor
 
@@ -762,6 +793,7 @@ def test_models_of_python_predict_tables_too(shell, refused, tmp_path):
     assert "kernel.lengthscale" in shell("describe", "m.safetensors")[1]
 
 
+@pytest.mark.slow
 def test_edited_notes_are_refused_in_one_sentence(fit, refused):
     fit(TABLE)
     estimator, notes = agp.io.load_with_metadata("m.safetensors")
@@ -782,6 +814,7 @@ def test_edited_notes_are_refused_in_one_sentence(fit, refused):
 # -- describe, help ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_model_is_described(fit, shell):
     fit(TABLE, "--test-share", "0.2", "--method", "sgpr", "--num-inducing", "10")
     status, out, _ = shell("describe", "m.safetensors")
@@ -798,6 +831,7 @@ def test_a_model_is_described(fit, shell):
         assert word in out
 
 
+@pytest.mark.slow
 def test_what_matters_is_told_in_the_names_and_units_of_the_table(fit, shell):
     day = pd.Timestamp("2020-01-01") + pd.to_timedelta(RNG.integers(0, 900, N), unit="D")
     chord = TABLE["chord"].where(np.arange(N) % 9 > 0)
@@ -819,6 +853,7 @@ def test_what_matters_is_told_in_the_names_and_units_of_the_table(fit, shell):
     assert f"10 times, {N} rows of t.csv" in out
 
 
+@pytest.mark.slow
 def test_a_file_without_rows_says_how_to_get_error_bars(fit, shell):
     fit(TABLE, "--method", "sgpr", "--num-inducing", "20")
     _, out, _ = shell("describe", "m.safetensors")
@@ -829,6 +864,7 @@ def test_a_file_without_rows_says_how_to_get_error_bars(fit, shell):
     assert out.count(" ± ") == 6
 
 
+@pytest.mark.slow
 def test_targets_and_classes_are_told_by_name(fit, shell):
     fit(TABLE.assign(flow=SIZE), "--target", "flow")
     assert "RMSE + of sound" in (out := shell("describe", "m.safetensors", "t.csv")[1])
@@ -841,6 +877,7 @@ def test_targets_and_classes_are_told_by_name(fit, shell):
     assert f"10 times, {int((frame['sound'] == 'low').sum())} rows of new.csv" in out
 
 
+@pytest.mark.slow
 def test_a_table_that_does_not_fit_is_refused(fit, shell):
     fit(TABLE)
     for name, frame, said in (
@@ -855,6 +892,7 @@ def test_a_table_that_does_not_fit_is_refused(fit, shell):
         assert said in err
 
 
+@pytest.mark.slow
 def test_of_layers_there_is_importance_alone(fit, shell):
     fit(TABLE, "--method", "deep-rsvgp", "--num-inducing", "8")
     _, out, _ = shell("describe", "m.safetensors", "t.csv")
@@ -893,6 +931,7 @@ def test_help_fits_one_screen_and_names_every_option(command, capsys, monkeypatc
 FIT = ["fit", "t.csv", "--target", "y", "--out", "m"]
 
 
+@pytest.mark.slow
 def test_the_largest_seed_is_taken(fit):
     assert "written: m.safetensors" in fit(TABLE, "--seed", str(2**32 - 1), "--test-share", "0.2")
 
@@ -960,6 +999,7 @@ def test_interruption_writes_nothing(tmp_path):
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_the_number_of_inducing_inputs_can_be_left_to_it(tmp_path, capsys):
     rng = np.random.default_rng(0)
     x = rng.uniform(-2.0, 2.0, 150)

@@ -21,6 +21,7 @@ def counts(level):
     return X, rng.poisson(rate).astype(float), rate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [1e2, 1e4, 1e6])
 @pytest.mark.parametrize("kind", MAKERS)
 def test_large_counts_are_learnt_without_a_repair(kind, level):
@@ -33,6 +34,7 @@ def test_large_counts_are_learnt_without_a_repair(kind, level):
     assert max(result.trace["shortened"]) > 0.0  # the plain step overshoots
 
 
+@pytest.mark.slow
 def test_natural_gradients_are_guarded_too():
     X, y, rate = counts(1e4)
     model = agp.SVGP.from_data(X, y, likelihood=agp.Poisson(), posterior="whitened", num_inducing=12)
@@ -53,6 +55,7 @@ def test_no_step_lowers_the_bound_of_its_batch():
         before = after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [TORCH, JAX], ids=lambda place: place.name)
 def test_other_libraries_take_the_same_steps(place: Place):
     pytest.importorskip(place.name)

@@ -23,6 +23,7 @@ def test_closed_form_is_autograd(storage, likelihood, torch_place):
     assert_closed_form_is_autograd(bound_stage(model, y, 1.0 if storage == "full" else 2.5), _leaves(model, X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["rbf", "matern32-ard", "sum-ard"])
 @pytest.mark.parametrize("storage", STORAGES)
 def test_closed_form_is_autograd_for_every_kernel(storage, kernel, torch_place):

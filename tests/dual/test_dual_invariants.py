@@ -60,6 +60,7 @@ def site_sums(model):
 # -- Gaussian noise ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds, st.integers(1, 3))
 def test_one_full_step_gives_the_sites_of_gaussian_noise_and_the_collapsed_bound(seed, outputs):
@@ -82,6 +83,7 @@ def test_one_full_step_gives_the_sites_of_gaussian_noise_and_the_collapsed_bound
             assert elbo(here, X, y) == pytest.approx(elbo(exact, X, y), rel=1e-10)
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds)
 def test_the_bound_at_gaussian_sites_has_the_gradient_of_the_collapsed_bound_in_the_noise_too(seed):
@@ -96,6 +98,7 @@ def test_the_bound_at_gaussian_sites_has_the_gradient_of_the_collapsed_bound_in_
     assert elbo(stale.with_gaussian_sites(y), X, y) == pytest.approx(elbo(sgpr_of(stale, X, y), X, y), rel=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", [*TIED, "inverse-free"])
 @deterministic
 @given(seed=seeds)
@@ -110,6 +113,7 @@ def test_tied_sites_reach_the_collapsed_bound_and_stay_below_it(storage, seed):
     assert below > 1e-6
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds, st.floats(0.2, 5.0))
 def test_natural_sites_stay_optimal_under_another_variance(seed, factor):
@@ -183,6 +187,7 @@ def as_tied(model, storage):
     return model if storage == "datum" else model.to_tied(storage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formula", [explicit, direct, unfactorised])
 @deterministic
 @given(seed=seeds)
@@ -200,6 +205,7 @@ def test_every_storage_is_the_textbook_posterior(formula, seed):
         assert ell - elbo(here, X, y) == pytest.approx(kl, rel=1e-8, abs=1e-8)
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds)
 def test_the_bound_is_the_partition_function_and_a_correction(seed):
@@ -226,6 +232,7 @@ def test_the_bound_is_the_partition_function_and_a_correction(seed):
         assert ell - elbo(model, X, y) == pytest.approx(log_t - log_z, rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds)
 def test_no_sites_are_the_prior_and_sites_only_add_information(seed):
@@ -257,6 +264,7 @@ def q_moments(model):
     return (q if isinstance(q, Dual) else Dual.from_posterior(q, inducing(model))).moments(inducing(model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", TIED)
 @pytest.mark.parametrize("kind", [Whitened, Marginal])
 @deterministic
@@ -283,6 +291,7 @@ def test_a_site_step_is_a_natural_gradient(kind, tied, seed, rate, likelihood):
         np.testing.assert_allclose(x, z, rtol=0.0, atol=1e-10 * (1.0 + np.abs(z).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", [*TIED, "orthogonal", "inverse-free"])
 @deterministic
 @given(seed=seeds)
@@ -300,6 +309,7 @@ def test_steps_on_disjoint_batches_average_to_the_full_step(storage, seed):
         np.testing.assert_allclose(mean, expected, rtol=0.0, atol=1e-12 * (1.0 + np.abs(expected).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["datum", "inverse-free", *TIED])
 @deterministic
 @given(seed=seeds)
@@ -324,6 +334,7 @@ def test_minibatches_of_rows_move_their_sites_alone(storage, seed):
         np.testing.assert_allclose(x, z, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 @few
 @given(seeds, st.sampled_from(["bernoulli", "logit", "poisson"]))
 def test_settled_sites_are_one_fixed_point_in_every_storage(seed, likelihood):
@@ -346,6 +357,7 @@ def test_settled_sites_are_one_fixed_point_in_every_storage(seed, likelihood):
             np.testing.assert_allclose(found[leaf], x, rtol=0.0, atol=1e-7 * (1.0 + np.abs(x).max()), err_msg=name)
 
 
+@pytest.mark.slow
 @few
 @given(seeds, st.floats(0.7, 1.5))
 def test_no_storage_exceeds_the_optimum_of_the_new_hyperparameters(seed, factor):
@@ -356,6 +368,7 @@ def test_no_storage_exceeds_the_optimum_of_the_new_hyperparameters(seed, factor)
         assert elbo(there, X, y) <= best + 1e-9 * abs(best)
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds)
 def test_white_sites_have_the_objective_of_whitened_svgp(seed):
@@ -389,6 +402,7 @@ def solve_gp(seed):
     return model, elbo(exact, X, y), X, y
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_sites_of_orthogonal_groups_reach_the_collapsed_bound_without_a_step_back(seed):
@@ -402,6 +416,7 @@ def test_sites_of_orthogonal_groups_reach_the_collapsed_bound_without_a_step_bac
     assert values[-1] == pytest.approx(exact, rel=1e-10)
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_the_groups_may_move_in_turn(seed):
@@ -455,6 +470,7 @@ def inexact(model, size, seed=0):
     return with_leaves(model, new)
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds, st.floats(0.1, 1.0))
 def test_steps_without_factorisations_are_those_with_them(seed, rate):
@@ -471,6 +487,7 @@ def test_steps_without_factorisations_are_those_with_them(seed, rate):
         np.testing.assert_allclose(x, z, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds, st.floats(0.05, 0.9))
 def test_the_bound_without_factorisations_is_a_bound(seed, size):
@@ -498,6 +515,7 @@ def test_the_bound_without_factorisations_is_a_bound(seed, size):
     assert bound_of_kl >= kl - 1e-8 * (1.0 + abs(kl))
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_its_gap_is_quadratic_and_its_gradient_exact_at_exact_factors(seed):
@@ -516,6 +534,7 @@ def test_its_gap_is_quadratic_and_its_gradient_exact_at_exact_factors(seed):
 # -- the site of a softmax --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @few
 @given(seeds)
 def test_the_softmax_site_is_never_negative_and_right_on_average(seed):

@@ -83,6 +83,7 @@ def test_scattering_replaces_the_rows_alone(backend):
     np.testing.assert_array_equal(backend.numpy(found[1]), -expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["inverse-free", "datum", "full"])
 def test_training_is_the_same_on_every_backend(storage, backend):
     X, y = data("logit", rows=15)
@@ -119,6 +120,7 @@ def outliers(scale=0.1):
     return X, y, StudentT(scale, degrees_of_freedom=3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", [*TIED, "datum"])
 def test_negative_curvature_is_taken_while_q_stays_proper(storage):
     X, y, likelihood = outliers()
@@ -201,6 +203,7 @@ def test_numbers_that_are_not_finite_are_not_hidden():
 # -- conversions ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", TIED)
 def test_conversions_keep_q(tied, backend):
     host, X, y = case("datum")
@@ -262,6 +265,7 @@ def test_samples_have_the_moments_of_q(storage):
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_variational_em_learns(tmp_path):
     X, y = data("logit", rows=60, outputs=1)
     start = blank("datum", X, y, "logit", inducing=10)
@@ -275,6 +279,7 @@ def test_variational_em_learns(tmp_path):
         np.testing.assert_array_equal(named(resumed.model)[name], x, err_msg=name)
 
 
+@pytest.mark.slow
 def test_repeating_is_one_after_another(backend):
     host, X, y = case("natural", "logit")
     model, batch = backend.move(host), Batch(backend.array(X), backend.array(y))
@@ -290,6 +295,7 @@ def test_repeating_is_one_after_another(backend):
     assert info.keys() == {"halvings", "clipped", "bound"}
 
 
+@pytest.mark.slow
 def test_the_recipe_moves_sites(backend):
     X, y = (backend.array(x) for x in data("bernoulli", rows=20))
     for model in (
@@ -394,7 +400,7 @@ def test_sites_of_other_data_are_refused(kind):
 def test_a_minibatch_without_positions_is_refused():
     X, y = data("gaussian")
     model, update = blank("datum", X, y, "gaussian"), SiteStep(0.5)
-    with pytest.raises(ValueError, match=r"a step on 5 of the 14 data needs their positions.*rows"):
+    with pytest.raises(ValueError, match=r"a step on 5 of the 14 data needs their row numbers.*rows"):
         update(model, Batch(X[:5], y[:5], 2.8), update.init(model))
     with pytest.raises(ValueError, match=r"the sites' shift has shape \(3, 2\), but must be \(14, 2\)"):
         model._with_sites(np.zeros((3, 2)), np.zeros((3, 2)))

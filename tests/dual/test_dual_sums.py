@@ -169,6 +169,7 @@ def test_expectation_steps_between_maximisation_steps_make_one_pass(passes):
     assert passes.count(N) == 4 * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
 def test_a_resumed_run_gives_the_same_bits(library, tmp_path):
     pytest.importorskip(library)

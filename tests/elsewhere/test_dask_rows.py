@@ -71,6 +71,7 @@ def check_same(found, expected):
         assert np.max(np.abs(other - x)) <= 1e-10 * np.max(np.abs(x)), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", CHUNKS.values(), ids=CHUNKS)
 @pytest.mark.parametrize("build", BUILD.values(), ids=BUILD)
 def test_bounds_and_gradients_are_those_of_rows_in_memory(build, chunks, data):
@@ -79,6 +80,7 @@ def test_bounds_and_gradients_are_those_of_rows_in_memory(build, chunks, data):
     check_same(agp.value_and_gradient(other, X, y), agp.value_and_gradient(model, *data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["torch", "jax", "array_api_strict"])
 @pytest.mark.parametrize("name", ["sgpr", "relaxed", "cagp", "deep"])
 def test_the_parameters_decide_the_library(name, library, data):
@@ -92,6 +94,7 @@ def test_the_parameters_decide_the_library(name, library, data):
     check_same((bound, slopes), agp.value_and_gradient(model, *data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [256.0, 0.02])
 def test_tiles_of_a_budget_within_chunks_change_nothing(memory, data):
     X, y = in_chunks(data, 120)
@@ -99,6 +102,7 @@ def test_tiles_of_a_budget_within_chunks_change_nothing(memory, data):
     check_same(agp.value_and_gradient(model, X, y, memory=memory), agp.value_and_gradient(model, *data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [BUILD[name] for name in ("sgpr", "relaxed", "cagp", "deep", "solvegpr")])
 def test_predictions_are_dask_arrays_with_the_same_numbers(build, data):
     X, y = in_chunks(data, CHUNKS["ragged"])
@@ -119,6 +123,7 @@ def test_predictions_are_dask_arrays_with_the_same_numbers(build, data):
     assert other.sample(few, 3).shape == (3, 20, 1)
 
 
+@pytest.mark.slow
 def test_predictions_in_torch_come_back_as_arrays_that_dask_holds(data):
     X, _ = in_chunks(data, 100)
     model = agp.to_backend(BUILD["relaxed"](*data), "torch")
@@ -127,7 +132,8 @@ def test_predictions_in_torch_come_back_as_arrays_that_dask_holds(data):
     np.testing.assert_allclose(mean.compute(), agp.to_numpy(model.predict_mean(agp.to_backend(data[0], "torch"))))
 
 
-def test_an_upper_bound_and_a_svgp_of_is_lazy(data):
+@pytest.mark.slow
+def test_an_upper_bound_and_a_svgp_of_lazy_rows(data):
     X, y = in_chunks(data, 100)
     model, other = BUILD["sgpr"](*data), BUILD["sgpr"](X, y)
     assert other.upper_bound(X, y) == pytest.approx(float(model.upper_bound(*data)), rel=1e-10)
@@ -136,6 +142,7 @@ def test_an_upper_bound_and_a_svgp_of_is_lazy(data):
     np.testing.assert_allclose(same.predict(data[0]).mean, model.predict(data[0]).mean, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sgpr", "solvegpr", "whitened"])
 def test_files_hold_models_without_rows(name, data, tmp_path):
     X, y = in_chunks(data, 100)
@@ -150,6 +157,7 @@ def test_files_hold_models_without_rows(name, data, tmp_path):
     np.testing.assert_array_equal(functions(X), functions(data[0]))
 
 
+@pytest.mark.slow
 def test_starting_values_of_many_rows_come_from_a_sample(data, monkeypatch):
     monkeypatch.setattr("agp.models._start.MAX_ROWS", 100)
     X, y = in_chunks(data, 70)
@@ -181,6 +189,7 @@ def test_data_parallel_steps_are_those_of_one_process(name, steps, data):
     np.testing.assert_allclose(here.trace["bound"], there.trace["bound"], rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["relaxed", "whitened"])
 def test_whole_batches_train_as_in_memory(name, data):
     X, y = in_chunks(data, 110)
@@ -188,13 +197,15 @@ def test_whole_batches_train_as_in_memory(name, data):
     assert gap(agp.train(model, X, y, steps=20).model, agp.train(model, *data, steps=20).model) <= 1e-8
 
 
-def test_lbfgs_takes_is_lazy(data):
+@pytest.mark.slow
+def test_lbfgs_takes_lazy_rows(data):
     X, y = in_chunks(data, 110)
     found = agp.fit_lbfgs(BUILD["sgpr"](X, y), X, y, max_iterations=15)
     expected = agp.fit_lbfgs(BUILD["sgpr"](*data), *data, max_iterations=15)
     np.testing.assert_allclose(found.trace["bound"], expected.trace["bound"], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_knows_its_rows_and_resumes(data, tmp_path):
     X, y = in_chunks(data, 40)
     model = moved(BUILD["whitened"](*data))
@@ -232,6 +243,7 @@ def test_models_of_covariances_of_all_rows_say_so(build, data):
         build.from_data(X, y)
 
 
+@pytest.mark.slow
 def test_bad_rows_are_named(data):
     X, y = in_chunks(data, 100)
     bad = data[0].copy()
@@ -276,6 +288,7 @@ da.ones(3).sum().compute()
 """
 
 
+@pytest.mark.slow
 def test_the_first_evaluation_of_a_process_leaves_the_settings_of_dask_alone():
     """By a scheduler of its own choice, with nothing of dask imported but arrays."""
     done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=300)

@@ -35,6 +35,7 @@ def parts(rows, tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["part-*.parquet", ""])
 def test_parquet_is_one_chunk_a_file(name, parts, rows):
     found = open_rows(parts / name, target="y")
@@ -47,6 +48,7 @@ def test_parquet_is_one_chunk_a_file(name, parts, rows):
     assert max(some.X.chunks[0]) == 50
 
 
+@pytest.mark.slow
 def test_npy_is_mapped_into_memory(rows, tmp_path):
     np.save(tmp_path / "rows.npy", rows)
     found = open_rows(tmp_path / "rows.npy", target=-1)
@@ -59,6 +61,7 @@ def test_npy_is_mapped_into_memory(rows, tmp_path):
     assert one.trace["bound"] == two.trace["bound"]
 
 
+@pytest.mark.slow
 def test_hdf5_and_zarr_keep_their_chunks(rows, tmp_path):
     h5py, zarr = pytest.importorskip("h5py"), pytest.importorskip("zarr")
     with h5py.File(tmp_path / "rows.h5", "w") as file:
@@ -72,18 +75,18 @@ def test_hdf5_and_zarr_keep_their_chunks(rows, tmp_path):
         assert found.X.chunks[0] == (60, 60, 60, 60)
         np.testing.assert_array_equal(found.X.compute(), rows[:, :3])
         np.testing.assert_array_equal(found.y.compute(), rows[:, 3])
-    with pytest.raises(ValueError, match="no array was named; it has other, table: name one by dataset="):
+    with pytest.raises(ValueError, match="no array was chosen; choose one with dataset=..., out of other, table"):
         open_rows(tmp_path / "rows.h5")
 
 
 def test_what_cannot_be_opened_is_named(parts, rows):
     for name, how, message in [
-        ("none-*.parquet", {}, "there is no such file"),
+        ("none-*.parquet", {}, "the file does not exist"),
         ("part-*.parquet", {"target": "z"}, "no column 'z'; its columns are a, b, c, y"),
         ("part-*.parquet", {"target": "y", "without": NAMES}, "has no column left for inputs"),
-        ("table.txt", {}, "is of an unknown kind; rows are opened in .npy, .parquet, .zarr or .h5"),
-        ("rows.npy", {"target": 1}, "it must be the first or the last column"),
-        ("rows.npy", {"target": "y"}, "target is 'y', but must be the number of one of the 4 columns"),
+        ("table.txt", {}, "is of an unknown kind; use .npy, .parquet, .zarr or .h5"),
+        ("rows.npy", {"target": 1}, "must be the first or the last column"),
+        ("rows.npy", {"target": "y"}, "target is 'y', but must be the number of a column; .*rows.npy has 4"),
     ]:
         (parts / "table.txt").write_text("1")
         np.save(parts / "rows.npy", rows)
@@ -97,7 +100,7 @@ def test_what_cannot_be_opened_is_named(parts, rows):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("settings", [{}, {"method": "sgpr"}, {"backend": "torch"}])
-def test_estimators_take_is_lazy(settings, rows):
+def test_estimators_take_lazy_rows(settings, rows):
     estimators = pytest.importorskip("agp.estimators")
     X, y = rows[:, :3], rows[:, 3]
     dX, dy = da.from_array(X, chunks=(60, 3)), da.from_array(y, chunks=60)
@@ -112,6 +115,7 @@ def test_estimators_take_is_lazy(settings, rows):
     assert np.mean(np.asarray(judge.predict(dX)) == labels.compute()) > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_a_command_trains_on_many_files_and_predicts_one(parts, capsys):
     model, table = str(parts / "m.safetensors"), str(parts / "part-*.parquet")
@@ -138,7 +142,7 @@ def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, cap
         assert main(["predict", model, table, *out]) == 2
         assert message in capsys.readouterr().err
     assert main(["predict", model, str(parts / "none-*.csv"), "--out", str(parts / "found")]) == 2
-    assert "there is no file .csv or .parquet of that name" in capsys.readouterr().err
+    assert "no .csv or .parquet file matches" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ def test_orders_of_many_rows_are_not_listed():
     assert np.mean(epochs[0] == epochs[1]) < 0.02
 
 
+@pytest.mark.slow
 def test_a_training_without_a_list_is_reproducible_and_resumes(monkeypatch, tmp_path):
     monkeypatch.setattr("agp.training._batches.Order", partial(Order, most_listed=10))
     rng = np.random.default_rng(0)

@@ -63,11 +63,13 @@ def test_every_parameter_is_documented_once():
 # -- tools ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_search_finds_a_kernel():
     found = GridSearchCV(GPRegressor(), {"kernel": ["linear", "rbf"]}, cv=2).fit(X, Y)
     assert found.best_params_ == {"kernel": "rbf"}
 
 
+@pytest.mark.slow
 def test_estimators_stand_behind_transformers():
     columns = ColumnTransformer([("number", StandardScaler(), [0]), ("kind", OneHotEncoder(sparse_output=False), [1])])
     table = pd.DataFrame({"a": X[:, 0], "kind": np.where(X[:, 1] > 0.0, "u", "v")})
@@ -75,12 +77,14 @@ def test_estimators_stand_behind_transformers():
         assert make_pipeline(steps, GPRegressor()).fit(table, Y).score(table, Y) > 0.8
 
 
+@pytest.mark.slow
 def test_estimators_vote_and_are_calibrated():
     assert VotingRegressor([("a", GPRegressor()), ("b", GPRegressor(kernel="matern32"))]).fit(X, Y).score(X, Y) > 0.9
     probabilities = CalibratedClassifierCV(GPClassifier(**QUICK), cv=2).fit(X, LABELS).predict_proba(X)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [GPRegressor(**QUICK), GPClassifier(**QUICK)], ids=["regressor", "classifier"])
 def test_trained_estimators_are_pickled_and_copied(model):
     model = clone(model).fit(X, LABELS if "Classifier" in str(model) else Y)
@@ -88,6 +92,7 @@ def test_trained_estimators_are_pickled_and_copied(model):
     assert "model_" not in vars(clone(model))
 
 
+@pytest.mark.slow
 def test_a_second_fit_forgets_the_first():
     table = pd.DataFrame({"a": X[:, 0], "kind": LABELS})
     model = GPRegressor(missing="impute").fit(table, Y).fit(np.hstack([X, X]), Y)
@@ -122,6 +127,7 @@ def test_single_precision_stays():
     assert GPRegressor(max_steps=30).fit(single, Y).predict(single).dtype == np.float32
 
 
+@pytest.mark.slow
 def test_there_may_be_few_rows():
     mean, deviation = GPRegressor().fit(X[:2], Y[:2]).predict(X[:2], return_std=True)
     assert np.isfinite(mean).all()
@@ -146,12 +152,12 @@ def test_targets_that_are_all_the_same_are_said(level):
 @pytest.mark.parametrize(
     ("targets", "words"),
     [
-        (np.array([b"1.0"] * 60), "y holds text; make numbers of it"),
+        (np.array([b"1.0"] * 60), "y holds text; convert it to numbers"),
         (["1.0"] * 60, "y holds text"),
         (pd.Series(["1.0"] * 60), "y holds text"),
-        (np.array(["2020-01-01"] * 60, dtype="datetime64[D]"), "y holds dates; make numbers of them"),
+        (np.array(["2020-01-01"] * 60, dtype="datetime64[D]"), "y holds dates; convert them to numbers"),
         (pd.Series(pd.to_timedelta(range(60), unit="s")), "y holds dates"),
-        (np.where(np.arange(60) == 3, np.nan, Y), "y has NaN in row 3; leave such rows out"),
+        (np.where(np.arange(60) == 3, np.nan, Y), "y has NaN in row 3; remove rows with missing targets"),
     ],
 )
 def test_targets_that_are_no_numbers_are_refused(targets, words):
@@ -159,11 +165,12 @@ def test_targets_that_are_no_numbers_are_refused(targets, words):
         GPRegressor().fit(X, targets)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", [GPRegressor, GPClassifier])
 def test_cells_that_are_no_numbers_are_named(kind, cell):
     holed = np.where(np.arange(120).reshape(60, 2) == 7, cell, X)
-    remedy = "ask for missing='impute'" if np.isnan(cell) else "correct it"
+    remedy = "set missing='impute'" if np.isnan(cell) else "correct it"
     with pytest.raises(ValueError, match=f"X has (NaN|inf) in row 3, column 1; .*{remedy}"):
         kind().fit(holed, LABELS if kind is GPClassifier else Y)
     model = kind(**QUICK).fit(X, LABELS if kind is GPClassifier else Y)
@@ -178,7 +185,7 @@ def test_one_target_shares_nothing(outputs):
 
 
 def test_inputs_that_are_no_numbers_are_refused():
-    with pytest.raises(ValueError, match="X holds text; make numbers of it, or pass a data frame"):
+    with pytest.raises(ValueError, match="X holds text; convert it to numbers, or pass a data frame"):
         GPRegressor().fit([["a", 1.0]] * 60, Y)
     with pytest.raises(ValueError, match="X holds dates; pass a data frame"):
         GPRegressor().fit(np.array([["2020-01-01"]] * 60, dtype="datetime64[D]"), Y)
@@ -190,10 +197,11 @@ def test_inputs_that_are_no_numbers_are_refused():
     ids=["None", "NaN", "series"],
 )
 def test_labels_that_are_missing_are_refused(labels):
-    with pytest.raises(ValueError, match="y has no label in row 3; leave such rows out"):
+    with pytest.raises(ValueError, match="y has no label in row 3; remove rows without a label"):
         GPClassifier().fit(X, labels)
 
 
+@pytest.mark.slow
 def test_columns_of_targets_keep_their_shape():
     assert GPRegressor(max_steps=5).fit(X, Y[:, None]).predict(X).shape == (60, 1)
     assert GPRegressor(max_steps=5).fit(X, pd.DataFrame({"u": Y, "v": Y})).predict(X).shape == (60, 2)
@@ -203,6 +211,7 @@ def test_columns_of_targets_keep_their_shape():
 # -- tables and arrays in turn ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["refuse", "impute"])
 @pytest.mark.filterwarnings("ignore:X (has feature names|does not have valid)")
 def test_tables_of_numbers_and_arrays_stand_for_each_other(missing):
@@ -216,6 +225,7 @@ def test_tables_of_numbers_and_arrays_stand_for_each_other(missing):
         model.predict(np.ones((3, 3)))
 
 
+@pytest.mark.slow
 def test_columns_that_changed_are_refused():
     table = pd.DataFrame({"a": X[:, 0], "b": X[:, 1]})
     model = GPRegressor(max_steps=5).fit(table, Y)
@@ -225,6 +235,7 @@ def test_columns_that_changed_are_refused():
         model.predict(table[:0])
 
 
+@pytest.mark.slow
 def test_numbers_among_objects_are_numbers():
     table = pd.DataFrame({"a": X[:, 0].astype(object), "b": [None, *X[1:, 1]]}, dtype=object)
     model = GPRegressor(missing="impute", max_steps=30).fit(table, Y)
@@ -232,6 +243,7 @@ def test_numbers_among_objects_are_numbers():
     assert np.isfinite(model.predict(table)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NA, Decimal("NaN")])
 def test_decimal_numbers_are_numbers(missing):
     table = pd.DataFrame({"a": [Decimal(repr(float(x))) for x in X[:, 0]], "b": X[:, 1]})
@@ -244,19 +256,21 @@ def test_decimal_numbers_are_numbers(missing):
     assert filled.model_columns() == ["a", "b", "a is missing"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "kinds"),
     [([UUID(int=7)] * 60, "UUID"), (["u", 2.0] * 30, "float and str"), ([date(2020, 1, 1), "u"] * 30, "date and str")],
 )
 def test_objects_of_other_kinds_are_refused_by_column(values, kinds):
     table = pd.DataFrame({"a": pd.Series(values, dtype=object), "b": X[:, 1]})
-    with pytest.raises(ValueError, match=f"column 'a' holds objects of {kinds}; make them all numbers, or all text"):
+    with pytest.raises(ValueError, match=f"column 'a' holds objects of {kinds}; convert all of them to numbers"):
         GPRegressor(missing="impute").fit(table, Y)
     model = GPRegressor(max_steps=2).fit(table.assign(a=X[:, 0]), Y)
     with pytest.raises(ValueError, match="column 'a' holds Object, but held numbers in training"):
         model.predict(table)
 
 
+@pytest.mark.slow
 def test_rows_that_all_lack_a_number_are_imputed():
     table = pd.DataFrame({"a": [None, *X[1:, 0]], "b": X[:, 1]})
     model = GPRegressor(missing="impute", max_steps=2).fit(table, Y)
@@ -278,22 +292,24 @@ def test_columns_of_one_name_are_refused():
 HOLED = np.where(X > 1.5, np.nan, X)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:X does not have valid")
 def test_what_is_filled_in_was_learned_in_training():
     model = GPRegressor(max_steps=2).fit(X, Y).set_params(missing="impute")
     assert model.predict(X).shape == (60,)
     for data in (X, pd.DataFrame(X, columns=["a", "b"])):
         model = GPRegressor(max_steps=2).fit(data, Y).set_params(missing="impute")
-        with pytest.raises(ValueError, match="X has NaN in row .*fit again: training did not learn what to impute"):
+        with pytest.raises(ValueError, match="X has NaN in row .*training did not learn how to impute"):
             model.predict(HOLED)
     model = GPRegressor(missing="impute", max_steps=2).fit(HOLED, Y)
     answers = model.predict(X)
     model.set_params(missing="refuse")
     np.testing.assert_array_equal(model.predict(X), answers)
-    with pytest.raises(ValueError, match="ask for missing='impute'"):
+    with pytest.raises(ValueError, match="set missing='impute'"):
         model.predict(HOLED)
 
 
+@pytest.mark.slow
 def test_cells_that_are_masked_are_missing():
     masked = np.ma.masked_invalid(np.where(X > 1.5, np.nan, X))
     masked.data[masked.mask] = -999.0
@@ -328,6 +344,7 @@ def test_polars_tables_are_taken():
 # -- methods ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in methods.METHODS if name not in methods.DEEP_METHODS])
 def test_every_method_of_a_gaussian_process_answers_everything(method):
     model = GPRegressor(method=method, max_steps=3, num_inducing=10).fit(X, np.stack([Y, -Y], axis=1))
@@ -343,6 +360,7 @@ def test_every_method_takes_several_classes(method):
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_steps_of_their_own_are_those_of_the_method():
     model = GPRegressor(method="cagp-cg", num_inducing=10, max_steps=5)
     kept = GPRegressor(method="cagp-cg", num_inducing=10).set_params(max_steps=1)
@@ -352,6 +370,7 @@ def test_steps_of_their_own_are_those_of_the_method():
     assert "bound" in natural.history_
 
 
+@pytest.mark.slow
 def test_batches_are_refused_where_there_are_none():
     with pytest.raises(ValueError, match="the method gpr needs all rows at once; leave batch_size out"):
         GPRegressor(method="gpr", batch_size=10).fit(X, Y)
@@ -373,6 +392,7 @@ def test_deep_models_have_means_and_deviations(method):
     assert np.all(deviation > 0.0)
 
 
+@pytest.mark.slow
 def test_deep_models_have_as_many_layers_as_asked():
     for layers in (1, 3):
         model = GPRegressor(layers=layers, **DEEP).fit(X, Y)
@@ -382,6 +402,7 @@ def test_deep_models_have_as_many_layers_as_asked():
     np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1.0, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -390,7 +411,7 @@ def test_deep_models_have_as_many_layers_as_asked():
         ({"layers": 2, "method": "wsvgp"}, "layers is 2, but the method wsvgp has none; leave it out, or use deep-"),
         (
             {"layers": 2, "method": "auto"},
-            "layers is 2, but the method gpr, which auto stands for, has none; leave it out",
+            "layers is 2, but the method gpr, which auto selects, has none; leave it out",
         ),
     ],
 )
@@ -410,6 +431,7 @@ def test_deep_models_have_no_joint_answers():
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", methods.PART_METHODS)
 def test_rows_can_come_in_parts(method):
     model = GPRegressor(method=method, num_inducing=10)
@@ -426,6 +448,7 @@ def test_methods_that_need_all_rows_take_no_parts(method):
     assert "partial_fit" not in dir(GPRegressor(method=method))
 
 
+@pytest.mark.slow
 def test_parts_go_on_where_a_fit_ended():
     model = GPRegressor(method="wsvgp", num_inducing=10, max_steps=300, random_state=0).fit(X, Y)
     before, steps = model.predict(X), model.n_iter_
@@ -435,12 +458,13 @@ def test_parts_go_on_where_a_fit_ended():
     model.fit(np.hstack([X, X]), Y).partial_fit(np.hstack([X, X]), Y)
     assert model.n_features_in_ == 4
     assert model.n_iter_ == len(model.history_["bound"])
-    with pytest.raises(ValueError, match="the method gpr needs all rows at once; use fit, or another method"):
+    with pytest.raises(ValueError, match="the method gpr needs all rows at once; call fit, or use another method"):
         GPRegressor().fit(X, Y).partial_fit(X, Y)
 
 
+@pytest.mark.slow
 def test_there_are_no_fewer_rows_than_came():
-    with pytest.raises(ValueError, match="total_rows is 5, but 60 rows came at once; count all rows, or leave it out"):
+    with pytest.raises(ValueError, match="total_rows is 5, but 60 rows were passed at once; give the total number"):
         GPRegressor(total_rows=5).partial_fit(X, Y)
     model = GPRegressor(total_rows=60, num_inducing=10)
     assert model.partial_fit(X, Y).partial_fit(X, Y).n_rows_seen_ == 120  # shown twice
@@ -455,6 +479,7 @@ def test_seeds_that_are_none_are_refused(seed):
         GPRegressor(max_steps=2).fit(X, Y).sample_y(X, random_state=seed)
 
 
+@pytest.mark.slow
 def test_parts_learn():
     model = GPRegressor(num_inducing=20, total_rows=60, random_state=0)
     for _ in range(300):
@@ -464,6 +489,7 @@ def test_parts_learn():
     assert model.score(X, Y) > 0.9
 
 
+@pytest.mark.slow
 def test_rows_that_break_the_model_are_not_learned_from():
     model = GPRegressor(method="wsvgp", num_inducing=10).partial_fit(X, Y)
     before = model.predict(X)
@@ -473,6 +499,7 @@ def test_rows_that_break_the_model_are_not_learned_from():
     assert model.n_iter_ == 1
 
 
+@pytest.mark.slow
 def test_classes_may_be_told_before_they_come():
     model = GPClassifier(method="wsvgp", num_inducing=10).partial_fit(X, LABELS, classes=["no", "yes", "perhaps"])
     assert model.predict_proba(X).shape == (60, 3)
@@ -488,12 +515,13 @@ def _same(model, known):
     return vars(model).keys() == known.keys() and all(vars(model)[name] is value for name, value in known.items())
 
 
+@pytest.mark.slow
 def test_a_refused_refit_of_a_classifier_leaves_it_as_it_was():
     model = GPClassifier(**QUICK).fit(X, LABELS)
     answers = model.predict(X)
     model.set_params(method="gpr")
     known = dict(vars(model))
-    with pytest.raises(ValueError, match="for regression alone"):
+    with pytest.raises(ValueError, match="only for regression"):
         model.fit(X[:, :1], np.array(["q", "r", "s"])[np.digitize(X[:, 0], [-1, 1])])
     assert _same(model, known)
     np.testing.assert_array_equal(model.predict(X), answers)
@@ -508,6 +536,7 @@ def test_a_refused_first_training_leaves_nothing(method):
     assert _same(model, known)
 
 
+@pytest.mark.slow
 def test_a_refused_refit_keeps_the_columns_that_the_model_knows():
     model = GPRegressor(missing="impute", **QUICK).fit(np.where(X > 1.5, np.nan, X), Y)
     answers = model.predict(X)
@@ -516,6 +545,7 @@ def test_a_refused_refit_keeps_the_columns_that_the_model_knows():
     np.testing.assert_array_equal(model.predict(X), answers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), NonFiniteError("no further")], ids=["interrupted", "not finite"]
 )
@@ -532,6 +562,7 @@ def test_a_training_that_breaks_off_leaves_the_estimator_as_it_was(monkeypatch, 
     assert _same(model, known)
 
 
+@pytest.mark.slow
 def test_warnings_point_at_the_line_that_trains():
     with pytest.warns(UserWarning, match="all targets are the same") as caught:
         GPRegressor().fit(X, np.zeros(60))

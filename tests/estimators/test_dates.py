@@ -65,7 +65,7 @@ def test_time_zones_are_no_matter_of_the_moment():
         inputs(model, TIMES)
     mixed = several.copy()
     mixed[3] = TIMES[3]
-    with pytest.raises(ValueError, match="column 'when' holds dates and times with a time zone; make all of them one"):
+    with pytest.raises(ValueError, match="column 'when' holds dates and times with a time zone; convert all of them"):
         trained(mixed)
 
 
@@ -83,11 +83,12 @@ def test_predictions_follow_the_kind_of_training(before, now, words):
         inputs(trained(before), now)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objects", [False, True])
 def test_missing_times_are_refused_or_imputed(objects):
     cells = TIMES.where(np.arange(N) != 3)
     cells = cells.astype(object) if objects else cells
-    with pytest.raises(ValueError, match="column 'when' has a missing cell in row 3; fill it in, or ask for missing="):
+    with pytest.raises(ValueError, match="column 'when' has a missing cell in row 3; fill it in, or set missing="):
         trained(cells)
     model = trained(cells, missing="impute")
     assert model.model_columns() == [SINCE, "when is missing"]
@@ -96,6 +97,7 @@ def test_missing_times_are_refused_or_imputed(objects):
     np.testing.assert_allclose(inputs(model, pd.Series([pd.NaT, pd.NaT])), expected[3])
 
 
+@pytest.mark.slow
 def test_years_are_numbers_and_text_is_text():
     assert trained(2000 + np.arange(N)).model_columns() == ["when"]
     with pytest.warns(UserWarning, match="column 'when' holds dates as text, such as '2020-01-0.', and each becomes a"):
@@ -103,6 +105,7 @@ def test_years_are_numbers_and_text_is_text():
     assert len(model.model_columns()) == 9
 
 
+@pytest.mark.slow
 def test_arrow_tables_and_files(tmp_path):
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
     model = trained(TIMES)
@@ -116,6 +119,7 @@ def test_arrow_tables_and_files(tmp_path):
     np.testing.assert_array_equal(found.predict(table[:N]), model.predict(table[:N]))
 
 
+@pytest.mark.slow
 def test_units_do_not_matter():
     answers = [
         GPRegressor().fit(X, Y).predict(X, return_std=True)
@@ -124,6 +128,7 @@ def test_units_do_not_matter():
     np.testing.assert_allclose(*answers, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_known_season_goes_on_and_is_not_trained():
     months = pd.DataFrame({"month": pd.date_range("2000-01-01", periods=144, freq="MS")})
     phase = 2.0 * np.pi * ((months["month"] - pd.Timestamp(0)) / pd.Timedelta(days=365.25)).to_numpy()

@@ -15,6 +15,7 @@ X = RNG.uniform(-2.0, 2.0, size=(200, 1))
 Y = np.sin(3.0 * X[:, 0]) + 0.1 * RNG.normal(size=200)
 
 
+@pytest.mark.slow
 def test_a_regressor_finds_their_number(monkeypatch, tmp_path):
     monkeypatch.setattr("agp.estimators._base.START_INDUCING", 4)
     model = GPRegressor(method="wsvgp", num_inducing="auto", tolerance=5e-3, random_state=0).fit(X, Y)
@@ -32,6 +33,7 @@ def test_a_regressor_finds_their_number(monkeypatch, tmp_path):
     assert "growth_" not in vars(model)
 
 
+@pytest.mark.slow
 def test_collapsed_regression_chooses_it_from_the_data(tmp_path):
     model = GPRegressor(method="sgpr", num_inducing="auto", random_state=0).fit(X, Y)
     assert (model.method_, model.learned_) == ("sgpr", True)
@@ -48,6 +50,7 @@ def test_collapsed_regression_chooses_it_from_the_data(tmp_path):
     assert "candidates_" not in vars(model)
 
 
+@pytest.mark.slow
 def test_a_classifier_does_as_well(monkeypatch):
     monkeypatch.setattr("agp.estimators._base.START_INDUCING", 4)
     model = GPClassifier(method="wsvgp", num_inducing="auto", tolerance=0.02, random_state=0).fit(X, Y > 0.0)
@@ -56,6 +59,7 @@ def test_a_classifier_does_as_well(monkeypatch):
     assert model.score(X, Y > 0.0) > 0.9
 
 
+@pytest.mark.slow
 def test_many_rows_of_a_regression_find_it_by_default(monkeypatch):
     for name, rows in {"SAMPLE": 60, "LARGER": 100, "EXACT_ROWS": 150, "FEW": 32}.items():
         monkeypatch.setattr(f"agp.selection._regression.{name}", rows)
@@ -68,6 +72,7 @@ def test_many_rows_of_a_regression_find_it_by_default(monkeypatch):
     assert few.model_.process.inducing.count == 20
 
 
+@pytest.mark.slow
 def test_it_is_no_matter_where_there_are_none():
     model = GPRegressor(num_inducing="auto").fit(X, Y)
     assert model.method_ == "gpr"
@@ -75,18 +80,23 @@ def test_it_is_no_matter_where_there_are_none():
     assert START_INDUCING == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["solve", "deep-wsvgp", "tsvgp", "cagp-opt"])
 def test_methods_that_do_not_grow_are_refused(method):
     with pytest.raises(ValueError, match=rf"num_inducing is 'auto', but the method {method} does not grow"):
         GPRegressor(method=method, num_inducing="auto").fit(X, Y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", ["separate", "coregionalised"])
 def test_outputs_that_do_not_grow_are_refused(outputs):
-    with pytest.raises(ValueError, match=rf"'auto', but outputs='{outputs}' does not grow; .* use outputs='shared' or"):
+    with pytest.raises(
+        ValueError, match=rf"'auto', which outputs='{outputs}' does not support; .* outputs='shared' or"
+    ):
         GPRegressor(outputs=outputs, num_inducing="auto").fit(X, np.stack([Y, -Y], axis=1))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_outputs_of_one_kernel_grow(monkeypatch):
     monkeypatch.setattr("agp.estimators._base.START_INDUCING", 4)
@@ -95,11 +105,13 @@ def test_outputs_of_one_kernel_grow(monkeypatch):
         assert "growth_" in vars(model)
 
 
+@pytest.mark.slow
 def test_parts_are_refused():
     with pytest.raises(ValueError, match="takes all rows at once"):
         GPRegressor(num_inducing="auto").partial_fit(X, Y)
 
 
+@pytest.mark.slow
 def test_other_words_are_refused():
     with pytest.raises((TypeError, ValueError), match="num_inducing"):
         GPRegressor(method="sgpr", num_inducing="many").fit(X, Y)

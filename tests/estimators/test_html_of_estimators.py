@@ -43,6 +43,7 @@ def test_before_training_there_is_scikit_learns_diagram_alone(kind):
     assert kind.__name__ in html
 
 
+@pytest.mark.slow
 def test_after_training_lengthscales_stand_beside_the_names_of_columns():
     model = GPRegressor(random_state=0).fit(FRAME, Y)
     html = model._repr_html_()
@@ -58,6 +59,7 @@ def test_after_training_lengthscales_stand_beside_the_names_of_columns():
     assert model.facts()["training"] in learned
 
 
+@pytest.mark.slow
 def test_classes_and_growth_are_told():
     labels = np.where(Y > 0.0, "<yes>", "no")
     learned = _learned(GPClassifier(**QUICK).fit(FRAME, labels))
@@ -66,6 +68,7 @@ def test_classes_and_growth_are_told():
     assert ">Growth<" in _learned(grown)
 
 
+@pytest.mark.slow
 def test_what_training_has_not_said_yet_is_left_out():
     model = GPRegressor(**QUICK).partial_fit(FRAME[["weight"]], Y)
     assert "not converged after 1 steps" in _learned(model)
@@ -76,6 +79,7 @@ def test_what_training_has_not_said_yet_is_left_out():
     assert "<pre>GPRegressor(" in model._repr_html_()
 
 
+@pytest.mark.slow
 def test_text_is_shown_where_it_is_asked_for():
     model = GPRegressor(**QUICK).fit(FRAME[["weight"]], Y)
     with config_context(display="text"):
@@ -85,6 +89,7 @@ def test_text_is_shown_where_it_is_asked_for():
         assert ">Leaves<" in model._repr_html_()
 
 
+@pytest.mark.slow
 def test_a_pipeline_shows_its_diagram():
     pipeline = make_pipeline(StandardScaler(), GPRegressor(**QUICK)).fit(FRAME[["weight"]], Y)
     assert "GPRegressor" in pipeline._repr_html_()

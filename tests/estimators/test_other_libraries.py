@@ -25,6 +25,7 @@ def _short_trainings():
         yield
 
 
+@pytest.mark.slow
 def test_torch_tensors_come_back_as_torch_tensors():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     A, b = torch.asarray(X), torch.asarray(Y)
@@ -35,6 +36,7 @@ def test_torch_tensors_come_back_as_torch_tensors():
     np.testing.assert_allclose(deviation.numpy(), here[1], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_torch_integers_and_other_precisions_are_taken():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     A, b = torch.asarray(X), torch.asarray(Y)
@@ -45,6 +47,7 @@ def test_torch_integers_and_other_precisions_are_taken():
     assert isinstance(GPRegressor(max_steps=20).fit(A, b).bound_, float)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "steps"), [("torch", 100), pytest.param("jax", 2, marks=pytest.mark.slow)]
 )  # what JAX learns is tested elsewhere
@@ -62,6 +65,7 @@ def test_labels_stay_in_their_library(library, steps):
     assert np.mean(host == CODES) > 0.9 or steps < 100
 
 
+@pytest.mark.slow
 def test_labels_come_back_as_they_came_where_the_model_is_elsewhere():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     A = torch.asarray(X)
@@ -70,12 +74,14 @@ def test_labels_come_back_as_they_came_where_the_model_is_elsewhere():
     assert model.predict(A).dtype == torch.int64
 
 
+@pytest.mark.slow
 def test_text_labels_stay_on_the_host():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     model = GPClassifier(method="wsvgp", num_inducing=10, max_steps=100).fit(torch.asarray(X), CODES.astype(str))
     assert np.mean(model.predict(torch.asarray(X)) == CODES.astype(str)) > 0.9
 
 
+@pytest.mark.slow
 def test_torch_labels_of_any_kind():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     A = torch.asarray(X)
@@ -93,6 +99,7 @@ def test_torch_labels_of_any_kind():
         GPClassifier().fit(A, A)
 
 
+@pytest.mark.slow
 def test_mixtures_and_missing_cells_are_refused():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     with pytest.raises(TypeError, match="y is a torch array, X a numpy array; move one with agp.to_backend"):
@@ -106,14 +113,16 @@ def test_mixtures_and_missing_cells_are_refused():
         GPRegressor(missing="impute").fit(holes, torch.asarray(Y))
 
 
+@pytest.mark.slow
 def test_tensors_leave_nothing_to_impute():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     model = GPRegressor(missing="impute", max_steps=2).fit(torch.asarray(X), torch.asarray(Y))
     assert model.predict(X).shape == (60,)
-    with pytest.raises(ValueError, match="training did not learn what to impute"):
+    with pytest.raises(ValueError, match="training did not learn how to impute"):
         model.predict(np.where(X > 1.5, np.nan, X))
 
 
+@pytest.mark.slow
 def test_arrays_on_another_device_have_covariances_and_scores():
     xp = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed: not executed")
 
@@ -134,14 +143,16 @@ def _chunks(x, rows):
     return pytest.importorskip("dask.array", reason="dask is not installed: not executed").from_array(x, chunks=rows)
 
 
-def test_is_lazy_have_covariances():
+@pytest.mark.slow
+def test_lazy_rows_have_covariances():
     A = _chunks(X, 16)
     model = GPRegressor(num_inducing=10, max_steps=20).fit(A, _chunks(Y, 16))
     np.testing.assert_allclose(model.predict(A, return_cov=True)[1], model.predict(X, return_cov=True)[1], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [7, 16])
-def test_is_lazy_may_lack_targets(rows):
+def test_lazy_rows_may_lack_targets(rows):
     settings = {"method": "wsvgp", "num_inducing": 10, "max_steps": 20, "missing_targets": "ignore", "random_state": 0}
     holed = np.where((np.arange(60) // 16 == 1) | (X[:, 0] > 1.0), np.nan, Y)  # a chunk without any among them
     model = GPRegressor(**settings).fit(_chunks(X, 16), _chunks(holed, rows))
@@ -151,6 +162,7 @@ def test_is_lazy_may_lack_targets(rows):
     assert model.score(_chunks(X, 16), _chunks(holed, rows)) == pytest.approx(here.score(X, holed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", np.float32, np.dtype("float32")], ids=["name", "type", "dtype"])
 def test_precisions_have_every_name(dtype):
     settings = {"num_inducing": 10, "max_steps": 2, "dtype": dtype}
@@ -160,6 +172,7 @@ def test_precisions_have_every_name(dtype):
             GPRegressor(dtype="float16").fit(A, b)
 
 
+@pytest.mark.slow
 def test_host_data_can_be_computed_elsewhere_and_come_back():
     pytest.importorskip("torch", reason="torch is not installed: not executed")
     model = GPRegressor(backend="torch", dtype="float32").fit(X, Y)

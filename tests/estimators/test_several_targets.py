@@ -17,6 +17,7 @@ def data(rows=80):
     return X, np.concatenate([wave, 100.0 - 50.0 * wave], axis=1) + np.asarray([0.1, 5.0]) * rng.normal(size=(rows, 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", ["separate", "coregionalised", "intrinsic"])
 def test_what_is_shared_is_a_choice(outputs):
     X, y = data()
@@ -31,6 +32,7 @@ def test_what_is_shared_is_a_choice(outputs):
     np.testing.assert_allclose(np.sqrt(np.einsum("nnk->nk", covariance)), deviation[:5], rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_targets_of_unlike_sizes_have_honest_error_bars_or_a_warning():
     X, y = data()
     found = GPRegressor(num_inducing=20, max_steps=150, random_state=0).fit(X, y)
@@ -43,6 +45,7 @@ def test_targets_of_unlike_sizes_have_honest_error_bars_or_a_warning():
     GPRegressor(method="gpr", max_steps=2).fit(X, y / [1.0, 50.0])
 
 
+@pytest.mark.slow
 def test_fewer_latent_functions_than_targets():
     X, y = data()
     found = GPRegressor(outputs="coregionalised", num_latents=1, num_inducing=10, max_steps=5, random_state=0).fit(X, y)
@@ -56,9 +59,12 @@ def test_fewer_latent_functions_than_targets():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"outputs": "seperate"}, "unknown outputs 'seperate'; known are shared, separate, coregionalised, intrinsic"),
-        ({"outputs": "separate", "method": "gpr"}, "outputs is 'separate', which the method gpr does not take"),
-        ({"num_latents": 2}, "num_latents is 2, but outputs='shared' has none to count"),
+        (
+            {"outputs": "seperate"},
+            "unknown outputs 'seperate'; choose from shared, separate, coregionalised",
+        ),
+        ({"outputs": "separate", "method": "gpr"}, "outputs is 'separate', but the method gpr does not take it"),
+        ({"num_latents": 2}, "num_latents is 2, but outputs='shared' does not use it"),
         ({"outputs": "intrinsic", "num_latents": 3}, "num_latents is 3, but y has 2 columns"),
         ({"outputs": "intrinsic", "num_latents": 0}, "num_latents is 0, but must be a whole number"),
     ],
@@ -74,6 +80,7 @@ def test_one_column_has_no_several_outputs():
         GPRegressor(outputs="separate").fit(X, y[:, 0])
 
 
+@pytest.mark.slow
 def test_a_choice_is_saved(tmp_path):
     X, y = data()
     options = {"outputs": "coregionalised", "num_latents": 1, "num_inducing": 10, "max_steps": 5}

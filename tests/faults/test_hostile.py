@@ -242,6 +242,7 @@ def test_finite_rubbish_is_recognised(seed, dtype, cupy_stand_in):
     np.testing.assert_allclose(L @ L.T, good, atol=1e-4 if dtype == "float32" else 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_finite_rubbish_is_repaired_like_a_failure_that_is_reported(dtype, cupy_stand_in):
     case = SCENARIOS["long lengthscale, little noise, duplicated rows"]
@@ -276,6 +277,7 @@ def test_a_covariance_that_is_not_finite_is_an_error_with_a_cause(method, backen
         broken.predict(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["W", "R", "A"])
 def test_training_that_diverges_is_an_error_with_the_last_finite_model(method, backend):
     X, y = (backend.array(x) for x in data(Hostile()))
@@ -288,6 +290,7 @@ def test_training_that_diverges_is_an_error_with_the_last_finite_model(method, b
     assert backend_of(inducing_inputs(last)) is get_backend(backend.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["numpy", "torch"])
 def test_a_variance_that_underflows_to_zero_is_an_error(name):
     # a step far too long: softplus gives exactly 0, the bound stays finite, and no gradient leads back

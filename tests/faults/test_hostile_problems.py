@@ -23,6 +23,7 @@ def test_other_libraries_end_well_or_say_why(library, device, seed):
     assert not judged(seed, library, device, tiny=True).defects
 
 
+@pytest.mark.slow
 def test_all_models_are_drawn():
     assert {drawn(seed).model for seed in range(COUNT)} == set(MODELS)
 

@@ -233,6 +233,7 @@ def test_mixed_devices_are_refused(what):
         calls[what]()
 
 
+@pytest.mark.slow
 def test_everything_stays_on_the_device_of_the_data():
     xp = pytest.importorskip("array_api_strict")
     X, y = (to_backend(x, "array_api_strict", device="device1") for x in data())
@@ -439,12 +440,14 @@ def test_a_single_row_is_enough_for_the_exact_gp():
     assert_usable(GPR.from_data(X, y), X, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", METHODS)
 def test_batches_may_be_single_rows(posterior):
     X, y = data(P=3)
     assert_usable(sparse(X, y, posterior=posterior), X, y, batch_size=1, steps=45)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", METHODS)
 @pytest.mark.parametrize("label", [0.0, 1.0])
 def test_labels_may_all_be_equal(label, posterior):

@@ -76,6 +76,7 @@ def assert_equal(found, expected):
 # -- what goes in comes out ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_arrays_of_every_type_and_shape_come_back_to_the_bit(data, shared):
@@ -256,6 +257,7 @@ def test_a_link_to_a_file_is_followed(path):
 WHOLE = sealed({"x": np.arange(12.0).reshape(4, 3), "y": np.asarray([True])}, structure("xy", {"step": 3}))
 
 
+@pytest.mark.slow
 @given(position=st.integers(0, len(WHOLE) - 1), change=st.integers(1, 255))
 @settings(max_examples=300, deadline=None)
 def test_a_changed_byte_changes_nothing_or_is_found(position, change, shared):

@@ -90,6 +90,7 @@ def assert_same_attributes(found, expected):
     assert here["history_"] == there["history_"] if "history_" in there else True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_an_estimator_predicts_the_same_to_the_bit(name, path):
     estimator, rows = CASES[name]()
@@ -106,6 +107,7 @@ def test_an_estimator_predicts_the_same_to_the_bit(name, path):
     assert structure_of(path) == before
 
 
+@pytest.mark.slow
 def test_a_table_is_encoded_as_before(path):
     estimator, _ = CASES["frame"]()
     agp.save(estimator, path)
@@ -116,6 +118,7 @@ def test_a_table_is_encoded_as_before(path):
         found.predict(TABLE.rename(columns={"size": "length"}))
 
 
+@pytest.mark.slow
 @given(
     cells=st.lists(
         st.tuples(st.none() | st.floats(-1e200, 1e200), st.none() | st.text(max_size=3), st.booleans()),
@@ -142,6 +145,7 @@ def test_columns_of_any_table_come_back(cells):
     np.testing.assert_array_equal(again.transform(known), expected)
 
 
+@pytest.mark.slow
 def test_parts_go_on_after_loading(path):
     estimator, _ = CASES["by parts"]()
     agp.save(estimator, path)
@@ -150,6 +154,7 @@ def test_parts_go_on_after_loading(path):
     assert found.n_rows_seen_ == 2 * len(X)
 
 
+@pytest.mark.slow
 def test_labels_come_back_in_their_library(path, backend):
     rows, labels = backend.array(X), backend.array(np.where(X[:, 0] > 0, 7, -3), "int32")
     estimator = trained(GPClassifier(method="wsvgp", **QUICK), rows, labels)
@@ -164,6 +169,7 @@ def test_labels_come_back_in_their_library(path, backend):
     assert found.partial_fit(rows, labels).n_iter_ == estimator.n_iter_ + 1
 
 
+@pytest.mark.slow
 def test_what_broke_in_its_first_part_is_not_saved(path):
     estimator = GPRegressor(method="wsvgp", total_rows=0, **QUICK)
     with pytest.raises(ValueError, match="total_rows"):
@@ -172,6 +178,7 @@ def test_what_broke_in_its_first_part_is_not_saved(path):
         agp.save(estimator, path)
 
 
+@pytest.mark.slow
 def test_an_estimator_moves_to_another_library(path):
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     estimator = trained(GPRegressor(backend="torch", **QUICK), X, Y)
@@ -195,7 +202,7 @@ def test_an_estimator_moves_to_another_library(path):
         (GPRegressor(random_state=np.random.RandomState(0), max_steps=2), "the parameter random_state is RandomState"),
         (
             GPRegressor(device=object(), max_steps=2),
-            "the parameter device is <object .*; set a number or a text: set_pa",
+            "the parameter device is <object .*; set a number or a text with set_pa",
         ),
     ],
 )
@@ -215,10 +222,11 @@ def test_what_is_not_trained_or_foreign_is_not_saved(path):
     ):
         agp.save(SimpleImputer(), path)
     own = type("Mine", (GPRegressor,), {})(max_steps=2)
-    with pytest.raises(TypeError, match="Mine is a class of your own; save its model_ instead"):
+    with pytest.raises(TypeError, match="Mine is not a class of agp; save its model_ instead"):
         agp.save(trained(own, X, Y), path)
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_the_extra_is_named(path, monkeypatch):
     agp.save(CASES["exact"]()[0], path)
     for name in [name for name in sys.modules if name.startswith(("agp.estimators", "sklearn"))]:
@@ -260,16 +268,16 @@ CHANGES = {
     "method": (lambda f: f["learned"].update(method_="magic"), "it has the method 'magic'"),
     "width": (lambda f: f["learned"].update(n_features_in_=9), "9 columns"),
     "names": (lambda f: f.update(names=["a", 3, "c"]), "where the names of 3 columns belong"),
-    "no columns": (lambda f: f.pop("columns"), "names of columns, but nothing that was learned of them"),
-    "columns": (lambda f: f["columns"].update(numbers=["a"]), "do not fit what was learned of them"),
+    "no columns": (lambda f: f.pop("columns"), "column names, but nothing that was learned about the columns"),
+    "columns": (lambda f: f["columns"].update(numbers=["a"]), "do not fit what was learned about them"),
     "means": (lambda f: f["columns"].update(means=["a", "b"]), "where means and missing cells belong"),
     "values": (lambda f: f["columns"].update(values=[[3]]), "where texts belong"),
     "no values": (lambda f: f["columns"].update(values=[[]]), "where texts belong"),
-    "more values": (lambda f: f["columns"]["values"][0].append("z"), "its columns make 4 inputs of 3"),
+    "more values": (lambda f: f["columns"]["values"][0].append("z"), "it makes 4 inputs from 3 columns"),
     "order": (lambda f: f["columns"].update(values=[["b", "a"]]), "not in order"),
     "history": (lambda f: f.update(history=["bound", "nothing"]), "history.nothing"),
     "labels": (lambda f: f["classes"].update(values=["b", "a", "c"]), "its labels are not in order"),
-    "few labels": (lambda f: f["classes"].update(values=["a", "b"]), "another likelihood than Bernoulli"),
+    "few labels": (lambda f: f["classes"].update(values=["a", "b"]), "a likelihood other than Bernoulli"),
     "kind of labels": (lambda f: f["classes"].update(dtype="O"), "where labels belong"),
     "numbers for labels": (lambda f: f["classes"].update(values=[1, 2, 3]), "where labels belong"),
 }
@@ -290,14 +298,18 @@ def test_wrong_facts_are_refused(kind, path, whole):
     refused(path, match=rf"is not a model of agp \(.*{why}.*\); name another file\.$")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         (lambda f: f.update(order=[2, 1, 1]), "where the order of 3 labels belongs"),
         (lambda f: f.update(order=["a", 1, 0]), "where the order of 3 labels belongs"),
         (lambda f: f.update(order=3), "where the order of 3 labels belongs"),
-        (lambda f: f.pop("order"), "another likelihood than Softmax"),
-        (lambda f: (f["classes"].update(values=["a", "b"]), f.update(order=[1, 0])), "has 3 classes in an order, of 2"),
+        (lambda f: f.pop("order"), "a likelihood other than Softmax"),
+        (
+            lambda f: (f["classes"].update(values=["a", "b"]), f.update(order=[1, 0])),
+            "has 3 ordered classes, but",
+        ),
     ],
 )
 def test_a_wrong_order_is_refused(change, why, path):
@@ -309,9 +321,10 @@ def test_a_wrong_order_is_refused(change, why, path):
 def test_columns_under_other_names_are_refused(path, whole):
     path.write_bytes(whole)
     rewritten(path, lambda s, a: s["facts"]["columns"]["numbers"].__setitem__(0, ""))
-    refused(path, match="its names of columns are not those of which something was learned")
+    refused(path, match="its column names differ from the names of the columns that training saw")
 
 
+@pytest.mark.slow
 @given(draw=st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore")

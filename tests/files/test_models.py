@@ -59,6 +59,7 @@ def test_a_predictor_comes_back_to_the_bit(name, path):
     assert bits_of(found.predict(new_inputs(name))) == bits_of(predictor.predict(new_inputs(name)))
 
 
+@pytest.mark.slow
 def test_the_cases_have_every_class(path):
     seen = set()
     for saved in (*map(model_of, MODELS), *(build() for build in PREDICTORS.values())):
@@ -140,6 +141,7 @@ def test_a_graph_and_an_order_in_memory_are_left_out(path):
     assert not any(x.requires_grad for x in tree.leaves(agp.load(path)).values())
 
 
+@pytest.mark.slow
 def test_a_trained_model_goes_on_as_if_it_had_never_been_saved(path):
     model = agp.train(model_of("svgp-relaxed"), X, Y, steps=5).model
     agp.save(model, path)

@@ -56,6 +56,7 @@ def rewritten(path, change, model=SMALL):
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_refused(path, whole):
     rng = np.random.default_rng(0)
     for bit in rng.choice(8 * len(whole), 200, replace=False):
@@ -177,10 +178,10 @@ CHANGES = {
         lambda s, a: a.update({"kernel.lengthscale": np.ones(3)}),
         ".",
     ),
-    "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but a model holds it as \[N, P\]"),
+    "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but must be \[N, P\] in a model"),
     "noise": (
         lambda s, a: a.update({"likelihood.noise_variance": np.ones(1)}),
-        "GPR has one covariance for all outputs, so one noise_variance",
+        "GPR has one covariance, and so one noise_variance, for all outputs",
     ),
 }
 
@@ -207,6 +208,7 @@ def test_truth_values_are_no_numbers(path):
     refused(path, match=r"likelihood.link is 'cauchit', which Bernoulli does not take there")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["svgp-whitened", "svgp-marginal", "svgp-dual", "deep", "solvegp", "tvgp", "cagp"])
 def test_leaves_of_other_shapes_are_refused_or_predict(name, path):
     model = model_of(name)
@@ -270,6 +272,7 @@ def refused_or_sound(path):
         assert found.variance.shape == (1, model.outputs)
 
 
+@pytest.mark.slow
 @given(draw=st.data(), name=st.sampled_from(sorted(EDITED)))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
@@ -356,6 +359,7 @@ def test_a_file_imports_no_module(path, tmp_path, monkeypatch):
     assert "trap" not in sys.modules
 
 
+@pytest.mark.slow
 def test_loading_imports_nothing_at_all(path):
     agp.save(SMALL, path)
     program = (
@@ -371,7 +375,7 @@ def test_loading_imports_nothing_at_all(path):
     ("classes", "message"),
     [
         ((3,), r"classes has 3, which is not the class of a part of a model; decorate it with @agp\.tree\.model\.$"),
-        ((int,), "classes has <class 'int'>, which is no class"),
+        ((int,), "classes has <class 'int'>, which is not the class"),
         (Mine, r"classes is Mine, but must be a tuple of classes; write classes=\(Mine,\)\.$"),
     ],
 )
@@ -410,7 +414,7 @@ class Other:
 )
 def test_a_setting_that_no_file_can_hold_is_named(what, name, path):
     for model, place in ((Holds(what), "what"), (Holds(parts=(1, Holds(what))), "parts.1.what")):
-        with pytest.raises(TypeError, match=rf"^{place} cannot be saved, for it is {name}: a file holds numbers, "):
+        with pytest.raises(TypeError, match=rf"^{place} cannot be saved, for it is {name}: files hold numbers, "):
             agp.save(model, path)
     assert not path.exists()
 
@@ -531,7 +535,7 @@ def test_a_library_that_is_not_here_is_named(path, monkeypatch):
 def test_a_device_that_is_not_here_is_named(path):
     pytest.importorskip("torch")
     rewritten(path, lambda s, a: s.update(device="cuda:7"))
-    refused(path, match=r"was written on the device 'cuda:7' of numpy, which has cpu here; name one by device=\.$")
+    refused(path, match=r"was written on the device 'cuda:7' of numpy, which has cpu; choose one with device=\.$")
     assert_same(agp.load(path, device="cpu"), SMALL)
     assert_same(agp.load(path, backend="torch"), SMALL)
 

@@ -232,6 +232,7 @@ def test_the_choice_is_the_pivoting_of_a_textbook_factorisation():
     assert positions(X, greedy_variance(X, kernel, 15)) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**20), M=st.integers(2, 20), lengthscale=st.floats(0.1, 3.0))
 def test_what_is_left_shrinks_and_the_first_rows_do_not_depend_on_the_rest(seed, M, lengthscale):
@@ -300,6 +301,7 @@ def test_given_inputs_need_not_be_rows_and_are_not_chosen_again():
         greedy_variance(X, RBF(1.0, 1.0), 2, given=np.zeros((2, 2)))
 
 
+@pytest.mark.slow
 def test_ties_are_decided_by_the_seed_and_not_by_last_digits():
     # all rows of a ring are equally good; a kernel that is off in its last digits must not matter
     angle = np.linspace(0.0, 2.0 * np.pi, 24, endpoint=False)

@@ -52,6 +52,7 @@ def test_error_rate_counts_missed_labels():
     probability = np.array([[0.9], [0.2], [0.6], [0.1]])
     assert error_rate(probability, np.array([[1.0], [0.0], [0.0], [1.0]])) == 0.5
     assert error_rate(probability, (probability > 0.5) * 1.0) == 0.0
+    assert error_rate(np.array([[0.5]]), np.array([[0.0]])) == 0.0
 
 
 def test_error_rate_of_many_classes_counts_the_most_probable_one():

@@ -42,6 +42,7 @@ def estimator():
     return GPRegressor(kernel="rbf", random_state=0).fit(TABLE, SOUND)
 
 
+@pytest.mark.slow
 def test_a_column_without_effect_has_none(exact):
     found, shuffled = kernel_relevance(exact), permutation_importance(exact)
     assert found.names == shuffled.names == ("input 1", "input 2", "input 3")
@@ -68,6 +69,7 @@ def test_white_noise_and_constants_have_no_share():
     np.testing.assert_allclose(kernel_relevance(noisy).mean, kernel_relevance(plain).mean, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_units_change_lengthscales_alone(exact):
     units = np.asarray([1e3, 1e-2, 1.0])
     other = trained(X * units, 1e4 * Y)
@@ -102,6 +104,7 @@ def test_error_bars_are_those_of_the_curvature(exact):
     assert np.log(scale.factor) == pytest.approx(raw * slope, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", ["whitened", "marginal", "relaxed"])
 def test_error_bars_of_sparse_models_let_q_follow(exact, posterior):
     model = agp.SVGP.from_data(X, Y, Z=X, posterior=posterior)
@@ -122,6 +125,7 @@ def test_a_flat_direction_is_known_to_a_factor_of_twenty():
     assert kernel_relevance(model).lengthscales[2].factor == pytest.approx(np.exp(3.0), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_category_is_one_column_under_its_name(estimator):
     inspection = pytest.importorskip("sklearn.inspection")
     ours = permutation_importance(estimator, TABLE, SOUND, repeats=4)
@@ -142,6 +146,7 @@ def test_a_category_is_one_column_under_its_name(estimator):
     }
 
 
+@pytest.mark.slow
 def test_missing_cells_belong_to_their_column():
     table = TABLE.assign(size=TABLE["size"].where(np.arange(N) % 7 > 0))
     estimator = GPRegressor(kernel="rbf", missing="impute", max_steps=20, tolerance=0.1).fit(table, SOUND)
@@ -152,6 +157,7 @@ def test_missing_cells_belong_to_their_column():
     assert estimator.model_sources() == [f"input {i}" for i in (1, 2, 3, 1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_classes_lose_log_density():
     labels = np.where(X[:, 0] > 0.7, "c", np.where(X[:, 0] > -0.7, "b", "a"))
     for y in (labels, labels == "b"):
@@ -168,6 +174,7 @@ def test_classes_lose_log_density():
         assert share.mean[0] == share.mean.max()
 
 
+@pytest.mark.slow
 def test_classes_in_an_order_keep_it():
     grades = np.digitize(X[:, 0], [-0.7, 0.7])
     words = pd.Series(np.asarray(["z", "m", "a"])[grades])
@@ -182,6 +189,7 @@ def test_classes_in_an_order_keep_it():
     np.testing.assert_allclose(shares[0].deviation, shares[1].deviation, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_each_target_has_its_column():
     both = np.concatenate([SOUND[:, None], 100.0 * X[:, 2:]], axis=1)
     estimator = GPRegressor(kernel="rbf", max_steps=200, tolerance=0.05, random_state=0).fit(TABLE, both)
@@ -199,6 +207,7 @@ def test_rows_are_sampled(exact):
     np.testing.assert_array_equal(found.mean, again.mean)
 
 
+@pytest.mark.slow
 def test_error_bars_of_a_sample_of_the_rows_are_wider(exact, monkeypatch):
     monkeypatch.setattr("agp.inspection._relevance.CURVATURE_ROWS", 30)
     found = kernel_relevance(exact)
@@ -209,6 +218,7 @@ def test_error_bars_of_a_sample_of_the_rows_are_wider(exact, monkeypatch):
     assert found.lengthscales[0].factor > kernel_relevance(exact).lengthscales[0].factor
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("y", [Y, (Y > 0.0).astype(float)], ids=["gaussian", "bernoulli"])
 def test_error_bars_by_some_of_many_inducing_inputs_are_alike(y, monkeypatch):
     likelihood = agp.Gaussian(np.asarray(0.05)) if y is Y else agp.Bernoulli()
@@ -251,6 +261,7 @@ def test_one_lengthscale_for_all_columns():
     assert len({round(one.factor, 9) for one in found.lengthscales}) == 1
 
 
+@pytest.mark.slow
 def test_every_library_has_the_same_numbers(backend, exact):
     moved = backend.move(exact)
     ours, theirs = kernel_relevance(exact), kernel_relevance(moved)

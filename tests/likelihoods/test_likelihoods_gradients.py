@@ -112,6 +112,7 @@ def _scalar(name, backend):
     return backend.move(likelihood)
 
 
+@pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("name", DENSITIES)
 def test_expectations_are_integrals(name, backend):
     likelihood = _scalar(name, backend)
@@ -171,6 +172,7 @@ def test_classes_are_predicted_with_their_probabilities(name, backend):
     np.testing.assert_allclose(mean.sum(axis=1), 1.0, atol=1e-12 if name == "softmax" else 0.05)
 
 
+@pytest.mark.slow
 def test_robustmax_is_the_share_of_samples_in_which_the_class_is_the_largest():
     likelihood, mu, var, _, _ = problem_of("robustmax")
     rng = np.random.default_rng(3)
@@ -212,6 +214,7 @@ def test_estimates_by_fixed_noise_do_not_depend_on_the_other_rows():
     np.testing.assert_allclose(whole, np.concatenate(alone), rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_label_is_predicted_with_its_probability(backend):
     for likelihood in (Bernoulli(squash=1e-3), Bernoulli(link="logit"), Bernoulli(squash=1e-3, link="logit")):
         mu, var = backend.array([[0.5, -1.0]]), backend.array([[0.2, 3.0]])

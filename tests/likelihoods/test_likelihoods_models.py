@@ -111,7 +111,7 @@ def test_two_values_with_their_noise_are_two_latent_functions():
     both = np.concatenate([y[:, :1], -y[:, :1], y[:, 1:], y[:, 1:]], axis=1)
     model = SVGP.from_data(X, both, likelihood=HeteroscedasticGaussian(), num_inducing=5)
     assert model.outputs == 2
-    with pytest.raises(ValueError, match="y has 1 outputs, the model has 2"):
+    with pytest.raises(ValueError, match="y has 1 outputs, but the model has 2"):
         model.bound(X, y)
 
 
@@ -161,6 +161,7 @@ def test_draws_change_the_bound_and_their_absence_does_not():
     np.testing.assert_allclose(noisy, bounds, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_chunks_of_a_prediction_are_the_whole():
     for name in ("softmax", "robustmax"):
         result, X, y = trained(name, NUMPY)
@@ -186,6 +187,7 @@ def test_training_leaves_the_same_trace_everywhere(name, posterior, backend):
         assert_close(to_numpy(named(result.model)[key]), value, 1e-7, key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["robustmax", "softmax"])
 def test_three_classes_are_learnt(name):
     result, X, y = trained(name, NUMPY, Whitened, steps=250, batch_size=45)
@@ -219,6 +221,7 @@ def test_single_precision_trains(name, backend):
         assert np.isfinite(backend.numpy(x, "float32")).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STARTS)
 def test_no_shape_depends_on_data(name):
     import array_api_strict
@@ -317,6 +320,7 @@ def test_settings_out_of_range_are_refused(what):
         SVGP.from_data(X, y, likelihood=build(), num_inducing=2)
 
 
+@pytest.mark.slow
 def test_edges_stay_in_order_in_training():
     rng = np.random.default_rng(3)
     X = rng.uniform(-2.0, 2.0, size=(200, 1))
@@ -347,6 +351,7 @@ def test_noise_that_depends_on_inputs_is_learnt_in_any_unit(unit):
     np.testing.assert_allclose(deviations, [0.05, 0.45], rtol=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Gamma, Exponential])
 @pytest.mark.parametrize("unit", [1e-4, 1e5])
 def test_positive_targets_in_other_units_are_predicted_in_those(unit, likelihood):
@@ -379,3 +384,15 @@ def test_student_noise_without_a_variance_is_infinite(nu):
     mean, variance = likelihood.predict(np.array([[1.0]]), np.array([[0.5]]))
     assert mean == 1.0
     assert variance == np.inf
+
+
+def test_noise_alone_has_the_density_of_the_best_constant():
+    rng = np.random.default_rng(2)
+    y, weights = rng.normal(3.0, 0.7, (9, 2)), np.asarray([1, 3, 1, 2, 1, 1, 4, 1, 2])
+    y[[1, 4], 0] = np.nan
+    expected = 0.0
+    for column in np.repeat(y, weights, axis=0).T:
+        known = column[~np.isnan(column)]
+        expected -= 0.5 * len(known) * (np.log(2.0 * np.pi * known.var()) + 1.0)
+    found = Gaussian(np.asarray(0.1), missing=True).log_density_alone(y, 1.0 * weights)
+    assert found == pytest.approx(expected / 9, rel=1e-12)

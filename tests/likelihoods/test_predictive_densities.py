@@ -150,6 +150,7 @@ DIFFERENTIABLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_predictive_densities_have_the_gradients_of_integrals(name, torch_place):
     # the panels are constants of differentiation; differences move them
@@ -185,6 +186,7 @@ def test_predictive_densities_compile_and_differentiate_in_jax(name):
     assert all(np.isfinite(JAX.numpy(x)).all() for x in slopes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["poisson", "student-t"])
 def test_one_rule_about_the_mean_is_not_enough(name):
     # what the panels are for: peers' twenty nodes, which this grid shows to be far off

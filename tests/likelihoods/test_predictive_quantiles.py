@@ -217,6 +217,7 @@ def test_intervals_hold_the_observations_that_they_promise(name):
     check_coverage(y, lower, upper, case.discrete or name in ("beta", "beta-rough"), rows)
 
 
+@pytest.mark.slow
 def test_intervals_of_latent_noise_hold_the_observations_that_they_promise():
     rows, rng = 4000, np.random.default_rng(12)
     mu, var = (np.concatenate(both, axis=1) for both in zip(rows_of(rng, rows), rows_of(rng, rows), strict=True))
@@ -229,6 +230,7 @@ def test_intervals_of_latent_noise_hold_the_observations_that_they_promise():
 # -- samples and columns ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gaussian", "known-and-common-noise", "student-t", "beta", "gamma"])
 def test_samples_are_a_mixture(name):
     case = CASES[name]
@@ -321,6 +323,7 @@ def test_quantiles_are_those_of_numpy_in_every_place(name, dtype, backend):
         np.testing.assert_allclose(backend.numpy(found, dtype), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -365,6 +368,7 @@ def test_without_variance_whole_quantiles_are_those_of_y_given_f(name):
     np.testing.assert_array_equal(quantiles_of(case.likelihood, 0.7, 0.0, LEVELS), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("var", [1.0, 1e4])
 def test_noise_that_is_small_beside_the_spread_makes_no_staircase(var):
     normal = scipy.stats.norm(0.3, math.sqrt(var)).ppf(LEVELS)
@@ -400,6 +404,7 @@ def test_known_noise_alone_is_not_predicted():
     np.testing.assert_allclose(found, scipy.stats.norm(0.3, math.sqrt(0.7)).ppf(LEVELS), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_many_levels_ascend():
     levels = tuple(np.linspace(0.001, 0.999, 101))
     for name, case in CASES.items():
@@ -476,3 +481,28 @@ def test_a_search_cannot_be_traced_but_closed_forms_can():
     np.testing.assert_allclose(JAX.numpy(closed(mu, var)), math.sqrt(1.2) * scipy.stats.norm.ppf(0.9), rtol=1e-12)
     with pytest.raises(TypeError, match="computed on the host, not inside traced functions"):
         jax.jit(lambda mu, var: Poisson().predictive_quantiles(mu, var, (0.9,)))(mu, var)
+
+
+# -- counts and shares, in closed form ------------------------------------------------------------------------------
+
+
+def test_quantiles_of_counts_whose_rate_is_known_are_those_of_scipy():
+    rates = np.asarray([[0.02], [0.9], [7.0], [430.0], [2e6]])
+    levels = (0.001, 0.2, 0.5, 0.9, 0.999)
+    found = as_arrays(Poisson()).predictive_quantiles(np.log(rates), np.full_like(rates, 1e-20), levels)
+    np.testing.assert_array_equal(found[..., 0], [scipy.stats.poisson.ppf(level, rates[:, 0]) for level in levels])
+
+
+def test_the_predicted_variance_of_counts_with_dispersion_is_that_of_the_mixture():
+    mu, var = np.asarray([[-1.0], [0.5], [2.0]]), np.asarray([[0.3], [1.2], [1e-6]])
+    mean, variance = as_arrays(NegativeBinomial(0.6)).predict(mu, var)
+    expected = np.exp(mu + 0.5 * var)
+    np.testing.assert_allclose(mean, expected, rtol=1e-13)
+    # E[m] + 0.6 E[m^2] + var[m] for a rate m with a log-normal distribution
+    np.testing.assert_allclose(variance, expected + expected**2 * (1.6 * np.exp(var) - 1.0), rtol=1e-12)
+
+
+def test_shares_whose_mean_is_known_have_the_variance_of_their_distribution():
+    f = np.asarray([[-1.5], [0.3], [2.0]])
+    mean, variance = as_arrays(Beta(6.0)).predict(f, np.full_like(f, 1e-20))
+    np.testing.assert_allclose(variance, mean * (1.0 - mean) / 7.0, rtol=1e-9)

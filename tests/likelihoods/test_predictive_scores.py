@@ -144,6 +144,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COUNTS)
 def test_scores_of_counts_are_sums(name):
     # P(Y <= k) itself was compared above
@@ -154,6 +155,7 @@ def test_scores_of_counts_are_sums(name):
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["student-t", "gamma", "exponential", "beta", "beta-rough"])
 def test_scores_under_uncertainty_are_integrals(name):
     grid = np.concatenate([np.linspace(1e-4, 1.0, 2000), np.geomspace(1.0, 4e3, 2000)[1:]])

@@ -177,6 +177,7 @@ def test_minibatches_carry_their_weights():
     np.testing.assert_allclose(np.mean(halves), whole, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_sites_of_all_data_take_weights():
     y = beside(COUNTS, 1.0 + W)
     result = agp.fit(TVGP.from_data(X, y, likelihood=Weighted(Poisson())), X, y)
@@ -192,6 +193,7 @@ def test_further_data_count_with_their_weights():
         np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 1e4, 1e-3])
 def test_rates_do_not_depend_on_the_unit_of_exposures(unit):
     y = beside(COUNTS, unit * EXPOSURE)

@@ -122,6 +122,7 @@ def test_what_is_not_finite_shows(backend):
     assert np.all(np.isnan(backend.numpy(log_quadrature(found.steps, found.ratios))))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.floats(1.5, 1e3))
 @settings(max_examples=25, deadline=None)
 def test_the_quadratic_form_grows_to_its_limit(seed, condition):

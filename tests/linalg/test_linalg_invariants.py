@@ -100,6 +100,7 @@ def test_every_rule_survives_it_with_the_guard(rule, backend):
 # -- rules for the step size ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @deterministic
 @given(seed=st.integers(0, 2**32 - 1), M=st.integers(1, 13), largest=st.sampled_from([0.3, 1.0, 2.9, 20.0, 90.0]))
@@ -234,6 +235,7 @@ def test_a_device_loop_takes_the_same_steps(rule):
     np.testing.assert_allclose(JAX.numpy(found.factor), expected.factor, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_on_the_floor_of_the_precision_the_iteration_ends():
     # the merit, too, wanders there by much more than its rounding, which is no progress
     steps = []

@@ -179,6 +179,7 @@ def _merit(A, L):
     return 0.5 * np.trace(L.T @ A @ L) - np.sum(np.log(np.diag(L)))
 
 
+@pytest.mark.slow
 def test_no_accepted_step_increases_the_merit(backend):
     # large off the diagonal of B: a unit step leaves diag L positive and still goes uphill
     A = 2.5 * np.ones((20, 20)) + 0.1 * np.eye(20)

@@ -63,7 +63,7 @@ def test_one_row_is_too_few_for_two_groups(model):
 
 def test_no_actions_name_where_they_come_from():
     X, y = np.ones((1, 2)), np.ones((1, 1))
-    with pytest.raises(ValueError, match="no actions: FixedActions has none for 1 row of data; give at least one"):
+    with pytest.raises(ValueError, match="no actions: FixedActions has none for 1 row of data"):
         CaGP.from_data(X, y, actions=FixedActions(np.zeros((1, 0))))
     with pytest.raises(ValueError, match=r"no actions: the policy <.*> chose none for 1 row of data"):
         CaGP.from_data(X, y, policy=lambda model: FixedActions(np.zeros((1, 0))))
@@ -103,6 +103,6 @@ def test_errors_of_training_are_a_sentence_and_details():
         "a factorisation failed in step 1; try a smaller learning rate, standardised data, more jitter or float64."
     )
     assert caught.value.details.splitlines() == details
-    assert details[0].startswith("Of the factorisation: a 3 x 3 covariance matrix is not positive definite")
+    assert details[0].startswith("Reason: a 3 x 3 covariance matrix is not positive definite")
     assert caught.value.result.steps == 0
     assert NonFiniteError("only this").details == ""

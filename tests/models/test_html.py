@@ -251,6 +251,7 @@ def test_results_say_how_training_ended_and_show_the_model():
     assert {"message", "evaluations", "bounds"} <= set(found)
 
 
+@pytest.mark.slow
 def test_what_was_compared_is_a_table():
     result = agp.fit_regression(X, Y)
     found = read(result._repr_html_())

@@ -148,7 +148,7 @@ def test_names_that_documentation_told_warn_and_work():
     for name, use in {
         "batch": lambda m: m.batch(X, Y).X,
         "objective": lambda m: m.objective(Batch(X, Y))[0],
-        "grown": lambda m: m.add_inducing(Z).process.inducing.Z,
+        "grown": lambda m: m.grown(Z).process.inducing.Z,
         "without_rows": lambda m: m.without_rows().process.inducing.Z,
         "draws": lambda m: np.asarray(list(m.draws(np.random.default_rng(0), 3).by_row)),
     }.items():

@@ -57,6 +57,7 @@ def test_chunked_predictions_equal_whole_ones(model, memory, observed):
     np.testing.assert_allclose(model.log_density(X, y, memory=memory), model.log_density(X, y), rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_chunks_obey_the_budget(model, monkeypatch):
     rows = []
     prior = type(process(model).kernel).diag
@@ -74,11 +75,13 @@ def test_chunks_obey_the_budget(model, monkeypatch):
     assert max(rows) * per_row <= 0.01 * 2**20 < (max(rows) + 1) * per_row
 
 
+@pytest.mark.slow
 def test_the_mean_alone_is_the_mean(model):
     X = inputs()
     np.testing.assert_allclose(model.predict_mean(X), model.predict(X).mean, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_the_mean_alone_computes_no_variance(model, monkeypatch):
     def forbidden(*args):
         raise AssertionError
@@ -87,6 +90,7 @@ def test_the_mean_alone_computes_no_variance(model, monkeypatch):
     model.predict_mean(inputs())
 
 
+@pytest.mark.slow
 def test_covariances_have_the_variances_on_their_diagonal(model):
     X = inputs()
     covariance = model.predict_covariance(X)
@@ -96,6 +100,7 @@ def test_covariances_have_the_variances_on_their_diagonal(model):
     assert np.linalg.eigvalsh(covariance).min() > -1e-9
 
 
+@pytest.mark.slow
 def test_equal_inputs_are_fully_correlated(model):
     X = inputs(4)
     covariance = model.predict_covariance(np.concatenate([X, X]))
@@ -133,6 +138,7 @@ def test_exact_predictions_are_those_of_conditioning():
     np.testing.assert_allclose(model.predict_covariance(X)[1], covariance, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["whitened", "relaxed"])
 @pytest.mark.parametrize("squash", [0.0, 1e-3])
 def test_class_probabilities_are_probabilities(method, squash):
@@ -184,6 +190,7 @@ def test_predictions_do_not_change_the_model(model):
         np.testing.assert_array_equal(value, before[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("N", [1, 2])
 def test_few_rows_are_predicted(model, N):
     mean, variance = model.predict(inputs()[:N])
@@ -193,6 +200,7 @@ def test_few_rows_are_predicted(model, N):
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_inputs_may_be_memory_mapped(model, tmp_path):
     X = inputs(5000)
     np.save(tmp_path / "X.npy", X)
@@ -201,6 +209,7 @@ def test_inputs_may_be_memory_mapped(model, tmp_path):
         np.testing.assert_array_equal(value, expected)
 
 
+@pytest.mark.slow
 def test_training_data_may_be_memory_mapped(tmp_path):
     X, y = data()
     np.save(tmp_path / "X.npy", X)
@@ -211,6 +220,7 @@ def test_training_data_may_be_memory_mapped(tmp_path):
     assert found == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
 def test_the_memory_of_a_prediction_is_bounded(posterior):
     X, y = data()
@@ -225,6 +235,7 @@ def test_the_memory_of_a_prediction_is_bounded(posterior):
     assert whole > 4 * bounded
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_rows():
     X, y = data()
     model = SVGP.from_data(X, y, num_inducing=20)

@@ -190,6 +190,7 @@ def test_known_noise_has_common_noise_by_output():
     assert gradient["likelihood.common.noise_variance"].shape == (3,)
 
 
+@pytest.mark.slow
 def test_a_latent_noise_function_for_each_output():
     X, y = data(outputs=2)
     model = agp.SVGP.from_data(X, y, likelihood=agp.LatentNoiseGaussian(), outputs="separate", num_inducing=8)
@@ -197,6 +198,7 @@ def test_a_latent_noise_function_for_each_output():
     assert agp.train(model, X, y, steps=60).model.bound(X, y)[0] > model.bound(X, y)[0]
 
 
+@pytest.mark.slow
 def test_sites_see_the_noise_of_each_output():
     # one site step with all data is the optimum of q(u): that of models of one output
     X, y = data()
@@ -268,6 +270,7 @@ def assert_modes_agree(model, X, y, place, *, follows=False):
         assert relative_error(place.numpy(x), gradient[name]) < 1e-8, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_everything_under_the_strict_standard(kind):
     X, y = data()
@@ -315,6 +318,7 @@ def test_each_column_may_have_its_own_unit(kind, posterior):
     assert abs(end - start) > 1e-5
 
 
+@pytest.mark.slow
 def test_noise_of_each_output_is_found_in_any_units():
     rng = np.random.default_rng(5)
     X = rng.uniform(-2.0, 2.0, (300, 1))
@@ -345,6 +349,7 @@ def test_a_sparse_output_is_helped_by_a_related_one():
     assert errors["coregionalised"] < 0.3 * errors["separate"]
 
 
+@pytest.mark.slow
 def test_it_is_saved_and_comes_back(tmp_path):
     X, y = data()
     for kind in KINDS:
@@ -354,6 +359,7 @@ def test_it_is_saved_and_comes_back(tmp_path):
         np.testing.assert_array_equal(again.log_density(X, y), model.log_density(X, y))
 
 
+@pytest.mark.slow
 def test_functions_of_mixtures_have_their_mean():
     X, y = data()
     model = build("coregionalised", kernel=agp.RBF())
@@ -366,7 +372,7 @@ def test_functions_of_mixtures_have_their_mean():
 
 LMC = agp.Coregionalised
 BAD = {
-    "misspelt": ({"outputs": "seperate"}, "unknown outputs 'seperate'; known are shared, separate, coregionalised"),
+    "misspelt": ({"outputs": "seperate"}, "unknown outputs 'seperate'; choose from shared, separate, coregionalised"),
     "too many": ({"outputs": LMC(latents=4)}, "latents is 4, but there are 3 outputs"),
     "none": ({"outputs": LMC(latents=0)}, "latents is 0"),
     "rows of W": ({"outputs": LMC(weights=np.ones((2, 2)))}, r"weights has shape \(2, 2\), but must be \(3, L\)"),
@@ -379,10 +385,10 @@ BAD = {
         {"outputs": LMC(latents=2), "kernel": [agp.RBF()] * 3},
         "kernel has 3 entries, but there are 2 latent functions",
     ),
-    "kernels of one": ({"kernel": [agp.RBF()] * 3}, "kernel is a sequence of 3, but outputs='shared' has one kernel"),
+    "kernels of one": ({"kernel": [agp.RBF()] * 3}, "kernel is a sequence of 3, but outputs='shared' uses one kernel"),
     "kernels of the intrinsic": (
         {"outputs": "intrinsic", "kernel": [agp.RBF()] * 3},
-        "kernel is a sequence of 3, but outputs='intrinsic' has one kernel",
+        "kernel is a sequence of 3, but outputs='intrinsic' uses one kernel",
     ),
     "noise": ({"likelihood": agp.Gaussian((0.1, 0.2))}, "noise_variance has 2 entries, but there are 3 outputs"),
     "mean": (
@@ -405,7 +411,7 @@ def test_what_does_not_fit_is_refused(what):
 @pytest.mark.parametrize("column", [0, slice(0, 1)])
 def test_one_column_has_no_several_outputs(outputs, column):
     X, y = data()
-    with pytest.raises(ValueError, match="y has one column, for one output; leave it out, or give y as"):
+    with pytest.raises(ValueError, match="y has one column, for one output; omit outputs=, or pass y"):
         agp.SVGP.from_data(X, y[:, column], outputs=outputs)
 
 
@@ -429,10 +435,10 @@ def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood, outputs):
 @pytest.mark.parametrize("cls", [agp.GPR, agp.SGPR, agp.SOLVEGPR, agp.CaGP, agp.CGGP])
 def test_exact_models_refuse_noise_by_output(cls):
     X, y = data()
-    with pytest.raises(ValueError, match=f"{cls.__name__} has one covariance for all outputs, so one noise_variance"):
+    with pytest.raises(ValueError, match=f"{cls.__name__} has one covariance, and so one noise_variance, for all"):
         cls.from_data(X, y, likelihood=agp.Gaussian((0.1, 0.2, 0.3)))
     by_hand = agp.GPR(as_arrays(agp.RBF(1.0, 1.0)), as_arrays(agp.Gaussian((0.1, 0.2, 0.3))), X=X, y=y)
-    with pytest.raises(ValueError, match="GPR has one covariance for all outputs"):
+    with pytest.raises(ValueError, match="GPR has one covariance, "):
         by_hand.predict(X)
 
 

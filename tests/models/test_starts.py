@@ -71,6 +71,7 @@ def test_short_and_long_lengthscales_are_found(rate, factor):
     np.testing.assert_allclose(ratios(starting_kernel(None, X, y, GAUSSIAN), X), factor)
 
 
+@pytest.mark.slow
 def test_columns_that_tell_nothing_are_long():
     X, y = friedman()
     for kernel in (None, Matern32()):
@@ -250,6 +251,7 @@ def test_rows_without_a_target_do_not_count():
     np.testing.assert_allclose(ratios(process(model).kernel, X), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [Bernoulli(), Softmax(3), agp.RobustMax(3), agp.Poisson()])
 def test_labels_and_counts_tell_which_columns_count(likelihood):
     rng = np.random.default_rng(3)
@@ -263,6 +265,7 @@ def test_labels_and_counts_tell_which_columns_count(likelihood):
     np.testing.assert_allclose(process(model).kernel.lengthscale, start.lengthscale)
 
 
+@pytest.mark.slow
 def test_each_output_starts_by_itself():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (150, 4))
@@ -377,6 +380,7 @@ def rare(rows=2_000, seed=0):
     return X, y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-9, 1e-6, 3.0, 1e6])
 def test_a_column_that_is_constant_in_the_sample_is_as_long_as_its_spread_asks(scale):
     X, y = rare()

@@ -70,6 +70,7 @@ class Untold:
         return model, state, {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frozen", [(), ("likelihood.*",)])
 def test_what_lbfgs_and_inner_updates_left_is_told(frozen):
     exact, sparse = agp.GPR.from_data(X, Y), agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened")

@@ -70,6 +70,7 @@ def test_a_leaf_without_a_value_is_named():
 # -- inverse factors that do not fit -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_predictions_bring_a_stale_factor_up_to_date_and_say_so():
     X, y = data()
     model = train(SVGP.from_data(X, y, num_inducing=10), X, y, steps=200).model
@@ -96,7 +97,7 @@ def test_bounds_refuse_data_of_other_shapes(build, entrance):
     call = model.bound if entrance == "bound" else functools.partial(agp.value_and_gradient, model)
     for bad_X, bad_y, message in (
         (X, y[:1], "X has 40 rows, y has 1"),
-        (X, np.concatenate([y, y, y], axis=1), "y has 3 outputs, the model has 1"),
+        (X, np.concatenate([y, y, y], axis=1), "y has 3 outputs, but the model has 1"),
         (X[:, :1], y, "X has 1 columns"),
         (X.astype(np.float32), y.astype(np.float32), "X has dtype float32"),
     ):
@@ -149,6 +150,7 @@ def test_settings_of_the_posterior_can_be_chosen():
     assert not process(SVGP.from_data(X, y, posterior=plain, num_inducing=5)).posterior.preconditioned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
 def test_a_small_budget_changes_the_bound_by_rounding_only(posterior):
     X, y = data(rows=3000)

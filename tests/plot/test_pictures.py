@@ -79,6 +79,7 @@ def labelled(X):
 # -- the fit ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [NUMPY, TORCH], ids=lambda place: place.name)
 def test_a_fit_shows_mean_both_intervals_data_and_inducing_inputs(place, available, tmp_path):
     place = available(place)
@@ -98,6 +99,7 @@ def test_a_fit_shows_mean_both_intervals_data_and_inducing_inputs(place, availab
     assert grid[0, 0] < X.min() < X.max() < grid[-1, 0]
 
 
+@pytest.mark.slow
 def test_a_computation_aware_fit_splits_its_uncertainty(tmp_path):
     model = agp.CaGP.from_data(X, Y, num_actions=5)
     (ax,) = saved(plot_fit(model, X, Y), tmp_path).axes
@@ -120,10 +122,11 @@ def test_a_split_that_takes_too_much_says_how_to_do_without(monkeypatch):
         raise ValueError(msg)
 
     monkeypatch.setattr(agp.CaGP, "uncertainty", refused)
-    with pytest.raises(ValueError, match=r"9e9 MiB\. Or leave it out of the picture: computational=False"):
+    with pytest.raises(ValueError, match=r"9e9 MiB\. Or set computational=False to leave it out"):
         plot_fit(model, X, Y)
 
 
+@pytest.mark.slow
 def test_several_outputs_have_a_panel_each(tmp_path):
     both = np.hstack([Y, 100.0 + 10.0 * Y])
     figure = saved(plot_fit(agp.GPR.from_data(X, both), X, both), tmp_path)
@@ -132,10 +135,11 @@ def test_several_outputs_have_a_panel_each(tmp_path):
     given = axes_of(2)
     assert plot_fit(agp.GPR.from_data(X, both), X, both, ax=given) is given[0].figure
     assert all("mean" in lines(ax) for ax in given)
-    with pytest.raises(ValueError, match="the picture has 2 panels, but ax holds 1; give as many axes"):
+    with pytest.raises(ValueError, match="the plot has 2 panels, but ax holds 1 axes; pass 2"):
         plot_fit(agp.GPR.from_data(X, both), X, both, ax=given[0])
 
 
+@pytest.mark.slow
 def test_two_classes_are_a_probability_with_the_interval_of_the_function(tmp_path):
     estimator = GPClassifier(tolerance=0.05).fit(X, labelled(X))
     (ax,) = saved(plot_fit(estimator, X, labelled(X)), tmp_path).axes
@@ -147,6 +151,7 @@ def test_two_classes_are_a_probability_with_the_interval_of_the_function(tmp_pat
     np.testing.assert_array_equal(lines(ax)["data"][:, 1], labelled(X) == "up")
 
 
+@pytest.mark.slow
 def test_more_classes_are_a_line_each(tmp_path):
     labels = np.digitize(X[:, 0], [2.0, 4.0])
     names = np.asarray(["low", "middle", "high"])[labels]
@@ -157,6 +162,7 @@ def test_more_classes_are_a_line_each(tmp_path):
     np.testing.assert_allclose(total, 1.0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_classes_in_an_order_are_drawn(tmp_path):
     words = pd.Series(np.asarray(["low", "mid", "high"])[np.digitize(X[:, 0], [2.0, 4.0])])
     words = words.astype(pd.CategoricalDtype(["low", "mid", "high"], ordered=True))
@@ -176,6 +182,7 @@ def test_classes_in_an_order_are_drawn(tmp_path):
     assert average[0] < 0.5 < 1.5 < average[-1]
 
 
+@pytest.mark.slow
 def test_noise_that_depends_on_the_inputs_is_drawn_and_the_noise_function_is_not():
     y = Y[:, 0]
     found = GPRegressor(likelihood="latent-noise", num_inducing=10, max_steps=5, random_state=0).fit(X, y)
@@ -187,6 +194,7 @@ def test_noise_that_depends_on_the_inputs_is_drawn_and_the_noise_function_is_not
     assert len(plot_calibration(found, X, y).axes[0].lines) == 2
 
 
+@pytest.mark.slow
 def test_a_data_frame_gives_the_axis_its_name(tmp_path):
     table = pd.DataFrame({"depth [m]": X[:, 0]})
     estimator = GPRegressor(max_steps=10).fit(table, pd.Series(Y[:, 0], name="heat"))
@@ -194,6 +202,7 @@ def test_a_data_frame_gives_the_axis_its_name(tmp_path):
     assert ax.get_xlabel() == "depth [m]"
 
 
+@pytest.mark.slow
 def test_deep_models_and_counts_are_drawn(tmp_path):
     parts = [agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened").process for _ in range(2)]
     model = agp.SVGP(agp.processes.Deep(tuple(parts), samples=2), agp.Gaussian(0.1))
@@ -205,13 +214,14 @@ def test_deep_models_and_counts_are_drawn(tmp_path):
 
 def test_a_fit_of_more_columns_is_refused():
     model = agp.GPR.from_data(WIDE, WIDE[:, :1])
-    with pytest.raises(ValueError, match=r"X has the columns input 1, input 2, input 3, but this picture is for one"):
+    with pytest.raises(ValueError, match=r"X has the columns input 1, input 2, input 3, but plot_fit needs one"):
         plot_fit(model, WIDE, WIDE[:, :1])
 
 
 # -- learning curves --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_learning_curves_are_what_was_logged(tmp_path):
     model = agp.SVGP.from_data(X, Y, num_inducing=7, posterior="whitened")
     result = agp.train(model, X, Y, steps=30, batch_size=20)
@@ -224,6 +234,7 @@ def test_learning_curves_are_what_was_logged(tmp_path):
     assert ax.get_xlabel() == "training time [s]"
 
 
+@pytest.mark.slow
 def test_learning_curves_of_rates_scores_and_estimators():
     trace = {"bound": [1.0, 2.0], "rate of a": [1.0, 0.1], "rate of b": [1.0, 0.01], "zero": [0.0, 0.0]}
     trace["test_nlpd"] = [3.0, 2.0]
@@ -233,11 +244,11 @@ def test_learning_curves_of_rates_scores_and_estimators():
     assert score.get_ylabel() == "test nlpd"
     estimator = GPRegressor(max_steps=5).fit(X, Y[:, 0])
     np.testing.assert_allclose(points(plot_learning(estimator).axes[0].lines[0])[:, 1], estimator.history_["bound"])
-    with pytest.raises(ValueError, match="an estimator does not know its seconds"):
+    with pytest.raises(ValueError, match="an estimator does not store its seconds"):
         plot_learning(estimator, against="seconds")
     with pytest.raises(ValueError, match="against is 'hours', but must be 'steps' or 'seconds'"):
         plot_learning(trace, against="hours")
-    with pytest.raises(TypeError, match="there are no learning curves in a GPRegressor"):
+    with pytest.raises(TypeError, match="a GPRegressor has no learning curves"):
         plot_learning(GPRegressor())
     with pytest.raises(ValueError, match="nothing was logged"):
         plot_learning({"bound": []})
@@ -254,6 +265,7 @@ def test_a_noisy_bound_has_a_running_mean():
 # -- calibration ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_calibration_of_values_is_the_coverage_at_each_level(tmp_path):
     model = agp.GPR.from_data(X, Y)
     (ax,) = saved(plot_calibration(model, X, Y), tmp_path).axes
@@ -284,6 +296,7 @@ def test_known_noise_belongs_to_the_intervals():
     assert points(ax.lines[0])[24, 1] == 1.0  # intervals of +-6.7 hold everything
 
 
+@pytest.mark.slow
 def test_calibration_of_probabilities_is_a_reliability_diagram(tmp_path):
     labels = labelled(X)
     estimator = GPClassifier(tolerance=0.05).fit(X, labels)
@@ -295,13 +308,14 @@ def test_calibration_of_probabilities_is_a_reliability_diagram(tmp_path):
 
 
 def test_calibration_refuses_what_cannot_be_judged():
-    with pytest.raises(ValueError, match="X has 50 rows, y has 3; they must belong together"):
+    with pytest.raises(ValueError, match="X has 50 rows, but y has 3; give one target for each row"):
         plot_calibration(agp.GPR.from_data(X, Y), X, Y[:3])
 
 
 COUNTED = agp.TVGP.from_data(X, 1.0 * RNG.poisson(np.exp(Y)), likelihood=agp.Poisson())
 
 
+@pytest.mark.slow
 def test_calibration_judges_the_distribution_of_any_likelihood():
     counts = 1.0 * RNG.poisson(np.exp(Y))
     (ax,) = plot_calibration(COUNTED, X, counts).axes
@@ -312,6 +326,7 @@ def test_calibration_judges_the_distribution_of_any_likelihood():
     assert texts(plot_calibration(heavy, X, Y).axes[0])[0].startswith("mean deviation inf")
 
 
+@pytest.mark.slow
 def test_transforms_are_a_histogram_for_each_output(tmp_path):
     counts = 1.0 * RNG.poisson(np.exp(Y))
     (ax,) = saved(plot_pit(COUNTED, X, counts, bins=5, seed=2), tmp_path).axes
@@ -325,16 +340,18 @@ def test_transforms_are_a_histogram_for_each_output(tmp_path):
     assert texts(ax)[:2] == ["output 1", "output 2"]
 
 
+@pytest.mark.slow
 def test_transforms_of_classes_and_single_bars_are_refused():
-    with pytest.raises(TypeError, match="classes have no probability integral transforms; plot_calibration"):
+    with pytest.raises(TypeError, match="classes have no probability integral transforms; use plot_calibration"):
         plot_pit(GPClassifier(tolerance=0.05).fit(X, labelled(X)), X, labelled(X))
-    with pytest.raises(ValueError, match="bins is 1, but one bar is always right"):
+    with pytest.raises(ValueError, match="bins is 1, but a single bar shows nothing"):
         plot_pit(COUNTED, X, Y, bins=1)
 
 
 # -- effects ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_effects_have_a_panel_for_each_column(tmp_path):
     kind = np.where(WIDE[:, 1] > 0.0, "round", "square")
     table = pd.DataFrame({"size": WIDE[:, 0], "kind": kind})
@@ -349,6 +366,7 @@ def test_effects_have_a_panel_for_each_column(tmp_path):
     assert ax.get_xlabel() == "size"
 
 
+@pytest.mark.slow
 def test_effects_of_several_outputs_have_a_row_each(tmp_path):
     both = np.stack([WIDE[:, 0], 10.0 * WIDE[:, 1]], axis=1)
     figure = saved(plot_effects(agp.GPR.from_data(WIDE, both), WIDE, columns=[0, 1]), tmp_path)
@@ -356,6 +374,7 @@ def test_effects_of_several_outputs_have_a_row_each(tmp_path):
     assert [ax.get_xlabel() for ax in figure.axes] == ["input 1", "input 2"] * 2
 
 
+@pytest.mark.slow
 def test_effects_on_several_classes_have_a_line_each(tmp_path):
     labels = np.digitize(WIDE[:, 0], [-0.7, 0.7])
     estimator = GPClassifier(tolerance=0.1, max_steps=20, num_inducing=6).fit(WIDE, labels)
@@ -367,13 +386,14 @@ def test_effects_on_several_classes_have_a_line_each(tmp_path):
 def test_effects_of_many_columns_need_a_choice():
     many = RNG.standard_normal((20, 13))
     model = agp.GPR.from_data(many, many[:, :1])
-    with pytest.raises(ValueError, match=r"X has 13 columns; name those to be drawn: columns=\['input 1', 'input 2'\]"):
+    with pytest.raises(ValueError, match=r"X has 13 columns; choose the columns to draw, such as columns=\['input 1'"):
         plot_effects(model, many)
 
 
 # -- inducing inputs --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_inducing_inputs_lie_among_the_data(tmp_path):
     model = agp.SVGP.from_data(WIDE, WIDE[:, :1], num_inducing=7)
     Z = leaves(model)["process.inducing.Z"]
@@ -393,24 +413,26 @@ def test_inducing_inputs_beyond_the_data_are_counted():
     Z[:2] += 1e3
     model = agp.tree.with_leaves(model, {"process.inducing.Z": Z})
     (ax,) = plot_inducing(model, WIDE).axes
-    np.testing.assert_allclose(lines(ax)["7 inducing inputs (2 beyond the picture)"], Z[2:, :2])
+    np.testing.assert_allclose(lines(ax)["7 inducing inputs (2 beyond the plot)"], Z[2:, :2])
     assert ax.get_xlim()[1] < 10.0
 
 
+@pytest.mark.slow
 def test_inducing_inputs_of_estimators_have_the_names_of_columns():
     table = pd.DataFrame(WIDE, columns=["a", "b", "c"])
     estimator = GPRegressor(method="sgpr", num_inducing=5, max_steps=3).fit(table, WIDE[:, 0])
     (ax,) = plot_inducing(estimator, table, columns=["c", "a"]).axes
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("c", "a")
-    with pytest.raises(ValueError, match="columns names 3 columns, but must name one or two"):
+    with pytest.raises(ValueError, match="columns has 3 entries, but must have one or two"):
         plot_inducing(estimator, table, columns=["a", "b", "c"])
-    with pytest.raises(ValueError, match="the GPR has no inducing inputs among the inputs of the data"):
+    with pytest.raises(ValueError, match="the GPR has no inducing inputs in the space of X"):
         plot_inducing(agp.GPR.from_data(X, Y), X)
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_growth_shows_both_bounds_and_what_doublings_gained(tmp_path):
     result = agp.fit_growing(agp.SGPR.from_data(X, Y, num_inducing=3), X, Y)
     figure = plot_growth(result)
@@ -428,6 +450,7 @@ def test_growth_shows_both_bounds_and_what_doublings_gained(tmp_path):
     figure.savefig(tmp_path / "growth.png")
 
 
+@pytest.mark.slow
 def test_growth_without_an_upper_bound_and_of_estimators(monkeypatch):
     monkeypatch.setattr("agp.estimators._base.START_INDUCING", 3)
     settings = {"method": "wsvgp", "num_inducing": "auto", "tolerance": 0.05, "max_steps": 500}
@@ -439,10 +462,11 @@ def test_growth_without_an_upper_bound_and_of_estimators(monkeypatch):
 
 @pytest.mark.parametrize("wrong", [agp.GPR.from_data(X, Y), GPRegressor(), GPRegressor, {"bound": [1.0]}])
 def test_what_has_not_grown_has_no_such_picture(wrong):
-    with pytest.raises(TypeError, match="nothing has grown"):
+    with pytest.raises(TypeError, match="has no record of growth"):
         plot_growth(wrong)
 
 
+@pytest.mark.slow
 def test_many_data_are_thinned_and_the_legend_says_so():
     many = np.linspace(0.0, 1.0, 3000)[:, None]
     model = agp.SVGP.from_data(many, many, num_inducing=5)
@@ -450,6 +474,7 @@ def test_many_data_are_thinned_and_the_legend_says_so():
     assert len(lines(ax)["data (2,000 of 3,000)"]) == 2000
 
 
+@pytest.mark.slow
 def test_pictures_go_into_axes_that_are_given():
     model = agp.SVGP.from_data(X, Y, num_inducing=5)
     for draw in (
@@ -463,7 +488,7 @@ def test_pictures_go_into_axes_that_are_given():
         (ax,) = axes_of(1)
         assert draw(ax) is ax.figure
         assert len(ax.lines) > 0
-        with pytest.raises(TypeError, match="ax is, or holds, a str; give axes of matplotlib"):
+        with pytest.raises(TypeError, match="ax is, or contains, a str; pass axes of matplotlib"):
             draw(["axes"])
 
 

@@ -157,6 +157,7 @@ random_problems = given(
 )
 
 
+@pytest.mark.slow
 @deterministic
 @random_problems
 def test_value_and_gradient_are_unbiased(seed, M, distance):
@@ -168,6 +169,7 @@ def test_value_and_gradient_are_unbiased(seed, M, distance):
         assert_close(estimated_bars[name], expected, 1e-9, name)
 
 
+@pytest.mark.slow
 @deterministic
 @random_problems
 def test_the_variance_of_a_probe_is_that_of_the_residual_alone(seed, M, distance):
@@ -323,6 +325,7 @@ def test_compiled_evaluations_agree(memory):
         assert_close(JAX.numpy(bars[name]), expected, 1e-9, name)
 
 
+@pytest.mark.slow
 def test_training_with_probes():
     rng = np.random.default_rng(1)
     X = rng.uniform(-2.0, 2.0, size=(60, 1))

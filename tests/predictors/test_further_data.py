@@ -182,6 +182,7 @@ def drift(rows, additions):
     return single, at_once
 
 
+@pytest.mark.slow
 def test_hundreds_of_single_additions_do_not_drift():
     assert_same_answers(*drift(100, 300), 1e-8)
 
@@ -314,6 +315,7 @@ def test_several_processes_know_targets_that_were_not_measured(name):
     assert_same_answers(old.condition_on(X[OLD:], y[OLD:]), whole)
 
 
+@pytest.mark.slow
 def test_separate_outputs_are_each_conditioned_on_their_own_column():
     model = agp.SVGP.from_data(
         X, PAIR, outputs="separate", kernel=KERNEL, likelihood=agp.Gaussian(0.05), num_inducing=8
@@ -342,6 +344,7 @@ def test_an_exact_process_of_one_function_follows_the_rule_of_bayes():
 POSITIVE = {"poisson": (agp.Poisson(), np.tile(COUNTS, 3)), "bernoulli": (agp.Bernoulli(), np.tile(LABELS, 3))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("kind", POSITIVE)
 def test_sites_of_several_processes_settle_where_training_does(name, kind):
@@ -399,6 +402,7 @@ def settled_sites(name, mean, C, rest, y):
 LIKELIHOODS = {"bernoulli": (agp.Bernoulli, LABELS), "poisson": (agp.Poisson, COUNTS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_sites_of_a_full_process_are_settled_dual_steps(name):
     predictor, y = predictor_of(f"{name}-tvgp"), LIKELIHOODS[name][1][:6]
@@ -413,6 +417,7 @@ def test_sites_of_a_full_process_are_settled_dual_steps(name):
     assert_close(found.variance[:, 0], variance, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed", "inverse-free", "dual"])
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_sites_of_a_sparse_process_are_settled_dual_steps(name, posterior):
@@ -428,6 +433,7 @@ def test_sites_of_a_sparse_process_are_settled_dual_steps(name, posterior):
         assert_close(value, desired, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_settled_sites_are_those_of_training_when_all_data_are_new(name):
     # a process without old sites: t-VGP on the new rows alone
@@ -440,6 +446,7 @@ def test_settled_sites_are_those_of_training_when_all_data_are_new(name):
     assert_same_answers(blank.predictor().condition_on(X, y), trained.predictor(), 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error::agp.errors.RepairWarning")
 @pytest.mark.parametrize("count", [0.0, 20.0, 200.0, 5000.0])
 def test_sites_settle_for_counts_far_from_what_was_expected(count):
@@ -478,6 +485,7 @@ def test_further_data_in_float32(name):
 FANTASIES = ("outputs-separate", "gpr", "sgpr", "tsvgp", "rsvgp", "outputs-gpr", "poisson-wsvgp", "bernoulli-tvgp")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FANTASIES)
 def test_fantasies_are_loops(name):
     predictor, rng = predictor_of(name), np.random.default_rng(6)

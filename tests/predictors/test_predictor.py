@@ -213,6 +213,7 @@ def stacked(ask):
     return [np.asarray([[one[i] for one in sets] for sets in found]) for i in range(len(found[0][0]))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_a_batch_is_a_loop(name):
     predictor = predictor_of(name)
@@ -231,6 +232,7 @@ def test_a_batch_is_a_loop(name):
             assert_close(value, expected, 1e-6 if question == "sample" else 1e-9, question)
 
 
+@pytest.mark.slow
 def test_a_batch_of_targets_and_levels():
     predictor, y = predictor_of("poisson-wsvgp"), new_targets("poisson-wsvgp", 24)[:, 0].reshape(2, 3, 4)
     expected = [
@@ -246,6 +248,7 @@ def test_a_batch_of_targets_and_levels():
 # -- copies and files -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_a_predictor_comes_back_to_the_bit(name, tmp_path):
     predictor = predictor_of(name)
@@ -309,6 +312,7 @@ def covered(predictor, inputs, y, level):
     return float(np.mean((lower <= y) & (y <= upper)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_intervals_hold_their_level_for_an_exact_gp(level):
     # functions of the prior, seen at 30 rows; intervals at others
@@ -324,6 +328,7 @@ def test_intervals_hold_their_level_for_an_exact_gp(level):
     assert abs(np.mean(inside) - level) < 3.0 * np.sqrt(level * (1.0 - level) / count)
 
 
+@pytest.mark.slow
 def test_intervals_of_counts_hold_at_least_their_level():
     rng = np.random.default_rng(5)
     inputs = rng.uniform(-2.0, 2.0, (2400, 1))
@@ -388,6 +393,7 @@ def calls(monkeypatch):
 QUICK = {"method": "wsvgp", "num_inducing": 8, "max_steps": 5, "random_state": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_an_estimator_computes_its_predictor_once(estimators, calls):
     found = estimators.GPRegressor(**QUICK).fit(X, Y[:, 0])
@@ -400,6 +406,7 @@ def test_an_estimator_computes_its_predictor_once(estimators, calls):
     assert bits([first]) == bits([found.predict(NEW)])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_further_training_gives_an_estimator_another_predictor(estimators, calls):
     found = estimators.GPRegressor(**QUICK).partial_fit(X[:20], Y[:20, 0])
@@ -413,6 +420,7 @@ def test_further_training_gives_an_estimator_another_predictor(estimators, calls
     assert not calls
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_pickles_of_estimators_do_not_hold_the_predictor(estimators):
     found = estimators.GPRegressor(**QUICK).fit(X, Y[:, 0])
@@ -422,6 +430,7 @@ def test_pickles_of_estimators_do_not_hold_the_predictor(estimators):
     assert bits([pickle.loads(before).predict(NEW)]) == bits([expected])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_files_of_sparse_estimators_do_not_grow_with_the_rows(estimators, tmp_path):
     sizes = []
@@ -452,6 +461,7 @@ def test_every_predictor_has_transforms_and_scores(name):
     assert np.all((pit > 0.0) & (pit < 1.0) & (scores > 0.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [STRICT, TORCH, JAX], ids=lambda b: b.name)
 def test_transforms_and_scores_are_the_same_on_every_library(backend, available):
     for name in ("poisson-wsvgp", "outputs-shared"):
@@ -462,6 +472,7 @@ def test_transforms_and_scores_are_the_same_on_every_library(backend, available)
             np.testing.assert_allclose(backend.numpy(found), getattr(here, score)(NEW, y), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_transforms_are_uniform_where_predictions_are_right():
     rng, predictor = np.random.default_rng(1), predictor_of("poisson-wsvgp")
     rows = rng.uniform(-2.0, 2.0, (2000, 2))

@@ -90,6 +90,7 @@ def test_every_backend_has_the_gradient_of_numpy(case, backend):
     assert_close(backend.numpy(found), closed_form(stage, {"x": x}, bars)["x"], 1e-13)
 
 
+@pytest.mark.slow
 @given(mean=st.floats(-3.0, 3.0), deviation=st.floats(0.1, 3.0), a=st.floats(1.1, 20.0), b=st.floats(0.1, 9.0))
 def test_the_slope_vanishes_at_the_mode(mean, deviation, a, b):
     modes = [

@@ -205,6 +205,7 @@ def test_lbfgs_maximises_the_sum(backend):
     np.testing.assert_allclose(result.trace["bound"], expected.trace["bound"], rtol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [0.5, 6.0])
 def test_the_map_lies_between_the_maximum_of_the_likelihood_and_the_prior(target):
     X, y = toy_data(40)
@@ -228,6 +229,7 @@ RELATIVE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "b", "c"), [(1e3, 0.0, 1.0), (1e-4, 2.0, 1.0), (1.0, 0.0, 1e2), (50.0, -3.0, 1e-3)])
 @pytest.mark.parametrize("kernel", [None, "matern52", "given"])
 def test_relative_priors_have_the_same_map_in_any_units(kernel, a, b, c):

@@ -221,6 +221,7 @@ def test_many_functions_have_the_moments_of_the_predictions(posterior):
     assert np.max(error) < 5.0 * np.sqrt(2.0) * (1 / np.sqrt(S) + 1 / np.sqrt(H))
 
 
+@pytest.mark.slow
 def test_a_deep_model_has_functions_through_all_layers():
     rng = np.random.default_rng(8)
     inner = sparse(RBF(0.6, 1.5), points(5, WIDTH, rng), "whitened", 2, rng, LinearMean(rng.normal(size=(3, 2)), 0.0))
@@ -320,6 +321,7 @@ def test_a_seed_is_a_set_of_functions():
     assert np.min(np.abs(first[0] - first[1])) > 1e-6
 
 
+@pytest.mark.slow
 def test_functions_keep_the_dtype_of_the_model():
     model = to_backend(trained(), "numpy", dtype="float32")
     X = grid().astype(np.float32)
@@ -363,6 +365,7 @@ def test_no_factorisation_runs_in_inverse_free_functions(kind, monkeypatch):
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -378,11 +381,13 @@ def test_numbers_out_of_range_are_refused(options, message):
         trained().sample_functions(count, **options)
 
 
+@pytest.mark.slow
 def test_white_noise_has_no_functions():
     with pytest.raises(TypeError, match="White is independent noise"):
         trained(kernel=RBF() + White()).sample_functions()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [

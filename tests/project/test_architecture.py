@@ -119,6 +119,7 @@ def _docstrings(module):
     return {id(statement.value) for body in bodies for statement in body if isinstance(statement, ast.Expr)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", MATHEMATICS)
 def test_the_mathematics_names_no_array_library(room):
     for file in _files(room):

@@ -37,6 +37,7 @@ def bare(program):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_models_are_trained_saved_and_loaded_with_the_core_alone(tmp_path):
     bare(f"""
 for model in (agp.GPR.from_data(X, y), agp.SVGP.from_data(X, y, num_inducing=6)):
@@ -61,11 +62,12 @@ ENTRIES = {
     "agp.train(agp.GPR.from_data(X, y), X, y, steps=1, progress=True)": (
         *("ImportError", "progress=True needs tqdm", "cli"),
     ),
-    "agp.data.bundled('elevation')": ("ImportError", "the data set 'elevation' comes with matplotlib", "data"),
-    "agp.inspection.as_table('text')": ("ImportError", "tables that are no arrays need narwhals", "sklearn"),
+    "agp.data.load_bundled('elevation')": ("ImportError", "the data set 'elevation' comes with matplotlib", "data"),
+    "agp.inspection.as_table('text')": ("ImportError", "tables other than arrays need narwhals", "sklearn"),
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_what_is_missing_is_said_in_one_sentence_with_its_extra(entry):
     kind, beginning, extra = ENTRIES[entry]
@@ -81,6 +83,7 @@ except Exception as error:
     assert said.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["backends"], ["compare"]], ids=" ".join)
 def test_commands_say_which_extra_they_need(command):
     said = bare(f"""

@@ -26,6 +26,7 @@ def formulas():
             yield from ((page.name, block or inline, bool(block)) for block, inline in FORMULA.findall(text))
 
 
+@pytest.mark.slow
 def test_every_formula_is_understood():
     found = list(formulas())
     assert len(found) > 500

@@ -58,16 +58,18 @@ from agp.training._batches import Batches
 # -- order of the bounds ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_whitened_bound_never_exceeds_sgpr_and_evidence(problem):
-    bound = problem.bound(problem.whitened_state())
+    bound = problem.bound(problem.whitened())
     collapsed = textbook_sgpr(problem.Kuu, problem.Kuf, problem.kff, problem.noise, problem.y)
     lml = problem.lml()
     assert bound <= collapsed + problem.slack(collapsed)
     assert collapsed <= lml + problem.slack(lml)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems, preconditioned)
 def test_relaxed_bound_never_exceeds_sgpr_for_any_factor(problem, preconditioned):
@@ -77,6 +79,7 @@ def test_relaxed_bound_never_exceeds_sgpr_for_any_factor(problem, preconditioned
     assert bound <= problem.lml() + problem.slack(bound)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_exact_gp_gives_the_log_evidence(problem):
@@ -84,6 +87,7 @@ def test_exact_gp_gives_the_log_evidence(problem):
     assert problem.bound(model) == pytest.approx(problem.lml(), rel=1e-9)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_plain_relaxed_bound_is_below_plain_l_svgp(problem):
@@ -93,6 +97,7 @@ def test_plain_relaxed_bound_is_below_plain_l_svgp(problem):
     assert bound <= tight + problem.slack(tight)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_whitened_at_the_optimal_posterior_equals_sgpr(problem):
@@ -100,16 +105,17 @@ def test_whitened_at_the_optimal_posterior_equals_sgpr(problem):
     A = np.linalg.solve(Lu, problem.Kuf) / math.sqrt(problem.noise)
     S = np.linalg.inv(np.eye(problem.M) + A @ A.T)
     C = np.broadcast_to(np.linalg.cholesky(0.5 * (S + S.T)), problem.C.shape)
-    model = problem.whitened_state(S @ A @ problem.y / math.sqrt(problem.noise), C)
+    model = problem.whitened(S @ A @ problem.y / math.sqrt(problem.noise), C)
     collapsed = textbook_sgpr(problem.Kuu, problem.Kuf, problem.kff, problem.noise, problem.y)
     assert problem.bound(model) == pytest.approx(collapsed, rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_whitened_starts_at_the_prior(problem):
     model = with_leaves(
-        problem.whitened_state(),
+        problem.whitened(),
         {
             "posterior.mean": np.zeros_like(problem.m),
             "posterior.scale": np.broadcast_to(np.eye(problem.M), problem.C.shape),
@@ -124,6 +130,7 @@ def test_whitened_starts_at_the_prior(problem):
 # -- the relaxation --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems, preconditioned)
 def test_relaxed_equals_l_svgp_at_the_exact_inverse(problem, preconditioned):
@@ -154,6 +161,7 @@ def l_svgp_of_raw(problem, raw, preconditioned):
     return gaussian_elbo(mu, var, kl, noise, problem.y)
 
 
+@pytest.mark.slow
 @settings(deterministic, max_examples=15)
 @given(problems, preconditioned)
 def test_relaxed_gradient_equals_that_of_l_svgp_at_the_exact_inverse(problem, preconditioned):
@@ -175,6 +183,7 @@ def relaxed_inverse(problem):
     return T, 2 * T - T @ problem.Kt @ T
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems, preconditioned)
 def test_relaxed_kl_is_an_upper_bound_of_the_kl_of_its_posterior(problem, preconditioned):
@@ -186,6 +195,7 @@ def test_relaxed_kl_is_an_upper_bound_of_the_kl_of_its_posterior(problem, precon
     assert bound >= true - 1e-6 * (1 + abs(true))
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_relaxed_kl_equals_its_form_with_traces_of_m_by_m_products(problem):
@@ -197,6 +207,7 @@ def test_relaxed_kl_equals_its_form_with_traces_of_m_by_m_products(problem):
     assert kl == pytest.approx(0.5 * (fit + problem.P * (tau - logs)), rel=1e-8, abs=1e-8)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_relaxed_variance_exceeds_that_of_l_svgp_by_the_stated_gap(problem):
@@ -215,6 +226,7 @@ def test_relaxed_variance_exceeds_that_of_l_svgp_by_the_stated_gap(problem):
     np.testing.assert_allclose(gap, expected, rtol=1e-7, atol=rounding)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems, preconditioned)
 def test_relaxed_with_a_converged_factor_does_not_see_the_order_of_inducing_inputs(problem, preconditioned):
@@ -234,6 +246,7 @@ def test_relaxed_with_a_converged_factor_does_not_see_the_order_of_inducing_inpu
         np.testing.assert_allclose(value, expected, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_relaxed_reaches_the_evidence_with_a_site_for_every_datum(problem):
@@ -263,7 +276,7 @@ def scaled(problem, model, a):
 def test_units_of_the_targets_only_shift_the_bound(method, problem, a):
     models = {
         "exact": lambda: gpr(*problem.parts(), problem.X, problem.y),
-        "whitened": problem.whitened_state,
+        "whitened": problem.whitened,
         "relaxed": problem.relaxed,
     }
     model = models[method]()
@@ -272,6 +285,7 @@ def test_units_of_the_targets_only_shift_the_bound(method, problem, a):
     assert after == pytest.approx(before - problem.y.size * math.log(a), rel=1e-8, abs=1e-7)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_the_evidence_does_not_see_the_order_of_the_data(problem):
@@ -281,6 +295,7 @@ def test_the_evidence_does_not_see_the_order_of_the_data(problem):
     assert permuted == pytest.approx(problem.lml(), rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [RBF, Matern32])
 @deterministic
 @given(seed=st.integers(0, 2**32 - 1), D=st.integers(1, 6), shift=st.sampled_from([0.0, 3.0]))
@@ -338,6 +353,7 @@ sizes = st.integers(1, 12)
 spectra = st.sampled_from([0.5, 1.0, 1.9, 3.0, 50.0, 1e4])
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds, sizes, st.sampled_from([0.5, 1.0, 1.5]))
 def test_unit_steps_follow_the_recursion_of_the_residual(seed, M, largest):
@@ -352,6 +368,7 @@ def test_unit_steps_follow_the_recursion_of_the_residual(seed, M, largest):
     assert np.trace(G @ Y) == pytest.approx(0.5 * norm**2)
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds, sizes, spectra, st.sampled_from([0.1, 0.7, 1.0]))
 def test_steps_are_newton_schulz_plus_a_positive_term(seed, M, largest, gamma):
@@ -362,6 +379,7 @@ def test_steps_are_newton_schulz_plus_a_positive_term(seed, M, largest, gamma):
     np.testing.assert_allclose(new @ new.T, expected, rtol=1e-9, atol=1e-12 * (1 + largest) ** 2 * T.max())
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds, sizes, spectra)
 def test_safe_steps_decrease_the_merit_as_the_formula_says(seed, M, largest):
@@ -379,6 +397,7 @@ def test_safe_steps_decrease_the_merit_as_the_formula_says(seed, M, largest):
     assert change <= -0.1 * gamma * np.linalg.norm(B - np.eye(M)) ** 2 + 1e-12
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds, sizes, spectra)
 @example(174, 3, 50.0)  # a step is taken back, and NumPy must not tell the user about log(-x)
@@ -392,6 +411,7 @@ def test_inverse_factor_reaches_the_cholesky_factor_of_the_inverse(seed, M, larg
     assert np.all(np.triu(found.factor, 1) == 0)
 
 
+@pytest.mark.slow
 @deterministic
 @given(seeds, sizes)
 def test_starting_factor_keeps_eigenvalues_below_one(seed, M):
@@ -496,7 +516,7 @@ def test_inducing_covariance_carries_the_jitter_once():
 
 def test_kl_of_whitened_is_that_of_its_posterior():
     problem = Problem(2, 8, 4, 2, 3, Matern32, 0.1, 1.0, 0.0)
-    model = problem.whitened_state()
+    model = problem.whitened()
     kl = marginals(model, problem.X)[0][2]
     Lu = np.linalg.cholesky(problem.Kuu)
     expected = sum(

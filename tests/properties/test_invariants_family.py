@@ -59,7 +59,7 @@ def by_name(problem, kind):
     """A model of each kind at the random parameters of a problem; inverse factors are exact."""
     return {
         "marginal": lambda: model_of(problem, Marginal(problem.m, problem.C)),
-        "whitened": problem.whitened_state,
+        "whitened": problem.whitened,
         "likelihood": lambda: model_of(problem, LikelihoodForm(problem.m, problem.s)),
         "likelihood-plain": lambda: model_of(problem, LikelihoodForm(problem.m, problem.s, preconditioned=False)),
         "relaxed": lambda: problem.relaxed(problem.L_exact),
@@ -117,6 +117,7 @@ def test_no_kl_is_negative(kind, problem):
     assert kl >= -1e-7 * (1.0 + abs(kl))
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_the_kl_of_relaxed_full_sites_is_an_upper_bound_for_every_factor(problem):
@@ -143,6 +144,7 @@ def assert_same_bound_and_gradient(found, expected):
         np.testing.assert_allclose(gradient[name], x, rtol=0.0, atol=1e-8 * (1.0 + np.abs(x).max()), err_msg=name)
 
 
+@pytest.mark.slow
 @few
 @given(problems, preconditioned)
 def test_a_full_site_that_is_diagonal_is_the_diagonal_one(problem, preconditioned):
@@ -160,6 +162,7 @@ def test_a_full_site_that_is_diagonal_is_the_diagonal_one(problem, preconditione
         assert_same_bound_and_gradient(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "full"), [(DiagonalWhitened, Whitened), (DiagonalMarginal, Marginal)])
 @few
 @given(problem=problems)
@@ -173,15 +176,17 @@ def test_a_diagonal_q_is_the_full_one_with_a_diagonal_factor(kind, full, problem
     np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=1e-8 * (1.0 + np.abs(theirs).max()))
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_marginal_equals_whitened_in_its_coordinates(problem):
     Lu = np.linalg.cholesky(problem.Kuu)
     other = model_of(problem, Marginal(Lu @ problem.m, Lu @ problem.C))
-    expected = problem.bound(problem.whitened_state())
+    expected = problem.bound(problem.whitened())
     assert problem.bound(other) == pytest.approx(expected, rel=1e-8, abs=1e-8)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems)
 def test_plain_relaxed_kl_and_bound_lie_on_their_sides_of_l_svgp(problem):
@@ -192,6 +197,7 @@ def test_plain_relaxed_kl_and_bound_lie_on_their_sides_of_l_svgp(problem):
     assert problem.bound(problem.relaxed(preconditioned=False)) <= problem.bound(tight) + 1e-8 * (1.0 + abs(tight_kl))
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems, preconditioned)
 def test_l_svgp_is_its_textbook_form(problem, preconditioned):
@@ -201,6 +207,7 @@ def test_l_svgp_is_its_textbook_form(problem, preconditioned):
     assert problem.bound(model) == pytest.approx(expected, rel=1e-8, abs=1e-8)
 
 
+@pytest.mark.slow
 @few
 @given(problems, preconditioned)
 def test_relaxed_and_l_svgp_have_one_gradient_at_the_exact_inverse(problem, preconditioned):
@@ -215,6 +222,7 @@ def test_relaxed_and_l_svgp_have_one_gradient_at_the_exact_inverse(problem, prec
 # -- limits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_l_svgp_reaches_the_evidence_with_a_site_for_every_datum(problem):
@@ -223,6 +231,7 @@ def test_l_svgp_reaches_the_evidence_with_a_site_for_every_datum(problem):
     assert problem.bound(model) == pytest.approx(problem.lml(), rel=1e-8)
 
 
+@pytest.mark.slow
 @few
 @given(problems, preconditioned)
 def test_l_svgp_with_sites_that_say_nothing_is_the_prior(problem, preconditioned):
@@ -234,6 +243,7 @@ def test_l_svgp_with_sites_that_say_nothing_is_the_prior(problem, preconditioned
     assert kl == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_marginal_and_inverse_free_start_at_the_prior(problem):
@@ -247,6 +257,7 @@ def test_marginal_and_inverse_free_start_at_the_prior(problem):
         assert kl == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_a_full_natural_step_with_gaussian_noise_gives_sgpr(problem):
@@ -262,6 +273,7 @@ def test_a_full_natural_step_with_gaussian_noise_gives_sgpr(problem):
 # -- symmetries -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_the_order_of_inducing_inputs_does_not_matter(problem):
@@ -323,6 +335,7 @@ def dense_moments(K, R, m, C):
     return K @ R @ m, 0.5 * (S + S.T)
 
 
+@pytest.mark.slow
 @deterministic
 @given(problems, st.sampled_from([0.1, 1.0, 4.0, 20.0]), st.sampled_from(["random", "one direction"]))
 def test_the_kl_of_inverse_free_is_an_upper_bound_for_every_factor_and_scale(problem, size, shape):
@@ -367,6 +380,7 @@ def test_a_large_scale_in_a_hidden_direction_keeps_the_bound_valid(kuu):
         assert careless < true  # so the guard matters
 
 
+@pytest.mark.slow
 @few
 @given(problems)
 def test_inverse_free_at_the_exact_factor_is_whitened_with_the_inducing_inputs_reversed(problem):
@@ -407,6 +421,7 @@ QUADRATURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUADRATURES)
 @few
 @given(seed=seeds, spread=st.sampled_from([1e-3, 1.0, 3.0]))

@@ -90,6 +90,7 @@ def _with_stored_sites(case):
     return _sparse(case, stored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", SPARSE)
 def test_sparse(file, backend):
     case = Case(file, backend)
@@ -163,6 +164,7 @@ def test_gradients_by_automatic_differentiation(file, torch_place):
             case.gradient(name, found[leaf])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", VARIANTS)
 def test_variants(file, backend):
     case = Case(file, backend)

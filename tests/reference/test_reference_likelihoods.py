@@ -113,6 +113,7 @@ def _grid():
     return nodes, np.einsum("i,j,k->ijk", w, w, w).reshape(-1) / np.sum(w) ** 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["gpflow_lik_softmax"])
 def test_softmax(file, backend, monkeypatch):
     # one sample at each node of a grid in the place of random ones: then the weighted means have converged
@@ -140,6 +141,7 @@ def test_softmax(file, backend, monkeypatch):
     case.finished()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["gpflow_lik_softmax"])
 def test_softmax_by_samples(file, backend):
     # within four standard errors; those of fixed noise, which comes in antithetic pairs, are no larger

@@ -50,6 +50,7 @@ def test_iterates(file, backend):
     case.finished()
 
 
+@pytest.mark.slow
 def test_one_full_step_with_gaussian_noise_is_optimal(backend):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 2))

@@ -304,6 +304,7 @@ def test_stopping_by_predictive_variance(file, key, tolerance, step, backend):
     _compare_excess(case, info["variance_gap"], case.out(f"criterion_{key}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("patience", [2, 3, 4])
 @pytest.mark.parametrize("file", ["relaxedgp_ng_stopping"])
 def test_stopping_on_a_plateau(file, patience, backend):

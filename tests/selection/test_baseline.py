@@ -58,6 +58,7 @@ def best_constant(likelihood, y):
     return -min(scipy.optimize.minimize(loss, s, method="Nelder-Mead", options=options).fun for s in starts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_the_best_constant(name):
     build, kind = LIKELIHOODS[name]
@@ -145,7 +146,7 @@ def test_all_targets_count_where_noise_is_gaussian():
     assert abs(baseline(as_arrays(agp.StudentT(1.0, 1e6)), y) - expected) < 0.02  # a sample
 
 
-def test_is_lazy():
+def test_lazy_rows():
     da = pytest.importorskip("dask.array")
     y = targets("real")
     assert_close(baseline(agp.Gaussian(), da.from_array(y, chunks=7)), baseline(agp.Gaussian(), y), 1e-12)

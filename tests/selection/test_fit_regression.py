@@ -32,6 +32,7 @@ def fit(way, **options):
 # -- the posterior ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [None, 2])
 @pytest.mark.parametrize("way", ["sample", "larger", "exact"])
 def test_the_exact_posterior_is_that_of_gpr(way, outputs):
@@ -46,6 +47,7 @@ def test_the_exact_posterior_is_that_of_gpr(way, outputs):
     assert_close(found.log_density, float(np.mean(by_hand.leave_one_out())), 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [5, 16, 99])
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_the_collapsed_posterior_is_that_of_sgpr(outputs, most):
@@ -63,6 +65,7 @@ def test_the_collapsed_posterior_is_that_of_sgpr(outputs, most):
     assert_close(found.bound, float(found.model.bound(X, targets)[0]), 1e-6)
 
 
+@pytest.mark.slow
 def test_a_collapsed_posterior_holds_no_rows():
     found, X, _ = fit("collapsed", most=10)
     assert all(len(X) not in x.shape for x in agp.tree.leaves(found.model).values())
@@ -81,6 +84,7 @@ def test_more_inducing_inputs_come_where_they_pay():
 # -- what is said of it ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_account(way):
     found, X, y = fit(way)
@@ -102,6 +106,7 @@ def test_the_account(way):
     assert len(compared) == (len(found.candidates) if way == "collapsed" else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_account_as_a_table(way):
     found, _, _ = fit(way)
@@ -113,6 +118,7 @@ def test_the_account_as_a_table(way):
         assert f"{one.evidence:.4f}" in line
 
 
+@pytest.mark.slow
 def test_what_was_compared_is_what_the_models_give():
     found, X, y = fit("sample", kernel=agp.RBF())
     (one,) = found.candidates
@@ -122,6 +128,7 @@ def test_what_was_compared_is_what_the_models_give():
     assert_close(one.log_density, found.log_density, 1e-9)
 
 
+@pytest.mark.slow
 def test_kernels_are_compared_by_the_rows_that_are_held_out():
     X, y = table(110)
     found = fit_regression(X, y)
@@ -132,6 +139,7 @@ def test_kernels_are_compared_by_the_rows_that_are_held_out():
 # -- a linear part -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [24, 50, 110])
 def test_a_trend_far_from_the_origin(rows, monkeypatch):
     # far away X is rounded at 1e-10, and where a training is cut short depends on that: these come to their ends
@@ -150,6 +158,7 @@ def test_a_trend_far_from_the_origin(rows, monkeypatch):
     np.testing.assert_allclose(spread, variance, rtol=0.0, atol=1e-3 * y.var())
 
 
+@pytest.mark.slow
 def test_no_linear_part_where_there_is_no_trend():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3.0, 3.0, size=(24, 1))
@@ -159,6 +168,7 @@ def test_no_linear_part_where_there_is_no_trend():
 # -- manners -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_outside_is_touched(way):
     rows, method = WAYS[way]
@@ -172,6 +182,7 @@ def test_nothing_outside_is_touched(way):
     assert np.geterr() == state
 
 
+@pytest.mark.slow
 def test_a_model_does_not_follow_the_caller_s_arrays():
     found, X, y = fit("sample", kernel=agp.RBF())
     new = X[:5].copy()
@@ -180,11 +191,13 @@ def test_a_model_does_not_follow_the_caller_s_arrays():
     np.testing.assert_array_equal(found.model.predict(new)[0], before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_bits_for_the_same_seed(way):
     assert bits(fit(way, seed=3)[0]) == bits(fit(way, seed=3)[0])
 
 
+@pytest.mark.slow
 def test_another_seed_draws_other_rows():
     one, two = (fit("collapsed", seed=seed, most=8)[0] for seed in (0, 1))
     assert inducing_inputs(one.model).tobytes() != inducing_inputs(two.model).tobytes()
@@ -201,6 +214,7 @@ def test_trial_points_are_not_warned_of(rows):
     assert_predicts(found.model, X)
 
 
+@pytest.mark.slow
 def test_a_progress_bar_if_it_is_wanted(capfd):
     pytest.importorskip("tqdm")
     fit("collapsed", progress=True, kernel=agp.RBF())
@@ -213,6 +227,7 @@ def test_a_progress_bar_if_it_is_wanted(capfd):
     assert (shown.out, shown.err) == ("", "")
 
 
+@pytest.mark.slow
 def test_callbacks_see_every_step_in_order():
     seen = []
     found, _, _ = fit("exact", callbacks=[seen.append])
@@ -222,6 +237,7 @@ def test_callbacks_see_every_step_in_order():
     assert seconds == sorted(seconds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gain", "inducing", "rows"), [(4.0, 32, 64), (0.01, 24, 110)])
 def test_of_very_many_rows_some_serve_more_inducing_inputs(gain, inducing, rows, monkeypatch):
     # 2 N M^2 operations: 24 inducing inputs for all 110 rows, or 32 for 64 of them

@@ -63,6 +63,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 @pytest.mark.parametrize("way", BOTH)
 def test_a_kernel_of_the_user(way, kernel):
@@ -75,12 +76,14 @@ def test_a_kernel_of_the_user(way, kernel):
     assert_predicts(found.model, table(9)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", BOTH)
 def test_a_given_lengthscale_is_where_it_starts(way):
     near, far = (fit(way, kernel=agp.RBF(lengthscale=x), priors=None) for x in (0.9, 1.1))
     assert abs(near.bound - far.bound) < 0.5 * WAYS[way][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", BOTH)
 def test_given_noise(way):
     found = fit(way, kernel=agp.RBF(), likelihood=agp.Gaussian(0.02))
@@ -88,6 +91,7 @@ def test_given_noise(way):
     assert 0.0 < float(found.model.likelihood.noise_variance) < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_no_mean_function(way):
     found = fit(way, mean_function=agp.ZeroMean())
@@ -103,12 +107,14 @@ PRIORS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("priors", PRIORS.values(), ids=PRIORS)
 @pytest.mark.parametrize("way", WAYS)
 def test_priors_of_the_user(way, priors):
     assert_predicts(fit(way, priors=priors).model, table(9)[0])
 
 
+@pytest.mark.slow
 def test_priors_by_name_go_with_a_linear_part():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, size=(36, 2))
@@ -118,11 +124,13 @@ def test_priors_by_name_go_with_a_linear_part():
     assert [name for name, _ in found.model.priors] == ["kernel.parts.0.variance"]
 
 
+@pytest.mark.slow
 def test_a_strong_prior_is_heeded():
     found = fit("exact", kernel=agp.RBF(), priors={"kernel.lengthscale": LogNormal(1.0, 0.01)})
     np.testing.assert_allclose(found.model.kernel.lengthscale, np.e, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_few_rows_for_many_columns_have_priors():
     wide, tall = (fit_regression(*table(20, columns), kernel=agp.RBF()) for columns in (6, 2))
     assert [name for name, _ in wide.model.priors] == ["kernel.*lengthscale"]
@@ -132,6 +140,7 @@ def test_few_rows_for_many_columns_have_priors():
 # -- hostile tables ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "gpr", "sgpr"])
 @pytest.mark.parametrize("rows", [2, 3, 5, 12])
 def test_few_rows(rows, method):
@@ -139,6 +148,7 @@ def test_few_rows(rows, method):
     assert_predicts(fit_regression(X, y, method=method).model, table(9)[0])
 
 
+@pytest.mark.slow
 def test_one_row():
     X, y = table(1)
     assert_predicts(fit_regression(X, y).model, X)
@@ -166,6 +176,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("way", BOTH)
 def test_hostile_tables(way, change):
@@ -224,6 +235,7 @@ def check_drawn_table(seed):
     assert np.geterr() == state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30))
 def test_drawn_tables(seed):
     check_drawn_table(seed)

@@ -51,6 +51,7 @@ def killed(way, path, pieces, monkeypatch, **options):
 # -- resumed -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_checkpoint_changes_nothing(way, tmp_path):
     assert bits(fit(way, tmp_path / "run.agp")) == bits(fit(way))
@@ -67,6 +68,7 @@ def test_killed_at_any_piece(way, tmp_path, monkeypatch):
     assert sorted(tmp_path.iterdir()) == sorted(tmp_path / f"{i + 1}.agp" for i in range(pieces))  # nothing beside them
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_killed_at_every_piece(way, tmp_path, monkeypatch):
     path, kills = tmp_path / "run.agp", 0
@@ -76,6 +78,7 @@ def test_killed_at_every_piece(way, tmp_path, monkeypatch):
     assert bits(fit(way, path)) == bits(fit(way))
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
     fit("exact", path := tmp_path / "run.agp")
     monkeypatch.setattr("agp.selection._exact.fit_lbfgs", None)
@@ -84,6 +87,7 @@ def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
     assert again.seconds > 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_other_libraries_resume(library, tmp_path, monkeypatch):
     pytest.importorskip(library)
@@ -105,6 +109,7 @@ def test_other_libraries_resume(library, tmp_path, monkeypatch):
         assert bits(fit_regression(X, y, checkpoint=tmp_path / f"{end}.agp")) == expected
 
 
+@pytest.mark.slow
 def test_the_limit_may_differ(tmp_path, monkeypatch):
     path = tmp_path / "run.agp"
     assert killed("collapsed", path, 3, monkeypatch, max_seconds=500.0)
@@ -112,6 +117,7 @@ def test_the_limit_may_differ(tmp_path, monkeypatch):
     assert_predicts(fit("collapsed", path, max_seconds=1000.0).model, table(9)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning", "ignore::agp.errors.NoSignalWarning")
 @pytest.mark.parametrize("limit", [3.0, 30.0, 100.0, 200.0, 300.0])
 def test_what_a_deadline_cut_short_is_done_anew(limit, tmp_path, monkeypatch):
@@ -168,6 +174,7 @@ OTHERS = {
 REMEDY = "; name another file, or remove it to start afresh."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), OTHERS.items(), ids=OTHERS)
 def test_other_arguments_are_refused(name, options, tmp_path):
     X, y = table(20)
@@ -179,6 +186,7 @@ def test_other_arguments_are_refused(name, options, tmp_path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["kernel", "likelihood", "priors"])
 def test_the_last_bit_of_an_argument_counts(part, tmp_path):
     X, y = table(20)
@@ -194,6 +202,7 @@ def test_the_last_bit_of_an_argument_counts(part, tmp_path):
     fit_regression(X, y, checkpoint=path, **options(one))
 
 
+@pytest.mark.slow
 def test_other_data_are_refused(tmp_path):
     X, y = table(20)
     fit_regression(X, y, checkpoint=(path := tmp_path / "run.agp"))
@@ -202,6 +211,7 @@ def test_other_data_are_refused(tmp_path):
             fit_regression(*other, checkpoint=path)
 
 
+@pytest.mark.slow
 def test_another_library_is_refused(tmp_path):
     pytest.importorskip("torch")
     fit("sample", path := tmp_path / "run.agp")
@@ -218,6 +228,7 @@ def test_garbage_is_refused(content, tmp_path):
     assert path.read_bytes() == content
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_refused(tmp_path):
     fit("sample", path := tmp_path / "run.agp")
     whole = path.read_bytes()
@@ -245,6 +256,7 @@ GARBLED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", GARBLED.values(), ids=GARBLED)
 def test_garbled_contents_are_refused(change, tmp_path):
     fit("sample", path := tmp_path / "run.agp")
@@ -262,5 +274,5 @@ def test_what_is_no_path_is_refused(path):
 
 
 def test_a_folder_that_does_not_exist(tmp_path):
-    with pytest.raises(ValueError, match="the folder of the checkpoint .* does not exist; make it first"):
+    with pytest.raises(ValueError, match="the folder of the checkpoint .* does not exist; create it first"):
         fit("sample", tmp_path / "none" / "run.agp")

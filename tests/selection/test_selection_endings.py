@@ -80,6 +80,7 @@ def test_a_limit_at_any_moment(way, limit, monkeypatch):
     assert_predicts(found.model, table(9)[0])
 
 
+@pytest.mark.slow
 def test_an_ample_limit_changes_nothing():
     free, limited = (fit("collapsed", max_seconds=limit) for limit in (None, 1000.0))
     assert limited.converged
@@ -89,6 +90,7 @@ def test_an_ample_limit_changes_nothing():
 # -- callbacks ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 2, 9, 30, 60, 90, 110])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_callback_ends_it_at_any_step(way, step):
@@ -109,6 +111,7 @@ def assert_interrupted(caught):
     assert_predicts(caught.value.result.model, table(9)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 9, 60, 110])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_keyboard_interrupts_a_callback(way, step):
@@ -117,6 +120,7 @@ def test_the_keyboard_interrupts_a_callback(way, step):
     assert_interrupted(caught)
 
 
+@pytest.mark.slow
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 @pytest.mark.parametrize("stage", STAGES)
@@ -136,6 +140,7 @@ def test_the_keyboard_interrupts_a_stage(way, stage, call, monkeypatch):
     assert_predicts(found.model, table(9)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_keyboard_interrupts_the_result(way, monkeypatch):
     usual, calls = _regression._Fit.result, []
@@ -150,6 +155,7 @@ def test_the_keyboard_interrupts_the_result(way, monkeypatch):
     assert_interrupted(caught)
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_says_so():
     with pytest.raises(Interrupted) as caught:
         fit("exact", callbacks=[At(60, interrupt)])
@@ -159,6 +165,7 @@ def test_an_interrupted_fit_says_so():
 # -- trouble -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch):
     usual, calls = _resume.save_checkpoint, []
 
@@ -174,6 +181,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch):
     assert_predicts(caught.value.result.model, table(9)[0])
 
 
+@pytest.mark.slow
 def test_a_kernel_that_cannot_be_factorised_is_left_out(monkeypatch):
     usual = _regression.collapse
 

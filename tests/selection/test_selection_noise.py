@@ -22,6 +22,7 @@ def noise(rows, columns, outputs=1, seed=0):
     return rng.normal(size=(rows, columns)), 3.0 + 2.0 * rng.normal(size=(rows, outputs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_noise_is_predicted_by_its_mean(shape, seed):
@@ -42,6 +43,7 @@ def test_noise_is_predicted_by_its_mean(shape, seed):
     assert abs(log_density(y, *found.model.predict(X, observed=True)) - baseline(agp.Gaussian(), y)) < 0.005
 
 
+@pytest.mark.slow
 def test_several_columns_of_noise_have_their_means():
     X, y = noise(55, 2, outputs=3)
     y = y + np.array([0.0, 100.0, -50.0])
@@ -52,6 +54,7 @@ def test_several_columns_of_noise_have_their_means():
     np.testing.assert_allclose(variance, y.var(axis=0).mean(), rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [agp.Linear(), agp.RBF().on([0]), agp.RBF() + agp.Linear(), 2.0 * agp.Matern32()])
 @pytest.mark.parametrize("rows", [36, 110])
 def test_noise_under_any_kernel(rows, kernel):
@@ -63,6 +66,7 @@ def test_noise_under_any_kernel(rows, kernel):
     np.testing.assert_allclose(variance, y.var(), rtol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean_function", [agp.ZeroMean(), LinearMean()])
 def test_a_mean_function_of_the_user_stays(mean_function):
     X, y = noise(36, 2)
@@ -88,6 +92,7 @@ def test_noise_at_full_size(rows, method):
 # -- a weak signal -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_weak_signal_is_learned(seed):
     rng = np.random.default_rng(seed)
@@ -112,6 +117,7 @@ def test_a_signal_of_a_few_percent_is_learned(rows, size, seed):
     assert fit_regression(X, y, kernel=agp.RBF(), most=128, max_seconds=6.0).learned
 
 
+@pytest.mark.slow
 def test_a_strong_signal_is_no_noise():
     X, y = table(55)
     found = fit_regression(X, y)

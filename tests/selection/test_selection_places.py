@@ -23,6 +23,7 @@ def assert_same(found, expected, new, there, tolerance=1e-6):
         assert_close(to_numpy(one), two, 100.0 * tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_every_library_comes_to_the_same(way, backend):
     rows, method = WAYS[way]
@@ -33,6 +34,7 @@ def test_every_library_comes_to_the_same(way, backend):
     assert_same(found, fit_regression(X, y, method=method), table(6, seed=1)[0], backend.array)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["sample", "collapsed"])
 def test_noise_on_every_library(way, backend):
     rows, method = WAYS[way]
@@ -45,6 +47,7 @@ def test_noise_on_every_library(way, backend):
     np.testing.assert_allclose(variance, y.var(), rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_short_numbers(way, backend):
     rows, method = WAYS[way]
@@ -69,8 +72,9 @@ def dask_array():
         yield da
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunks", [(110,), 30, (5, 80, 1, 24)])
-def test_is_lazy_come_to_the_same(chunks, dask_array):
+def test_lazy_rows_come_to_the_same(chunks, dask_array):
     X, y = table()
     found = fit_regression(dask_array.from_array(X, chunks=(chunks, 2)), dask_array.from_array(y, chunks=chunks))
     assert isinstance(found.model, agp.SVGP)
@@ -80,7 +84,7 @@ def test_is_lazy_come_to_the_same(chunks, dask_array):
 
 @pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
 @pytest.mark.parametrize("rows", [2, 9, 40])
-def test_few_is_lazy_have_no_exact_posterior(rows, dask_array):
+def test_few_lazy_rows_have_no_exact_posterior(rows, dask_array):
     X, y = (dask_array.from_array(x, chunks=7) for x in table(rows))
     assert isinstance(fit_regression(X, y, kernel=agp.RBF()).model, (agp.SVGP, agp.GPR))
 
@@ -94,14 +98,14 @@ def test_noise_elsewhere(dask_array):
     np.testing.assert_allclose(found.model.predict(X)[0], y.mean(), atol=1e-3)
 
 
-def test_is_lazy_refuse_what_needs_them_in_memory(dask_array):
+def test_lazy_rows_refuse_what_needs_them_in_memory(dask_array):
     X, y = (dask_array.from_array(x, chunks=40) for x in table())
     with pytest.raises((TypeError, ValueError), match="GPR"):
         fit_regression(X, y, method="gpr")
 
 
 @pytest.mark.slow
-def test_is_lazy_are_never_all_in_memory(dask_array):
+def test_lazy_rows_are_never_all_in_memory(dask_array):
     rows, columns = 1_000_000, 20
     state = dask_array.random.RandomState(0)
     X = state.uniform(size=(rows, columns), chunks=(20_000, columns))

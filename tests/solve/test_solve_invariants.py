@@ -73,6 +73,7 @@ def log_det(A):
 # -- the decomposition ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_marginal_parts_are_the_formula_of_the_paper(g):
@@ -80,6 +81,7 @@ def test_marginal_parts_are_the_formula_of_the_paper(g):
     assert_marginals(g.model(q), by_formula(g, m_u, outer(R_u), m_v, outer(R_v)), g.X)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_whitened_and_marginal_parts_agree_in_their_coordinates(g):
@@ -89,6 +91,7 @@ def test_whitened_and_marginal_parts_agree_in_their_coordinates(g):
     assert_marginals(g.model(other), marginals(g.model(q), g.X)[0], g.X)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_a_second_group_at_its_prior_changes_nothing(g):
@@ -102,6 +105,7 @@ def test_a_second_group_at_its_prior_changes_nothing(g):
     assert bound(g.collapsed(prior), g) == pytest.approx(bound(collapsed, g), rel=1e-9)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_it_is_a_structured_svgp_with_all_inducing_inputs(g):
@@ -120,6 +124,7 @@ def test_it_is_a_structured_svgp_with_all_inducing_inputs(g):
     assert_close(full, ordinary.predict_covariance(g.X), 1e-8)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_a_second_group_with_the_spread_of_its_prior_is_odvgp(g):
@@ -136,6 +141,7 @@ def test_a_second_group_with_the_spread_of_its_prior_is_odvgp(g):
     assert_marginals(model, (B.T @ m_u + g.Cvf.T @ a, var, own + 0.5 * np.sum(a * (g.Cvv @ a))), g.X)
 
 
+@pytest.mark.slow
 @few
 @given(groups, st.randoms(use_true_random=False))
 def test_the_order_within_a_group_does_not_matter(g, random):
@@ -179,6 +185,7 @@ def chain(g):
     }
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_the_chain_of_bounds(g):
@@ -189,6 +196,7 @@ def test_the_chain_of_bounds(g):
         assert found[lower] <= found[upper] + slack, (lower, upper)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_the_gaps_between_the_bounds(g):
@@ -202,6 +210,7 @@ def test_the_gaps_between_the_bounds(g):
     assert found["SOLVE"] - found["ODVGP"] == pytest.approx(to_odvgp, rel=1e-8, abs=rounding)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_tight_bounds_are_their_formula(g):
@@ -219,6 +228,7 @@ def test_tight_bounds_are_their_formula(g):
     assert found == pytest.approx(alone + gain, rel=1e-9)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_a_free_second_group_is_its_formula(g):
@@ -232,6 +242,7 @@ def test_a_free_second_group_is_its_formula(g):
     assert bound(g.collapsed(q), g) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_the_free_bound_is_stationary_at_the_optimal_second_group(g):
@@ -246,6 +257,7 @@ def test_the_free_bound_is_stationary_at_the_optimal_second_group(g):
     assert np.abs(gradient["second.scale"]).max() <= scale
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_the_optimal_q_has_the_collapsed_bound_and_the_means_of_sgpr(g):
@@ -262,6 +274,7 @@ def test_the_optimal_q_has_the_collapsed_bound_and_the_means_of_sgpr(g):
         assert_close(model.predict_mean(X_test), reference.predict_mean(X_test), 1e-8)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_more_orthogonal_inputs_never_lower_the_bound(g):
@@ -276,6 +289,7 @@ relaxed_kinds = st.sampled_from([kind + form for kind in RELAXED for form in (""
 distances = st.sampled_from([0.0, 1e-2, 0.1, 0.5])
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups, relaxed_kinds, distances)
 def test_relaxed_groups_give_a_bound_for_all_inverse_factors(g, kind, distance):
@@ -299,6 +313,7 @@ def limit_of_relaxed_orthogonal(g, q):
     return by_formula(g, *found)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups)
 def test_exact_relaxed_groups_are_solve_gp(g):
@@ -306,6 +321,7 @@ def test_exact_relaxed_groups_are_solve_gp(g):
     assert_marginals(g.model(q), limit_of_relaxed_orthogonal(g, q), g.X, 1e-7)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups, plain_or_not)
 def test_exact_relaxed_union_is_l_svgp_with_its_gradient(g, plain):
@@ -317,6 +333,7 @@ def test_exact_relaxed_union_is_l_svgp_with_its_gradient(g, plain):
         np.testing.assert_allclose(found[1][name], x, rtol=0.0, atol=1e-7 * (1.0 + np.abs(x).max()), err_msg=name)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups, distances)
 def test_relaxed_union_never_exceeds_l_svgp_with_all_inducing_inputs(g, distance):
@@ -363,6 +380,7 @@ def test_the_gap_of_relaxed_groups_is_quadratic(kind):
         assert math.log10(large / small) == pytest.approx(2.0, abs=0.2)
 
 
+@pytest.mark.slow
 @deterministic
 @given(groups, st.integers(0, 2**32 - 1))
 def test_what_another_basis_leaves_over_is_never_less(g, seed):

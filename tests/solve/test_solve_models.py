@@ -32,6 +32,7 @@ Z, O = X[:5], X[5:8]  # noqa: E741
 # -- no second group --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("posterior", "empty"), [(Whitened, "number"), (Marginal, "array")])
 def test_an_empty_second_group_is_svgp(posterior, empty, backend):
     X, y = (backend.array(x) for x in toy_data(outputs=2))
@@ -138,14 +139,14 @@ REFUSED = {
     "more given than rows": ({"Z": X, "O": O}, ValueError, "Z has 33 rows, but X has 30"),
     "no first group": ({"num_inducing": 0}, ValueError, "num_inducing is 0, but must be a whole number of at least 1"),
     "less than none": ({"num_orthogonal": -1}, ValueError, "num_orthogonal is -1, but must be a whole number of at "),
-    "a second of another kind": ({"second": Relaxed}, TypeError, "second is Relaxed, but must be a q of one of two"),
-    "a second that is no class": ({"second": 3}, TypeError, "second is 3, but must be a q of one of two groups"),
+    "a second of another kind": ({"second": Relaxed}, TypeError, "second is Relaxed, but must be a q of one group"),
+    "a second that is no class": ({"second": 3}, TypeError, "second is 3, but must be a q of one group"),
 }
 REFUSED_POSTERIORS = {
-    "not for groups": ({"posterior": Relaxed}, TypeError, "posterior is Relaxed, but must be a q of one of two groups"),
+    "not for groups": ({"posterior": Relaxed}, TypeError, "posterior is Relaxed, but must be a q of one group"),
     "no class": ({"posterior": 3}, TypeError, "posterior is 3, but must be a class of q"),
     "no name": ({"posterior": "whitend"}, ValueError, "unknown posterior 'whitend'; choose from .*Whitened"),
-    "a second beside both": ({"posterior": RelaxedUnion, "second": Whitened}, ValueError, "is made for both groups"),
+    "a second beside both": ({"posterior": RelaxedUnion, "second": Whitened}, ValueError, "is the q of both groups"),
 }
 
 

@@ -601,10 +601,10 @@ class Generator:
         return _new(np.asarray(draw(*args)))
 
     def standard_normal(self, size=None, dtype=np.float64, out=None):
-        return self._draw(self._bits._source.standard_normal, size, dtype)
+        return self._drawn(self._bits._source.standard_normal, size, dtype)
 
     def integers(self, low, high=None, size=None, dtype=np.int64, endpoint=False):
-        return self._draw(self._bits._source.integers, low, high, size, dtype, endpoint)
+        return self._drawn(self._bits._source.integers, low, high, size, dtype, endpoint)
 
 
 # -- cuSOLVER ---------------------------------------------------------------------------------------------------------

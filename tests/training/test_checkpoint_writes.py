@@ -354,6 +354,7 @@ def test_a_link_into_a_folder_that_does_not_exist_is_refused(path):
         run(path)
 
 
+@pytest.mark.slow
 def test_two_runs_to_one_file_corrupt_nothing(path):
     results, broken, done = [], [], threading.Event()
 

@@ -119,6 +119,7 @@ def test_several_draws_of_a_step_are_independent(place):
     assert not set(low.ravel().tolist()) & set(full.ravel().tolist())
 
 
+@pytest.mark.slow
 def test_the_bound_has_no_bias(place):
     model, data = probed(), [place.array(x) for x in (X, Y)]
     moved = place.move(model)
@@ -145,12 +146,14 @@ def test_other_numbers_than_the_usual_are_refused():
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_training_repeats_itself(place):
     first, again, host = (trained(place, deep(), draws=draws) for draws in ("device", "device", "host"))
     assert first.trace == again.trace
     assert (first.trace == host.trace) == (place is NUMPY)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_gives_the_numbers_of_one_that_was_never_stopped(place, tmp_path):
     path = tmp_path / "run.safetensors"
     whole = trained(place, deep(), draws="device")

@@ -128,5 +128,5 @@ def test_other_libraries_are_told(library):
 
 
 def test_callbacks_need_single_steps():
-    with pytest.raises(ValueError, match="callbacks are called after each step"):
+    with pytest.raises(ValueError, match="callbacks run after each step"):
         trained(sparse(), on_device=True, callbacks=[lambda _: None])

@@ -15,6 +15,7 @@ X = RNG.uniform(-2.0, 2.0, size=(200, 1))
 Y = np.sin(3.0 * X) + 0.1 * RNG.normal(size=X.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("build", [agp.GPR.from_data, lambda X, y: agp.SGPR.from_data(X, y, num_inducing=15)])
 def test_deterministic_bounds_are_fitted_by_lbfgs(build):
     model = build(X, Y)
@@ -25,6 +26,7 @@ def test_deterministic_bounds_are_fitted_by_lbfgs(build):
     assert float(best - found.model.bound(X, Y)[0]) / len(X) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed", "dual"])
 def test_steps_end_when_the_bound_rises_no_more(posterior):
     model = agp.SVGP.from_data(X, Y, num_inducing=15, posterior=posterior)
@@ -40,6 +42,7 @@ def test_steps_end_when_the_bound_rises_no_more(posterior):
     assert float(found.model.bound(X, Y)[0]) > best - 0.1 * len(X)
 
 
+@pytest.mark.slow
 def test_callbacks_count_on_while_rates_fall():
     seen = []
     model = agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened")
@@ -50,6 +53,7 @@ def test_callbacks_count_on_while_rates_fall():
     assert len(found.trace["bound"]) == found.steps
 
 
+@pytest.mark.slow
 def test_an_interruption_while_rates_fall_loses_nothing():
     model = agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened")
     steps = agp.fit(model, X, Y, tolerance=5e-2, batch_size=len(X)).steps
@@ -64,6 +68,7 @@ def test_an_interruption_while_rates_fall_loses_nothing():
     assert len(caught.value.result.trace["bound"]) == steps - 10
 
 
+@pytest.mark.slow
 def test_lbfgs_ends_when_iterations_gain_little():
     model = agp.SGPR.from_data(X, Y, num_inducing=40)
     found = agp.fit(model, X, Y)
@@ -72,6 +77,7 @@ def test_lbfgs_ends_when_iterations_gain_little():
     assert "iterations gained less" not in found.message or gained < 1e-3 * len(X)
 
 
+@pytest.mark.slow
 def test_minibatches_are_drawn_and_their_noise_does_not_end_it_at_once():
     many = RNG.uniform(-2.0, 2.0, size=(3000, 1))
     targets = np.sin(3.0 * many) + 0.1 * RNG.normal(size=many.shape)
@@ -82,6 +88,7 @@ def test_minibatches_are_drawn_and_their_noise_does_not_end_it_at_once():
     assert gained > 1.0
 
 
+@pytest.mark.slow
 def test_a_spent_budget_warns_and_says_which():
     model = agp.SVGP.from_data(X, Y, num_inducing=5)
     with pytest.warns(ConvergenceWarning, match="has not converged: the limit of 20 steps was reached after 20 steps"):
@@ -102,6 +109,7 @@ def test_a_callback_can_end_it():
     assert found.steps == 3
 
 
+@pytest.mark.slow
 def test_checkpoints_are_written_by_steps_and_refused_by_lbfgs(tmp_path):
     model = agp.SVGP.from_data(X, Y, num_inducing=5)
     path = tmp_path / "run.safetensors"
@@ -112,10 +120,11 @@ def test_checkpoints_are_written_by_steps_and_refused_by_lbfgs(tmp_path):
     assert again.steps == first.steps
     for name, x in agp.tree.leaves(first.model).items():
         np.testing.assert_array_equal(x, agp.tree.leaves(again.model)[name])
-    with pytest.raises(ValueError, match=r"fitted by L-BFGS on all rows, without checkpoint; leave it out"):
+    with pytest.raises(ValueError, match=r"fitted by L-BFGS on all rows, without checkpoint; omit it"):
         agp.fit(agp.GPR.from_data(X, Y), X, Y, checkpoint=path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [None, 113, 120, "last"])
 def test_a_training_with_a_checkpoint_goes_on_to_the_same_numbers(stop, tmp_path):
     # None: it has ended; in the last steps, at falling rates; within and between looks at the slope
@@ -141,6 +150,7 @@ def test_a_training_with_a_checkpoint_goes_on_to_the_same_numbers(stop, tmp_path
         np.testing.assert_array_equal(x, agp.tree.leaves(again.model)[name])
 
 
+@pytest.mark.slow
 def test_last_steps_of_another_training_are_not_taken(tmp_path):
     x, y = X[:40], Y[:40]
     settings = {"tolerance": 0.1, "batch_size": 40}

@@ -12,6 +12,7 @@ def wave(rows=150):
     return X, np.sin(2.0 * X) + 0.1 * rng.standard_normal((rows, 1))
 
 
+@pytest.mark.slow
 def test_more_steps_are_no_worse():
     X, y = wave()
     bounds = []
@@ -31,6 +32,7 @@ def test_a_mean_with_a_full_covariance_takes_natural_steps():
         assert ("process.posterior.mean" not in adam.init(model)["first"]) == natural
 
 
+@pytest.mark.slow
 def test_no_natural_step_throws_a_class_away():
     # robust-max is flat where a class is far behind: what a step has thrown there stays
     rng = np.random.default_rng(0)
@@ -45,6 +47,7 @@ def test_no_natural_step_throws_a_class_away():
     assert set(chosen) == set(y[:, 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 30])
 def test_classes_are_learnt(batch_size):
     X, _ = wave()

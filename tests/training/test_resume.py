@@ -65,6 +65,7 @@ def assert_same(result, expected):
 # -- the same numbers ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("posterior", METHODS)
 @pytest.mark.parametrize("killed_at", [4, 11, 17, 24])
@@ -79,6 +80,7 @@ def test_a_killed_run_resumes_to_the_same_bits(killed_at, posterior, dtype, tmp_
     assert_same(train(model, X, y, **options), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_other_libraries_resume_to_the_same_bits(library, tmp_path):
     pytest.importorskip(library)
@@ -103,6 +105,7 @@ def lying_otherwise(x, how, library):
     return to_backend(x, library)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("how", ["rows", "columns", "gaps"])
 @pytest.mark.parametrize("kind", ["dense", "policy", "sites"])
@@ -192,6 +195,7 @@ def test_actions_that_do_not_fit_the_model_are_refused(shape, tmp_path):
         train(model, X, y, steps=4, updates=updates, checkpoint=path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["callback", "keyboard"])
 def test_a_stopped_run_goes_on_from_where_it_stopped(stop, tmp_path):
     X, y = data()
@@ -254,6 +258,7 @@ def test_updates_without_a_state_resume(updates, tmp_path):
     assert train(model, X, y, steps=6, updates=updates, checkpoint=path).steps == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [np.int64(3), 3.0], ids=["numpy", "float"])
 def test_seeds_of_every_kind_resume(seed, tmp_path):
     X, y = data()
@@ -308,6 +313,7 @@ def test_a_checkpoint_of_other_data_is_refused(written):
         train(sparse(X, y), X, y + 1.0, steps=6, batch_size=8, checkpoint=written)
 
 
+@pytest.mark.slow
 def test_chosen_updates_may_go_on_for_longer(tmp_path):
     X, y = data()
     model, path, updates = sparse(X, y), tmp_path / "run.safetensors", [Adam(), InverseUpdate()]
@@ -393,6 +399,7 @@ def test_checkpoints_with_other_facts_are_refused(written, meta):
         train(sparse(X, y), X, y, steps=6, batch_size=8, checkpoint=written)
 
 
+@pytest.mark.slow
 def test_writing_leaves_one_file_and_nothing_else(tmp_path):
     X, y = data()
     train(sparse(X, y), X, y, steps=10, checkpoint=tmp_path / "run.safetensors", checkpoint_every=2)
@@ -402,6 +409,7 @@ def test_writing_leaves_one_file_and_nothing_else(tmp_path):
         assert {f"model/{Z}", f"states/0/first/{Z}", "trace/bound"} <= set(file.keys())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["", ".safetensors", ".checkpoint"])
 def test_the_file_has_the_name_that_was_asked_for(tmp_path, suffix):
     X, y = data()
@@ -435,6 +443,7 @@ def test_a_saved_matern_does_not_resume_as_another_kernel(tmp_path):
         train(sparse(X, y, kernel=Matern32()), X, y, steps=4, checkpoint=path)
 
 
+@pytest.mark.slow
 def test_a_model_saved_with_one_noise_resumes_with_the_saved_one(tmp_path):
     X, y = data()
     path = tmp_path / "run.safetensors"
@@ -443,6 +452,7 @@ def test_a_model_saved_with_one_noise_resumes_with_the_saved_one(tmp_path):
     assert_same(train(sparse(X, y, likelihood=Gaussian(0.3)), X, y, steps=4, checkpoint=path), expected)
 
 
+@pytest.mark.slow
 def test_any_exception_leaves_the_steps_so_far_in_the_checkpoint(tmp_path):
     X, y = data()
     model, path = sparse(X, y), tmp_path / "run.safetensors"

@@ -73,6 +73,7 @@ class Reports:
         return model, {"count": count}, {"strange": np.asarray(self.value if count == self.step else 1.0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("step", [1, 10, 11, 25])
 def test_reported_values_that_are_not_finite_name_their_step(step, value):
@@ -107,6 +108,7 @@ def test_the_exact_gp_keeps_its_last_finite_state(leaf):
     assert caught.value.result.steps == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", METHODS)
 @pytest.mark.parametrize("rate", [50.0, 1e6, 1e200], ids=str)
 def test_rates_far_too_large_end_in_an_error_with_a_finite_result(rate, posterior):
@@ -124,6 +126,7 @@ def test_rates_far_too_large_end_in_an_error_with_a_finite_result(rate, posterio
     assert np.all(np.isfinite(result.trace.get("bound", [])))
 
 
+@pytest.mark.slow
 def test_the_message_holds_what_a_person_needs():
     X, y = data()
     model = sparse(X, y)
@@ -134,7 +137,7 @@ def test_the_message_holds_what_a_person_needs():
     assert re.search(r"bound became nan in step 14 \(the last finite value: -?\d+", message)
     assert message.endswith("; try a smaller learning rate, standardised data, more jitter or float64.")
     assert message.count(". ") == 0  # one sentence
-    assert details[0].startswith("Leaves not finite now: ")
+    assert details[0].startswith("Non-finite leaves: ")
     assert "posterior.mean" in details[0]
     assert details[1].startswith("In the last finite model, after step 10: process.kernel.variance in [")
 
@@ -165,6 +168,7 @@ def test_a_last_step_that_breaks_the_model_does_not_return_it():
         train(model, X, y, steps=7, updates=[*usual(model), Poison("posterior.mean", 7)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_other_libraries_find_trouble_too(library):
     pytest.importorskip(library)

@@ -45,6 +45,7 @@ def test_the_same_height_in_any_units(method, a, c):
         assert there.converged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("a", "c"), [(1e3, 1e-2), (2.0**20, 1.0)])
 @pytest.mark.parametrize("method", BUILDERS)
 def test_the_same_iterates_in_any_units(method, a, c):

@@ -197,6 +197,7 @@ def test_the_jacobian_is_the_same_everywhere(dtype, backend):
     assert_close(backend.numpy(pull(), dtype), pullback(), tolerance)
 
 
+@pytest.mark.slow
 def test_a_density_of_a_vector_integrates_as_that_of_the_values():
     # one parameter: the density of the vector, with the Jacobian, has the mass that the prior has
     model, _, _ = exact(priors={"kernel.variance": Gamma(3.0, 2.0)})
@@ -264,6 +265,7 @@ def test_a_triangle_has_no_density():
 # -- what it is for ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_scipy_finds_the_optimum_of_fit_lbfgs():
     model, X, y = exact(40)
     vector, unflatten = agp.flatten(model)

@@ -24,6 +24,7 @@ def run(update, model, batch, steps):
     return model, state, info
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
 def test_steps_equal_those_of_torch(posterior):
     torch = pytest.importorskip("torch")
@@ -119,7 +120,7 @@ def test_scales_stay_lower_triangular_and_positive_leaves_positive():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Adam(-1e-3), "rate is -0.001, but must be a finite number from zero on"),
+        (lambda: Adam(-1e-3), "rate is -0.001, but must be a finite number, 0 or greater"),
         (lambda: Adam(float("nan")), "rate is nan"),
         (lambda: Adam(True), "rate is True"),
         (lambda: Adam("fast"), "rate is 'fast'"),
@@ -154,6 +155,7 @@ def noisy_bounds(monkeypatch, bounds):
     monkeypatch.setattr(_adam, "gradient_of_batch", gradient_of)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "patience", "floor"), [(0.5, 1, 0.0), (0.7, 3, 0.004), (0.95, 5, 1e-6)])
 def test_rates_fall_as_those_of_torch(factor, patience, floor, monkeypatch):
     torch = pytest.importorskip("torch")
@@ -234,6 +236,7 @@ def rows():
     return X, np.sin(2.0 * X[:, :1]) + rng.standard_t(2.0, size=(40, 1))  # batches differ
 
 
+@pytest.mark.slow
 def test_a_plateau_is_the_same_on_every_backend(backend):
     # under JAX the step is compiled
     X, y = rows()
@@ -256,6 +259,7 @@ def test_the_state_of_a_plateau_has_the_dtype_of_the_model(dtype):
     assert {(x.dtype, x.shape) for x in numbers} == {(np.dtype(dtype), ())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_plateau_resumes_to_the_same_bits(library, tmp_path):
     pytest.importorskip(library)

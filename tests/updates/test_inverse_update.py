@@ -31,6 +31,7 @@ def apply(model, batch, update=None):
     return update(model, batch, update.init(model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [5e-3, 1e-9])
 def test_the_residual_stays_below_the_tolerance_after_every_step(tolerance):
     model, batch = problem()
@@ -76,6 +77,7 @@ def test_layers_that_others_follow_have_a_tolerance_of_their_own(posterior, laye
     assert sum(trace["restarts"]) == 0
 
 
+@pytest.mark.slow
 def test_a_tolerance_that_is_given_is_that_of_all_layers():
     model, X, y = deep(posterior="relaxed", layers=3)
     trace = train(model, X, y, steps=8, updates=[Adam(5e-2), InverseUpdate(5e-3)]).trace

@@ -80,6 +80,7 @@ def test_the_bound_stays_below_that_of_the_exact_inverse_and_the_evidence(seed):
     assert relaxed >= float(exact_and_relaxed(full)[1].bound(batch.X, batch.y)[0]) - 1e-3 * abs(exact)
 
 
+@pytest.mark.slow
 def test_the_hostile_problems_are_of_both_kinds():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RepairWarning)
@@ -87,6 +88,7 @@ def test_the_hostile_problems_are_of_both_kinds():
     assert 2 < sum(fallbacks) < 38
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [5e-3, 1e-9])
 def test_the_residual_stays_below_the_tolerance_after_every_step(tolerance, backend):
     model, batch = problem()
@@ -98,6 +100,7 @@ def test_the_residual_stays_below_the_tolerance_after_every_step(tolerance, back
     assert sum(result.trace["fallbacks"]) == sum(result.repairs.values()) == 0
 
 
+@pytest.mark.slow
 def test_training_gets_where_full_precision_gets(backend):
     model, batch = problem()
     model, X, y = backend.move(model), backend.array(batch.X), backend.array(batch.y)
@@ -109,6 +112,7 @@ def test_training_gets_where_full_precision_gets(backend):
     assert not np.array_equal(bounds[1], bounds[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", ["relaxed", "inverse-free", "relaxed-orthogonal"])
 def test_every_posterior_that_follows_inverses_takes_it(posterior):
     X, y = toy_data(40)
@@ -119,6 +123,7 @@ def test_every_posterior_that_follows_inverses_takes_it(posterior):
     assert sum(trace["fallbacks"]) == 0
 
 
+@pytest.mark.slow
 def test_a_return_to_full_precision_is_a_repair_that_is_told(backend):
     model, batch = problem()
     n = len(to_numpy(process(model).posterior.site))

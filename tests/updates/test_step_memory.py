@@ -27,6 +27,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_steps_keep_to_the_budget(kind):
     X, y = problem()
@@ -44,6 +45,7 @@ def test_steps_keep_to_the_budget(kind):
         np.testing.assert_allclose(found, desired, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_conditioning_keeps_to_the_budget():
     X, y = problem()
     model = agp.SGPR.from_data(X, y, Z=X[:M].copy())

@@ -45,7 +45,7 @@ def layers():
         (
             relaxed,
             [Adam()],
-            r"no update moves process.posterior.inverse_factor \(add InverseUpdate\(\), last\)\. To leave",
+            r"no update moves process.posterior.inverse_factor \(add InverseUpdate\(\), last\)\. To keep",
         ),
         (lambda: agp.TSVGP.from_data(X, Y, num_inducing=6), [Adam()], r"site_precision, site_shift \(add SiteStep"),
         (lambda: agp.TVGP.from_data(X, Y), [Adam()], r"no update moves site_precision, site_shift \(add SiteStep"),
