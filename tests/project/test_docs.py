@@ -320,6 +320,12 @@ def test_the_table_of_what_exists_lists_every_method():
     assert not [name for name in methods if not re.search(rf"\b{name}\b", text)]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_rows_of_tables_are_whole(page):
+    text = re.sub(r"(?ms)^```.*?^```", "", page.read_text(encoding="utf-8"))
+    assert [line for line in text.splitlines() if line.startswith("| ") and not line.rstrip().endswith("|")] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
