@@ -6,8 +6,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["former_methods", "former_names"]
-
 C = TypeVar("C", bound=type)
 
 

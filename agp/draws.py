@@ -5,8 +5,6 @@ from typing import Any
 
 from agp import random
 
-__all__: list[str] = []
-
 NAMES = {name: name for name in random.__all__} | {
     "below": "draws_with_prefix",
     "under": "prefix_draws",
