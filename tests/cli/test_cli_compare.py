@@ -270,7 +270,7 @@ def test_bad_files_are_refused(tmp_path, capsys):
     np.savez(bad, X=np.zeros((3, 1)), y=np.array([1, 5, 7]))
     assert "y is stored as whole numbers, 3 different values from 1 to 7" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)), y=np.zeros(3), test_masks=np.zeros((3, 2), bool))
-    assert "no split 5" in refusal(capsys, "--data", bad, "--split", "5")
+    assert "split 5 of 3 rows does not exist" in refusal(capsys, "--data", bad, "--split", "5")
     bad.write_text("not a zip file")
     assert "is not an npz file" in refusal(capsys, "--data", bad)
     text = tmp_path / "bad.csv"
