@@ -20,7 +20,7 @@ from agp.means import Mean, ZeroMean
 from agp.models._base import Model, WithoutInducing
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, first_datum, gaussian_only
-from agp.models._start import initialise, initialise_model, refuse_is_lazy
+from agp.models._start import initialise, initialise_model, refuse_lazy_rows
 from agp.posteriors import (
     FollowsInverse,
     InverseOwner,
@@ -165,7 +165,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         )
         check_without_white(cls, kernel, X)
         if support is None or actions is not None or policy is not None:
-            refuse_is_lazy(cls, X, y)
+            refuse_lazy_rows(cls, X, y)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
             X, y = _take_rows(X, y, _random_rows(N, support, seed))

@@ -14,7 +14,7 @@ from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model, WithoutPosterior
-from agp.models._start import initialise, refuse_is_lazy
+from agp.models._start import initialise, refuse_lazy_rows
 from agp.processes import SparsePrior
 from agp.tree import copy_array
 
@@ -41,7 +41,7 @@ def exact_parts(
     """Return the fields of an exact model, with starting values and copies of the data."""
     likelihood = gaussian_only(model_class, likelihood)
     start = initialise(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
-    refuse_is_lazy(model_class, X, y)
+    refuse_lazy_rows(model_class, X, y)
     return start._asdict() | {"X": copy_array(start.X), "y": copy_array(start.y)}
 
 

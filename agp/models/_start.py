@@ -22,7 +22,7 @@ __all__ = [
     "initialise",
     "initialise_model",
     "prepare_data",
-    "refuse_is_lazy",
+    "refuse_lazy_rows",
     "repeat_rows",
     "sparse_parts",
     "valid_data",
@@ -149,7 +149,7 @@ def held_data(X: Array, y: Array) -> dict[str, Array]:
     return {"X": copy_array(X), "y": copy_array(y)}
 
 
-def refuse_is_lazy(model_class: type, *arrays: Array) -> None:
+def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
     """Raise ValueError for dask arrays, in models that need all rows in memory."""
     for x in arrays:
         if backend_of(x).is_lazy:

@@ -14,7 +14,7 @@ from agp.linalg import cholesky, relative_cholesky_pullback
 from agp.means import Mean, ZeroMean
 from agp.models._site_sums import SummedSites, empty_sums
 from agp.models._sparse_sites import SparseSites
-from agp.models._start import held_data, initialise_model, prepare_data, refuse_is_lazy, sparse_parts
+from agp.models._start import held_data, initialise_model, prepare_data, refuse_lazy_rows, sparse_parts
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
 from agp.priors import Prior, Priors, as_priors
@@ -86,7 +86,7 @@ class TSVGP(SparseSites, KeepsSums):
     ) -> Self:
         """Build a model that is ready for training, with all sites 0; arguments and errors as `SVGP.from_data`."""
         data = prepare_data(X, y, kernel, likelihood, mean_function)
-        refuse_is_lazy(cls, X, y)
+        refuse_lazy_rows(cls, X, y)
         X = held_data(X, y)["X"]
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         none = backend_of(X).xp.zeros((X.shape[0], data.outputs), **like(X))

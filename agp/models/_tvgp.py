@@ -12,7 +12,7 @@ from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._base import WithoutInducing
 from agp.models._sites import SiteModel
-from agp.models._start import initialise, initialise_model, refuse_is_lazy
+from agp.models._start import initialise, initialise_model, refuse_lazy_rows
 from agp.posteriors import moments_of_sites
 from agp.predictors import Conditional, SiteConditional
 from agp.priors import Prior, Priors, as_priors
@@ -70,7 +70,7 @@ class TVGP(SiteModel, WithoutInducing):
     ) -> Self:
         """Build a model that is ready for training, with all sites 0; arguments and errors as `SVGP.from_data`."""
         X, y, kernel, likelihood, mean_function = initialise(X, y, kernel, likelihood, mean_function)
-        refuse_is_lazy(cls, X, y)
+        refuse_lazy_rows(cls, X, y)
         xp = backend_of(X).xp
         none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
         return initialise_model(

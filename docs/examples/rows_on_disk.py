@@ -14,7 +14,7 @@ from pathlib import Path
 
 import dask.array as da
 import numpy as np
-from is_lazy import COLUMNS, made
+from lazy_rows import COLUMNS, made
 
 import agp
 from agp.data import open_rows

@@ -14,7 +14,7 @@ import time
 import numpy as np
 from dask.delayed import delayed
 from distributed import Client, LocalCluster
-from is_lazy import COLUMNS, data, made
+from lazy_rows import COLUMNS, data, made
 
 import agp
 

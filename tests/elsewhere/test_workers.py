@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("distributed")
-SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "is_lazy.py"
+SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "lazy_rows.py"
 
 
 def test_any_number_of_workers_and_one_that_dies_give_the_same_numbers():

@@ -46,7 +46,7 @@ SHORT = {
     "nuts.py": ["--warmup", "50", "--draws", "50"],
     "mnist.py": ["--out", "runs", "--steps", "2", "--every", "2", "--num-inducing", "10"],
     "units_table.py": ["--out", "units.json", "--steps", "2", "--methods", "wsvgp", "gpr"],
-    "is_lazy.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],
+    "lazy_rows.py": ["--rows", "4000", "--chunk", "1000", "--num-inducing", "8", "--workers", "1"],
     "rows_on_disk.py": ["--file", "rows.npy", "--rows", "3000", "--num-inducing", "8", "--steps", "5", "--turns", "1"],
     "cagp_scaling.py": ["--shrink", "64", "--picture", "growth.png"],
     "deep_step.py": ["step.png", "--steps", "5"],

@@ -1,7 +1,7 @@
 """Sparse regression on rows that workers make (or read) chunk by chunk: times, memory, and workers that are killed.
 
-    python docs/examples/is_lazy.py --rows 10_000_000 --chunk 100_000 --num-inducing 256 --workers 1 2
-    python docs/examples/is_lazy.py --rows 400_000 --workers 2 --kills 10
+    python docs/examples/lazy_rows.py --rows 10_000_000 --chunk 100_000 --num-inducing 256 --workers 1 2
+    python docs/examples/lazy_rows.py --rows 400_000 --workers 2 --kills 10
 
 Clusters are bound to this machine. The rows are drawn from a seed and the number of their chunk.
 """
