@@ -18,7 +18,7 @@ from lazy_rows import COLUMNS, made
 
 import agp
 from agp.data import open_rows
-from agp.training import _pooled
+from agp.training import _order
 
 HELD = 1_000_000
 
@@ -74,7 +74,7 @@ def on_sorted_rows(given):
     train, test = rows[:100_000], rows[100_000:]
     by_first = train[np.argsort(train[:, 0])]
     model = agp.SVGP.from_data(train[:, :COLUMNS], train[:, COLUMNS], num_inducing=given.num_inducing)
-    _pooled.POOL = 0.0  # a pool is eight batches, 8,000 rows; by default all of these rows would be one
+    _order.POOL_MIB = 0.0  # a pool is eight batches, 8,000 rows; by default all of these rows would be one
     for name, data, chunk in [
         ("in memory", train, None),
         ("shuffled, chunks of 10,000", train, 10_000),

@@ -231,7 +231,7 @@ def test_columns_that_changed_are_refused():
     model = GPRegressor(max_steps=5).fit(table, Y)
     with pytest.raises(ValueError, match="column 'b' holds .*String, but held numbers in training"):
         model.predict(table.assign(b="u"))
-    with pytest.raises(ValueError, match=r"X has shape \(0, 2\): but must not be empty"):
+    with pytest.raises(ValueError, match=r"X has shape \(0, 2\), but must not be empty"):
         model.predict(table[:0])
 
 
