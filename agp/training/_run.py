@@ -103,7 +103,7 @@ class Run:
             if save:
                 self.save()
             seen = Progress(self.step, self.model, info, self.seconds)
-            if call_all(callbacks, seen):
+            if callbacks and call_all(callbacks, seen):
                 return
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
