@@ -248,4 +248,5 @@ def test_on_the_floor_of_the_precision_the_iteration_ends():
         found = inverse_factor(A, reached.factor, tolerance=1e-14, max_steps=200)
         assert float(found.residual) <= 1.1 * float(reached.residual)
         steps.append(float(found.steps))
-    assert max(steps) <= 10.0
+    # the count varies by a step with the processor; without the rule all 200 are taken
+    assert max(steps) <= 15.0
