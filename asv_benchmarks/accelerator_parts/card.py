@@ -178,5 +178,5 @@ one pivot of -1 or -0.001 where others are 1, times 1e-6, 1 and 1e6; *missed* ar
 must be 0, and *residual* is that of the matrix without a bad pivot. `first_ms` is the first call, which may compile;
 `ms` the median of later ones, `spread` the distance of the quartiles in medians."""
 PART = Part(
-    "The card, and what single operations cost there", NOTE, entries, measured, guess=2.0, small_guess=0.3, jax=2.0
+    "The card, and times of single operations", NOTE, entries, measured, guess=2.0, small_guess=0.3, jax=2.0
 )

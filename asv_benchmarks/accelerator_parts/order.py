@@ -65,13 +65,13 @@ def _rest(entry: Settings) -> bool:
 
 REST = ("card", "profile", "tests", "linalg", "steps", "sgpr", "cagp")
 STAGES = (
-    Stage("Does anything fail?", "tests", _first_tests),
-    Stage("W and R beside GPyTorch", "steps", _beside_peer),
-    Stage("The inverse in float64, float32 and TF32", "steps", _inverse, whole=True),
+    Stage("Failing tests", "tests", _first_tests),
+    Stage("W-SVGP and R-SVGP compared with GPyTorch", "steps", _beside_peer),
+    Stage("The R-SVGP inverse in float64, float32 and TF32", "steps", _inverse, whole=True),
     Stage("A million rows", "sgpr", _many_rows),
     Stage("A million rows", "cagp", _many_rows),
-    *(Stage("The rest", name, _without_jax) for name in REST),
-    *(Stage("The rest with JAX", name, _rest) for name in REST),
+    *(Stage("Other entries", name, _without_jax) for name in REST),
+    *(Stage("Other entries with JAX", name, _rest) for name in REST),
 )
 
 

@@ -14,11 +14,11 @@ GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 
 INTRODUCTION = """# Accelerators
 
-One script measures this library on a GPU or another accelerator. It runs the most informative parts first. It needs
-half an hour on a machine with Linux, Python 3.12, NumPy, SciPy, pytest, and torch with CUDA, CuPy or JAX. The machine
-does not need network access.
+This page explains how to measure agp on a GPU or another accelerator. A script runs the most informative benchmarks
+first. It takes half an hour on a machine with Linux, Python 3.12, NumPy, SciPy, pytest, and torch with CUDA, CuPy or
+JAX. The machine does not need network access.
 
-## Run it
+## Run the script
 
 On a machine with network access, collect the wheels of this project and of its dependencies, and run a rehearsal:
 
@@ -27,10 +27,10 @@ On a machine with network access, collect the wheels of this project and of its 
 python3 asv_benchmarks/accelerator.py --rehearse --wheels wheels
 ```
 
-The rehearsal installs the wheels in an empty folder and runs every part in small sizes on the CPU, which takes some
-minutes. Run it with Python 3.12 and the same libraries as on the machine with the GPU. Without `--wheels`, it builds
-the wheels for its own Python, as `make rehearse` does. Then copy the checkout with the wheels to the machine with the
-GPU, and run there:
+The rehearsal installs the wheels in an empty folder and runs every part in small sizes on the CPU, which takes a few
+minutes. Run the rehearsal with Python 3.12 and the same libraries as on the machine with the GPU. Without `--wheels`,
+the rehearsal builds the wheels for its own Python version, as `make rehearse` does. Then copy the checkout with the
+wheels to the machine with the GPU, and run the following commands on that machine:
 
 ```text
 python3 {install}
@@ -42,8 +42,8 @@ python3 asv_benchmarks/accelerator.py --out report                             #
 python3 asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  # this page, from what was measured
 ```
 
-A call stops after `--seconds` (540). Run the same command again to continue. Each entry is stored in
-`report` as soon as it is done. The plan is:
+Each call stops after `--seconds` (540 by default). Run the same command again to continue. The script stores each entry
+in the folder `report` as soon as it is done. The plan is:
 
 | question | parts | entries | minutes, estimated |
 |---|---|---|---|
@@ -55,12 +55,12 @@ A call stops after `--seconds` (540). Run the same command again to continue. Ea
 |---|---|
 {parts}
 
-`--parts`, `--libraries`, `--methods` and `--sizes` select entries, as in
+`--parts`, `--libraries`, `--methods` and `--sizes` select entries, for example
 `--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. If an entry takes longer than `--entry-seconds`,
-runs out of memory or needs a missing library, it is listed with the reason; `--retry` measures these entries again.
-Tests that are stopped report their results so far. If GPyTorch is installed, it is timed on the same card.
-`--device cuda:0` chooses the device; the default is the first accelerator. If there is no accelerator, or with
-`--small`, the script runs in small sizes on the CPU, as a rehearsal and not as a measurement.
+runs out of memory or needs a missing library, the report lists the entry with the reason. `--retry` measures these
+entries again. If a test run is stopped, its results so far are reported. If GPyTorch is installed, the script also
+times it on the same card. `--device cuda:0` selects the device; the default is the first accelerator. With `--small`,
+or without an accelerator, the script runs in small sizes on the CPU. Such a run is a rehearsal, not a measurement.
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
 WHEELS, SITE = "wheels", "site"

@@ -54,4 +54,4 @@ def measured(*, library: str, device: str, small: bool, seconds: float, **entry:
 NOTE = """One step after a few others, M = B. `operators` counts all that torch dispatches, those that others call
 included; `launches` the kernels that the host started, by the CUDA runtime's count; `copies` those between host and
 device and on the device; `device ms` is the time that kernels ran."""
-PART = Part("A profiled step", NOTE, entries, measured, guess=10.0, small_guess=3.0)
+PART = Part("Profile of a training step", NOTE, entries, measured, guess=10.0, small_guess=3.0)
