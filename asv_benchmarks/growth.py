@@ -79,7 +79,7 @@ CURVES = (
         Growth(method, "N", (8192, 16_384, 32_768), 0.0, "none", num_inducing=256)
         for method in ("wsvgp", "rsvgp", "lsvgp", "asvgp", "solve")
     ),
-    Growth("tsvgp", "N", (8192, 16_384, 32_768), 1.0, "N M^2: a site for each datum"),
+    Growth("tsvgp", "N", (8192, 16_384, 32_768), 1.0, "N M^2"),
     Growth("sgpr", "N", (4096, 8192, 16_384), 1.0, "N M^2", **EVALUATION),
     Growth("solve-collapsed", "N", (4096, 8192, 16_384), 1.0, "N M^2", num_inducing=128, **EVALUATION),
     Growth("gpr", "N", (1024, 1448, 2048), 3.0, "N^3", **EVALUATION),
@@ -148,7 +148,8 @@ def main(arguments=None):
     parser.add_argument("--json", type=Path)
     a = parser.parse_args(arguments)
     warnings.simplefilter("ignore")  # so many iterations of conjugate gradients, whether they are enough or not
-    print("| method | of | sizes | CPU ms | exponent | formula's | formula |\n|---|---|---|---|---|---|---|")
+    print("| method | variable | sizes | CPU ms | fitted exponent | exponent of the formula | formula |")
+    print("|---|---|---|---|---|---|---|")
     found = []
     for curve in CURVES:
         if a.method is None or curve.method in a.method:
