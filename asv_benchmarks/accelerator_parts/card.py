@@ -177,6 +177,4 @@ NOTE = """GB/s of a copy count bytes read and written; products are [M, M] by [M
 one pivot of -1 or -0.001 where others are 1, times 1e-6, 1 and 1e6; *missed* are factors of them without NaN, which
 must be 0, and *residual* is that of the matrix without a bad pivot. `first_ms` is the first call, which may compile;
 `ms` the median of later ones, `spread` the distance of the quartiles in medians."""
-PART = Part(
-    "The card, and times of single operations", NOTE, entries, measured, guess=2.0, small_guess=0.3, jax=2.0
-)
+PART = Part("The card, and times of single operations", NOTE, entries, measured, guess=2.0, small_guess=0.3, jax=2.0)
