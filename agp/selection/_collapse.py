@@ -1,4 +1,4 @@
-"""Collapsed posteriors from one pass over the rows, for fewer inducing inputs, and any variance and noise."""
+"""Sums over the rows that give collapsed posteriors for any kernel variance, noise and number of inducing inputs."""
 
 import math
 from typing import Any, NamedTuple
@@ -28,11 +28,11 @@ __all__ = ["Collapse", "collapse"]
 
 LOG_2PI = math.log(2.0 * math.pi)
 SQUARES = 3
-"""The budget of a pass in arrays of M x M numbers, if that is more than the usual one."""
+"""The memory budget of a pass over the rows, in M x M arrays, unless the default budget is larger."""
 
 
 class HeldOut(NamedTuple):
-    """Features of the rows held out: A [M, H], kff [H], y - h [H, P], and weights [H]."""
+    """Features of the held-out rows: A = Lu^-1 Kuf [M, H], prior variances kff [H], y - h [H, P] and weights [H]."""
 
     A: Array
     kff: Array
@@ -41,28 +41,28 @@ class HeldOut(NamedTuple):
 
 
 class Collapse(NamedTuple):
-    """Sums over rows that give the collapsed posterior for the first inducing inputs, at any variance and noise."""
+    """Sums over the rows, which give the collapsed posterior of the first inducing inputs for any variances."""
 
     model: SGPR
-    """With the hyperparameters and the inducing inputs."""
+    """The model with the hyperparameters and the inducing inputs."""
     Lu: Array
     """The Cholesky factor of Kuu [M, M]."""
     totals: Statistics
-    """Of the rows not held out."""
+    """The sums over the rows that are not held out."""
     held: Statistics
-    """Of the rows held out."""
+    """The sums over the held-out rows."""
     rows: int
-    """The number of rows not held out."""
+    """The number of rows that are not held out."""
     observations: float
-    """And of their observations."""
+    """The number of observations in these rows."""
     held_observations: float
-    """The number of observations held out."""
+    """The number of observations in the held-out rows."""
     features: HeldOut
     inside: bool
-    """Whether the rows held out were among the data, which are all rows then."""
+    """True if the model has all rows, including the held-out ones."""
 
     def profile(self) -> tuple[float, float, float]:
-        """The factor of the kernel and the noise variance that maximise the bound, and the bound in nats per row."""
+        """Return the kernel factor and noise variance that maximise the bound, and the bound in nats per row."""
         from scipy.optimize import minimize
 
         found = profile_of(self.totals, self.observations)
@@ -79,7 +79,7 @@ class Collapse(NamedTuple):
         return factor, noise * s, -float(best.fun)
 
     def log_density(self, factor: float, noise: float, count: int | None = None) -> float:
-        """Of the rows held out, on average, from the first inducing inputs; -inf if it is not finite."""
+        """Return the average log density of the held-out rows, given `count` inducing inputs; -inf if not finite."""
         M = self.totals.gram.shape[0] if count is None else count
         s = asarray_like(np.asarray(noise), self.Lu)
         posterior = posterior_of(self.Lu[:M, :M], scaled_statistics(first_inducing(self.totals, M), factor), s)
@@ -96,7 +96,7 @@ class Collapse(NamedTuple):
         return mean if math.isfinite(mean) else -math.inf
 
     def posterior(self, factor: float, noise: float, count: int | None = None) -> tuple[SVGP, float]:
-        """The model of all rows, including those held out, and its bound in nats."""
+        """Return the model of all rows, including the held-out ones, and its bound in nats."""
         M = self.totals.gram.shape[0] if count is None else count
         both = Statistics(*(a + b for a, b in zip(self.totals, self.held, strict=True)))
         totals = scaled_statistics(first_inducing(both, M), factor)
@@ -116,10 +116,10 @@ class Collapse(NamedTuple):
 
 
 def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:
-    """The sums of one pass over the rows, with the hyperparameters of a model and inducing inputs Z [M, D].
+    """Compute the sums in one pass over the rows, with the hyperparameters of a model and inducing inputs Z [M, D].
 
-    `inside` says whether the rows held out are among the data. The budget for working arrays is in MiB; by default the
-    usual one, or three matrices of M x M numbers if that is more.
+    `inside` is True if `data` includes the held-out rows. `memory` is the budget for working arrays in MiB. Its default
+    is the usual budget or three M x M matrices, whichever is more.
     """
     points = Points(Z, Z_unit=column_spreads(Z))
     model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights)

@@ -1,4 +1,4 @@
-"""Hyperparameters from the exact evidence of a sample of the rows."""
+"""Training of hyperparameters with the exact evidence of a sample of the rows."""
 
 import warnings
 from collections.abc import Callable
@@ -30,65 +30,67 @@ __all__ = [
 ]
 
 SHORT, LONG = 20, 40
-"""Iterations of L-BFGS from each start, and further ones from the best of them."""
+"""The number of L-BFGS iterations from each start, and of further iterations from the best starts."""
 NUM_KEPT_STARTS = 2
-"""How many starts are trained further."""
+"""The number of starts that are trained further."""
 MIN_GAIN = 1e-4
-"""In nats per row: what 20 iterations must gain."""
+"""L-BFGS stops when 20 iterations gain less than this many nats per row."""
 MIN_NOISE = 1e-4
-"""The least noise at which training on more rows starts, in shares of the variance of the targets."""
+"""Training on more rows starts with at least this noise variance, as a fraction of the variance of the targets."""
 ROWS_PER_COLUMN = 5
-"""With fewer rows lengthscales have a prior."""
+"""Lengthscales get a prior if there are fewer rows per column than this."""
 LENGTHSCALE = Relative(LogNormal(2.66, 3.0**0.5))
-"""In spreads of the column times the root of the number of columns; the mode is 0.7, 95 % lie between 0.5 and 430.
+"""The prior of lengthscales, in units of the spread of the column times the root of the number of columns.
 
-Source: Hvarfner, Hellsten & Nardi, "Vanilla Bayesian optimization performs great in high dimensions", ICML 2024, for
-inputs that fill an interval of length 1, whose spread is 0.29.
+Its mode is 0.7, and 95 % of its mass lies between 0.5 and 430. In the source, inputs fill an interval of length 1,
+which has a spread of 0.29.
+
+Source: Hvarfner, Hellsten & Nardi, "Vanilla Bayesian optimization performs great in high dimensions", ICML 2024.
 """
 
 
 class Tuned(NamedTuple):
-    """The exact GP of a sample at trained hyperparameters; densities in nats per row."""
+    """An exact GP of a sample with trained hyperparameters, and its scores in nats per row."""
 
     model: GPR
     evidence: float
-    """With the priors of the hyperparameters."""
+    """The log evidence plus the log prior of the hyperparameters."""
     log_density: float
-    """Of a row given the others, on average."""
+    """The average log density of a row given the other rows."""
 
     @property
     def observations(self) -> float:
-        """The number of observations: the sum of the weights."""
+        """The number of observations, which is the sum of the weights."""
         return Data(self.model.X, self.model.y, self.model.weights).observations
 
     @property
     def score(self) -> float:
-        """The number by which models of the same sample are compared: how well each row is predicted from the others.
+        """The score that compares models of the same sample: the log density, or the evidence if rows are few.
 
-        With as many hyperparameters as rows it is the evidence, since rows then predict each other by chance. Elsewhere
-        the evidence of a model that is not quite right is the worse criterion.
+        With fewer than five rows per column, rows predict each other well by chance, so the score is the evidence. With
+        more rows, the evidence is the worse criterion because models are never exactly right.
         """
         few = self.observations < ROWS_PER_COLUMN * self.model.X.shape[1]
         return self.evidence if few else self.log_density
 
     def pieces(self) -> dict[str, Any]:
-        """The numbers for a checkpoint."""
+        """Return the hyperparameters and scores to store in a checkpoint."""
         leaves = tree.leaves(self.model, "parameter")
         return {name: to_numpy(x) for name, x in leaves.items()} | {"evidence": self.evidence, "log": self.log_density}
 
     @classmethod
     def of(cls, model: Any, pieces: dict[str, Any]) -> "Tuned":
-        """A model with the numbers of a checkpoint. ValueError if these are of another model."""
+        """Return the model with the hyperparameters and scores of a checkpoint; ValueError if its leaves differ."""
         expected = {name: tuple(x.shape) for name, x in tree.leaves(model, "parameter").items()}
         if {name: np.shape(x) for name, x in pieces.items()} != expected | {"evidence": (), "log": ()}:
-            msg = "it holds numbers of another model"
+            msg = "it stores the hyperparameters of another model"
             raise ValueError(msg)
         leaves = {name: asarray_like(x, model.X) for name, x in pieces.items() if name not in ("evidence", "log")}
         return cls(tree.with_leaves(model, leaves), float(pieces["evidence"]), float(pieces["log"]))
 
 
 def default_priors(rows: float, kernel: Kernel, columns: int) -> dict[str, Any]:
-    """Priors of the lengthscales of a kernel, if there are few rows for each."""
+    """Return priors of the lengthscales of a kernel; empty if there are at least five rows per column."""
     some = any(name.endswith("lengthscale") for name in (*tree.missing(kernel), *tree.leaves(kernel)))
     return {"kernel.*lengthscale": LENGTHSCALE} if some and rows < ROWS_PER_COLUMN * columns else {}
 
@@ -101,11 +103,12 @@ def search_hyperparameters(
     least_gain: float = MIN_GAIN,
     among: Callable[[], Array] | None = None,
 ) -> Tuned:
-    """The best exact GP from several starts: a few iterations of L-BFGS from each, more from the best two.
+    """Train exact GPs from several starts, the best two of them longer, and return the best.
 
-    Maximises the evidence, and compares by `Tuned.score`. Missing lengthscales of the kernel start at several values;
-    `parts` are the other arguments of `GPR.from_data`. L-BFGS ends when 20 iterations gain less than `least_gain` nats
-    per row, or when the watch ends it. `among` returns rows for the spread of columns that are constant in the data.
+    Training maximises the evidence; `Tuned.score` compares the results. Missing lengthscales of the kernel start at
+    several values. `parts` are the other arguments of `GPR.from_data`. L-BFGS stops when 20 iterations gain less than
+    `least_gain` nats per row, or when the watch ends it. If a column is constant in `data`, its spread is computed from
+    the rows that `among` returns.
     """
     found = starting_kernels(kernel, *data.repeat_rows(), parts["likelihood"], among=among)
     models = [exact_gp(data, kernel=start, **parts) for start in [start for _, start in found] or [kernel]]
@@ -116,14 +119,14 @@ def search_hyperparameters(
 
 
 def exact_gp(data: Data, **parts: Any) -> GPR:
-    """`GPR.from_data` of the rows with their weights."""
+    """Build a model with `GPR.from_data` from the rows and their weights."""
     return GPR.from_data(data.X, data.y, weights=data.weights, **parts)
 
 
 def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -> GPR:
-    """The exact GP of other rows with the hyperparameters of a model, or with another kernel.
+    """Build the exact GP of other rows with the hyperparameters of a model and, if given, another kernel.
 
-    Vanishing noise is raised, since more rows may show some.
+    A noise variance near zero is raised, since the other rows may be noisy.
     """
     parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": priors}
     found = exact_gp(data, kernel=model.kernel if kernel is None else kernel, **parts)
@@ -133,10 +136,10 @@ def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -
 
 
 def train_exact(model: Any, data: Data, iterations: int, watch: Watch, least_gain: float) -> Tuned:
-    """The model after at most so many iterations of L-BFGS; the evidence is -inf if the bound is not finite."""
+    """Train a model with at most this many L-BFGS iterations; the evidence is -inf if the bound is not finite."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RepairWarning)  # of trial points; the result is checked
+            warnings.simplefilter("ignore", RepairWarning)  # trial points need repairs; the result is checked
             limit = 0 if watch.stage_over else iterations
             callbacks = [watch, Gain(least_gain * data.observations)]
             found = fit_lbfgs(model, data.X, data.y, max_iterations=limit, callbacks=callbacks)
@@ -146,12 +149,12 @@ def train_exact(model: Any, data: Data, iterations: int, watch: Watch, least_gai
 
 
 def evaluate_on(model: GPR, data: Data) -> Tuned:
-    """The model without further training."""
+    """Compute the scores of a model without further training."""
     evidence = float(model.bound(data.X, data.y)[0] + log_prior(model)[0]) / data.observations
     return Tuned(model, evidence if np.isfinite(evidence) else -float("inf"), log_density_of(model))
 
 
 def log_density_of(model: GPR) -> float:
-    """Of a row given the others, on average; -inf where rounding leaves no number."""
+    """Return the average log density of a row given the other rows; -inf if it is not finite."""
     mean = float(average(model.leave_one_out(), model.weights))
     return mean if np.isfinite(mean) else -float("inf")

@@ -1,4 +1,4 @@
-"""The choice of a kernel for models that are trained otherwise."""
+"""Choice of a kernel for any model by exact GPs of a small sample."""
 
 from typing import Any
 
@@ -16,15 +16,15 @@ from agp.selection._watch import Watch
 __all__ = ["select_kernel"]
 
 MIN_ROWS = 8
-"""The least rows that tell kernels apart."""
+"""With fewer rows than this, kernels are not compared."""
 
 
 def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds: float | None = None) -> Kernel:
-    """The kernel under which 500 rows of the data predict each other best, with its lengthscales.
+    """Return the kernel with the best leave-one-out predictions of 500 rows, with its lengthscales.
 
-    Compares exact GPs with Gaussian noise, like the search of `fit_regression`, on `Likelihood.proxies` as targets. If
-    these are neither observations of the latent functions nor logarithms of counts, as for labels, the kernel has no
-    lengthscales, and `from_data` sets them.
+    The kernels are compared in exact GPs with Gaussian noise, as in the search of `fit_regression`. The targets of
+    these GPs are `Likelihood.proxies`. For class labels, the proxies are neither observations of the latent functions
+    nor logarithms of counts. The kernel then has no lengthscales, and `from_data` sets them.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
@@ -45,7 +45,7 @@ def _search(kernel: Kernel, data: Data, watch: Watch, rows: Array) -> Any:
 
 
 def _sample(data: Data) -> Data:
-    """Some rows with standardised targets, without missing or constant targets and rows of weight 0."""
+    """Draw rows and standardise their targets; omit rows with missing targets or weight 0, and constant targets."""
     rows = np.arange(data.X.shape[0])
     if data.X.shape[0] > SAMPLE:
         rows = generator(0, 18).choice(data.X.shape[0], SAMPLE, replace=False)

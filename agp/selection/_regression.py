@@ -1,4 +1,4 @@
-"""Regression with a model chosen from the data: hyperparameters from a sample, and the posterior from all rows."""
+"""Regression with automatic model selection: hyperparameters from a sample, and the posterior from all rows."""
 
 import math
 import re
@@ -42,38 +42,39 @@ from agp.training import Callback, baseline, strip_addresses
 __all__ = ["EXACT_ROWS", "fit_regression"]
 
 SAMPLE, LARGER, EXACT_ROWS = 500, 2000, 4000
-"""Rows that compare starts and kernels; rows that train the best; and the most rows of an exact GP."""
+"""The number of rows that compare starts and kernels, the number of rows that train the best kernels, and the maximum
+number of rows of an exact GP."""
 ITERATIONS, LAST_ITERATIONS = 25, 8
-"""Iterations of L-BFGS on the larger sample, and then on `EXACT_ROWS`."""
+"""The number of L-BFGS iterations on the larger sample, and of further iterations on `EXACT_ROWS` rows."""
 MOST_ITERATIONS, EVIDENCE_COST = 400, 1.2e12
-"""The most iterations, and operations, of L-BFGS if the larger sample is all rows; an evidence with its gradient takes
-4 N^3 operations."""
+"""The maximum number of L-BFGS iterations, and of operations, if the larger sample is all rows. The evidence and its
+gradient take 4 N^3 operations."""
 COMPARED_ROWS, FEW, MOST = 50_000, 1024, 4096
-"""Rows and inducing inputs of a comparison, and the most inducing inputs."""
+"""The number of rows and of inducing inputs in a comparison, and the maximum number of inducing inputs."""
 COST, MOST_ROWS = 1e13, 300_000
-"""The most operations of the last pass, which takes 2 N M^2; and the most rows that are drawn."""
+"""The maximum number of operations of the last pass, which takes 2 N M^2, and the maximum number of drawn rows."""
 MIN_GAIN_PER_ROW = 0.003
-"""What further inducing inputs must gain, in nats per row held out."""
+"""The minimum gain from doubling the inducing inputs, in nats per held-out row."""
 CLOSE, ALIKE, FAR = 0.02, 0.01, 0.3
-"""In nats per row: kernels closer than the first to the best are trained further, those closer than the second count as
-equal, and a difference above the third is not due to the sample."""
+"""Differences in nats per row. Kernels within `CLOSE` of the best are trained further. Kernels within `ALIKE` of the best
+count as equally good. A difference above `FAR` cannot be due to the choice of the sample."""
 CHANCE, SHARE, HELD_OUT_CHANCE = 2.0, 0.5, 5.0
-"""A model has learned something if it gains so many nats more than it has hyperparameters (counted up to this share of
-the rows), or so many nats on the rows held out."""
+"""A model has learned something if its gain in nats exceeds the number of hyperparameters by `CHANCE`, or if its gain
+on the held-out rows exceeds `HELD_OUT_CHANCE`. At most `SHARE` times the number of rows counts as hyperparameters."""
 SHARES = {"search": 0.15, "train": 0.45}
-"""When these stages end at the latest, in shares of the time limit."""
+"""The latest end of a stage, as a fraction of the time limit."""
 AMPLE, PART, SPEED = 8.0, 0.7, 2e10
-"""With a time limit: how many times the time of search and comparison must be left to leave nothing out; the share of
-the rest for the last pass; and operations per second, as a first guess."""
+"""Constants for a time limit. No stage is skipped if the remaining time exceeds `AMPLE` times that of search and
+comparison. `PART` is the fraction of the remaining time for the last pass. `SPEED` is in operations per second."""
 SOME, OVER, LEAST_SHARE = 2.0, 0.2, 0.25
-"""With a time limit: how many evidences must fit in the rest to start with them; by which share of it the 2 N^3
-operations of an exact posterior may exceed it; and the least share of the inducing inputs of a comparison for which a
-pass over all rows is made."""
+"""Constants for a time limit. Training starts only if there is time for `SOME` evaluations of the evidence. An exact
+posterior, which takes 2 N^3 operations, may take `OVER` times the limit even if no time is left. The last pass over all
+rows needs at least `LEAST_SHARE` of the inducing inputs of a comparison."""
 NO_SIGNAL_VARIANCE = 1e-6
-"""The variance of the latent function if the inputs are uninformative, in shares of that of the targets."""
+"""The variance of the latent function if the inputs are uninformative, as a fraction of the variance of the targets."""
 
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
-"""What "auto" compares, and then the best of these with a linear part."""
+"""The kernels that "auto" compares. It also compares the best of them plus a linear kernel."""
 
 
 @public(repairs=False)
@@ -99,66 +100,66 @@ def fit_regression(
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
 
-    1. Search: train exact GPs of 500 rows from several starts, for each kernel.
-    2. Train: train the hyperparameters of the two best kernels by the exact evidence of 2,000 rows, and those of the
-       best kernel by that of 4,000.
-    3. With up to 4,000 rows, the posterior is exact, and models are compared by how well the other rows predict each
-       row (`GPR.leave_one_out`).
-    4. With more rows, a tenth of them, but at most 2,000, is held out. Models are compared by the density of these rows
-       under collapsed posteriors with 1,024 inducing inputs, before and after training. (The bound would favour smooth
-       kernels, which need few inducing inputs.)
-    5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows; their number doubles as long as
-       that improves the predictions. With more than 300,000 rows, it uses fewer inducing inputs or omits some rows. The
-       noise and kernel variance come from training or from the highest bound, whichever predicts the held-out rows
-       better.
+    1. Exact GPs of 500 rows are trained from several starts for each kernel.
+    2. The two best kernels are trained further with the exact evidence of 2,000 rows, and the best kernel with that of
+       4,000 rows.
+    3. With up to 4,000 rows, the posterior is exact. Models are compared by their leave-one-out predictions
+       (`GPR.leave_one_out`).
+    4. With more rows, a tenth of them, but at most 2,000, is held out. Models are compared by the density of the
+       held-out rows under collapsed posteriors with 1,024 inducing inputs, before and after training. (The bound would
+       favour smooth kernels, which need few inducing inputs.)
+    5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows. Their number doubles as long as
+       the predictions improve. With more than 300,000 rows, the posterior has fewer inducing inputs or omits some rows.
+       The kernel and noise variances come from training or from the highest bound, whichever predicts the held-out
+       rows better.
 
     Parameters
     ----------
     X, y
-        Inputs [N, D] and targets [N] or [N, P], which share kernel and noise.
+        Inputs [N, D] and targets [N] or [N, P]. All outputs share the kernel and the noise.
     kernel
-        A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of these with a linear part.
+        A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of them plus a linear kernel.
     likelihood, mean_function
-        As `agp.GPR.from_data`.
+        As in `agp.GPR.from_data`.
     priors
-        Priors by pattern of leaf names, or None. "auto" gives lengthscales a prior if there are fewer than five rows
-        for each column (see docs/starts-rates-priors.md).
+        A dictionary of priors whose keys are patterns of leaf names, or None. "auto" gives lengthscales a prior if
+        there are fewer than five rows per column (see docs/starts-rates-priors.md).
     method
-        "gpr" is the exact posterior, "sgpr" the collapsed one; "auto" chooses by the number of rows.
+        "gpr" for the exact posterior, "sgpr" for the collapsed posterior. "auto" chooses by the number of rows.
     most
-        The most inducing inputs.
+        Maximum number of inducing inputs.
     tolerance
-        In nats per row: L-BFGS ends when 20 iterations gain less than a tenth of it.
+        L-BFGS stops when 20 iterations gain less than a tenth of this value, in nats per row.
     max_seconds
         Maximum time in seconds; unlimited by default. When the time is up, the best result so far is returned.
     memory
-        Budget for working arrays of the passes over the rows in MiB; by default what the largest matrices need.
+        Budget in MiB for working arrays of the passes over the rows. The default is enough for the largest matrices.
     seed
-        Seed of the drawn rows.
+        Seed of the random choice of rows.
     callbacks
-        Called with a `Progress` after each iteration of L-BFGS; if one returns True, the fit ends.
+        Functions called with a `Progress` after each L-BFGS iteration. If one of them returns True, the fit ends.
     progress
         Show a progress bar (needs the extra ``cli``).
     checkpoint
-        A file that stores finished stages. A fit with the same data and arguments resumes from it, with the same
+        A file that stores finished stages. A fit with the same data and arguments resumes from it and gives the same
         numbers.
     weights
-        The number of observations [N] that each row counts as, as in `agp.GPR.from_data`; one each by default. Averages
-        and nats per row then refer to observations. Exact repetitions are evidence against noise: if the weights sum to
-        more than N and rows with the same inputs never differ, the noise goes to zero. Scale importance weights to a
-        mean of 1.
+        The number of observations [N] that each row represents, as in `agp.GPR.from_data`; 1 by default. With weights,
+        averages and nats per row refer to observations. Exact repetitions of a row are evidence against noise. If the
+        weights sum to more than N, and rows with equal inputs have equal targets, the noise variance goes to zero.
+        Scale importance weights to a mean of 1.
 
     Returns
     -------
     RegressionResult
-        The model is a `GPR`, or an `SVGP` with the optimal q(u) and without the data.
+        The model is a `GPR`, or an `SVGP` that has the optimal q(u) and does not store the data.
 
     Raises
     ------
     TypeError, ValueError
-        If data, parts or arguments do not fit each other.
+        If the data and the arguments do not fit each other.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written, first at the start; `.result` holds the best model so far.
+        If the checkpoint cannot be written, which is first tried at the start; `.result` holds the best model so far.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds the best model so far.
 
@@ -196,7 +197,7 @@ def fit_regression(
             watch.interrupted = True
             raise Interrupted(fit.result()) from interrupt
     if not found.converged:
-        text = f"the fit has not converged: {watch.ending()}. Give it more."
+        text = f"the fit has not converged: {watch.ending()}; let it run longer."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
     if not found.learned:
         warnings.warn(found.message, NoSignalWarning, stacklevel=outside())
@@ -216,7 +217,7 @@ def _check_choices(kernel: Any, method: Any, priors: Any) -> None:
 
 
 class _Plan(NamedTuple):
-    """The arguments of the user."""
+    """The arguments of `fit_regression` that describe the model."""
 
     kernel: Any
     likelihood: Gaussian
@@ -227,25 +228,25 @@ class _Plan(NamedTuple):
 
     @property
     def least_gain(self) -> float:
-        """In nats per row: L-BFGS ends when 20 iterations gain less."""
+        """L-BFGS stops when 20 iterations gain less than this many nats per row."""
         return 0.1 * self.tolerance
 
     def facts(self) -> dict[str, Any]:
-        """What must be the same to resume from a checkpoint, by the names of the arguments."""
+        """Return the arguments as text, by name; they must be the same to resume from a checkpoint."""
         return {name: _describe_part(part) for name, part in self._asdict().items()}
 
     def kernels(self) -> dict[str, Kernel]:
-        """The kernels to be compared, by name."""
+        """Return the kernels to compare, by name."""
         if isinstance(self.kernel, str):
             return {name: kind() for name, kind in KERNELS.items()}
         return {type(self.kernel).__name__.lower(): self.kernel}
 
     def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:
-        """The other arguments of `GPR.from_data`."""
+        """Return the arguments of `GPR.from_data` other than the data and the kernel."""
         priors = self.priors
         if isinstance(priors, str):
             priors = default_priors(data.observations, kernel, data.X.shape[1])
-        if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # the kernel became a part of a sum
+        if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # the kernel is now the first part of a sum
             priors = {
                 re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
             }
@@ -253,7 +254,7 @@ class _Plan(NamedTuple):
 
 
 def _describe_part(part: Any) -> str:
-    """A part as text, the numbers of its leaves to the last bit."""
+    """Return an argument as text that depends on every bit of its leaves."""
     text = strip_addresses(f"{part!r}")[:2000]
     if not isinstance(part, Kernel | Likelihood | Mean):
         return text
@@ -261,7 +262,7 @@ def _describe_part(part: Any) -> str:
 
 
 def _checksum(part: Any) -> str:
-    """Of the numbers of all leaves."""
+    """Return a checksum of all leaves."""
     found = 0
     for x in tree.leaves(part).values():
         found = zlib.crc32(np.asarray(x if isinstance(x, int | float) else to_numpy(x)).tobytes(), found)
@@ -269,38 +270,38 @@ def _checksum(part: Any) -> str:
 
 
 class _Found(NamedTuple):
-    """A posterior, and facts for the result."""
+    """A posterior, and its entries in the result."""
 
     model: Any
     kernel: str
     kind: str
     bound: float
-    """In nats, of the rows of the posterior."""
+    """The bound of the rows of the posterior, in nats."""
     targets: Data
-    """Their targets."""
+    """The targets of these rows."""
     log_density: float
     held_out: bool
-    """Whether the log density is of the rows held out."""
+    """True if the log density is that of the held-out rows."""
 
 
 class _Chosen(NamedTuple):
-    """Hyperparameters, and how well they predict the rows held out."""
+    """Hyperparameters, and their scores on the held-out rows."""
 
     name: str
     tuned: Tuned
     passed: Collapse | None = None
     settings: tuple[tuple[float, float], ...] = ()
-    """Factors of the kernel and noise variances, the best first."""
+    """Pairs of a kernel factor and a noise variance, the best first."""
     log_density: float = -float("inf")
-    """Of the rows held out, with the first setting; for exact GPs their score."""
+    """The log density of the held-out rows with the first setting; for exact GPs, their score."""
     gain: float = float("inf")
-    """Gain of the last doubling of the inducing inputs; or the lead of the exact GP of the sample, if it is far."""
+    """The gain from the last doubling of the inducing inputs, or the lead of the exact GP if it exceeds `FAR`."""
     seconds: float = 0.0
-    """Time of the pass over the rows, per row."""
+    """The time of the pass over the rows, in seconds per row."""
 
 
 class _Fit:
-    """A fit in progress; `result` works at any time."""
+    """A fit in progress; `result` can be called at any time."""
 
     def __init__(self, plan: _Plan, rows: Rows, most: int, pieces: Pieces, watch: Watch) -> None:
         self.plan, self.rows, self.pieces, self.watch = plan, rows, pieces, watch
@@ -312,10 +313,10 @@ class _Fit:
     # -- the two methods --------------------------------------------------------------------------------------------
 
     def run_exact(self) -> None:
-        """Compare kernels on the sample, train them on up to 2,000 rows; then the posterior of all rows."""
+        """Compare kernels on the sample, train the best on up to 2,000 rows, and keep the posterior of all rows."""
         found = self._search()
         rows = min(self.rows.total, LARGER)
-        of_parts = isinstance(self.plan.kernel, (Product, Sum))  # these need more iterations than the search has
+        of_parts = isinstance(self.plan.kernel, (Product, Sum))  # they need more iterations than the search makes
         if (rows > SAMPLE or of_parts) and self._in_time(rows):
             iterations = ITERATIONS
             if rows == self.rows.total:
@@ -329,13 +330,13 @@ class _Fit:
         self._keep_exact(found[0])
 
     def _in_time(self, rows: int) -> bool:
-        """Whether there is time for some evidences of so many rows, and their gradients."""
+        """Whether there is time to evaluate the evidence of this many rows, and its gradient, a few times."""
         if not self.watch.is_done and SOME * 4.0 * rows**3 > self.watch.left() * SPEED:
             self.watch.late = True
         return not self.watch.is_done
 
     def _on_rows(self, found: list[_Chosen], rows: int) -> list[_Chosen]:
-        """The same hyperparameters, judged by more rows, the best first."""
+        """Score the same hyperparameters on more rows; return the best first."""
         data = self.rows.first(rows)
         judged = []
         with self.watch.stage("judge", data.X.shape[0]):
@@ -347,10 +348,10 @@ class _Fit:
         return _sort_by_density(judged)
 
     def run_collapsed(self) -> None:
-        """Compare kernels by the rows held out, with few inducing inputs; then as many inducing inputs as pay."""
+        """Compare kernels by the held-out rows with few inducing inputs, then choose the number of inducing inputs."""
         found = self._compare(self._search())
         ample = self.watch.left() > AMPLE * self.watch.elapsed()
-        if not found:  # the posterior of the sample is the result
+        if not found:  # the result is the posterior of the sample
             return
         if not self.watch.is_done and not ample:
             best = found[0]
@@ -366,7 +367,7 @@ class _Fit:
     # -- hyperparameters --------------------------------------------------------------------------------------------
 
     def _search(self) -> list[_Chosen]:
-        """The hyperparameters of each kernel on the sample, the best first."""
+        """Search for the hyperparameters of each kernel on the sample; return the best first."""
         data = self.rows.first(SAMPLE)
         found: list[_Chosen] = []
         with self.watch.stage("search", data.X.shape[0], SHARES["search"]):
@@ -398,16 +399,16 @@ class _Fit:
         return self._run_piece(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
 
     def _train_model(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
-        """After so many iterations."""
+        """Train a model with at most this many iterations, or take the result from the checkpoint."""
         settings = (iterations, self.watch, self.plan.least_gain)
         return self._run_piece(f"{piece} from {_checksum(model)}", model, train_exact, model, data, *settings)
 
     def _run_piece(self, piece: str, model: Any, work: Callable[..., Tuned], *arguments: Any) -> Tuned:
-        """``work(*arguments)``, or its result from the checkpoint, put into the model."""
+        """Return ``work(*arguments)``, or the model with the result from the checkpoint."""
         return self.pieces(piece, lambda: work(*arguments).pieces(), lambda done: Tuned.of(model, done))
 
     def _with_linear(self, best: _Chosen, data: Data) -> list[_Chosen]:
-        """A kernel with a linear part, if it gains more than by chance."""
+        """Add a linear kernel to the best kernel; return the result if it gains more than by chance."""
         kernel = best.tuned.model.kernel + Linear.centred(data.repeat_rows()[0])
         model = on_rows(best.tuned.model, data, self.plan.parts(kernel, data)["priors"], kernel)
         name = f"{best.name} + linear"
@@ -416,7 +417,7 @@ class _Fit:
         return [_Chosen(name, tuned, log_density=tuned.score)] if gain > data.X.shape[1] + CHANCE else []
 
     def _train(self, found: list[_Chosen], rows: int, iterations: int) -> list[_Chosen]:
-        """Train the hyperparameters of each by the exact evidence of more rows."""
+        """Train the hyperparameters of each candidate with the exact evidence of more rows."""
         data = self.rows.first(rows)
         done = data.X.shape[0]
         more: list[_Chosen] = []
@@ -434,7 +435,7 @@ class _Fit:
     # -- posteriors -------------------------------------------------------------------------------------------------
 
     def _compare(self, found: list[_Chosen], before: Sequence[_Chosen] = ()) -> list[_Chosen]:
-        """Judge each by the rows held out, the best first, together with those judged before."""
+        """Score candidates on the held-out rows; return them and those scored before, the best first."""
         compared: list[_Chosen] = []
         rows = self._rows_to_compare(len(found))
         data, held = self.rows.first(rows), self.rows.held_out()
@@ -456,7 +457,7 @@ class _Fit:
         if not both:
             return []
         self._keep_collapsed(both[0])
-        return [both[0], *(one._replace(passed=None) for one in both[1:])]  # a pass holds large arrays
+        return [both[0], *(one._replace(passed=None) for one in both[1:])]  # free the large arrays of the others
 
     def _rows_to_compare(self, passes: int) -> int:
         rows = min(COMPARED_ROWS, len(self.rows.order))
@@ -478,7 +479,7 @@ class _Fit:
         return one._replace(passed=passed, settings=tuple(at for _, at in scored), log_density=density, gain=gain)
 
     def _grow(self, best: _Chosen) -> None:
-        """The posterior with as many inducing inputs as pay, on all rows, or more of them on fewer rows."""
+        """Compute the posterior with the best number of inducing inputs, on all rows or on fewer rows."""
         M, rows = self._affordable(best), self.rows.total
         if not M:
             self.watch.late = True
@@ -500,20 +501,20 @@ class _Fit:
             self.best = lambda: self._collapsed_candidate(best, passed, setting, count, density)
 
     def _part(self) -> int:
-        """The number of rows that the most inducing inputs can afford."""
+        """Return the number of rows that the maximum number of inducing inputs can afford."""
         return min(len(self.rows.order), int(COST / (2.0 * self.most**2)))
 
     def _pays(self, best: _Chosen, rows: int) -> bool:
-        """Whether the most inducing inputs on so many rows gain more than fewer on all rows.
+        """Whether the maximum number of inducing inputs on this many rows gains more than fewer of them on all rows.
 
-        Each doubling gains about half of the previous one. Estimating the weights of M inducing inputs from N rows
-        costs the log density of another row about M / 2N nats.
+        Each doubling gains about half as much as the previous one. Estimating the weights of M inducing inputs from N
+        rows lowers the log density of another row by about M / 2N nats.
         """
         doublings = math.log2(self.most / self.few)
         return best.gain * 0.5**doublings > self.most / (2.0 * rows)
 
     def _affordable(self, best: _Chosen) -> int:
-        """The number of inducing inputs that is affordable and pays; 0 if there is no time for a pass."""
+        """Return a number of inducing inputs that is affordable and worth its time; 0 if a pass takes too long."""
         few = self.few
         M = min(self.most, few * 2 ** _doublings(best.gain), int((COST / (2.0 * self.rows.total)) ** 0.5))
         M = M if 1.25 * few <= M else few
@@ -528,7 +529,7 @@ class _Fit:
     # -- results ----------------------------------------------------------------------------------------------------
 
     def _note(self, found: list[_Chosen], rows: int) -> None:
-        """Record candidates that are not judged by rows held out."""
+        """Record the candidates if no rows are held out."""
         if not len(self.rows.held):
             self.candidates += [Candidate(one.name, rows, *one.tuned[1:]) for one in found]
 
@@ -536,7 +537,7 @@ class _Fit:
         self.best = lambda: self._exact_of(one.tuned.model, SAMPLE, one.name)
 
     def _keep_exact(self, one: _Chosen) -> None:
-        """The posterior of all rows, or of as many as time allows."""
+        """Keep the exact posterior of all rows, or of as many as the time limit allows."""
         rows = self.rows.total
         if self.watch.limit is not None:
             seconds = max(self.watch.left(), OVER * self.watch.limit)
@@ -547,7 +548,7 @@ class _Fit:
         self.best = lambda: self._collapsed_candidate(one, one.passed, one.settings[0], self.few, one.log_density)
 
     def _exact_of(self, model: Any, rows: int, name: str) -> _Found:
-        """The exact posterior of some rows, or of all."""
+        """Compute the exact posterior of the first rows of the random order, or of all rows."""
         data = self.rows.data if rows >= self.rows.total else self.rows.first(rows)
         parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": dict(model.priors)}
         found = exact_gp(data, kernel=model.kernel, **parts)
@@ -563,7 +564,7 @@ class _Fit:
         return _Found(model, one.name, kind, bound, seen, density, held_out=True)
 
     def result(self) -> RegressionResult:
-        """The best so far."""
+        """Return the best result so far."""
         best = self.best()
         watch, model = self.watch, best.model
         parameters = sum(
@@ -575,13 +576,13 @@ class _Fit:
         gain = best.bound - count * _baseline(model.likelihood, best.targets)
         learned = gain > min(parameters, SHARE * count) + CHANCE or (best.held_out and self._predicts(best.log_density))
         ending = watch.ending()
-        learned = learned or bool(ending)  # a fit that was cut short is not judged
+        learned = learned or bool(ending)  # a fit that ended early may still learn
         message = f"{best.kernel}, {best.kind}" + (f"; {ending}" if ending else "")
         if not learned:
-            model, prediction = self._constant(model)
+            model, kept = self._constant(model)
             message = (
-                f"the inputs tell nothing of the targets: the best of {len(self.candidates)} models gains {gain:.1f} "
-                f"nats on their mean, with {parameters} hyperparameters; the model predicts {prediction}"
+                f"the inputs do not predict the targets: the best of {len(self.candidates)} models gains {gain:.1f} "
+                f"nats over their mean with {parameters} hyperparameters; {kept} is returned"
             )
         return RegressionResult(
             model,
@@ -600,7 +601,7 @@ class _Fit:
         )
 
     def _predicts(self, log_density: float) -> bool:
-        """Whether the rows held out are more probable than under the mean and variance of the others."""
+        """Whether the held-out rows are more probable than under the mean and variance of the other rows."""
         mean, variance = self.rows.first(COMPARED_ROWS).moments()
         left_out = self.rows.held_out()
         held, weights = left_out.targets_on_host()
@@ -610,13 +611,13 @@ class _Fit:
         return left_out.observations * (log_density - alone) > HELD_OUT_CHANCE
 
     def _constant(self, best: Any) -> tuple[Any, str]:
-        """A model that predicts the mean and the variance of the targets, and its prediction in words.
+        """Return a model that predicts the mean and the variance of the targets, and a phrase that describes it.
 
-        The best model instead if the user's mean function is not a constant.
+        If the user's mean function is not a constant, return the best model instead.
         """
         started = self._initialise()
         if "mean_function.value" not in tree.leaves(started):
-            return best, "what it found"
+            return best, "the best of them"
         X, one = self.rows.first(SAMPLE).X, self.rows.first(1)
         parts = {"likelihood": started.likelihood, "mean_function": started.mean_function}
         level, variances = self.rows.data.moments()
@@ -630,34 +631,35 @@ class _Fit:
             "likelihood.noise_variance": asarray_like(np.asarray(spread), X),
             "mean_function.value": asarray_like(level, X),
         }
-        return tree.with_leaves(GPR.from_data(one.X, one.y, kernel=kernel, **parts), leaves), "the mean"
+        model = tree.with_leaves(GPR.from_data(one.X, one.y, kernel=kernel, **parts), leaves)
+        return model, "a model that predicts the mean"
 
 
 def _doublings(gain: float) -> int:
-    """How many doublings of the inducing inputs may pay, after one with such a gain: each gains half of the last."""
+    """Return the number of doublings worth making after one with this gain, if each gains half of the previous one."""
     return 0 if gain < MIN_GAIN_PER_ROW else int(math.log2(min(gain, 1.0) / MIN_GAIN_PER_ROW))
 
 
 def _sort_by_density(found: Iterable[_Chosen]) -> list[_Chosen]:
-    """The best first."""
+    """Sort candidates by their log density, the best first."""
     return sorted(found, key=lambda one: -one.log_density)
 
 
 def _select_best(found: list[_Chosen]) -> _Chosen:
-    """Among those as good as the best, the one whose exact GP predicts best."""
+    """Return the candidate whose exact GP predicts best, among those that are about as good as the best."""
     as_good = [one for one in found if one.log_density >= found[0].log_density - ALIKE]
     return max(as_good, key=lambda one: one.tuned.log_density)
 
 
 def _close(found: list[_Chosen]) -> list[_Chosen]:
-    """The best, and the second if it is close."""
+    """Return the best candidate, and the second best if it is close."""
     return [one for one in found if one.log_density >= found[0].log_density - CLOSE][:2]
 
 
 def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], float]:
-    """The factor of the kernel and the noise variance that predict the rows held out best, and their density.
+    """Return the kernel factor and noise variance that predict the held-out rows best, and their log density.
 
-    Compares the given settings, found with fewer inducing inputs, and their geometric mean.
+    Compares the given settings, which were found with fewer inducing inputs, and their geometric mean.
     """
     middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
     density, setting = max((passed.log_density(*at), at) for at in {*settings, middle})
@@ -665,7 +667,7 @@ def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -
 
 
 def _baseline(likelihood: Gaussian, targets: Data) -> float:
-    """The log density of an observation under the mean and the variance of all."""
+    """Return the log density per observation under the mean and the variance of the targets."""
     _, y, weights = targets
     per_row = baseline(likelihood, y, weights)
     return per_row if weights is None else per_row * y.shape[0] / targets.observations

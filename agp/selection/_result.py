@@ -10,51 +10,50 @@ __all__ = ["Candidate", "RegressionResult", "Stage"]
 
 
 class Candidate(NamedTuple):
-    """A kernel that was compared, and its scores; NaN for those that were not computed."""
+    """The scores of a kernel; NaN for scores that were not computed."""
 
     kernel: str
     rows: int
-    """Of the sample that trained its hyperparameters."""
+    """The number of rows in the sample that trained the hyperparameters."""
     evidence: float
-    """Of the exact GP of these rows, priors included, in nats per row."""
+    """The log evidence of the exact GP of this sample, including the priors, in nats per row."""
     log_density: float
-    """Of a row given the others of the sample, on average."""
+    """The average log density of a row of the sample given its other rows."""
     bound: float = math.nan
-    """The collapsed bound of the rows not held out, at the best variance and noise, in nats per row."""
+    """The collapsed bound of the rows that are not held out, at the best variance and noise, in nats per row."""
     held_out: float = math.nan
-    """The log density of a row held out, on average, given the others."""
+    """The average log density of a held-out row given the rows that are not held out."""
 
 
 class Stage(NamedTuple):
-    """A part of the fit."""
+    """The name, the size and the time of a stage of the fit."""
 
     name: str
     rows: int
-    """The number of rows that it used."""
+    """The number of rows used."""
     seconds: float
 
 
 @dataclass
 class RegressionResult(FitResult):
-    """The result of `fit_regression`. `message` describes the choice; `converged` is True if no limit ended the fit."""
+    """The result of `fit_regression`; `message` describes the model; `converged` is False if the fit ended early."""
 
     candidates: list[Candidate] = field(default_factory=list)
-    """The kernels that were compared, with an entry for each number of rows."""
+    """The kernels that were compared, with one entry for each number of rows."""
     kernel: str = ""
-    """The kernel that was chosen."""
+    """The name of the chosen kernel."""
     stages: list[Stage] = field(default_factory=list)
     bound: float = math.nan
     """The bound on the log evidence of all rows, in nats."""
     baseline: float = math.nan
     """The log density of the targets from their mean and variance alone, in nats per row."""
     log_density: float = math.nan
-    """The average log density of a row given others: for exact GPs, given all others; otherwise, of the held-out
-    rows."""
+    """The average log density of a row given all other rows for exact GPs, and of a held-out row otherwise."""
     learned: bool = True
-    """Whether the inputs are informative. Otherwise the model predicts the mean of the targets."""
+    """True if the inputs are informative. If False, the model predicts the mean of the targets."""
 
     def describe(self) -> str:
-        """Return the kernels and the stages as tables, and the choice."""
+        """Return the kernels and the stages as tables, followed by `message`."""
         heads = ("evidence", "others", "bound", "held out")
         lines = [f"{'kernel':<20} {'rows':>7} {' '.join(f'{head:>10}' for head in heads)}   (nats per row)"]
         for name, rows, *numbers in self.candidates:

@@ -1,4 +1,4 @@
-"""A fit in stages: its clock, callbacks and progress bar, and the checkpoint that it resumes from."""
+"""The clock, the callbacks, the progress bar and the checkpoint of a fit in stages."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """A callback for all trainings of a fit: it ends them at a deadline, or if a callback of the user does."""
+    """A callback that ends every training of a fit at a deadline, or when a callback of the user returns True."""
 
     def __init__(self, max_seconds: float | None, callbacks: Iterable[Callback], *, progress: bool) -> None:
         self.limit = None if max_seconds is None else check_positive("max_seconds", max_seconds)
@@ -51,22 +51,22 @@ class Watch:
         self._bar.__exit__(*error)
 
     def elapsed(self) -> float:
-        """Seconds since the start, those before a resumption included."""
+        """Return the seconds since the start, including those before a resumption."""
         return self.before + time.perf_counter() - self.began
 
     def left(self) -> float:
-        """Seconds until the limit; infinite without one."""
+        """Return the seconds until the time limit; infinity if there is no limit."""
         return float("inf") if self.limit is None else self.limit - self.elapsed()
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more should be started."""
+        """Whether the fit must end now."""
         self.late = self.late or self.left() <= 0.0
         return self.stopped or self.late
 
     @contextmanager
     def stage(self, name: str, rows: int, share: float = 1.0) -> Iterator[None]:
-        """A stage, whose trainings end when this share of the whole time has passed."""
+        """Time a stage, and end its trainings when this fraction of the time limit has passed."""
         self.until = None if self.limit is None else share * self.limit
         begun = self.elapsed()
         if self.bar is not None:
@@ -91,7 +91,7 @@ class Watch:
         return self.stage_over
 
     def ending(self) -> str:
-        """Why the fit ended early; empty if it did not."""
+        """Return why the fit ended early, or an empty string."""
         if self.interrupted:
             return "it was interrupted"
         if self.stopped:
@@ -100,7 +100,7 @@ class Watch:
 
 
 class Pieces:
-    """Named pieces of work, each done once and kept in the checkpoint: dictionaries of NumPy arrays."""
+    """The results of stages by name, as dictionaries of NumPy arrays, stored in a checkpoint."""
 
     def __init__(self, path: str | Path | None, facts: dict[str, Any], watch: Watch) -> None:
         self.path, self.watch = check_checkpoint(path), watch
@@ -111,12 +111,12 @@ class Pieces:
 
     def _open(self, path: Path) -> None:
         if not checkpoint_exists(path):
-            self._write(path)  # fails at once if it cannot be written
+            self._write(path)  # raise an error early if the file cannot be written
             return
         arrays, saved = load_checkpoint(path)
         other = saved.get("facts")
         if not isinstance(other, dict) or other.get("fit") != KIND:
-            msg = f"{path} is no checkpoint of {KIND}; {REMEDY}"
+            msg = f"{path} is not a checkpoint of {KIND}; {REMEDY}"
             raise ValueError(msg)
         if names := [name for name, mine in self.facts.items() if other.get(name) != mine]:
             msg = f"{path} was written by a fit with other values of {', '.join(names)}; {REMEDY}"
@@ -130,9 +130,9 @@ class Pieces:
             self._refuse(path, error)
 
     def __call__(self, name: str, work: Callable[[], dict[str, Any]], taken: Callable[[dict[str, Any]], T]) -> T:
-        """``taken(piece)`` of the piece of that name, from the file or from ``work()``.
+        """Return ``taken(result)`` for the result with this name, from the checkpoint or from ``work()``.
 
-        Work that a deadline cut short is not kept. ValueError for a piece in the file that `take_rows` refuses.
+        Incomplete results are not stored. Raise ValueError if `taken` raises it for a result from the checkpoint.
         """
         if self.path is not None and name in self.done:
             try:

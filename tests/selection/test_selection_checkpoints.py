@@ -242,7 +242,7 @@ def test_the_checkpoint_of_a_training_is_refused(tmp_path):
     X, y = table(20)
     path = tmp_path / "run.agp"
     agp.train(agp.SVGP.from_data(X, y, num_inducing=4), X, y, steps=2, checkpoint=path)
-    with pytest.raises(ValueError, match=r"run\.agp is no checkpoint of fit_regression; name another file"):
+    with pytest.raises(ValueError, match=r"run\.agp is not a checkpoint of fit_regression; name another file"):
         fit_regression(X, y, checkpoint=path)
 
 
