@@ -8,7 +8,7 @@ from agp.backend import Array, Pullback, backend_of, like
 
 
 def whole_numbers(count: int, x: Array, /) -> Array:
-    """Return the whole numbers from zero to count - 1, on the device of x."""
+    """Return the integers from 0 to count - 1, on the device of x."""
     return backend_of(x).xp.arange(count, **{name: value for name, value in like(x).items() if name != "dtype"})
 
 
@@ -41,7 +41,7 @@ class Actions(ABC):
 
     @abstractmethod
     def rows(self, at: Array, /) -> tuple[Array, Pullback]:
-        """The rows S[at] [b, i] for whole numbers `at` [b], and ``bar -> actions_bar``."""
+        """Return the rows S[at] [b, i] for integers `at` [b], and ``bar -> actions_bar``."""
 
     @abstractmethod
     def gram(self) -> tuple[tuple[Array, Array], Pullback]:
@@ -49,8 +49,9 @@ class Actions(ABC):
 
     @abstractmethod
     def dependent_columns(self) -> list[int]:
-        """Return the actions that are zero or in the span of earlier actions to working precision; arrays must be
-        concrete.
+        """Return the indices of actions that are zero or in the span of earlier actions, up to rounding.
+
+        Arrays must be concrete.
         """
 
     @property
@@ -64,10 +65,10 @@ class Actions(ABC):
         return False
 
     def normalise(self) -> Self:
-        """Return the actions scaled to unit norm, if no bound depends on it; by default, the actions themselves."""
+        """Return the actions scaled to unit norm if `is_scale_invariant`, and unchanged otherwise."""
         return self
 
     @property
     def floats_per_row(self) -> int:
-        """How many numbers `times` stores per row of K."""
+        """The number of floats that `times` stores per row of K."""
         return self.support + self.count

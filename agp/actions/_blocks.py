@@ -9,15 +9,15 @@ from agp.backend import Array, Pullback, as_widest_float, backend_of, like, to_n
 
 @tree.model
 class BlockActions(Actions):
-    """Actions on i consecutive blocks of the m rows, of nearly equal size; action j is zero outside block j.
+    """Actions on i consecutive blocks of the m rows; action j is zero outside block j.
 
-    The first m mod i blocks have one more row than the others. No array of size m i is stored, and S^T S is diagonal.
-    Scaling an action changes neither the posterior nor the bound.
+    The first m mod i blocks have one more row than the others. No m x i array is stored, and S^T S is diagonal. The
+    posterior and the bound do not depend on the norms of the actions.
 
     Parameters
     ----------
     values
-        The m entries, in row order.
+        The nonzero entries [m] of S, in row order.
     count
         The number of actions i.
 
@@ -34,9 +34,7 @@ class BlockActions(Actions):
 
     @property
     def _parts(self) -> list[tuple[int, int, int]]:
-        """Return the runs of actions with equal numbers of rows: the first row, the number of actions, and rows per
-        action.
-        """
+        """Group the actions by their number of rows; return the first row, number of actions and rows per action."""
         base, extra = divmod(self.support, self.count)
         parts = (0, extra, base + 1), (extra * (base + 1), self.count - extra, base)
         return [part for part in parts if part[1]]
@@ -51,7 +49,7 @@ class BlockActions(Actions):
         return xp.concat(sums, axis=-1)
 
     def _spread(self, x: Array) -> Array:
-        # [..., i] -> [..., m], the adjoint of _summed
+        # [..., i] -> [..., m], the adjoint of _sum_parts
         xp, outer = backend_of(x).xp, x.shape[:-1]
         spread, first = [], 0
         for _, actions, rows in self._parts:
@@ -109,7 +107,7 @@ class BlockActions(Actions):
         return [j for j, fine in enumerate(to_numpy(squares > 0.0)) if not fine]
 
     def empty(self) -> Array:
-        """Return whether the action of each row is zero (Boolean [m])."""
+        """Return a Boolean array [m] that is True for rows whose action is zero."""
         return self._spread(self._sum_parts(self.values * self.values)) == 0.0
 
     @property

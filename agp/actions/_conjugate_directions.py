@@ -1,4 +1,4 @@
-"""The actions of conjugate gradients, which are the residuals after the earlier actions."""
+"""The policy of conjugate gradients, whose actions are the residuals after earlier actions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,22 +10,22 @@ from agp.backend import Array, as_widest_float, backend_of, like
 from agp.linalg import LOOK_EVERY
 
 SPAN_TOLERANCE = 1e-10
-"""An action counts as dependent on earlier actions if at most this fraction of its energy s^T K^ s is new."""
+"""An action s depends on earlier actions if at most this fraction of its energy s^T (K + sigma^2 I) s is new."""
 
 
 @dataclass(frozen=True)
 class ConjugateGradients:
     """The normalised residuals of conjugate gradients on (K + sigma^2 I) v = y - h (CaGP-CG).
 
-    Residuals and directions are orthogonalised twice; otherwise the method would lose accuracy after some tens of
-    steps. With several outputs, each action is the residual of the output whose residual is largest. The method takes
-    O(m^2 i) operations, and O(m i) memory in addition to K. K is stored if it fits into the budget, and evaluated in
+    Residuals and directions are orthogonalised twice, because the method would otherwise lose accuracy after a few
+    dozen steps. With several outputs, each action is the residual of the output with the largest residual. The method
+    takes O(m^2 i) operations, and O(m i) memory in addition to K. K is stored if it fits the budget, and computed in
     tiles otherwise.
 
     Parameters
     ----------
     count
-        The largest number of actions.
+        The maximum number of actions.
     tolerance
         Stop with fewer actions once |residual| <= tolerance |y - h| for every output. Compiled steps use all actions.
     memory
@@ -39,13 +39,13 @@ class ConjugateGradients:
     memory: float = BUDGET
 
     def __call__(self, model: Any, /) -> FixedActions:
-        """Return orthonormal columns [m, i], or fewer.
+        """Return at most i orthonormal columns [m, i].
 
         Raises
         ------
         ValueError
-            If there are more actions than rows, if the targets equal the prior mean, or if the budget is below one row
-            of covariances.
+            If there are more actions than rows, if the targets equal the prior mean, or if one row of covariances does
+            not fit the budget.
         """
         B, X = backend_of(model.X), model.X
         xp = B.xp
@@ -66,7 +66,7 @@ class ConjugateGradients:
             return as_widest_float(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
 
         def body(step, S, D, KD, left, going):
-            going = going & more(step, left) if concrete else going  # do not continue between two checks by the host
+            going = going & more(step, left) if concrete else going  # the host checks only every few steps
             s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]
             for _ in range(2):
                 s = s - S @ (S.mT @ s)
@@ -75,7 +75,7 @@ class ConjugateGradients:
             z = product(s)
             d, Kd = s, z
             for _ in range(2):
-                # the part of d that is conjugate to the earlier directions; D^T K^ D = I
+                # the part of d that is conjugate to the earlier directions D, for which D^T (K + sigma^2 I) D = I
                 shares = KD.mT @ d
                 d, Kd = d - D @ shares, Kd - KD @ shares
             energy = xp.sum(d * Kd)
@@ -101,13 +101,13 @@ class ConjugateGradients:
 
 
 def _scale_of_squares(r: Array) -> Array:
-    """Return the largest entry of r if its square underflows, otherwise 1; the scale of a direction does not matter."""
+    """Return a divisor for r that avoids underflow of squares; the scale of a direction does not matter."""
     xp = backend_of(r).xp
     size = xp.max(xp.abs(r))
     return xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))
 
 
 def _norms(r: Array) -> Array:
-    """The norms [P] of the columns of r [m, P]."""
+    """Return the norms [P] of the columns of r [m, P]."""
     xp = backend_of(r).xp
     return xp.sqrt(xp.sum(r * r, axis=0))

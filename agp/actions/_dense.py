@@ -1,4 +1,4 @@
-"""Actions without structure."""
+"""Actions that are stored as a dense matrix."""
 
 import warnings
 from abc import abstractmethod
@@ -12,7 +12,10 @@ from agp.linalg import cholesky, diagonal, identity
 
 
 def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
-    """Return orthonormal columns with the span of S [m, i], and the columns of S with at most this new fraction."""
+    """Return orthonormal columns with the span of S [m, i], and the indices of dependent columns of S.
+
+    A column is dependent if at most the fraction `share` of its norm is orthogonal to all earlier columns.
+    """
     B = backend_of(S)
     xp = B.xp
     Q, R = xp.linalg.qr(S, mode="reduced")
@@ -23,7 +26,7 @@ def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
 
 
 class Columns(Actions):
-    """Linearly independent columns, `values` = S [m, i]."""
+    """Actions with linearly independent columns, stored as the dense matrix `values` = S [m, i]."""
 
     values: Array
 
@@ -41,9 +44,7 @@ class Columns(Actions):
 
     @abstractmethod
     def _bar(self, values_bar: Callable[[], Array]) -> Self | None:
-        """Return the cotangent of the actions, given a function that returns the cotangent of the values, or None if
-        they have none.
-        """
+        """Return the cotangent of the actions, or None if they have none; `values_bar` returns that of the values."""
 
     def times(self, K: Array, /) -> tuple[Array, Pullback]:
         return K @ self.values, lambda bar: (self._bar(lambda: K.mT @ bar), bar @ self.values.mT)
@@ -77,12 +78,12 @@ class Columns(Actions):
 
 @tree.model
 class DenseActions(Columns):
-    """Any linearly independent columns.
+    """Actions with any linearly independent columns, which are trained.
 
     Parameters
     ----------
     values
-        S [m, i].
+        The matrix S [m, i].
     """
 
     values: Array = tree.param()
@@ -93,12 +94,12 @@ class DenseActions(Columns):
 
 @tree.model
 class FixedActions(Columns):
-    """Columns chosen by a policy: unit vectors, residuals, eigenvectors. They have no gradient.
+    """Actions chosen by a policy, such as unit vectors, residuals or eigenvectors. They have no gradient.
 
     Parameters
     ----------
     values
-        S [m, i]. Auxiliary.
+        The matrix S [m, i], an auxiliary leaf.
     """
 
     values: Array = tree.auxiliary()
@@ -109,10 +110,10 @@ class FixedActions(Columns):
 
     @classmethod
     def spanning(cls, S: Array, /) -> Self:
-        """Orthonormal actions with the span of S [m, i]; this span determines the posterior.
+        """Return orthonormal actions with the span of S [m, i], which determines the posterior.
 
-        Columns that are zero or in the span of earlier columns are omitted with a warning. Inside compiled functions,
-        arbitrary orthogonal directions replace them.
+        Columns that are zero or in the span of earlier columns are omitted with a warning. In compiled functions, such
+        columns are replaced by arbitrary orthogonal directions.
         """
         xp = backend_of(S).xp
         Q, dependent = _factors(S, 8.0 * S.shape[0] * float(xp.finfo(S.dtype).eps))
@@ -120,7 +121,7 @@ class FixedActions(Columns):
             msg = "every action is zero; pass at least one nonzero action."
             raise ValueError(msg)
         if dependent:
-            msg = f"actions {dependent} are zero or in the span of earlier actions, and were omitted; remove them."
+            msg = f"actions {dependent} were omitted: they are zero or in the span of earlier actions; remove them."
             warnings.warn(msg, UserWarning, stacklevel=2)
             kept = [j for j in range(S.shape[1]) if j not in dependent]
             Q = _factors(xp.take(S, asarray_like(kept, S), axis=1), 0.0)[0]

@@ -1,4 +1,4 @@
-"""The rows of each sparse action, and starting values of its entries."""
+"""The rows of each sparse action, and the initial values of its entries."""
 
 from typing import Literal, TypeAlias
 
@@ -11,7 +11,7 @@ Init: TypeAlias = Literal["constant", "normal", "residual"]
 
 
 def order_rows(X: Array, count: int, /) -> Array:
-    """Return a permutation [m] of the rows of X [m, D] after which each block consists of neighbouring rows.
+    """Return a permutation [m] of the rows of X [m, D] that puts neighbouring rows into the same block.
 
     The blocks are the leaves of a tree. Rows are split along the column with the widest range, in proportion to the
     number of blocks on each side, until each part is one block. Scale the columns first.
@@ -42,7 +42,7 @@ def column_spread(X: Array, /) -> Array:
 
 
 def initialise_blocks(residual: Array, count: int, init: Init, seed: int, /) -> BlockActions:
-    """Return sparse actions of unit norm over the rows of the residuals y - h [m, P]."""
+    """Return `count` sparse actions of unit norm over the m rows of the residuals y - h [m, P]."""
     xp = backend_of(residual).xp
     m = residual.shape[0]
     ones = xp.ones_like(residual[:, 0])

@@ -1,4 +1,4 @@
-"""Policies that choose actions for the current hyperparameters."""
+"""Policies, which choose actions for the current hyperparameters."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ BUDGET = 256.0
 
 @runtime_checkable
 class Policy(Protocol):
-    """A frozen object with settings that is called with a model, and uses its kernel, likelihood, mean function, X and
-    y.
+    """An immutable callable that chooses actions from the kernel, likelihood, mean function, X and y of a model.
 
-    The bound and its gradient hold the returned actions fixed, although they depend on the hyperparameters. Compiled
-    training also compiles the policy, so it must return a fixed number of actions and must not branch on values.
+    The bound and its gradient treat the returned actions as constants, although they depend on the hyperparameters.
+    Compiled training also compiles the policy, so a policy must return a fixed number of actions and must not branch on
+    values.
     """
 
     def __call__(self, model: Any, /) -> FixedActions:
@@ -31,7 +31,7 @@ class Policy(Protocol):
 
 
 def check_count(count: int, rows: int) -> int:
-    """Return the number of actions; raise ValueError unless it is between one and the number of rows."""
+    """Return the number of actions; raise ValueError unless it is from 1 to the number of rows."""
     count = check_whole("count", count)
     if count > rows:
         msg = f"count is {count}, but there are {rows} rows; use at most as many actions as rows."
@@ -40,7 +40,7 @@ def check_count(count: int, rows: int) -> int:
 
 
 def check_budget(memory: float, floats: float, what: str, x: Array) -> None:
-    """Raise ValueError if this count of numbers with the dtype of x exceeds a budget in MiB."""
+    """Raise ValueError if this many numbers in the dtype of x exceed a budget in MiB."""
     needed = mebibytes(floats, x)
     if not memory >= needed:
         msg = f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; raise memory, or use another policy."
@@ -48,8 +48,9 @@ def check_budget(memory: float, floats: float, what: str, x: Array) -> None:
 
 
 def covariance_product(model: Any, memory: float) -> Callable[[Array], Array]:
-    """Return a function ``V [m, k] -> k(X, X) V`` that stores k(X, X) if it fits a budget in MiB, and uses tiles
-    otherwise.
+    """Return a function ``V [m, k] -> k(X, X) V``.
+
+    k(X, X) is stored if it fits the budget in MiB, and computed in tiles otherwise.
     """
     X = model.X
     m = X.shape[0]
@@ -65,19 +66,19 @@ def covariance_product(model: Any, memory: float) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True)
 class UnitVectors:
-    """Select single rows, which gives the posterior of the exact GP on these rows.
+    """Actions that each select one row, which gives the posterior of the exact GP on these rows.
 
     Parameters
     ----------
     count
         The number of actions. Omit it if you pass `rows`.
     rows
-        The rows, without repetitions.
+        The row numbers, without repetitions.
     pivots
-        How to choose rows if `rows` is omitted: "greedy" (in O(m i^2), each time the row whose observation has the
-        largest variance given the earlier rows) or "random".
+        How to choose rows if `rows` is omitted, "greedy" or "random". The greedy choice always takes the row whose
+        observation has the largest variance given the earlier rows, in O(m i^2) operations.
     seed
-        The seed of random rows.
+        The seed of the random choice of rows.
     """
 
     count: int | None = None
@@ -99,7 +100,7 @@ class UnitVectors:
         Raises
         ------
         ValueError
-            If rows are out of range or repeated, or if there are more actions than rows.
+            If row numbers are out of range or repeated, or if there are more actions than rows.
         """
         m = model.X.shape[0]
         if self.rows is not None:
@@ -210,9 +211,9 @@ class KernelEigenvectors:
 
 @dataclass(frozen=True)
 class KernelColumns:
-    """The span of k(X, Z), which gives the exact posterior if k(X, X) and k(Z, Z) have the same rank.
+    """Actions that span k(X, Z), which gives the exact posterior if k(X, X) and k(Z, Z) have the same rank.
 
-    For other kernels, it is a conservative alternative to SGPR on Z.
+    Otherwise, these actions are a conservative alternative to SGPR with inducing inputs Z.
 
     Parameters
     ----------
@@ -234,7 +235,7 @@ class KernelColumns:
             raise ValueError(msg)
 
     def __call__(self, model: Any, /) -> FixedActions:
-        """Return orthonormal columns [m, i], or fewer. ValueError for more actions than rows."""
+        """Return at most i orthonormal columns [m, i]; raise ValueError if there are more actions than rows."""
         X = model.X
         Z = self.Z
         if Z is None:

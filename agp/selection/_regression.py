@@ -56,8 +56,8 @@ COST, MOST_ROWS = 1e13, 300_000
 MIN_GAIN_PER_ROW = 0.003
 """The minimum gain from doubling the inducing inputs, in nats per held-out row."""
 CLOSE, ALIKE, FAR = 0.02, 0.01, 0.3
-"""Differences in nats per row. Kernels within `CLOSE` of the best are trained further. Kernels within `ALIKE` of the best
-count as equally good. A difference above `FAR` cannot be due to the choice of the sample."""
+"""Differences in nats per row. Kernels within `CLOSE` of the best are trained further. Kernels within `ALIKE` of it are
+equally good. A difference above `FAR` cannot be due to the choice of the sample."""
 CHANCE, SHARE, HELD_OUT_CHANCE = 2.0, 0.5, 5.0
 """A model has learned something if its gain in nats exceeds the number of hyperparameters by `CHANCE`, or if its gain
 on the held-out rows exceeds `HELD_OUT_CHANCE`. At most `SHARE` times the number of rows counts as hyperparameters."""

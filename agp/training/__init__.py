@@ -1,4 +1,4 @@
-"""Training to convergence, by L-BFGS on all data or by a loop with minibatches, callbacks and checkpoints."""
+"""Training by L-BFGS on all rows, or by a loop over minibatches with callbacks and checkpoints."""
 
 from agp._deprecated import former_names
 from agp.training._batches import Batches

@@ -1,4 +1,4 @@
-"""Minibatches from seeded permutations of the rows, the same on every backend, and the noise of the steps."""
+"""Seeded minibatches, which are the same on every backend, and the random draws of training steps."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -17,30 +17,30 @@ DrawsOf = Callable[[Any, int], Draws]
 Place = Literal["host", "device"]
 
 NOISE_STEPS, NOISE_MIB = 10, 16.0
-"""The number of steps whose noise is sent to a device in one transfer, and the largest transfer in MiB."""
+"""The number of steps whose noise is sent to a device in one transfer, and the maximum size of a transfer in MiB."""
 
 
 class Batches:
-    """The batch of every step: each epoch reshuffles the rows and drops the last, partial batch.
+    """Minibatches by step number. Each epoch reshuffles the rows and drops the last, partial batch.
 
-    The batch of step t depends only on the seed and t, so a resumed run needs no saved generator.
+    The batch of step t depends only on t and the seed, so checkpoints store no random generator.
 
     Parameters
     ----------
     X, y
         All inputs [N, D] and targets [N, P]. Batches of a dask array are fetched ahead, a few chunks at a time.
     size
-        Rows in a batch; N gives the data unshuffled.
+        Number of rows in a batch; N gives all rows in their own order.
     seed
         Seed of the permutations and the draws.
     draws
         A function that draws the noise for a step with a given number of rows (`agp.models.Model._draws`).
     place
-        Where the noise is drawn: on the "host", the same for every library, or on the "device" of the batches.
+        Where the noise is drawn: "host" gives the same numbers for every library, "device" draws where the batches are.
     reference
-        An array of the library and device of batches, if the rows are in a dask array.
+        An array of the library and device of the batches; needed if the rows are in a dask array.
     in_place
-        Whether batches stay in the dask array, so that each worker evaluates its share of a step.
+        If True, batches stay in the dask array, and each worker evaluates its share of a step.
     """
 
     def __init__(
@@ -70,24 +70,24 @@ class Batches:
 
     @property
     def backend(self) -> Backend:
-        """The library of the batches, which evaluates a step."""
+        """The array library of the batches, which evaluates the steps."""
         moved = self.pooled is not None and not self.pooled.in_place
         return backend_of(self.reference if moved else self.X)
 
     def indices(self, step: int) -> Any:
-        """The rows [B] of a step, as a host array."""
+        """Return the row numbers [B] of a step, as a host array."""
         epoch, here = self._place(step)
         if self.pooled is not None:
             return self.pooled.indices(epoch, here.start, here.stop)
         return self.order.rows(epoch, here.start, here.stop)
 
     def _place(self, step: int) -> tuple[int, slice]:
-        """The epoch of a step, and the slice of the permutation that holds its rows."""
+        """Return the epoch of a step, and the slice of the permutation that contains its rows."""
         epoch, i = divmod(step, self.per_epoch)
         return epoch, slice(i * self.size, (i + 1) * self.size)
 
     def fingerprint(self) -> int:
-        """A checksum of the data, for checkpoints."""
+        """Return a checksum of the data, for checkpoints."""
         return backend_of(self.X).checksum((self.X, self.y))
 
     @property
@@ -99,7 +99,7 @@ class Batches:
         return self.of_parts(*self.parts(step))
 
     def parts(self, step: int) -> tuple[Any, Draws]:
-        """Return what differs between batches: the rows as arrays (or None for all data), and the noise."""
+        """Return the parts of a batch that depend on the step: arrays for the rows (None for all), and the noise."""
         if self.draws is None:
             draws = NO_DRAWS
         else:
@@ -110,19 +110,19 @@ class Batches:
         return self.pooled.rows(epoch, here.start, here.stop), draws
 
     def of_parts(self, rows: Any, draws: Draws) -> Batch:
-        """Return the batch with these parts."""
+        """Build the batch from the result of `parts`."""
         if self.pooled is None:
             return self.of(self.X, self.y, rows, draws)
         X, y, places = rows
         return Batch(X, y, self.X.shape[0] / self.size, places, draws)
 
     def _rows(self, step: int) -> Array:
-        """Return the rows [B] of a step; all rows of an epoch are sent to a device in one transfer."""
+        """Return the row numbers [B] of a step; those of a whole epoch are sent to the device in one transfer."""
         epoch, here = self._place(step)
         return self._placed(epoch)[here] if self.order.listed else asarray_like(self.indices(step), self.X)
 
     def of(self, X: Array, y: Array, rows: Array | None, draws: Draws) -> Batch:
-        """Return the batch with these rows [B], or with all rows if None; the function may be traced."""
+        """Build the batch of these rows [B], or of all rows if `rows` is None. Compilers can trace this function."""
         if rows is None:
             return Batch(X, y, 1.0, None, draws)
         B = backend_of(X)
@@ -135,7 +135,7 @@ class Batches:
         return self.draws(generator(self.seed, 3, step), self.size)
 
     def _draws_from_host(self, step: int) -> Draws:
-        """Return the noise of a step, drawn on the host, as arrays of the library of the batches."""
+        """Draw the noise of a step on the host; return it as arrays of the library of the batches."""
         if self.draws is not None and backend_of(self.reference).reading_waits(self.reference):
             group, i = divmod(step, NOISE_STEPS)
             if (several := self._joined_draws(group)) is not None:
@@ -143,7 +143,7 @@ class Batches:
         return _beside(self.reference, self.host_draws(step))
 
     def _together(self, group: int) -> Draws | None:
-        """Return the noise of several steps, stacked along a first axis; None if it takes too much memory."""
+        """Return the noise of several steps, stacked along a new first axis; None if it takes too much memory."""
         first = self.host_draws(group * NOISE_STEPS)
         if sum(x.nbytes for part in first for x in part.values()) * NOISE_STEPS > NOISE_MIB * 2**20:
             return None
@@ -152,7 +152,7 @@ class Batches:
         return _beside(self.reference, Draws(*parts))
 
     def device_draws(self, X: Array, step: int | Array) -> Draws:
-        """Draw the noise of a step with the generator of the library of X; the step may be traced."""
+        """Draw the noise of a step with the random generator of X's library; the step may be a traced array."""
         if self.draws is None:
             return NO_DRAWS
         return _beside(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
@@ -173,7 +173,7 @@ def _beside(X: Array, draws: Draws) -> Draws:
 
 
 def check_place(draws: Any) -> Place:
-    """Raise ValueError unless `draws` is "host" or "device"."""
+    """Return `draws`; raise ValueError unless it is "host" or "device"."""
     if draws not in ("host", "device"):
         msg = f"draws is {draws!r}, but must be 'host' or 'device'."
         raise ValueError(msg)

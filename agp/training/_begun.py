@@ -1,4 +1,4 @@
-"""Preparation for training: checks, starting values for an untrained q(u), and leaves that no update moves."""
+"""Preparation for training: checks, initial values of an untrained q(u), and leaves that no update moves."""
 
 import warnings
 from collections.abc import Sequence
@@ -30,19 +30,19 @@ def check_training(model: Any, X: Array, y: Array, /) -> tuple[Array, Array]:
 
 @public(repairs=False, ignore=None)
 def initial_state(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
-    """Return the model with the starting values that `train` and `fit` use.
+    """Return the model with the initial values that `train` and `fit` use.
 
     An untrained model predicts its prior. If q(u) has the form of pseudo-observations (`agp.posteriors.SiteForm`:
-    L-SVGP, R-SVGP and similar), gradient steps from the prior are slow. This function gives each such q(u) that is
-    still the prior small pseudo-observation variances and matching inverse factors. It does not change trained models.
-    Call it at the start of your own training loops.
+    L-SVGP, R-SVGP and similar), gradient steps from the prior are slow. If such a q(u) is still the prior, this
+    function sets small pseudo-observation variances and matching inverse factors. It does not change trained models.
+    Call it before your own training loops.
 
     Parameters
     ----------
     model
         An `agp.models.Model`; it is not changed.
     kept
-        The names of leaves that must not change. A q(u) with such a leaf does not change at all.
+        The names of leaves that must not change. A q(u) that contains such a leaf is not changed at all.
     """
     new, wide = {}, model.likelihood.slopes_vanish
     for path, owner in tree.nodes(model, InverseOwner).items():
@@ -56,7 +56,7 @@ def initial_state(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
 
 
 def kept_leaves(model: Any, updates: Sequence[Update]) -> frozenset[str]:
-    """Return the leaves that updates were told not to change, and the parameters that no update moves."""
+    """Return the names of the leaves that updates keep fixed, and of the parameters that no update moves."""
     found, complete = moves_of(model, updates)
     return found.kept | (frozenset(tree.leaves(model, "parameter")) - found.leaves if complete else frozenset())
 
@@ -70,8 +70,8 @@ def frozen_parameters(model: Any, updates: Sequence[Update]) -> tuple[str, ...]:
 def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
     """Warn about inverse factors, sites and chosen actions that no update moves, and name the missing updates.
 
-    Do not warn if an update does not say which leaves it moves, if the leaves are frozen by name, or if nothing moves
-    that the inverse factors depend on.
+    There is no warning if an update does not declare which leaves it moves, if the leaves are frozen by name, or if all
+    leaves on which the inverse factors depend are fixed.
     """
     found, complete = moves_of(model, updates)
     if not complete:
@@ -92,7 +92,7 @@ def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
 
 
 def _stale_inverses(model: Any, moved: frozenset[str]) -> set[str]:
-    """Return the inverse factors whose owner has moving leaves outside its posterior and mean function."""
+    """Return the names of inverse factors whose owner has moving leaves outside its posterior and mean function."""
     stale = set()
     for name in InverseUpdate.moves(model).leaves:
         prefixes = (f"{path}." if path else "" for path in tree.nodes(model, InverseOwner))

@@ -13,16 +13,16 @@ from agp.random import generator
 __all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certify"]
 
 BASELINE_ROWS = 10_000
-"""The largest number of targets in a baseline that takes iterations."""
+"""The maximum number of targets in a baseline that is computed by iterations."""
 CERTIFIED_ROWS = 200_000
-"""The largest number of rows in an upper bound, by default."""
+"""The default maximum number of rows in an upper bound."""
 
 
 def baseline(likelihood: Likelihood, y: Array, /, weights: Array | None = None) -> float:
     """Compute the log density per row of targets y [N, K] if each latent function is the best constant.
 
-    For Gaussian noise, the noise variance is that of the targets, and rows may have weights [N]; other likelihoods keep
-    their parameters. If finding the constant takes iterations, at most 10,000 targets are used.
+    For Gaussian noise, the noise variance is the variance of the targets, and rows may have weights [N]. Other
+    likelihoods keep their parameters. If iterations are needed to find the constants, at most 10,000 targets are used.
     """
     B = backend_of(y)
     held = () if weights is None else (backend_of(weights).gather(weights),)
@@ -53,7 +53,7 @@ def _best_constant(likelihood: Likelihood, y: Array) -> float:
 
 
 def _levels(likelihood: Likelihood, y: Array, P: int) -> tuple[Any, Any]:
-    """Return starting values [P] for the constants and their units, from observations of the functions if possible."""
+    """Return initial values [P] and units [P] of the constants, from observations of the functions if possible."""
     seen = likelihood.observations(y)
     level = likelihood.level(y) if seen is None else None
     if level is not None:
@@ -70,20 +70,19 @@ class Certificate(NamedTuple):
 
     bound: float
     upper: float
-    """The upper bound at the same hyperparameters, or NaN if there is none. If rows were drawn, bound plus gap."""
+    """The upper bound at the same hyperparameters, or NaN if there is none. For a sample of rows, bound plus gap."""
     gap: float
-    """Upper bound minus bound. If rows were drawn, their upper bound minus their collapsed bound."""
+    """Upper bound minus bound. For a sample of rows, the sample's upper bound minus its collapsed bound."""
     rows: int
-    """The number of rows in the upper bound."""
+    """The number of rows that the upper bound uses."""
 
 
 def certify(
     model: Any, X: Array, y: Array, /, *, rows: int = CERTIFIED_ROWS, seed: int, memory: float | None
 ) -> Certificate:
-    """Compute the bound of a model per datum and, for Gaussian noise, an upper bound, in O(N M^2).
+    """Compute the bound of a model per datum and, for Gaussian noise, an upper bound, in O(N M^2) operations.
 
-    If the data have more than `rows` rows, the upper bound uses a random sample of `rows`, unless the model needs all
-    rows.
+    If there are more than `rows` rows, the bounds use a random sample of `rows` rows unless the model needs all rows.
     """
     N, all_rows = X.shape[0], True
     if model.stochastic and rows < N:
@@ -98,5 +97,5 @@ def certify(
     upper = float(collapsed.upper_bound(X, y, memory=memory)) / X.shape[0]
     if all_rows:
         return Certificate(bound, upper, upper - bound, N)
-    gap = upper - float(collapsed.bound(X, y, memory=memory)[0]) / rows  # fewer rows have less evidence each
+    gap = upper - float(collapsed.bound(X, y, memory=memory)[0]) / rows  # fewer rows have less evidence per row
     return Certificate(bound, bound + gap, gap, rows)

@@ -12,14 +12,14 @@ from agp.training._batches import Batches
 __all__ = ["MIN_STEPS_PER_CALL", "Epochs", "check_loops"]
 
 MIN_STEPS_PER_CALL = 100
-"""The smallest number of steps in a call."""
+"""The minimum number of steps in one call of the compiled loop."""
 
 
 class Epochs:
     """Run an epoch of steps, or `MIN_STEPS_PER_CALL` if that is more, in one call of a loop that is compiled once.
 
-    A step is ``(model, states, batch) -> (model, states, info)``. The rows of all batches are sent in advance, and so
-    is their noise unless the device draws it.
+    A step is ``(model, states, batch) -> (model, states, info)``. The row numbers of all batches are transferred before
+    the call. Their noise is transferred too, unless the device draws it.
     """
 
     def __init__(self, step: Callable[..., tuple], batches: Batches) -> None:
@@ -39,13 +39,13 @@ class Epochs:
         self._run = B.compile(steps)
 
     def to(self, first: int, last: int) -> int:
-        """Return the last step of a call that starts at `first`: the end of the epoch, or `last`."""
+        """Return the last step of a call that starts at `first`: the end of the epoch or `last`, whichever is first."""
         if self.batches.per_epoch >= MIN_STEPS_PER_CALL:
             return min(last, first - first % self.batches.per_epoch + self.batches.per_epoch)
         return min(last, first + self.length)
 
     def __call__(self, model: Any, states: list[Any], first: int, last: int) -> tuple[Any, list[Any], dict[str, Any]]:
-        """Return the model and the states after the steps from `first` to `last`, and all logs on the host."""
+        """Run the steps from `first` to `last`; return the model, the states, and all logs on the host."""
         data = self.batches.X, self.batches.y
         ahead = self._ahead(range(first, last))
         (model, states), logged = self._run(model, states, data, ahead, asarray_like(np.asarray(last - first), data[0]))
@@ -53,7 +53,7 @@ class Epochs:
         return model, states, {name: B.to_numpy(x)[: last - first] for name, x in logged.items()}
 
     def _ahead(self, steps: range) -> tuple[Array, Array | None, Draws]:
-        """Return the numbers [K], rows [K, B] and draws [K, ...] of the steps, padded to the length of a call."""
+        """Return the step numbers [K], rows [K, B] and draws [K, ...] of the steps, padded to the length of a call."""
         X, batches = self.batches.X, self.batches
 
         def stacked(arrays: list[Any]) -> Array:
@@ -75,5 +75,5 @@ def check_loops(X: Array, callbacks: list[Any]) -> None:
         )
         raise ValueError(msg)
     if callbacks:
-        msg = "callbacks run after each step, but on_device=True runs many steps at once; omit one of them."
+        msg = "callbacks run after each step, but on_device=True runs many steps in one call; omit one of them."
         raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""Training to convergence: L-BFGS where it applies, otherwise the updates of the recipe."""
+"""Training to convergence, by L-BFGS if the model allows it and by the updates of `recipe` otherwise."""
 
 import time
 import warnings
@@ -31,37 +31,37 @@ from agp.updates import Update
 __all__ = ["FitResult", "Gain", "check_plan", "fit", "resume_training"]
 
 BATCH_ROWS = 1024
-"""The number of rows in a minibatch, by default."""
+"""The default number of rows in a minibatch."""
 LBFGS_ROWS = 2048
-"""A model that takes minibatches is fitted by L-BFGS if there are at most this many rows."""
+"""A model that can use minibatches is trained by L-BFGS if there are at most this many rows."""
 ITERATIONS = 1000
-"""The maximum number of L-BFGS iterations, by default."""
+"""The default maximum number of L-BFGS iterations."""
 STEPS, EPOCHS = 5_000, 20
-"""The default limit for the recipe: a number of steps or of passes over the data, whichever takes more steps."""
+"""The default limit of training by `recipe`: this many steps or passes over the data, whichever takes more steps."""
 WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
 """The slope of a noisy bound is estimated over this many steps or passes, whichever takes more steps."""
 MIN_EPOCH_STEPS = 100
-"""The smallest number of steps that the tolerance refers to, and the window for a bound without noise."""
+"""The minimum number of steps whose gain is compared with the tolerance, and the window for a bound without noise."""
 FIRST_STEPS = 200
-"""The number of recipe steps before L-BFGS moves a q(u)."""
+"""The number of steps of `recipe` before L-BFGS, if L-BFGS moves a q(u)."""
 LAST_ITERATIONS = 20
 """L-BFGS stops when this many iterations together gain less than the tolerance."""
 COOLING_SHARE, COOLING_STEPS = 0.2, 100
-"""After convergence, rates fall to a tenth during further steps: this share of the steps so far, or at least this
-many."""
+"""After convergence, the learning rates fall to a tenth during further steps. Their number is `COOLING_SHARE` times the
+number of steps so far, but at least `COOLING_STEPS`."""
 
 
 @dataclass
 class FitResult(Result):
-    """What `fit` returns."""
+    """The result of `fit`."""
 
     converged: bool = False
     """True if the tolerance ended the training, False if a limit or a callback did."""
     message: str = ""
     """Why the training ended."""
     learned: bool = True
-    """Whether the bound exceeds the log density of the targets without the inputs, which follows from their mean and
-    variance or from the class frequencies. Always True if the training did not converge."""
+    """True if the bound exceeds the log density of the targets without the inputs, which follows from their mean and
+    variance or from the class frequencies. Also True if the training did not converge."""
 
 
 @public(repairs=False, ignore=None)
@@ -85,9 +85,9 @@ def fit(
     draws: Place = "host",
     graphs: bool = True,
 ) -> FitResult:
-    """Train a model to convergence, or until a budget is spent.
+    """Train a model to convergence, or until a limit is reached.
 
-    If the bound has no noise and all rows are used at once, training uses L-BFGS (`fit_lbfgs`); otherwise it uses
+    Training uses L-BFGS (`fit_lbfgs`) if the bound has no noise and each step uses all rows. Otherwise, it uses
     minibatches and the updates of `recipe`. Each L-BFGS evaluation solves for sites, inverse factors and, with a
     Gaussian likelihood, q(u). If L-BFGS itself has to move a q(u), it starts after 200 steps of `recipe`.
 
@@ -98,47 +98,48 @@ def fit(
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     tolerance
-        The smallest gain that counts, in nats per datum. Training by `recipe` has converged when an epoch (at least 100
-        steps) gains less. The gain is estimated from the slope of the bound over the last 5 epochs or 500 steps,
-        whichever is more (100 steps if each uses all data). The learning rates then fall to a tenth, during a fifth as
-        many steps as were taken so far, and training ends. L-BFGS stops when 20 iterations gain less than the
-        tolerance, or when no entry of the gradient in the dimensionless raw leaves exceeds a thousandth of it.
+        The gain below which training has converged, in nats per datum. Training by `recipe` compares it with the gain
+        of an epoch, or of 100 steps if that is more. This gain is estimated from the slope of the bound over the last 5
+        epochs or 500 steps, whichever is more (100 steps if each uses all rows). After convergence, training continues
+        for a fifth as many steps as were taken so far, while the learning rates fall to a tenth. L-BFGS stops when 20
+        iterations gain less than the tolerance, or when no entry of the gradient with respect to the dimensionless raw
+        leaves exceeds a thousandth of it.
     max_steps
-        Maximum number of steps, by default 5,000 or 20 epochs, whichever is more; for L-BFGS, of iterations, by default
-        1,000.
+        Maximum number of steps. The default is 5,000 or 20 epochs, whichever is more. For L-BFGS, maximum number of
+        iterations, by default 1,000.
     max_seconds
         Maximum time in seconds; unlimited by default.
     batch_size
-        The number of rows in a minibatch; by default 1,024, or all rows if the model needs them. If given, L-BFGS is
-        not used.
+        The number of rows in a minibatch; by default 1,024, or all rows if the model needs them. If you pass it,
+        training does not use L-BFGS.
     updates
-        A function that returns the updates to use instead of `recipe` and L-BFGS. Like `recipe`, it takes a model and
-        the number of steps, and the keywords `rate`, `gradient` and `memory`.
+        A function that returns the updates to use instead of `recipe` and L-BFGS. Like `recipe`, it takes a model, the
+        number of steps, and the keywords `rate`, `gradient` and `memory`.
     gradient, memory
-        As `agp.recipe`.
+        As in `agp.recipe`.
     seed
-        Of the minibatches.
+        Seed of the minibatches.
     callbacks
-        Called with a `Progress` after each step; if one returns True, the training ends.
+        Functions called with a `Progress` after each step. If one of them returns True, the training ends.
     progress
         Show a progress bar (needs the extra ``cli``).
     draws, graphs
-        As `train`.
+        As in `train`.
     checkpoint
-        As `train`. L-BFGS writes no checkpoints, so it is not used; for a model that needs it, this is an error. The
-        final steps with falling rates have a second file, whose name ends in "-last".
+        As in `train`. L-BFGS writes no checkpoints, so training uses `recipe` instead. A model that needs L-BFGS raises
+        an error. The final steps with falling learning rates have a second file, whose name ends in "-last".
 
     Raises
     ------
     TypeError, ValueError
-        As `train` and `fit_lbfgs`; also if the tolerance or a budget is not a positive number.
+        As in `train` and `fit_lbfgs`; also if the tolerance or a limit is not a positive number.
 
     Warns
     -----
     agp.errors.ConvergenceWarning
         If a limit on steps or time ended the training.
     agp.errors.NoSignalWarning
-        If the trained model is no better than the mean of the targets, or the class frequencies.
+        If the trained model is no better than the mean of the targets or the class frequencies.
     """
     X, y = check_training(model, X, y)
     check_plan(updates)
@@ -182,10 +183,10 @@ def fit(
 
 
 def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
-    """Return the path of the second file, for the last steps; if the checkpoint exists, `slope` resumes from its
-    bounds.
+    """Return the path of the second file, for the final steps.
 
-    If the checkpoint has not converged, an existing second file belongs to another training and is deleted.
+    If the checkpoint exists, `slope` resumes from its bounds. If the training in it has not converged, an existing
+    second file is from another training and is deleted.
     """
     if checkpoint is None:
         return None
@@ -212,7 +213,8 @@ def _by_lbfgs(
 ) -> FitResult:
     """Run L-BFGS until the gain is below the tolerance; restart it once if rounding has ended a line search.
 
-    If L-BFGS moves a q(u), steps of the recipe come first: from a distant start it may explain the signal as noise.
+    If L-BFGS moves a q(u), steps of `recipe` come first, since L-BFGS may mistake the signal for noise from a poor
+    start.
     """
     gain, found = Gain(tolerance * model._count(y)), None
     if moves_posteriors(model, inner):
@@ -240,11 +242,11 @@ def _by_lbfgs(
 
 
 def check_plan(updates: Any) -> None:
-    """Raise TypeError unless `updates` is None or a function that returns the updates."""
+    """Raise TypeError unless `updates` is None or a function that returns updates."""
     if updates is not None and (not callable(updates) or isinstance(updates, type)):
         msg = (
             f"updates is {updates!r}, but must be a function of a model and the number of steps, such as agp.recipe; "
-            "agp.train takes a list."
+            "pass lists of updates to agp.train."
         )
         raise TypeError(msg)
 
@@ -252,7 +254,8 @@ def check_plan(updates: Any) -> None:
 def _refuse(checkpoint: Any, batch_size: Any) -> None:
     given = {"checkpoint": checkpoint, "batch_size": batch_size}
     if named := [name for name, value in given.items() if value is not None]:
-        msg = f"this model is fitted by L-BFGS on all rows, without {' or '.join(named)}; omit it, or use agp.train."
+        names = " and ".join(named)
+        msg = f"{names} cannot be used with L-BFGS, which trains this model on all rows; omit {names} or use agp.train."
         raise ValueError(msg)
 
 
@@ -260,7 +263,7 @@ def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) ->
     if clock.ended and not converged:
         message = f"the limit of {clock.budget:g} s was reached"
     if not converged:
-        text = f"the training has not converged: {message} after {found.steps} steps. Train longer or raise tolerance=."
+        text = f"the training has not converged after {found.steps} steps: {message}; train longer or raise tolerance."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
     said = {"converged": converged, "message": message}
     said |= {"frozen": found.frozen, "launched_singly": found.launched_singly}
@@ -277,16 +280,16 @@ def warn_without_signal(found: FitResult, y: Array) -> FitResult:
     if gain > 0.0:
         return found
     text = (
-        f"the model has learned nothing: after {found.steps} steps its bound is {-gain:.3g} nats below the log density "
-        "of the targets without the inputs. Either the inputs are uninformative or the starting values were poor: "
-        "try other lengthscales, another kernel or more inducing inputs."
+        f"the model has learned nothing: after {found.steps} steps, its bound is {-gain:.3g} nats below the log "
+        "density of the targets without the inputs; if the inputs are informative, try other lengthscales, another "
+        "kernel or more inducing inputs."
     )
     warnings.warn(text, NoSignalWarning, stacklevel=outside())
     return replace(found, learned=False)
 
 
 def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
-    """Continue a first training; the result, also that in an error, includes the first."""
+    """Continue a first training. The result, and the `.result` of an error, include the first training."""
     settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
     try:
         return _join_results(first, training(first.model, X, y, **settings))
@@ -296,14 +299,14 @@ def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array
 
 
 def _join_results(first: Any, second: Any) -> Any:
-    """Combine two results: add steps and times, and take the rest from the second."""
+    """Combine the results of two trainings: add steps, times and repairs, join traces, and keep the second model."""
     trace = {name: [*first.trace.get(name, []), *steps] for name, steps in second.trace.items()} or first.trace
     steps, seconds = first.steps + second.steps, first.seconds + second.seconds
     return replace(second, steps=steps, seconds=seconds, trace=trace, repairs=first.repairs + second.repairs)
 
 
 def _later(callback: Callback, first: Result) -> Callback:
-    """Return the callback for a training that continues a first one."""
+    """Return a callback whose steps and seconds include those of a first training."""
 
     def seen(progress: Progress) -> Any:
         step, seconds = progress.step + first.steps, progress.seconds + first.seconds
@@ -344,7 +347,7 @@ class Gain:
 
 
 class _Slope:
-    """A callback that ends the training when the bound rises by less than a tolerance.
+    """A callback that ends the training when the bound rises by less than the tolerance per epoch.
 
     It fits a straight line to the bounds of the last steps, which averages out the noise of minibatches.
     """
@@ -358,13 +361,13 @@ class _Slope:
         self.converged, self.message = False, ""
 
     def resume(self, bounds: list[float]) -> None:
-        """Continue after these bounds, one for each step."""
+        """Continue after a training with these bounds, one for each step."""
         self.steps = len(bounds)
         self.read = bounds[-(self.window + self.steps_since_check(self.steps)) :]
         self._judge()
 
     def steps_since_check(self, steps: int) -> int:
-        """Return the number of steps since the slope was last computed, at step `steps`."""
+        """Return the number of steps between the last computation of the slope and step `steps`."""
         return steps % (self.window // 5)
 
     def __call__(self, seen: Progress) -> bool:

@@ -1,10 +1,10 @@
-"""Training steps as device graphs: each graph is recorded once and then launched with one call a step.
+"""Training steps as device graphs, which are recorded once and then launched with one call per step.
 
-A step is a pure function of a model, states and a batch. So every step launches the same operations, as long as its
-decisions are the same. A graph guesses these decisions (`agp.backend.speculating`) and reads no number on the host. The
-model and the states are in fixed arrays; a launch overwrites them only if all guesses so far, its own included, were
-right. The host learns this while the next step runs. A wrong guess therefore costs two launches without effect, and
-then the steps are repeated without a graph.
+A step is a pure function of a model, states and a batch, so steps that take the same branches launch the same
+operations. A graph guesses the branches (`agp.backend.speculating`) without reading numbers on the host. The model and
+the states are in fixed arrays. A launch overwrites these arrays only if all guesses so far were right, including its
+own guesses. The host checks the guesses while the next step runs. After a wrong guess, two launches have no effect, and
+the steps are repeated without a graph.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from agp.tree import first_leaf
 __all__ = ["EAGER_STEPS", "StepGraph"]
 
 EAGER_STEPS = 3
-"""The number of steps before a graph is recorded, in which libraries initialise."""
+"""The number of steps before a graph is recorded; libraries initialise during these steps."""
 PAUSE_STEPS = 10
 """The number of steps without the graph after a wrong guess; it doubles if another wrong guess follows soon."""
 
@@ -34,7 +34,7 @@ Step = Callable[[Any, list[Any], Any], tuple[Any, list[Any], dict[str, Array]]]
 class _Recording:
     """A step recorded on fixed arrays that hold a model, the states and the parts of a batch (`Batches.parts`).
 
-    Raises a BackendError with the reason if the step cannot be recorded.
+    Raises BackendError with the reason if the step cannot be recorded.
     """
 
     def __init__(self, step: Step, batches: Batches, model: Any, states: list[Any], parts: Any) -> None:
@@ -51,17 +51,17 @@ class _Recording:
         self.kept = constants()  # the graph reads their memory, so keep it
 
     def _record(self) -> Array:
-        """Take one step on the fixed arrays; return a vector of whether all guesses were right, and the log."""
+        """Take one step on the fixed arrays; return a vector: 1 if all guesses were right, else 0, and then the log."""
         B = backend_of(self.reference)
         xp, guesses = B.xp, [self.right]
         with speculating(guesses, blind=True), collect_reports() as reports:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
             model, states, info = self.step(self.model, self.states, batch)
         if reports:
-            msg = "it reports a repair in every step."
+            msg = "the step reports a repair every time."
             raise BackendError(msg)
         if _key(model, states, self.parts) != self.key:
-            msg = "it changes the settings or the shapes of the model or of a state."
+            msg = "the step changes the settings or the shapes of the model or of a state."
             raise BackendError(msg)
         right = xp.all(xp.stack(guesses))
         B.overwrite([*self.held, self.count], [*_arrays(model, states), self.count + 1.0], where=right)
@@ -71,7 +71,7 @@ class _Recording:
         return xp.stack([xp.astype(x, widest) for x in (right, *info.values())])
 
     def load(self, model: Any, states: list[Any]) -> None:
-        """Continue from this model and these states."""
+        """Copy a model and states into the fixed arrays."""
         for x, y in zip(self.held, _arrays(model, states), strict=True):
             x[...] = y
         self.right[...] = True
@@ -95,7 +95,7 @@ class _Recording:
         return _with_arrays(self.model, self.states, backend_of(self.reference).copies(self.held))
 
     def infos(self, logs: list[Any]) -> list[dict[str, Any]]:
-        """Return the logs of steps as numbers; that of the last step as arrays, for callbacks."""
+        """Return the logs of steps as numbers, but the log of the last step as arrays for callbacks."""
         if not logs:
             return []
         found = [dict(zip(self.dtypes, map(float, log[1:]), strict=True)) for log in logs[:-1]]
@@ -111,31 +111,29 @@ class StepGraph:
         self.step, self.batches = step, batches
         self.recording: _Recording | None = None
         self.refusal = ""
-        self.next, self.pause = (
-            first + EAGER_STEPS,
-            PAUSE_STEPS,
-        )  # the next step that may be a graph; the pause after a wrong guess
+        self.next = first + EAGER_STEPS  # the next step that may be launched as a graph
+        self.pause = PAUSE_STEPS  # the number of steps without the graph after a wrong guess
         self.loaded: list[Any] | None = None  # the states in the recording
-        self.start, self.done = 0, 0  # the step at which it was loaded, and the last step known to be right
-        self.logs: dict[int, Any] = {}  # logs of steps that are running
+        self.start, self.done = 0, 0  # the step that loaded the recording, and the last step whose guesses were right
+        self.logs: dict[int, Any] = {}  # the logs of launched steps
         self.taken, self.wrong = 0, 0
 
     @property
     def reason(self) -> str:
-        """Why no step was launched as a graph; empty if a step was."""
+        """The reason why no step was launched as a graph; empty if any step was."""
         if self.refusal or self.taken or not self.wrong:
             return self.refusal
-        return f"the guesses about its decisions were wrong {self.wrong} times in a row."
+        return f"the guesses about the branches of the step were wrong {self.wrong} times in a row."
 
     def launch(self, model: Any, states: list[Any], step: int) -> bool:
-        """Launch a step; return False if it, or an earlier step, has to be taken without a graph."""
+        """Launch a step; return False if this or an earlier step has to be taken without a graph."""
         if self.refusal or step < self.next:
             return False
         parts = self.batches.parts(step)
         if self.loaded is not states and not self._load(model, states, parts, step):
             return False
         assert self.recording is not None
-        self.logs[step] = None  # an interrupt may come between the launch and its log
+        self.logs[step] = None  # an interrupt may occur after the launch and before the next assignment
         self.logs[step] = self.recording.launch(parts)
         before = self.logs.get(step - 1)
         return before is None or bool(before()[0])
@@ -143,19 +141,19 @@ class StepGraph:
     def _load(self, model: Any, states: list[Any], parts: Any, step: int) -> bool:
         try:
             if self.recording is None or self.recording.key != _key(model, states, parts):
-                self.recording = None  # frees its memory first
+                self.recording = None  # free its memory first
                 self.recording = _Recording(self.step, self.batches, model, states, parts)
             self.recording.load(model, states)
-        except Exception as error:  # the step without a graph works, or raises its own error
+        except Exception as error:  # without a graph, the step works or raises its own error
             self.recording, self.refusal = None, str(error) or type(error).__name__
             return False
         self.logs, self.start, self.done, self.loaded = {}, step, step, states
         return True
 
     def collect(self, step: int) -> tuple[Any, list[Any], list[dict[str, Any]]] | None:
-        """Return the model, the states and the logs of the launched steps, from `step` on, whose guesses were right.
+        """Return the model and the states after the last right guess, and the logs of launched steps from `step` on.
 
-        Return None if no step was launched. Repeated calls return the same until `acknowledge` is called.
+        Return None if no step was launched. Repeated calls return the same result until `acknowledge` is called.
         """
         if not self.logs or self.recording is None:
             return None
@@ -165,7 +163,7 @@ class StepGraph:
         return *self.recording.reached(), self.recording.infos(logs)
 
     def acknowledge(self, states: list[Any]) -> None:
-        """Record that the caller has taken the collected results, with these states."""
+        """Record that the caller has stored the collected results, with these states."""
         wrong = self.done <= max(self.logs, default=-1)
         self.taken += self.done - min(self.logs, default=self.done)
         self.logs, self.loaded = {}, None if wrong else states
@@ -190,5 +188,5 @@ def _with_arrays(model: Any, states: list[Any], arrays: list[Array]) -> tuple[An
 
 
 def _key(model: Any, states: list[Any], parts: Any) -> tuple[Any, ...]:
-    """Return everything in a recording except the numbers: classes and settings of the model, shapes and dtypes."""
+    """Return what a recording fixes: classes and settings of the model, and shapes and dtypes of all arrays."""
     return tree.outline(model), map_arrays((tuple(states), parts), lambda x: (list(x.shape), x.dtype))

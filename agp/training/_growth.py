@@ -1,4 +1,4 @@
-"""Growth of the number of inducing inputs: train, compare with an upper bound, and double until the gain is small."""
+"""Training with a growing number of inducing inputs, which doubles until the gain is small."""
 
 import math
 import time
@@ -28,20 +28,20 @@ from agp.updates import Update
 __all__ = ["GROWTH_TOLERANCE", "MAX_INDUCING", "GrowthResult", "Round", "fit_growing"]
 
 MAX_INDUCING = 1024
-"""The maximum number of inducing inputs, by default."""
+"""The default maximum number of inducing inputs."""
 GROWTH_TOLERANCE = 0.005
-"""The gain, in nats per datum, below which a doubling is the last."""
+"""The default gain, in nats per datum, below which the number of inducing inputs stops growing."""
 RESETS, LITTLE = 2, 5.0
-"""How often the hyperparameters are reset if the model has learned nothing, and the number of tolerances by which the
-bound must exceed that of pure noise."""
+"""The maximum number of resets of the hyperparameters, and the number of tolerances by which the bound of a model that
+has learned something exceeds the bound of pure noise."""
 SAMPLE_ROWS, SAMPLE_STEPS = 2000, 25
 """The number of rows in the exact evidence that trains hyperparameters first, and its number of L-BFGS iterations."""
 FINAL_TOLERANCES, MAX_TOLERANCES, ERROR = 3.0, 10.0, 180.0
-"""Training tolerances in units of `fit_tolerance`. The first round and the final training use the first. In other
-rounds, gains need no more accuracy than an average over N rows: they use the third divided by the root of N, clipped to
-the range of the first two."""
+"""Training tolerances in units of `fit_tolerance`. The first round and the final training use `FINAL_TOLERANCES`. Other
+rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, because their gains need
+no more accuracy than an average over N rows."""
 SQUARES = 8, 6
-"""The number of M x M arrays that training holds at once, and the number of further arrays for each output."""
+"""The number of M x M arrays that training stores at the same time, and the number of further ones for each output."""
 
 
 class Round(NamedTuple):
@@ -51,31 +51,31 @@ class Round(NamedTuple):
     bound: float
     """The bound of the trained model."""
     upper: float
-    """Upper bound on the exact evidence at the same hyperparameters (bound plus gap if rows were drawn); NaN unless the
-    noise is Gaussian."""
+    """Upper bound on the exact evidence at the same hyperparameters; NaN unless the noise is Gaussian. For a sample of
+    the rows, bound plus gap."""
     gap: float
-    """Upper bound minus bound: the most that further inducing inputs could gain."""
+    """Upper bound minus bound, which is the maximum gain from further inducing inputs."""
     seconds: float
-    """The time from the start to the end of the round."""
+    """The time from the start of the fit to the end of the round."""
     steps: int
-    """The number of training steps from the start to the end of the round."""
+    """The number of training steps from the start of the fit to the end of the round."""
 
 
 # -- when to stop -----------------------------------------------------------------------------------------------------
 
 
 def _highest(rounds: list[Round]) -> int:
-    """Return the index of the round with the highest bound; of equal bounds, the last."""
+    """Return the index of the round with the highest bound, or the last of several with equal bounds."""
     return max(range(len(rounds)), key=lambda i: (rounds[i].bound, i))
 
 
 def _behind(rounds: list[Round]) -> bool:
-    """Whether the last round ended below an earlier one."""
+    """Whether the bound of the last round is below that of an earlier round."""
     return _highest(rounds) < len(rounds) - 1
 
 
 class _Limits:
-    """A callback with the limits of the growth. Its methods return a reason to stop and a sentence, or None."""
+    """A callback with the limits of the growth. Methods that check a limit return a reason and a sentence, or None."""
 
     def __init__(
         self,
@@ -114,17 +114,17 @@ class _Limits:
         return ""
 
     def ending(self, found: FitResult) -> bool:
-        """Whether training must stop."""
+        """Whether training must end now."""
         return self.stopped or bool(self.spent(found))
 
     def left(self, found: FitResult) -> dict[str, Any]:
-        """Return the limits for the next training."""
+        """Return the remaining limits for the next training."""
         steps = None if self.max_steps is None else self.max_steps - found.steps
         seconds = None if self.max_seconds is None else self.max_seconds - self.elapsed()
         return {"max_steps": steps, "max_seconds": seconds}
 
     def size(self, model: Any) -> tuple[str, str] | None:
-        """Whether M has reached the largest number that `most` or the memory allows."""
+        """Check whether `most` and the memory allow more inducing inputs."""
         part = growing_part(model)[1]
         M = part.inducing.count
         if self.most <= M:
@@ -138,7 +138,7 @@ class _Limits:
         return None
 
     def assess(self, rounds: list[Round]) -> tuple[str, str] | None:
-        """Whether the gap, or the gain of the last doubling, is below the tolerance."""
+        """Check whether the gap, or the gain of the last doubling, is below the tolerance."""
         last, least = rounds[-1], f"less than {self.tolerance:g}"
         if last.gap < self.tolerance and not _behind(rounds):
             text = f"further inducing inputs can gain at most {last.gap:.2g} nats per datum at these hyperparameters"
@@ -152,7 +152,7 @@ class _Limits:
             what = (
                 f"gained {gain:.2g} nats per datum, {least}" if gain >= 0.0 else f"fell by {-gain:.2g} nats per datum"
             )
-            return "gain", f"{sizes} the bound {what}"
+            return "gain", f"{sizes}, the bound {what}"
         return None
 
     def stands(self, ending: tuple[str, str] | None, rounds: list[Round]) -> bool:
@@ -162,12 +162,12 @@ class _Limits:
         return (last.gap if closed else last.bound - before.bound) < self.tolerance
 
     def budget(self, found: FitResult, rounds: list[Round]) -> tuple[str, str] | None:
-        """Whether the remaining time is too short for the next round: at least twice the time of the last."""
+        """Check whether the remaining time is enough for the next round, which takes twice as long as the last."""
         if spent := self.spent(found):
             return ("time" if spent.endswith("s was reached") and "steps" not in spent else "steps"), spent
         last = rounds[-1].seconds - (rounds[-2].seconds if len(rounds) > 1 else 0.0)
         if self.max_seconds is not None and self.max_seconds - self.elapsed() < 2.0 * last:
-            return "time", f"a round takes twice the {last:.2g} s of the last, too long for {self.max_seconds:g} s"
+            return "time", f"the next round needs about {2.0 * last:.2g} s, too long for {self.max_seconds:g} s in all"
         return None
 
 
@@ -176,17 +176,17 @@ class _Limits:
 
 @dataclass
 class GrowthResult(FitResult):
-    """The result of `fit_growing`; `message` gives the reason for the end in a sentence."""
+    """The result of `fit_growing`; `message` explains why the growth ended."""
 
     reason: str = ""
     """Why M stopped growing: "certificate", "gain", "most", "memory", "time", "steps" or "callback"."""
     rounds: list[Round] = field(default_factory=list)
-    """The result for each M in order, for some M again after further training. The best M is last."""
+    """The result for each M in order; an M appears again after further training. The best M is last."""
     certified_rows: int = 0
-    """The number of rows, all or a sample, that `Round.upper` and `Round.gap` use; 0 if there is no upper bound."""
+    """The number of rows that `Round.upper` and `Round.gap` use, all or a sample; 0 if there is no upper bound."""
 
     def describe(self) -> str:
-        """Return the rounds as a table, and the reason for the end."""
+        """Return the rounds as a table, followed by the reason why the growth ended."""
         lines = [f"{'M':>6} {'bound':>10} {'upper':>10} {'gap':>9} {'seconds':>9}   (nats per datum)"]
         for M, bound, upper, gap, seconds, _ in self.rounds:
             lines.append(f"{M:>6} {bound:>10.4f} {upper:>10.4f} {gap:>9.4f} {seconds:>9.1f}")
@@ -216,23 +216,24 @@ def fit_growing(
 ) -> GrowthResult:
     """Train a model with few inducing inputs, and double their number until the gain is small.
 
-    Each round trains by `agp.fit`. The new inducing inputs are the rows of the data with the largest variance given the
-    present inducing inputs (`agp.inducing.greedy_variance`). Their inducing variables start at the prior given the
-    others, so nothing learned is lost. M stops growing when
+    Each round trains the model by `agp.fit`. The new inducing inputs are the rows of the data with the largest variance
+    given the present inducing inputs (`agp.inducing.greedy_variance`). Their inducing variables start at the prior
+    given the present ones, which keeps everything learned. The number M of inducing inputs stops growing when
 
-    - the gap between the bound and an upper bound on the exact evidence, for Gaussian noise, is less than the
-      tolerance: no M could gain more at these hyperparameters ("certificate");
-    - the last doubling, and training the model to convergence after it, gained less than the tolerance ("gain");
-    - it is as large as `most`, or no other row has any variance left ("most");
-    - twice as many would exceed the memory ("memory") or the time ("time", "steps"), or a callback returns True.
+    - the gap between the bound and an upper bound on the exact evidence is less than the tolerance ("certificate"). At
+      these hyperparameters, no larger M could gain more. Only models with Gaussian noise have this upper bound;
+    - the last doubling, followed by training to convergence, gained less than the tolerance ("gain");
+    - M is as large as `most`, or no other row has any variance left ("most");
+    - twice as many inducing inputs would need too much memory ("memory") or time ("time");
+    - a limit on time ("time") or steps ("steps") is reached, or a callback returns True ("callback").
 
     If the bound barely exceeds that of pure noise, the model has not learned anything yet. M then keeps growing, and
-    the hyperparameters are reset to their initial values up to twice. Start with enough inducing inputs to see some of
-    the signal.
+    the hyperparameters are reset to their initial values, at most twice. Start with enough inducing inputs to explain
+    some of the signal.
 
     The last model is trained further, unless M is `most`. If a larger M ended with a lower bound, for instance because
-    a limit was reached, the best earlier model is returned. The upper bound costs about as much as one training pass
-    over the data, or over `certified_rows` rows of them.
+    a limit was reached, the best earlier model is returned. An upper bound takes about as long as one training pass
+    over the data, or over `certified_rows` of its rows.
 
     Parameters
     ----------
@@ -244,30 +245,30 @@ def fit_growing(
     tolerance
         The gain, in nats per datum, below which M stops growing.
     most
-        The maximum M; it never exceeds N.
+        The maximum M, which never exceeds N.
     fit_tolerance
-        As `tolerance` of `agp.fit`. The first round and the final training use 3 times this value. Other rounds use 180
-        / sqrt(N) times this value, but at least 3 and at most 10 times.
+        The `tolerance` of `agp.fit`. The first round and the final training use 3 times this value. Other rounds use
+        180 / sqrt(N) times this value, but at least 3 and at most 10 times.
     max_steps, max_seconds
-        Limits for all rounds together. They are unlimited by default, but each round has the limits of `agp.fit`.
+        Limits for all rounds together, unlimited by default. Each round also has the default limits of `agp.fit`.
     batch_size, updates, gradient, seed, callbacks, progress
-        As `agp.fit`; steps are counted over all rounds.
+        As in `agp.fit`; steps are counted over all rounds.
     memory
         Budget for working arrays in MiB; None as in `agp.models.Model.bound`. Arrays of M^2 numbers must fit; other
         arrays are computed in blocks.
     certified_rows
-        The maximum number of rows in the upper bound. Models whose bound needs all rows, such as `SGPR`, use them all.
+        The maximum number of rows in the upper bound. Models whose bound needs all rows, such as `SGPR`, use all rows.
     sample_rows
-        For a collapsed model, the number of random rows whose exact evidence trains the hyperparameters first, because
-        few inducing inputs would overestimate the noise. The result is ignored if it learns nothing from these rows; 0
-        skips this step.
+        For a collapsed model, the number of random rows whose exact evidence trains the hyperparameters first; 0 skips
+        this training. With few inducing inputs alone, the noise would be overestimated. The model keeps its own
+        hyperparameters if the exact GP learns nothing from these rows.
 
     Raises
     ------
     TypeError, ValueError
-        As `agp.fit`; also if the model cannot grow, or a tolerance or a limit is not a positive number.
+        As in `agp.fit`; also if the model cannot grow, or a tolerance or a limit is not a positive number.
     agp.errors.Interrupted
-        On Ctrl-C; `.result` holds everything so far, earlier rounds included.
+        On Ctrl-C; `.result` holds everything so far, including earlier rounds.
 
     Warns
     -----
@@ -321,7 +322,7 @@ def fit_growing(
 
     while True:
         last = limits.size(found.model)
-        in_full = not rounds  # the first round may be the only one, and it costs the least
+        in_full = not rounds  # the first round may be the only one, and takes the least time
         found, seen = trained(found, fit_tolerance * (FINAL_TOLERANCES if in_full else looser))
         lost = (tuned or resets < RESETS) and nothing_learned(seen)
         judged = None if lost else limits.assess(rounds)
@@ -329,7 +330,7 @@ def fit_growing(
         ending = limits.callback_ending() or (short if _behind(rounds) else None) or judged or last or short
         more = None if ending else larger(found, lost)
         if more is None and not in_full and (not last or _behind(rounds)):
-            found = replace(found, converged=False)  # it was trained with a loose tolerance
+            found = replace(found, converged=False)  # the model was trained with a loose tolerance
             if not limits.ending(found):
                 found, seen = trained(found, FINAL_TOLERANCES * fit_tolerance)
                 if ending in (None, judged) and not limits.stands(ending, rounds):
@@ -346,7 +347,7 @@ def fit_growing(
             found, seen = noted(replace(found, model=reached[_highest(rounds)]))
         reason, message = ending or ("most", "the inducing inputs explain the prior variance up to rounding")
         if nothing_learned(seen):
-            message += "; the bound is hardly above that of noise alone: start with more if you expect a signal"
+            message += "; the bound barely exceeds that of pure noise, so start with more if you expect a signal"
             if found.converged:
                 warnings.warn(message, NoSignalWarning, stacklevel=outside())
         if not found.converged:
@@ -357,7 +358,7 @@ def fit_growing(
 
 
 def _tune_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, settings: dict[str, Any]) -> FitResult:
-    """Return the model with the hyperparameters of an exact GP of some rows, if that GP has learned anything."""
+    """Train an exact GP on a sample of the rows; if it learns anything, return the model with its hyperparameters."""
     index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
     X, y = backend_of(X).gather(X, index), backend_of(y).gather(y, index)
     weights = model._row_weights

@@ -26,12 +26,12 @@ __all__ = ["Laplace", "laplace"]
 STEP = 1e-4
 """The step of the finite differences, in raw coordinates."""
 MAX_INDUCING = 300
-"""The maximum number of inducing inputs used, since each evaluation solves for q(u)."""
+"""The maximum number of inducing inputs; it is small because each evaluation solves for q(u)."""
 PRIOR_STD = 3.0
-"""The prior standard deviation of the logarithms: a factor of 20."""
+"""The prior standard deviation of the logarithms of hyperparameters, equal to a factor of 20."""
 RATE, STEPS, ROUNDS = 0.8, 8, 5
-"""The rate and number of natural-gradient steps of q(u) for non-quadratic likelihoods, and the rounds of steps at the
-start."""
+"""The rate and the number of natural-gradient steps of q(u) in an evaluation for non-quadratic likelihoods, and the
+number of evaluations that first bring q(u) to its optimum."""
 
 
 class Laplace(NamedTuple):
@@ -47,11 +47,11 @@ class Laplace(NamedTuple):
 def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     """Compute the Laplace approximation to the posterior of the kernel, likelihood and mean function parameters.
 
-    The precision is the negative second derivative of an objective: the bound at the optimal q(u) plus the log priors,
-    as a function of the logarithms of positive parameters. It is computed by finite differences of the closed-form
-    gradient, with one evaluation for each parameter. Inducing inputs are fixed, and at most 300 are used. A weak prior,
-    with a standard deviation of a factor of 20, covers directions in which the bound is flat or not at a maximum. Needs
-    float64.
+    The objective is the bound at the optimal q(u) plus the log priors, as a function of the logarithms of positive
+    parameters. The precision is the negative Hessian of the objective. It is computed by finite differences of the
+    closed-form gradient, with one evaluation for each parameter. Inducing inputs are fixed, and at most 300 are used. A
+    weak prior with a standard deviation of a factor of 20 keeps the covariance finite in directions in which the bound
+    is flat or not at a maximum. Needs float64.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     Raises
     ------
     TypeError
-        If the optimal q(u) cannot be computed, or the bound needs draws.
+        If the optimal q(u) cannot be computed, or the bound needs random draws.
     ValueError
         If the data do not fit the model.
     FloatingPointError
@@ -79,7 +79,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
     if moves_posteriors(model, inner):
-        msg = f"laplace solves for q(u) by natural gradients, which {type(model).__name__} does not take."
+        msg = f"laplace needs natural gradients of q(u), which {type(model).__name__} does not have; use another model."
         raise TypeError(msg)
     fixed = {
         tree.join_path(path, name)
@@ -106,7 +106,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
 
 
 def _with_solvable_posteriors(model: Any) -> Any:
-    """Return the model with fewer inducing inputs, and a `Whitened` q(u) in place of each without natural gradients."""
+    """Limit the number of inducing inputs, and replace each q(u) that has no natural gradients by a `Whitened` q(u)."""
     new = {}
     for path, node in tree.nodes(model, Sparse).items():
         inducing, many = node.inducing, node.inducing.count > MAX_INDUCING

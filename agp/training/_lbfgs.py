@@ -1,6 +1,6 @@
-"""L-BFGS on all data, for bounds without noise.
+"""L-BFGS on all rows, for bounds without noise.
 
-Likelihoods that average over samples use fixed noise if they are given none, so their bounds are smooth.
+Likelihoods that average over samples use fixed samples unless they are given draws, so their bounds are smooth.
 """
 
 import time
@@ -30,7 +30,7 @@ from agp.updates import Adam, Update
 __all__ = ["fit_lbfgs", "why_not_lbfgs"]
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
-"""The leaves that a restart draws anew; inducing inputs and q(u) start at their values in the model."""
+"""The leaves that a restart draws at random; inducing inputs and q(u) start at their values in the model."""
 
 
 @public(repairs=False, ignore="underflow")
@@ -53,9 +53,9 @@ def fit_lbfgs(
 ) -> LBFGSResult:
     """Maximise the bound of all data over the raw leaves with SciPy's L-BFGS-B, from one or several starts.
 
-    Use it for models with deterministic bounds: `GPR`, `SGPR`, and `SVGP` with all data, where auxiliary arrays need
-    `inner` updates. For a model with `priors`, every bound below includes `agp.priors.log_prior`. L-BFGS runs on the
-    host, on one float64 vector; the bound and its gradient are computed on the device and in the dtype of the data.
+    Use it for models with deterministic bounds: `GPR`, `SGPR`, and `SVGP` on all rows. Models with auxiliary arrays
+    need `inner` updates. If a model has `priors`, every bound below includes `agp.priors.log_prior`. L-BFGS runs on the
+    host, on one float64 vector. The bound and its gradient are computed on the device and in the dtype of the data.
 
     Parameters
     ----------
@@ -66,29 +66,29 @@ def fit_lbfgs(
     max_iterations
         The maximum number of iterations from each start.
     tolerance
-        Stop when no entry of the gradient of bound / N in the raw leaves exceeds this value. Raw leaves of a model from
-        `from_data` are dimensionless, so the units of the data do not matter.
+        Stop when no entry of the gradient of bound / N with respect to the raw leaves exceeds this value. Raw leaves of
+        a model from `from_data` are dimensionless, so the units of the data do not matter.
     restarts
-        The number of further starts. Each draws the kernel and likelihood hyperparameters around those of the model;
-        the best result is kept.
+        The number of further starts. Each of them draws the kernel and likelihood hyperparameters at random around
+        those of the model. The best result is kept.
     spread
-        The spread of the restarts. With e ~ N(0, 1), positive leaves are multiplied by exp(spread e); spread e is added
-        to other leaves, in their units.
+        The spread of the restarts. With e ~ N(0, 1), positive leaves are multiplied by exp(spread e), and spread e is
+        added to other leaves, in their units.
     frozen
-        A pattern, or several, of leaves that do not change, such as ``"Z"`` or ``("Z", "likelihood.*")``.
+        A pattern of leaves that do not change, or several patterns, such as ``"Z"`` or ``("Z", "likelihood.*")``.
     inner
         Updates that set some leaves to their optimum given the others, such as ``NaturalGradient(1.0)`` with a
-        Gaussian likelihood, or ``InverseUpdate(1e-9, jumps=True)``. They run before each evaluation, and L-BFGS moves
-        the other leaves.
+        Gaussian likelihood, or ``InverseUpdate(1e-9, jumps=True)``. They run before each evaluation. L-BFGS moves the
+        other leaves.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory
         Budget for the working arrays of the bound and its gradient, in MiB; None as in `agp.models.Model.bound`.
     seed
-        Of the restarts.
+        Seed of the restarts.
     callbacks
-        Functions called with a `Progress` after each iteration, counted over all starts. If one of them returns True,
-        the optimisation ends.
+        Functions called with a `Progress` after each iteration; iterations are counted over all starts. If a function
+        returns True, the optimisation ends.
     progress
         Show a progress bar (needs the extra ``cli``).
 
@@ -98,8 +98,8 @@ def fit_lbfgs(
         If the data do not fit each other or the model, a pattern matches nothing, the objective of the model is noisy,
         or the model has auxiliary arrays that no update moves. For noisy objectives, use `agp.train`.
     agp.errors.NonFiniteError
-        If the bound or its gradient is not finite at the given model. At later points the line search gets a high
-        finite value instead, and steps back.
+        If the bound or its gradient is not finite at the given model. At later points, the line search gets a high
+        finite value instead and steps back.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds the best result so far.
 
@@ -140,7 +140,7 @@ def _not_negative(name: str, value: float) -> float:
 
 
 def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str:
-    """Return why L-BFGS cannot train a model on `rows` rows with these inner updates; an empty string if it can."""
+    """Return the reason why L-BFGS cannot train a model on `rows` rows with these inner updates, or an empty string."""
     draws = model._draws(generator(0), rows)
     if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
         return f"the objective of this model is noisy: it needs draws ({', '.join(noise)}); use agp.train."
@@ -151,7 +151,7 @@ def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str
 
 
 def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gradient: GradientMode) -> list[str]:
-    """Return the names of the leaves to move; patterns and gradient modes are those of Adam."""
+    """Return the names of the leaves to move; `frozen` and `gradient` are as in `Adam`."""
     frozen = tree.patterns(frozen)
     solved = closed_form_leaves(model, inner)
     moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
@@ -166,7 +166,7 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
 
 
 def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield the vector of the model, then those of the restarts."""
+    """Yield the start vector of the model, then the start vectors of the restarts."""
     model = objective.given
     yield objective.vector_of(model)
     for i in range(restarts):
@@ -184,7 +184,7 @@ def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> It
 
 
 class _Start:
-    """One run of the optimiser: its last iterate, and the trace up to that iterate."""
+    """One run of the optimiser, with its last iterate and the trace up to that iterate."""
 
     def __init__(self, first: Point) -> None:
         self.iterate = self.latest = first
@@ -192,14 +192,14 @@ class _Start:
         self.message, self.converged = "stopped before the optimiser finished", False
 
     def height(self, vector: npt.NDArray[np.float64]) -> float:
-        """Return the value of a rejected point: as far above the iterate as the slope predicts it below."""
+        """Return a loss for a rejected point, as far above the iterate's loss as the slope predicts a lower one."""
         promised = abs(float(self.iterate.slope @ (vector - self.iterate.vector)))
         size = 1.0 + abs(self.iterate.loss)
         return self.iterate.loss + float(np.clip(promised, 1e-3 * size, 1e3 * size))
 
 
 class _Search:
-    """L-BFGS from all starts in turn; the best result is kept."""
+    """Run L-BFGS from all starts in turn, and keep the best result."""
 
     bar: Any = None
 
@@ -210,7 +210,7 @@ class _Search:
         self.steps, self.seconds, self.stopped = 0, 0.0, False
 
     def run(self, starts: Iterator[npt.NDArray[np.float64]]) -> None:
-        """Optimise from each start until a callback ends it."""
+        """Optimise from each start, or until a callback ends the search."""
         for vector in starts:
             self._run_from(vector)
             if self.stopped:

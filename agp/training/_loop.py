@@ -1,4 +1,4 @@
-"""The training loop: it applies the updates in order, checks the numbers, and writes checkpoints."""
+"""The training loop, which applies updates in order, checks numbers and writes checkpoints."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -53,7 +53,7 @@ def train(
     steps
         The number of steps, including those before a resumption.
     updates
-        The updates of a step; `recipe(model, steps)` by default.
+        The list of updates that make up a step; `recipe(model, steps)` by default.
     batch_size
         The number of rows in a minibatch; all rows by default. Batches are drawn on the host and depend only on the
         seed.
@@ -65,25 +65,25 @@ def train(
         Show a progress bar with the bound and steps per second (needs the extra ``cli``).
     checkpoint, checkpoint_every
         A safetensors file, written before the first step, after every `checkpoint_every` steps, at the end and on an
-        interrupt. If the file exists, the run resumes from it and gives the same numbers as without interruption.
+        interrupt. If the file exists, the run resumes from it and gives the same numbers as an uninterrupted run.
     on_device
-        Run whole epochs (at least a hundred steps) as one compiled loop on the device. Use it with JAX if steps take
-        less time than their launch. The results equal those of single steps up to rounding. Numbers are checked, shown
-        and saved only between epochs, and the training can be interrupted only then. Callbacks are not allowed.
+        Run whole epochs (at least a hundred steps) as one compiled loop on the device. Use it with JAX if launching a
+        step takes longer than running it. The results equal those of single steps up to rounding. Numbers are checked,
+        shown and saved only between epochs, and you can interrupt the training only then. Callbacks are not allowed.
     data_parallel
-        Evaluate minibatches of a dask array where its chunks are, so that each worker computes its share of a step. By
-        default, a few chunks at a time are fetched in advance, and this process computes the steps. Both give the same
-        numbers.
+        Evaluate minibatches of a dask array on the workers that hold its chunks; each worker computes its share of a
+        step. By default, a few chunks at a time are fetched in advance, and this process computes the steps. Both give
+        the same numbers.
     draws
-        Where the noise of a step is drawn, if it needs any (probes, samples of likelihoods and of layers). "host" gives
-        the same numbers for every library. "device" uses the generator of the library of X on its device, without
-        transfers; the same seed and step then give the same numbers only on the same library and kind of device. With
-        NumPy, both are the same.
+        Where to draw the random numbers of a step (probes, samples of likelihoods and of layers). "host" gives the same
+        numbers for every library. "device" uses the random generator of X's library on its device, without transfers.
+        The same seed and step then give the same numbers only with the same library and kind of device. With NumPy,
+        both are the same.
     graphs
         Launch each step as one device graph if the array library has graphs (torch on CUDA devices) and can record the
         updates. The numbers are the same, and the host needs less time. Your own updates must be pure functions, as
-        with JAX. If no graph was used, `Result.launched_singly` says why. False launches the operations of a step one
-        by one.
+        with JAX. If no graph was used, `Result.launched_singly` has the reason. False launches the operations of a step
+        one by one.
 
     Raises
     ------
@@ -96,13 +96,12 @@ def train(
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written, which is first tried before the first step; `.result` holds everything so
-        far.
+        If the checkpoint cannot be written, which is tried before the first step; `.result` holds everything so far.
 
     Warns
     -----
     agp.errors.UntouchedWarning
-        If no update moves inverse factors, sites or chosen actions that the model has.
+        If the model has inverse factors, sites or chosen actions that no update moves.
     """
     X, y = check_training(model, X, y)
     callbacks = check_callables("callbacks", callbacks)
@@ -121,13 +120,13 @@ def train(
     facts["draws"] = _source_of_draws(check_place(draws), rows.get("reference", X))
     if updates is None:
         updates = recipe(model, steps)
-        facts["steps"] = steps  # the recipe depends on it
+        facts["steps"] = steps  # the recipe depends on the number of steps
     updates = _check_updates(updates)
     batches = Batches(X, y, size, facts["seed"], model._draws, draws, **rows)
     model = initial_state(model, kept_leaves(model, updates)) if steps else model
     run = Run(model, updates, batches, check_checkpoint(checkpoint), facts, on_device=on_device, graphs=graphs)
     if run.step > steps:
-        msg = f"{checkpoint} holds {run.step} steps already, more than steps={steps}."
+        msg = f"{checkpoint} already holds {run.step} steps, more than steps={steps}; raise steps."
         raise ValueError(msg)
     if run.step < steps:
         warn_about_untouched(model, updates)
@@ -147,7 +146,7 @@ def train(
     except NonFiniteError as error:
         _with_note(error, run.rescue()[1])
         raise
-    except Exception as error:  # the steps so far are in the checkpoint, or in the error about the checkpoint
+    except Exception as error:  # finished steps are in the checkpoint, or in the error about the checkpoint
         trouble = run.rescue()[1]
         if isinstance(trouble, CheckpointError):
             raise trouble from error
@@ -181,9 +180,9 @@ def _source_of_draws(place: Place, X: Array) -> str:
 def _batch_size(model: Any, rows: int, batch_size: int | None) -> int:
     size = rows if batch_size is None else check_whole("batch_size", batch_size)
     if size > rows:
-        msg = f"batch_size is {size}, but there are only {rows} rows."
+        msg = f"batch_size is {size}, but there are only {rows} rows; use at most {rows}."
         raise ValueError(msg)
     if size < rows and not model.stochastic:
-        msg = f"the bound of {type(model).__name__} needs all rows at once; omit batch_size=."
+        msg = f"batch_size is {size}, but the bound of {type(model).__name__} needs all rows at once; omit batch_size."
         raise ValueError(msg)
     return size

@@ -1,4 +1,4 @@
-"""The objective of L-BFGS: -bound / N as a function of one float64 vector on the host, and the updates inside it."""
+"""The objective of L-BFGS, which is -bound / N as a function of one float64 vector, and the updates inside it."""
 
 import math
 from collections import Counter
@@ -24,12 +24,12 @@ from agp.vectors import Unflatten
 __all__ = ["Objective", "Point", "closed_form_leaves", "inner_updates", "moves_posteriors"]
 
 ROUNDING = 1e3
-"""The smallest value of a positive leaf, in rounding errors of the leaf's unit."""
+"""The minimum of a positive leaf, as a multiple of machine precision times the leaf's unit."""
 TOLERANCE = 1e-7
-"""The tolerance of inverse factors. The gradient treats them as constants, which is an error of second order."""
+"""The tolerance of inverse factors. The gradient treats them as constants, which causes an error of second order."""
 SITE_RATE, SITE_STEPS = 0.8, 8
-"""The rate and number of site steps in an evaluation for non-quadratic likelihoods; they start at the last iterate's
-sites."""
+"""The rate and the number of site steps in an evaluation for non-quadratic likelihoods. The steps start from the sites
+of the last iterate."""
 
 
 # -- updates inside the objective -------------------------------------------------------------------------------------
@@ -38,8 +38,8 @@ sites."""
 def inner_updates(model: Any, memory: float | None) -> list[Update]:
     """Return the updates that set some leaves of a model to their optimum given the others, on all rows.
 
-    Sites whose steps may not converge get no update: if the likelihood is not log-concave, or if inverse factors depend
-    on the sites.
+    If site steps may not converge, the sites get no update. This is the case if the likelihood is not log-concave or if
+    inverse factors depend on the sites.
     """
     inverses = InverseUpdate.moves(model).leaves
     likelihood = model.likelihood
@@ -55,11 +55,11 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
 
 
 def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
-    """Return the leaves that inner updates set to their optimum; TypeError if an update has no `moves`."""
+    """Return the names of leaves that inner updates set to their optimum; TypeError if an update has no `moves`."""
     found, complete = moves_of(model, inner)
     if not complete:
         unknown = next(update for update in inner if not isinstance(update, MovesLeaves))
-        msg = f"inner has {unknown!r}, but each must be an update with a method `moves`."
+        msg = f"inner contains {unknown!r}, which is not an update with a method `moves`."
         raise TypeError(msg)
     return found.leaves
 
@@ -85,13 +85,13 @@ class Point(NamedTuple):
     loss: float
     slope: npt.NDArray[np.float64]
     bound: Array
-    """The bound, 0-d, on the device that computed it."""
+    """The bound, a 0-d array on the device that computed it."""
     repairs: Tally
     """The repairs, which count only if the point becomes an iterate."""
 
 
 class Objective:
-    """-bound / N, for N observations, as a function of one float64 vector on the host."""
+    """The loss -bound / N, for N observations, as a function of one float64 vector on the host."""
 
     def __init__(
         self,
@@ -125,9 +125,9 @@ class Objective:
         self._evaluated = lambda model: compiled(model, batch, states)
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return lower bounds [n] of the raw leaves, which keep positive values above rounding in their units.
+        """Return lower bounds [n] of the raw leaves, which keep positive leaves above rounding errors in their units.
 
-        Without them, the noise variance of data without noise would shrink to zero.
+        Without these limits, the noise variance would shrink to zero for data without noise.
         """
         rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
         least = [
@@ -146,7 +146,7 @@ class Objective:
     def __call__(self, vector: npt.NDArray[np.float64]) -> Point | None:
         """Return the loss and gradient at `vector`; if one is not finite, count the reason and return None.
 
-        Inner updates start at the values that they reached at the last iterate.
+        Inner updates start from their results at the last iterate.
         """
         self.evaluations += 1
         vector = np.array(vector)

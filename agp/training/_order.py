@@ -15,11 +15,11 @@ from agp.random import generator
 __all__ = ["MAX_LISTED_ROWS", "Order", "Pooled", "Pools", "Rows", "permute_index"]
 
 MAX_LISTED_ROWS = 2**24
-"""The order of at most this many rows is stored as a list; a longer order is computed without storing it."""
+"""The order of at most this many rows is stored as a list. Longer orders are computed without storing them."""
 ROUNDS = 4
-"""The rounds of a Feistel network; with four, its permutations are indistinguishable from random permutations."""
+"""The number of rounds of a Feistel network; with four rounds, its permutations look like random permutations."""
 POOL_MIB = 64.0
-"""The minimum size of a pool of rows, in MiB; two pools are in memory."""
+"""The minimum size of a pool of rows, in MiB. Two pools are in memory at a time."""
 BATCHES = 8
 """The minimum number of batches in a pool."""
 
@@ -45,8 +45,8 @@ class Order:
 def permute_index(places: Rows, N: int, keys: Any) -> Rows:
     """Apply a pseudo-random permutation of 0, ..., N - 1 to these numbers, without storing the permutation.
 
-    A Feistel network permutes the numbers below 4^b. It is applied again to each result that is not below N (at most
-    four times on average), which gives a permutation of the numbers below N.
+    A Feistel network permutes the numbers below 4^b. The network is applied again to each result that is not below N,
+    at most four times on average. This gives a permutation of the numbers below N.
 
     Source: Luby & Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", SIAM J. Comput.
     1988; Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.
@@ -65,7 +65,7 @@ def permute_index(places: Rows, N: int, keys: Any) -> Rows:
 
 
 def _hash64(x: Any, add: np.uint64, times: np.uint64) -> Any:
-    """Hash x to 64 bits, by two rounds of multiplication by an odd number and a shift."""
+    """Hash x to 64 bits by two multiplications by odd numbers, each followed by a shift."""
     with np.errstate(over="ignore"):  # modulo 2^64
         x = (x + add) * (times | np.uint64(1))
         x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
@@ -73,11 +73,11 @@ def _hash64(x: Any, add: np.uint64, times: np.uint64) -> Any:
 
 
 class Pools:
-    """A permutation of N rows, stored in chunks of these sizes, that needs only a few chunks in memory at a time.
+    """A permutation of N rows in chunks that needs only a few chunks in memory at a time.
 
-    An epoch takes the chunks in random order and groups them into pools of at least `rows` rows; the rows of each pool
-    are shuffled. A minibatch has rows from only one or two pools, so shuffle sorted data once, or store them in many
-    small chunks.
+    An epoch takes the chunks in random order and groups them into pools of at least `rows` rows. The rows of each pool
+    are shuffled. A minibatch has rows from only one or two pools, so shuffle sorted data once, or store the data in
+    many small chunks.
     """
 
     def __init__(self, chunks: tuple[int, ...], seed: int, rows: int) -> None:
@@ -86,7 +86,7 @@ class Pools:
         self.pools = lru_cache(maxsize=2)(self._pools)
 
     def _pools(self, epoch: int) -> tuple[list[Any], Rows]:
-        """Return the chunks of each pool of an epoch, and the end position of each pool."""
+        """Return the chunks and the end position of each pool of an epoch."""
         order = generator(self.seed, 2, epoch).permutation(len(self.chunks))
         ends, pools, begin = np.cumsum(self.chunks[order]), [], 0
         for i in range(len(order)):
@@ -113,16 +113,16 @@ class Pools:
         return chunks, generator(self.seed, 13, epoch, pool).permutation(int(self.chunks[chunks].sum()))
 
     def numbers(self, epoch: int, pool: int) -> Rows:
-        """Return the numbers of a pool's rows among all rows, in the order of the pool."""
+        """Return the row numbers of a pool, in the order of the pool."""
         chunks, order = self.members(epoch, pool)
         listed = [int(self.starts[i]) + np.arange(int(self.chunks[i])) for i in chunks]
         return np.concatenate(listed)[order]
 
 
 class Pooled:
-    """The rows of batches of a dask array, pool by pool. The next pool is fetched while steps run.
+    """Batches of a dask array, taken from one pool after another. The next pool is fetched while steps run.
 
-    Batches are arrays like the reference; with `in_place`, they stay in the dask array.
+    Batches have the library, device and dtype of `reference`. With `in_place`, they stay in the dask array.
     """
 
     def __init__(self, X: Array, y: Array, size: int, seed: int, reference: Array, *, in_place: bool) -> None:
@@ -140,9 +140,9 @@ class Pooled:
         return np.concatenate([self.pools.numbers(epoch, pool)[here:there] for pool, here, there in parts])
 
     def rows(self, epoch: int, start: int, stop: int) -> tuple[Array, Array, Array]:
-        """Return X, y and their row numbers among all rows, at these positions of an epoch."""
+        """Return X, y and the row numbers at these positions of an epoch."""
         numbers = self.indices(epoch, start, stop)
-        order = np.argsort(numbers)  # sorted, so that in place each chunk is read once; otherwise the order is the same
+        order = np.argsort(numbers)  # in place, sorted rows read each chunk once; the other case has the same order
         if self.in_place:
             X, y = (self.source.take_rows(x, numbers[order]) for x in (self.X, self.y))
         else:
@@ -154,7 +154,7 @@ class Pooled:
         return X, y, asarray_like(numbers[order], self.reference)
 
     def _pool(self, epoch: int, pool: int) -> tuple[Any, Any]:
-        """Return the rows of a pool in their order, on the host, and start to fetch the next pool."""
+        """Return the shuffled rows of a pool on the host, and start to fetch the next pool."""
         last = len(self.pools.pools(epoch)[0]) - 1
         following = (epoch, pool + 1) if pool < last else (epoch + 1, 0)
         for key in ((epoch, pool), following):

@@ -39,7 +39,7 @@ def recipe(
     Adam moves all parameters, with linearly decreasing learning rates. A q(u) with a mean and a full covariance takes
     natural-gradient steps from the same gradient instead. Inducing inputs are frozen for the first 5 % of the steps;
     then they move at a fifth of the rate, with beta1 = 0.99. Sites of the dual parameterisation move before each Adam
-    step. After it, inverse factors are updated and sparse actions are scaled to unit norm.
+    step. After each Adam step, sparse actions are scaled to unit norm, and inverse factors are updated.
 
     Parameters
     ----------
@@ -52,13 +52,13 @@ def recipe(
     fall
         The final learning rates, as a fraction of the initial rates; 1 keeps them constant.
     natural
-        The step size of natural-gradient steps; None leaves q(u) to Adam. "usual" is 0.1, but None for a likelihood
-        whose gradients vanish, such as robust-max: after too large a step, no gradient would lead back.
+        The step size of natural-gradient steps; None trains q(u) by Adam. "usual" is 0.1, but None for a likelihood
+        whose gradients vanish, such as robust-max: no gradient would correct a step that was too large.
     frozen
-        A pattern, or several, of leaves that do not change. A q(u) that takes natural-gradient steps must be frozen as
-        a whole or not at all.
+        A pattern of leaves that do not change, or several patterns. A q(u) that takes natural-gradient steps must be
+        frozen as a whole or not at all.
     gradient, memory
-        As `Adam`.
+        As in `Adam`.
 
     Raises
     ------

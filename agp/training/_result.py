@@ -15,7 +15,7 @@ from agp.summaries import summary_html
 __all__ = ["Callback", "LBFGSResult", "Progress", "Result", "call_all", "progress_bar"]
 
 SHOWN = 12
-"""The number of entries of a list or a dictionary that notebooks show."""
+"""The maximum number of entries of a list or a dictionary that notebooks show."""
 FIRST = ("message", "converged", "learned", "bound", "kernel")
 """Fields that notebooks show first."""
 
@@ -27,7 +27,7 @@ class Progress(NamedTuple):
     """The number of finished steps."""
     model: Any
     info: dict[str, Array]
-    """The values that the updates logged: 0-d arrays by name, including "bound"."""
+    """The values that the updates logged, as 0-d arrays by name; "bound" is one of them."""
     seconds: float
     """The time spent in steps so far, without callbacks."""
 
@@ -54,13 +54,13 @@ class Result:
     seconds: float
     """The time spent in steps, without callbacks."""
     trace: dict[str, list[float]] = field(default_factory=dict)
-    """The values that the updates logged, by name: one number for each step."""
+    """The values that the updates logged, as a list for each name with one number for each step."""
     repairs: Counter[str] = field(default_factory=Counter)
-    """The number of repairs of each kind of numerical problem, by the message of the first one."""
+    """The number of numerical repairs of each kind. The keys are the messages of the first repair of each kind."""
     frozen: tuple[str, ...] = field(default=(), kw_only=True)
-    """The names of the parameters that no update moved, as far as the updates tell."""
+    """The names of the parameters that no update moved. Updates that do not declare what they move may be missed."""
     launched_singly: str = field(default="", kw_only=True)
-    """Why no step was launched as one device graph; empty if a step was, or if the device has no graphs."""
+    """The reason why no step was launched as a device graph; empty if any step was, or if the device has no graphs."""
 
     def _repr_html_(self) -> str:
         return html_with_fallback(lambda: _result_html(self), self)
@@ -71,11 +71,11 @@ class LBFGSResult(Result):
     """The result of `fit_lbfgs`; `steps` and `trace` are those of the best start.
 
     The trace holds "bound" and "gradient" (the largest entry of the raw gradient, per datum) after each iteration. For
-    a model with `priors`, "bound" and `bounds` include the log prior: their sum is maximised.
+    a model with `priors`, "bound" and `bounds` include the log prior, because L-BFGS maximises the sum.
     """
 
     message: str = ""
-    """SciPy's message about why the optimiser stopped."""
+    """The reason why the optimiser stopped, as reported by SciPy."""
     converged: bool = False
     """True if the optimiser met a tolerance, False if it reached a limit."""
     evaluations: int = 0
@@ -137,7 +137,7 @@ class _Bar:
 
 @contextlib.contextmanager
 def progress_bar(total: int | None, start: int = 0) -> Iterator[_Bar]:
-    """Return a bar from `start` to `total` steps (None if unknown); ImportError with the extra's name without tqdm."""
+    """Yield a bar from `start` to `total` steps (None if unknown); raise ImportError if tqdm is not installed."""
     try:
         from tqdm.auto import tqdm
     except ImportError as error:

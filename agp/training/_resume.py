@@ -1,4 +1,4 @@
-"""Checkpoints of runs: check paths, write files, and compare a file with the run that resumes from it, on the host."""
+"""Checkpoints of training runs: checks of paths, writing, and checks of a file against the run that resumes from it."""
 
 import math
 import os
@@ -30,7 +30,7 @@ __all__ = [
 MAX_EXTRA_BYTES = 2**30
 """The maximum size in bytes of the part of a file, such as traces, that is neither leaves nor states."""
 MAX_FACT_CHARS = 2000
-"""The maximum number of characters that a message shows of another run's fact."""
+"""The maximum number of characters that a message quotes from a file."""
 
 
 class Saved(NamedTuple):
@@ -47,14 +47,14 @@ class Saved(NamedTuple):
 
 
 def strip_addresses(text: str) -> str:
-    """Return a text without the addresses of functions."""
+    """Remove the memory addresses of functions from a text."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def not_finite(arrays: Mapping[str, Any], unset: Mapping[str, Any]) -> list[str]:
     """Return the names of arrays with entries that are neither finite nor equal to those in `unset`.
 
-    A state may start with an infinity that means "none yet", such as the best bound of a plateau.
+    A state may start with an infinity as a placeholder, such as the best bound so far.
     """
 
     def unchanged(x: Any, start: Any) -> Any:
@@ -78,7 +78,7 @@ def check_checkpoint(checkpoint: Any) -> Path | None:
 
 
 def checkpoint_exists(path: Path) -> bool:
-    """Whether the path, after links are followed, is a file."""
+    """Whether there is a file at the path, after following links."""
     return os.path.lexists(os.path.realpath(path))
 
 
@@ -99,9 +99,9 @@ def read(
     states: dict[str, Any],
     resized: AbstractSet[str] = frozenset(),
 ) -> Saved:
-    """Read the run in a file. Its facts, its leaves and the states of its updates must be like the given ones.
+    """Read a run from a file; raise ValueError unless it matches the given facts, leaves and states of the updates.
 
-    The leaves in `resized` may have another shape. Raise ValueError if the file does not match.
+    Leaves and states must have the given shapes and dtypes. Only the shapes of the leaves in `resized` may differ.
     """
     expected = arrays_by_path(tree.leaves(model))
     arrays, meta = load_checkpoint(
@@ -113,7 +113,7 @@ def read(
     _check_facts(path, meta["facts"], facts)
     leaves, found, trace = (_folder(path, arrays, name) for name in ("model", "states", "trace"))
     if found.keys() != states.keys():
-        msg = f"{path} was written by a run with other updates, or other frozen leaves; use the same ones."
+        msg = f"{path} was written by a run with other updates or other frozen leaves; use the same ones."
         raise ValueError(msg)
     _check_arrays(path, "the leaf", leaves, expected, resized)
     _check_leaves(path, leaves, model, resized)
@@ -125,7 +125,7 @@ def read(
 
 
 def load_trace(path: Path) -> dict[str, list[float]]:
-    """Return the trace in a file, with one number for each step, or an empty one if there is no file."""
+    """Return the trace in a file, with one number for each step, or an empty dictionary if there is no file."""
     if not checkpoint_exists(path):
         return {}
     trace = load_checkpoint(path)[0].get("trace")
@@ -138,7 +138,7 @@ def _refuse(path: Path, what: str) -> NoReturn:
 
 
 FORMER_DEFAULTS = {"draws": "host"}
-"""Facts of runs saved by older versions, which did not have these options."""
+"""The facts of runs saved by older versions, which did not have these options."""
 
 
 def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The state of a training run, with its steps, checks of the numbers, and checkpoints."""
+"""A training run: its state, its steps, checks of the numbers, and checkpoints."""
 
 import time
 from pathlib import Path
@@ -26,14 +26,14 @@ __all__ = ["Run"]
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
-"""The number of steps between checks of the numbers; at each check the host waits for the device."""
+"""The number of steps between checks of the numbers; at each check, the host waits for the device."""
 
 
 class Run:
-    """A model in training, with a checkpoint at the path if one is given.
+    """A model in training, with a checkpoint if a path is given.
 
-    A run resumes only if the facts are the same. Steps run in epochs with `on_device`, or as `graphs` if the device has
-    graphs.
+    A run resumes from a checkpoint only if the facts are the same. With `on_device`, epochs run as one compiled loop.
+    With `graphs`, steps run as device graphs if the device supports them.
     """
 
     def __init__(
@@ -107,7 +107,10 @@ class Run:
                 return
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
-        """Take the steps up to `step`, or only launch them unless `wait`; return the log of the last step."""
+        """Take the steps up to `step`; return the log of the last step, or an empty log if it was only launched.
+
+        Unless `wait` is True, a step may be launched without waiting for its result.
+        """
         if self.epochs is not None:
             return self._advance_to(step)
         if self.graph is not None:
@@ -120,12 +123,12 @@ class Run:
         return self.pending[-1][0]
 
     def _arrive(self) -> None:
-        """Collect the results of the launched steps whose guesses were right."""
+        """Collect the results of launched steps whose guesses were right."""
         if self.graph is None or (arrived := self.graph.collect(self.step)) is None:
             return
         model, states, infos = arrived
         pending = [*self.pending, *((info, []) for info in infos)]
-        # one assignment, as below
+        # one assignment, so that an interrupt cannot separate them
         self.model, self.states, self.step, self.pending = model, states, self.step + len(infos), pending
         self.graph.acknowledge(states)
 
@@ -134,7 +137,7 @@ class Run:
         with collect_reports() as reports:
             model, states, logged = self._make_contiguous(*self.epochs(self.model, self.states, self.step, last))
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
-        # repairs were counted over all steps: report them with the step that they explain, or with the last
+        # repairs were counted over all steps; report them with the first non-finite step, or else with the last step
         good = [all(np.isfinite(x) for x in info.values()) for info in infos]
         at = len(infos) - 1 if all(good) else good.index(False)
         told = [(info, reports if i == at else []) for i, info in enumerate(infos)]
@@ -147,7 +150,7 @@ class Run:
             with collect_reports() as reports:
                 model, states, info = self._apply_step(self.batches[self.step])
         except NotPositiveDefiniteError as error:
-            self._look()  # earlier non-finite numbers explain more
+            self._look()  # if earlier numbers are not finite, raise an error about them instead
             raise self._failure(self.step + 1, str(error)) from error
         except NonFiniteError as error:
             self._look()
@@ -158,7 +161,7 @@ class Run:
         return info
 
     def _apply_step(self, batch: Batch) -> tuple[Any, list, dict]:
-        """Take the step with guessed decisions, checked at its end; without guesses for a while after a wrong one."""
+        """Take a step with guessed branches, which are checked at its end; after a wrong guess, pause guessing."""
 
         def once() -> tuple[Any, list, dict]:
             return self._make_contiguous(*self._apply(self.model, self.states, batch))
@@ -172,7 +175,7 @@ class Run:
 
     @staticmethod
     def _make_contiguous(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
-        """Return the results in the memory layout of a loaded file, so that a resumed run rounds alike."""
+        """Return the results in the memory layout of a loaded file, so that a resumed run has equal rounding errors."""
         return *make_contiguous(model, states), info
 
     def _show(self, bar: Any) -> None:
@@ -183,7 +186,7 @@ class Run:
     # -- checks of numbers -------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Read the logs since the last call; raise an error if numbers or leaves are not finite."""
+        """Read the logs since the last call; raise NonFiniteError if a number or a leaf is not finite."""
         self._arrive()
         first = self.step - len(self.pending) + 1
         leaves = tree.describe(self.model)
@@ -214,7 +217,7 @@ class Run:
         self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)
 
     def _count(self, reports: list[Report]) -> list[str]:
-        """Count the repairs and empty the list; return the messages of failures."""
+        """Count the repairs, empty the list, and return the messages of failures."""
         if not reports:
             return []
         tally, reports[:] = Tally(reports), []
@@ -235,7 +238,7 @@ class Run:
         raise NonFiniteError(msg, self._last_finite(), self._circumstances())
 
     def _circumstances(self) -> str:
-        """Return further lines of an error message: non-finite leaves, and ranges in the last finite model."""
+        """Return further lines of an error message: non-finite leaves, and ranges of the last finite parameters."""
         broken = ", ".join(self._nonfinite_leaves()) or "none"
         extremes = ", ".join(
             f"{name} in [{to_numpy(x).min():.3g}, {to_numpy(x).max():.3g}]"
@@ -252,14 +255,14 @@ class Run:
     # -- results and checkpoints ------------------------------------------------------------------------------------
 
     def result(self) -> Result:
-        """Check the numbers, and return everything so far."""
+        """Check the numbers, and return the result so far."""
         self._look()
         return self._last_finite()
 
     def rescue(self) -> tuple[Result, Exception | None]:
-        """Save, and return everything so far (the last finite state) with the error, if saving failed.
+        """Save the checkpoint; return the result up to the last finite state, and the error if saving failed.
 
-        The result is kept even on a second interrupt.
+        A second interrupt ends the saving, but the result is returned.
         """
         trouble = None
         try:
@@ -272,13 +275,13 @@ class Run:
         return self._last_finite(), trouble
 
     def begin(self) -> None:
-        """Write the checkpoint before the first step, so that errors in writing show early."""
+        """Write the checkpoint before the first step, so that write errors are raised early."""
         if self.path is not None:
             remove_leftovers(self.path)
             self._write(self.path)
 
     def save(self) -> None:
-        """Check the numbers and write the checkpoint, if a path is given and there is a new step."""
+        """Check the numbers and write the checkpoint if a path is given and there are new steps."""
         self._arrive()
         if self.path is None or self.saved == self.step:
             return
@@ -303,7 +306,7 @@ class Run:
         self.saved = self.step
 
     def _resume(self, path: Path) -> None:
-        """Continue from the checkpoint, if the file exists."""
+        """Continue from the checkpoint if the file exists."""
         start = arrays_by_path(self._named_states())
         self.unset = {name: x for name, x in start.items() if not_finite({name: x}, {})}
         if not checkpoint_exists(path):

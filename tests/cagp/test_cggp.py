@@ -320,7 +320,7 @@ def test_other_data_and_other_likelihoods_are_refused():
         CGGP.from_data(X, y, likelihood=agp.StudentT())
     with pytest.raises(ValueError, match="CGGP predicts from the data with which it was built"):
         agp.train(CGGP.from_data(X, y), X + 1.0, y, steps=1)
-    with pytest.raises(ValueError, match="needs all rows at once; omit batch_size="):
+    with pytest.raises(ValueError, match="needs all rows at once; omit batch_size"):
         agp.train(CGGP.from_data(X, y), X, y, steps=1, batch_size=10)
 
 

@@ -81,7 +81,7 @@ def test_it_needs_all_data_at_once():
     model = SGPR.from_data(X, y, num_inducing=5)
     with pytest.raises(ValueError, match="the bound of SGPR needs all data at once, but scale is 2"):
         model.bound(X, y, scale=2.0)
-    with pytest.raises(ValueError, match="the bound of SGPR needs all rows at once; omit batch_size="):
+    with pytest.raises(ValueError, match="the bound of SGPR needs all rows at once; omit batch_size"):
         train(model, X, y, steps=1, batch_size=10)
 
 

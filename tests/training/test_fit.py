@@ -91,7 +91,7 @@ def test_minibatches_are_drawn_and_their_noise_does_not_end_it_at_once():
 @pytest.mark.slow
 def test_a_spent_budget_warns_and_says_which():
     model = agp.SVGP.from_data(X, Y, num_inducing=5)
-    with pytest.warns(ConvergenceWarning, match="has not converged: the limit of 20 steps was reached after 20 steps"):
+    with pytest.warns(ConvergenceWarning, match="has not converged after 20 steps: the limit of 20 steps was reached"):
         found = agp.fit(model, X, Y, max_steps=20)
     assert (found.converged, found.steps) == (False, 20)
     with pytest.warns(ConvergenceWarning, match="the limit of 1e-09 s was reached after 1 steps"):
@@ -120,7 +120,7 @@ def test_checkpoints_are_written_by_steps_and_refused_by_lbfgs(tmp_path):
     assert again.steps == first.steps
     for name, x in agp.tree.leaves(first.model).items():
         np.testing.assert_array_equal(x, agp.tree.leaves(again.model)[name])
-    with pytest.raises(ValueError, match=r"fitted by L-BFGS on all rows, without checkpoint; omit it"):
+    with pytest.raises(ValueError, match=r"checkpoint cannot be used with L-BFGS, .*; omit checkpoint"):
         agp.fit(agp.GPR.from_data(X, Y), X, Y, checkpoint=path)
 
 

@@ -181,7 +181,7 @@ def test_guesses_that_are_always_wrong_are_tried_ever_less(device):
     found = trained(model, 120, updates=updates)
     assert_same(found, trained(model, 120, updates=updates, graphs=False))
     assert device.replays <= 2 * 4
-    assert "guesses about its decisions" in found.launched_singly
+    assert "guesses about the branches" in found.launched_singly
 
 
 @pytest.mark.slow
@@ -308,7 +308,7 @@ REFUSED = {
     "a number is sent": (lambda model, _: torch.tensor(1.0), "a number was sent"),
     "a repair whatever happens": (
         lambda model, _: agp.repairs.report("repaired {0}", model.inducing.Z[0, 0]),
-        "it reports a repair in every step",
+        "the step reports a repair every time",
     ),
     "an error": (lambda _, state: state["none"], "none"),
 }

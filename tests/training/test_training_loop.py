@@ -333,7 +333,7 @@ def test_batches_larger_than_the_data_are_refused():
 
 def test_minibatches_for_the_exact_gp_are_refused():
     X, y = data()
-    with pytest.raises(ValueError, match="the bound of GPR needs all rows at once; omit batch_size="):
+    with pytest.raises(ValueError, match="the bound of GPR needs all rows at once; omit batch_size"):
         train(GPR.from_data(X, y), X, y, steps=1, batch_size=10)
 
 
