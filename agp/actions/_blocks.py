@@ -17,7 +17,7 @@ class BlockActions(Actions):
     Parameters
     ----------
     values
-        The nonzero entries [m] of S, in row order.
+        The entries [m] of S inside the blocks, in row order.
     count
         The number of actions i.
 

@@ -66,7 +66,7 @@ class ConjugateGradients:
             return as_widest_float(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
 
         def body(step, S, D, KD, left, going):
-            going = going & more(step, left) if concrete else going  # the host checks only every few steps
+            going = going & more(step, left) if concrete else going  # the host checks only rarely
             s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]
             for _ in range(2):
                 s = s - S @ (S.mT @ s)

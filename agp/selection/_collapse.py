@@ -41,7 +41,7 @@ class HeldOut(NamedTuple):
 
 
 class Collapse(NamedTuple):
-    """Sums over the rows, which give the collapsed posterior of the first inducing inputs for any variances."""
+    """Sums over the rows. They give the collapsed posterior of the first inducing inputs for any variance and noise."""
 
     model: SGPR
     """The model with the hyperparameters and the inducing inputs."""
@@ -54,7 +54,7 @@ class Collapse(NamedTuple):
     rows: int
     """The number of rows that are not held out."""
     observations: float
-    """The number of observations in these rows."""
+    """The number of observations in the rows that are not held out."""
     held_observations: float
     """The number of observations in the held-out rows."""
     features: HeldOut

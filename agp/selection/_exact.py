@@ -139,7 +139,7 @@ def train_exact(model: Any, data: Data, iterations: int, watch: Watch, least_gai
     """Train a model with at most this many L-BFGS iterations; the evidence is -inf if the bound is not finite."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RepairWarning)  # trial points need repairs; the result is checked
+            warnings.simplefilter("ignore", RepairWarning)  # trial points may need repairs; the result is checked
             limit = 0 if watch.stage_over else iterations
             callbacks = [watch, Gain(least_gain * data.observations)]
             found = fit_lbfgs(model, data.X, data.y, max_iterations=limit, callbacks=callbacks)

@@ -60,7 +60,7 @@ CLOSE, ALIKE, FAR = 0.02, 0.01, 0.3
 equally good. A difference above `FAR` cannot be due to the choice of the sample."""
 CHANCE, SHARE, HELD_OUT_CHANCE = 2.0, 0.5, 5.0
 """A model has learned something if its gain in nats exceeds the number of hyperparameters by `CHANCE`, or if its gain
-on the held-out rows exceeds `HELD_OUT_CHANCE`. At most `SHARE` times the number of rows counts as hyperparameters."""
+on the held-out rows exceeds `HELD_OUT_CHANCE`. The number of hyperparameters is capped at `SHARE` times the rows."""
 SHARES = {"search": 0.15, "train": 0.45}
 """The latest end of a stage, as a fraction of the time limit."""
 AMPLE, PART, SPEED = 8.0, 0.7, 2e10
@@ -197,7 +197,7 @@ def fit_regression(
             watch.interrupted = True
             raise Interrupted(fit.result()) from interrupt
     if not found.converged:
-        text = f"the fit has not converged: {watch.ending()}; let it run longer."
+        text = f"the fit has not converged: {watch.ending()}; let the fit run longer."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
     if not found.learned:
         warnings.warn(found.message, NoSignalWarning, stacklevel=outside())
@@ -582,7 +582,7 @@ class _Fit:
             model, kept = self._constant(model)
             message = (
                 f"the inputs do not predict the targets: the best of {len(self.candidates)} models gains {gain:.1f} "
-                f"nats over their mean with {parameters} hyperparameters; {kept} is returned"
+                f"nats over the mean with {parameters} hyperparameters; {kept} is returned"
             )
         return RegressionResult(
             model,

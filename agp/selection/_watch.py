@@ -93,9 +93,9 @@ class Watch:
     def ending(self) -> str:
         """Return why the fit ended early, or an empty string."""
         if self.interrupted:
-            return "it was interrupted"
+            return "the fit was interrupted"
         if self.stopped:
-            return "a callback ended it"
+            return "a callback ended the fit"
         return f"the limit of {self.limit:g} s was reached" if self.late else ""
 
 

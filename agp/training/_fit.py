@@ -132,7 +132,7 @@ def fit(
     Raises
     ------
     TypeError, ValueError
-        As in `train` and `fit_lbfgs`; also if the tolerance or a limit is not a positive number.
+        In the same cases as `train` and `fit_lbfgs`; also if the tolerance or a limit is not a positive number.
 
     Warns
     -----
@@ -178,7 +178,7 @@ def fit(
         return warn_without_signal(
             _with_message(resume_training(found, train, X, y, settings), True, clock, slope.message), y
         )
-    ending = "a callback ended it" if found.steps < steps else f"the limit of {steps} steps was reached"
+    ending = "a callback ended the training" if found.steps < steps else f"the limit of {steps} steps was reached"
     return _with_message(found, False, clock, ending)
 
 
@@ -221,7 +221,7 @@ def _by_lbfgs(
         steps = min(FIRST_STEPS, limit)
         found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
         if found.steps < steps or steps == limit:
-            ending = "a callback ended it" if found.steps < steps else f"the limit of {limit} steps was reached"
+            ending = "a callback ended the training" if found.steps < steps else f"the limit of {limit} steps was reached"
             return _with_message(found, False, clock, ending)
     settings = {**watched, **how, "inner": inner, "tolerance": 1e-3 * tolerance}
     settings["callbacks"] = [*watched["callbacks"], gain]

@@ -56,7 +56,7 @@ class Round(NamedTuple):
     gap: float
     """Upper bound minus bound, which is the maximum gain from further inducing inputs."""
     seconds: float
-    """The time from the start of the fit to the end of the round."""
+    """The time in seconds from the start of the fit to the end of the round."""
     steps: int
     """The number of training steps from the start of the fit to the end of the round."""
 
@@ -100,7 +100,7 @@ class _Limits:
         return self.stopped
 
     def callback_ending(self) -> tuple[str, str] | None:
-        return ("callback", "a callback ended it") if self.stopped else None
+        return ("callback", "a callback ended the growth") if self.stopped else None
 
     def elapsed(self) -> float:
         return time.perf_counter() - self.start
@@ -220,8 +220,8 @@ def fit_growing(
     given the present inducing inputs (`agp.inducing.greedy_variance`). Their inducing variables start at the prior
     given the present ones, which keeps everything learned. The number M of inducing inputs stops growing when
 
-    - the gap between the bound and an upper bound on the exact evidence is less than the tolerance ("certificate"). At
-      these hyperparameters, no larger M could gain more. Only models with Gaussian noise have this upper bound;
+    - the gap between the bound and an upper bound on the exact evidence is less than the tolerance ("certificate"; only
+      for Gaussian noise). No M could gain more at these hyperparameters;
     - the last doubling, followed by training to convergence, gained less than the tolerance ("gain");
     - M is as large as `most`, or no other row has any variance left ("most");
     - twice as many inducing inputs would need too much memory ("memory") or time ("time");
@@ -266,7 +266,8 @@ def fit_growing(
     Raises
     ------
     TypeError, ValueError
-        As in `agp.fit`; also if the model cannot grow, or a tolerance or a limit is not a positive number.
+        In the same cases as `agp.fit`; also if the model cannot grow, or a tolerance or a limit is not a positive
+        number.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far, including earlier rounds.
 
@@ -347,7 +348,7 @@ def fit_growing(
             found, seen = noted(replace(found, model=reached[_highest(rounds)]))
         reason, message = ending or ("most", "the inducing inputs explain the prior variance up to rounding")
         if nothing_learned(seen):
-            message += "; the bound barely exceeds that of pure noise, so start with more if you expect a signal"
+            message += "; the bound barely exceeds that of noise alone; start with more if you expect a signal"
             if found.converged:
                 warnings.warn(message, NoSignalWarning, stacklevel=outside())
         if not found.converged:

@@ -59,7 +59,7 @@ def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
     found, complete = moves_of(model, inner)
     if not complete:
         unknown = next(update for update in inner if not isinstance(update, MovesLeaves))
-        msg = f"inner contains {unknown!r}, which is not an update with a method `moves`."
+        msg = f"inner contains {unknown!r}, but every entry must be an update with a method `moves`."
         raise TypeError(msg)
     return found.leaves
 

@@ -45,8 +45,8 @@ class Order:
 def permute_index(places: Rows, N: int, keys: Any) -> Rows:
     """Apply a pseudo-random permutation of 0, ..., N - 1 to these numbers, without storing the permutation.
 
-    A Feistel network permutes the numbers below 4^b. The network is applied again to each result that is not below N,
-    at most four times on average. This gives a permutation of the numbers below N.
+    A Feistel network permutes the numbers below 4^b. Results that are not below N are permuted again until they are, at
+    most four times on average. This gives a permutation of the numbers below N.
 
     Source: Luby & Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", SIAM J. Comput.
     1988; Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.

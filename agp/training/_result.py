@@ -29,7 +29,7 @@ class Progress(NamedTuple):
     info: dict[str, Array]
     """The values that the updates logged, as 0-d arrays by name; "bound" is one of them."""
     seconds: float
-    """The time spent in steps so far, without callbacks."""
+    """The time in seconds spent in steps so far, without callbacks."""
 
 
 Callback = Callable[[Progress], bool | None]
@@ -52,13 +52,13 @@ class Result:
     steps: int
     """The number of finished steps, including those before a resumption."""
     seconds: float
-    """The time spent in steps, without callbacks."""
+    """The time in seconds spent in steps, without callbacks."""
     trace: dict[str, list[float]] = field(default_factory=dict)
     """The values that the updates logged, as a list for each name with one number for each step."""
     repairs: Counter[str] = field(default_factory=Counter)
     """The number of numerical repairs of each kind. The keys are the messages of the first repair of each kind."""
     frozen: tuple[str, ...] = field(default=(), kw_only=True)
-    """The names of the parameters that no update moved. Updates that do not declare what they move may be missed."""
+    """The names of the parameters that no update moved; incomplete if an update does not declare what it moves."""
     launched_singly: str = field(default="", kw_only=True)
     """The reason why no step was launched as a device graph; empty if any step was, or if the device has no graphs."""
 

@@ -146,7 +146,9 @@ def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> Non
     for name, value in mine.items():
         if saved.get(name) != value:
             other = f"{saved.get(name)}"[:MAX_FACT_CHARS]
-            what = f"other {name}" if name in ("data", "updates") else f"{name}={other}; this one has {name}={value}"
+            what = (
+                f"other {name}" if name in ("data", "updates") else f"{name}={other}, but this one has {name}={value}"
+            )
             msg = f"{path} was written by a run with {what}; {REMEDY}"
             raise ValueError(msg)
 
@@ -171,9 +173,9 @@ def _check_arrays(
         _refuse(path, f"{what} {name} is {'missing' if name in expected else 'unknown'}")
     for name, x in expected.items():
         if saved[name].shape != x.shape and (name not in resized or saved[name].ndim != x.ndim):
-            _refuse(path, f"{what} {name} has shape {list(saved[name].shape)}, but in the run {list(x.shape)}")
+            _refuse(path, f"{what} {name} has shape {list(saved[name].shape)}, but {list(x.shape)} in the run")
         if saved[name].dtype != x.dtype:
-            _refuse(path, f"{what} {name} has dtype {saved[name].dtype}, but in the run {x.dtype}")
+            _refuse(path, f"{what} {name} has dtype {saved[name].dtype}, but {x.dtype} in the run")
 
 
 def _check_leaves(path: Path, saved: dict[str, Any], model: Any, resized: AbstractSet[str]) -> None:

@@ -262,7 +262,7 @@ class Run:
     def rescue(self) -> tuple[Result, Exception | None]:
         """Save the checkpoint; return the result up to the last finite state, and the error if saving failed.
 
-        A second interrupt ends the saving, but the result is returned.
+        A second interrupt stops the saving, but not the return of the result.
         """
         trouble = None
         try:

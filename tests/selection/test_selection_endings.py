@@ -95,11 +95,11 @@ def test_an_ample_limit_changes_nothing():
 @pytest.mark.parametrize("way", WAYS)
 def test_a_callback_ends_it_at_any_step(way, step):
     callback = At(step, lambda: True)
-    with pytest.warns(ConvergenceWarning, match="a callback ended it"):
+    with pytest.warns(ConvergenceWarning, match="a callback ended the fit"):
         found = fit(way, callbacks=[callback])
     assert found.steps == callback.seen == step
     assert not found.converged
-    assert found.message.endswith("; a callback ended it") or not found.learned
+    assert found.message.endswith("; a callback ended the fit") or not found.learned
     assert_predicts(found.model, table(9)[0])
 
 
@@ -159,7 +159,7 @@ def test_the_keyboard_interrupts_the_result(way, monkeypatch):
 def test_an_interrupted_fit_says_so():
     with pytest.raises(Interrupted) as caught:
         fit("exact", callbacks=[At(60, interrupt)])
-    assert caught.value.result.message.endswith("; it was interrupted")
+    assert caught.value.result.message.endswith("; the fit was interrupted")
 
 
 # -- trouble -----------------------------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def test_a_resumed_run_gives_the_numbers_of_one_that_was_never_stopped(place, tm
 def test_a_checkpoint_of_other_draws_is_refused(tmp_path):
     path = tmp_path / "run.safetensors"
     trained(NUMPY, deep(), 3, checkpoint=path)
-    message = r"with draws=host; this one has draws=device \(numpy, cpu\)"
+    message = r"with draws=host, but this one has draws=device \(numpy, cpu\)"
     with pytest.raises(ValueError, match=message):
         trained(NUMPY, deep(), draws="device", checkpoint=path)
 

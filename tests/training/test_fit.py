@@ -104,7 +104,7 @@ def test_a_spent_budget_warns_and_says_which():
 
 def test_a_callback_can_end_it():
     model = agp.SVGP.from_data(X, Y, num_inducing=5)
-    with pytest.warns(ConvergenceWarning, match="a callback ended it after 3 steps"):
+    with pytest.warns(ConvergenceWarning, match="after 3 steps: a callback ended the training"):
         found = agp.fit(model, X, Y, callbacks=[lambda seen: seen.step == 3])
     assert found.steps == 3
 

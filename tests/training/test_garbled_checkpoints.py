@@ -85,7 +85,7 @@ CHANGES = {
     "unknown-leaf": (lambda a, f: a["model"].update(W=np.ones(2)), "the leaf W is unknown"),
     "shape": (
         lambda a, f: a["model"].update({Z: a["model"][Z][:3]}),
-        rf"the leaf {Z} has shape \[3, 2\], but in the run",
+        rf"the leaf {Z} has shape \[3, 2\], but \[4, 2\] in the run",
     ),
     "no-axis": (
         lambda a, f: a["model"].update({Z: a["model"][Z][0, 0]}),
@@ -93,11 +93,11 @@ CHANGES = {
     ),
     "dtype": (
         lambda a, f: a["model"].update({Z: a["model"][Z].astype("f4")}),
-        f"the leaf {Z} has dtype float32, but in the run",
+        f"the leaf {Z} has dtype float32, but float64 in the run",
     ),
     "whole": (
         lambda a, f: a["model"].update({Z: a["model"][Z].astype("i8")}),
-        f"the leaf {Z} has dtype int64, but in the run",
+        f"the leaf {Z} has dtype int64, but float64 in the run",
     ),
     "nan": (lambda a, f: a["model"].update({Z: with_nan(a["model"][Z])}), f"the leaf {Z} has NaN or infinite entries"),
     "negative": (lambda a, f: a["model"].update({LEAF: -a["model"][LEAF]}), f"the leaf {LEAF} is not positive"),
@@ -105,11 +105,11 @@ CHANGES = {
     "model-array": (lambda a, f: a.update(model=np.ones(3)), "it has no model"),
     "state-shape": (
         lambda a, f: a["states"]["0"]["first"].update({Z: np.ones(1)}),
-        rf"the state 0/first/{Z} has shape \[1\], but in the run \[4, 2\]",
+        rf"the state 0/first/{Z} has shape \[1\], but \[4, 2\] in the run",
     ),
     "state-dtype": (
         lambda a, f: a["states"]["0"].update(count=np.asarray(4, dtype="i4")),
-        "the state 0/count has dtype int32, but in the run float64",
+        "the state 0/count has dtype int32, but float64 in the run",
     ),
     "state-nan": (
         lambda a, f: a["states"]["0"]["second"].update({Z: np.full((4, 2), np.nan)}),
@@ -160,7 +160,7 @@ def test_a_file_of_a_terabyte_of_nothing_is_refused_unread(path):
 
 def test_missing_states_are_other_updates(path):
     edit(path, lambda arrays, facts: arrays["states"]["0"].pop("count"))
-    with pytest.raises(ValueError, match=r"run\.safetensors was written by a run with other updates, or other frozen"):
+    with pytest.raises(ValueError, match=r"run\.safetensors was written by a run with other updates or other frozen"):
         resumed(path)
 
 

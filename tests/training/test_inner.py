@@ -110,7 +110,7 @@ def test_steps_come_first_where_lbfgs_moves_a_posterior():
     assert len(found.trace["bound"]) == found.steps > 200
     with pytest.warns(agp.errors.ConvergenceWarning, match="the limit of 50 steps"):
         assert agp.fit(model, X, Y, max_steps=50).steps == 50
-    with pytest.warns(agp.errors.ConvergenceWarning, match="a callback ended it after 30 steps"):
+    with pytest.warns(agp.errors.ConvergenceWarning, match="after 30 steps: a callback ended the training"):
         agp.fit(model, X, Y, callbacks=[lambda seen: seen.step == 30])
 
 
