@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -178,8 +178,7 @@ def fit(
         return warn_without_signal(
             _with_message(resume_training(found, train, X, y, settings), True, clock, slope.message), y
         )
-    ending = "a callback ended the training" if found.steps < steps else f"the limit of {steps} steps was reached"
-    return _with_message(found, False, clock, ending)
+    return _with_message(found, False, clock, _ending(found, steps))
 
 
 def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
@@ -216,25 +215,22 @@ def _by_lbfgs(
     If L-BFGS moves a q(u), steps of `recipe` come first, since L-BFGS may mistake the signal for noise from a poor
     start.
     """
-    gain, found = Gain(tolerance * model._count(y)), None
+    gain, found = Gain(tolerance * model._count(y)), Result(model, 0, 0.0)
     if moves_posteriors(model, inner):
         steps = min(FIRST_STEPS, limit)
         found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
         if found.steps < steps or steps == limit:
-            ending = "a callback ended the training" if found.steps < steps else f"the limit of {limit} steps was reached"
-            return _with_message(found, False, clock, ending)
+            return _with_message(found, False, clock, _ending(found, steps))
     settings = {**watched, **how, "inner": inner, "tolerance": 1e-3 * tolerance}
     settings["callbacks"] = [*watched["callbacks"], gain]
 
-    def searched(before: Any) -> Any:
-        if before is None:
-            return fit_lbfgs(model, X, y, **settings, max_iterations=limit)
+    def search(before: Result) -> Any:
         return resume_training(before, fit_lbfgs, X, y, {**settings, "max_iterations": limit - before.steps})
 
-    found = searched(found)
+    found = search(found)
     if "ABNORMAL" in found.message and found.steps < limit and not clock.ended:
         height = gain.bounds[-1:]
-        found = searched(found)
+        found = search(found)
         if "ABNORMAL" in found.message and gain.since(height) < gain.least:
             found = replace(found, converged=True, message="the line search finds no further gain above rounding")
     ending = f"the limit of {limit} iterations was reached" if found.steps >= limit else found.message
@@ -259,15 +255,18 @@ def _refuse(checkpoint: Any, batch_size: Any) -> None:
         raise ValueError(msg)
 
 
+def _ending(found: Result, steps: int) -> str:
+    return "a callback ended the training" if found.steps < steps else f"the limit of {steps} steps was reached"
+
+
 def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResult:
     if clock.ended and not converged:
         message = f"the limit of {clock.budget:g} s was reached"
     if not converged:
         text = f"the training has not converged after {found.steps} steps: {message}; train longer or raise tolerance."
         warnings.warn(text, ConvergenceWarning, stacklevel=outside())
-    said = {"converged": converged, "message": message}
-    said |= {"frozen": found.frozen, "launched_singly": found.launched_singly}
-    return FitResult(found.model, found.steps, found.seconds, found.trace, found.repairs, **said)
+    shared = {each.name: getattr(found, each.name) for each in fields(Result)}
+    return FitResult(**shared, converged=converged, message=message)
 
 
 def warn_without_signal(found: FitResult, y: Array) -> FitResult:

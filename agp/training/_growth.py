@@ -105,17 +105,17 @@ class _Limits:
     def elapsed(self) -> float:
         return time.perf_counter() - self.start
 
-    def spent(self, found: FitResult) -> str:
-        """Return a sentence about the limit that was reached, or an empty string."""
+    def spent(self, found: FitResult) -> tuple[str, str] | None:
+        """Check whether a limit on time or steps was reached."""
         if self.max_seconds is not None and self.elapsed() >= self.max_seconds:
-            return f"the limit of {self.max_seconds:g} s was reached"
+            return "time", f"the limit of {self.max_seconds:g} s was reached"
         if self.max_steps is not None and found.steps >= self.max_steps:
-            return f"the limit of {self.max_steps} steps was reached"
-        return ""
+            return "steps", f"the limit of {self.max_steps} steps was reached"
+        return None
 
     def ending(self, found: FitResult) -> bool:
         """Whether training must end now."""
-        return self.stopped or bool(self.spent(found))
+        return self.stopped or self.spent(found) is not None
 
     def left(self, found: FitResult) -> dict[str, Any]:
         """Return the remaining limits for the next training."""
@@ -164,7 +164,7 @@ class _Limits:
     def budget(self, found: FitResult, rounds: list[Round]) -> tuple[str, str] | None:
         """Check whether the remaining time is enough for the next round, which takes twice as long as the last."""
         if spent := self.spent(found):
-            return ("time" if spent.endswith("s was reached") and "steps" not in spent else "steps"), spent
+            return spent
         last = rounds[-1].seconds - (rounds[-2].seconds if len(rounds) > 1 else 0.0)
         if self.max_seconds is not None and self.max_seconds - self.elapsed() < 2.0 * last:
             return "time", f"the next round needs about {2.0 * last:.2g} s, too long for {self.max_seconds:g} s in all"
@@ -352,7 +352,8 @@ def fit_growing(
             if found.converged:
                 warnings.warn(message, NoSignalWarning, stacklevel=outside())
         if not found.converged:
-            text = f"the training of the last model has not converged: {limits.spent(found) or found.message}."
+            _, text = limits.spent(found) or ("", found.message)
+            text = f"the training of the last model has not converged: {text}."
             warnings.warn(text, ConvergenceWarning, stacklevel=outside())
         growth = {"reason": reason, "rounds": rounds, "certified_rows": seen.rows}
         return GrowthResult(**(vars(found) | {"message": message}), **growth)
@@ -370,12 +371,12 @@ def _tune_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, 
     steps = min(SAMPLE_STEPS, limits.max_steps or SAMPLE_STEPS)
     chosen = {"gradient": settings["gradient"], "callbacks": settings["callbacks"], "progress": settings["progress"]}
     found = fit_lbfgs(exact, X, y, max_iterations=steps, **chosen)
-    if found.bounds[0] / X.shape[0] - baseline(Gaussian(), y, weights) < LITTLE * limits.tolerance:
-        return FitResult(model, found.steps, found.seconds, found.trace, found.repairs)
-    path = growing_part(model)[0]
-    own = tree.leaves(found.model, "parameter").items()
-    inside = {name if name.startswith("likelihood.") else tree.join_path(path, name): x for name, x in own}
-    return FitResult(tree.with_leaves(model, inside), found.steps, found.seconds, found.trace, found.repairs)
+    if found.bounds[0] / X.shape[0] - baseline(Gaussian(), y, weights) >= LITTLE * limits.tolerance:
+        path = growing_part(model)[0]
+        own = tree.leaves(found.model, "parameter").items()
+        inside = {name if name.startswith("likelihood.") else tree.join_path(path, name): x for name, x in own}
+        model = tree.with_leaves(model, inside)
+    return FitResult(model, found.steps, found.seconds, found.trace, found.repairs)
 
 
 def _with_hyperparameters(model: Any, start: Any) -> Any:

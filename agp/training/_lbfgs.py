@@ -5,7 +5,7 @@ Likelihoods that average over samples use fixed samples unless they are given dr
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -109,10 +109,8 @@ def fit_lbfgs(
     model = detach(model)
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
-    max_iterations, tolerance = (
-        check_whole("max_iterations", max_iterations, least=0),
-        _not_negative("tolerance", tolerance),
-    )
+    max_iterations = check_whole("max_iterations", max_iterations, least=0)
+    tolerance = _not_negative("tolerance", tolerance)
     restarts = check_whole("restarts", restarts, least=0)
     seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
     moving = _moving(model, frozen, inner, gradient)
@@ -216,18 +214,16 @@ class _Search:
             if self.stopped:
                 return
 
-    @contextmanager
-    def _time_call(self) -> Iterator[None]:
+    def _evaluate(self, vector: npt.NDArray[np.float64]) -> Point | None:
         began = time.perf_counter()
         try:
-            yield
+            return self.objective(vector)
         finally:
             self.seconds += time.perf_counter() - began
 
     def _run_from(self, vector: npt.NDArray[np.float64]) -> None:
         self.objective.settled = self.objective.given
-        with self._time_call():
-            first = self.objective(vector)
+        first = self._evaluate(vector)
         if first is None and not self.runs:
             reason = next(iter(self.objective.rejections))
             msg = f"{reason} at the starting model; try standardised data, more jitter or float64."
@@ -249,8 +245,7 @@ class _Search:
         def loss(vector: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
             if np.array_equal(vector, run.latest.vector):  # the first point has already been evaluated
                 return run.latest.loss, run.latest.slope
-            with self._time_call():
-                point = self.objective(vector)
+            point = self._evaluate(vector)
             if point is None:
                 return run.height(vector), np.zeros_like(vector)
             run.latest = point

@@ -290,8 +290,8 @@ def written(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 1}, r"run\.safetensors was written by a run with seed=0; this one has seed=1"),
-        ({"batch_size": 10}, r"run\.safetensors was written by a run with batch_size=8; this one has batch_size=10"),
+        ({"seed": 1}, r"run\.safetensors was written by a run with seed=0, but this one has seed=1"),
+        ({"batch_size": 10}, r"run\.safetensors was written by a run with batch_size=8, but this one has batch_size=10"),
     ],
     ids=["seed", "batch_size"],
 )
@@ -303,7 +303,7 @@ def test_a_checkpoint_of_other_batches_is_refused(written, change, message):
 
 def test_a_run_with_another_recipe_is_refused(written):
     X, y = data()
-    with pytest.raises(ValueError, match="was written by a run with steps=6; this one has steps=60"):
+    with pytest.raises(ValueError, match="was written by a run with steps=6, but this one has steps=60"):
         train(sparse(X, y), X, y, steps=60, batch_size=8, checkpoint=written)
 
 
@@ -324,7 +324,7 @@ def test_chosen_updates_may_go_on_for_longer(tmp_path):
 
 def test_a_checkpoint_with_other_leaves_is_refused(written):
     X, y = data()
-    with pytest.raises(ValueError, match=r"model=SVGP\(.*posterior=Relaxed.*; this one has .*Whitened"):
+    with pytest.raises(ValueError, match=r"model=SVGP\(.*posterior=Relaxed.*, but this one has .*Whitened"):
         train(sparse(X, y, Whitened), X, y, steps=6, batch_size=8, checkpoint=written)
 
 
