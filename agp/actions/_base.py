@@ -18,7 +18,7 @@ def whole_numbers(count: int, x: Array, /) -> Array:
 class Actions(ABC):
     """The matrix S [m, i] of i actions over m rows of the data, as a linear map.
 
-    Cotangents have the class of the actions.
+    The cotangent of actions is an object of the same class.
     """
 
     @property

@@ -15,7 +15,7 @@ SPAN_TOLERANCE = 1e-10
 
 @dataclass(frozen=True)
 class ConjugateGradients:
-    """The normalised residuals of conjugate gradients on (K + sigma^2 I) v = y - h (CaGP-CG).
+    """Actions that are the normalised residuals of conjugate gradients on (K + sigma^2 I) v = y - h (CaGP-CG).
 
     Residuals and directions are orthogonalised twice, because the method would otherwise lose accuracy after a few
     dozen steps. With several outputs, each action is the residual of the output with the largest residual. The method
@@ -27,7 +27,7 @@ class ConjugateGradients:
     count
         The maximum number of actions.
     tolerance
-        Stop with fewer actions once |residual| <= tolerance |y - h| for every output. Compiled steps use all actions.
+        Stop with fewer actions once |residual| <= tolerance |y - h| for every output. Compiled steps do not stop early.
     memory
         The budget for covariances, in MiB.
 

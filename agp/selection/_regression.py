@@ -101,8 +101,8 @@ def fit_regression(
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
 
     1. Exact GPs of 500 rows are trained from several starts for each kernel.
-    2. The two best kernels are trained further with the exact evidence of 2,000 rows, and the best kernel with that of
-       4,000 rows.
+    2. The two best kernels are trained further with the exact evidence of 2,000 rows. Then the best kernel is trained
+       with the exact evidence of 4,000 rows.
     3. With up to 4,000 rows, the posterior is exact. Models are compared by their leave-one-out predictions
        (`GPR.leave_one_out`).
     4. With more rows, a tenth of them, but at most 2,000, is held out. Models are compared by the density of the
@@ -120,7 +120,7 @@ def fit_regression(
     kernel
         A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of them plus a linear kernel.
     likelihood, mean_function
-        As in `agp.GPR.from_data`.
+        See `agp.GPR.from_data`.
     priors
         A dictionary of priors whose keys are patterns of leaf names, or None. "auto" gives lengthscales a prior if
         there are fewer than five rows per column (see docs/starts-rates-priors.md).
@@ -145,9 +145,9 @@ def fit_regression(
         numbers.
     weights
         The number of observations [N] that each row represents, as in `agp.GPR.from_data`; 1 by default. With weights,
-        averages and nats per row refer to observations. Exact repetitions of a row are evidence against noise. If the
-        weights sum to more than N, and rows with equal inputs have equal targets, the noise variance goes to zero.
-        Scale importance weights to a mean of 1.
+        averages are over observations, not rows. Exact repetitions of a row are evidence against noise. If the weights
+        sum to more than N, and rows with equal inputs have equal targets, the noise variance goes to zero. Scale
+        importance weights to a mean of 1.
 
     Returns
     -------

@@ -36,7 +36,7 @@ class Batches:
     draws
         A function that draws the noise for a step with a given number of rows (`agp.models.Model._draws`).
     place
-        Where the noise is drawn: "host" gives the same numbers for every library, "device" draws where the batches are.
+        Where the noise is drawn: on the "host", with the same numbers for every library, or on the "device".
     reference
         An array of the library and device of the batches; needed if the rows are in a dask array.
     in_place

@@ -77,9 +77,9 @@ def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
     if not complete:
         return
     remedies = {
-        "SiteStep(0.1), first": SiteStep().moves(model).leaves - InverseUpdate.moves(model).leaves,
-        "ActionsUpdate(policy), first": ActionsUpdate.moves(model).leaves,
-        "InverseUpdate(), last": _stale_inverses(model, found.leaves),
+        "SiteStep(0.1) as the first update": SiteStep().moves(model).leaves - InverseUpdate.moves(model).leaves,
+        "ActionsUpdate(policy) as the first update": ActionsUpdate.moves(model).leaves,
+        "InverseUpdate() as the last update": _stale_inverses(model, found.leaves),
     }
     parts = [
         f"{', '.join(sorted(left))} (add {remedy})"
@@ -87,7 +87,7 @@ def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
         if (left := names - found.leaves - found.kept)
     ]
     if parts:
-        text = f"no update moves {'; or '.join(parts)}. To keep these leaves fixed, list them in Adam's frozen=."
+        text = f"no update moves {'; or '.join(parts)}. To keep these leaves fixed, pass their names to Adam as frozen."
         warnings.warn(text, UntouchedWarning, stacklevel=outside())
 
 

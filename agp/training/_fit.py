@@ -60,8 +60,8 @@ class FitResult(Result):
     message: str = ""
     """Why the training ended."""
     learned: bool = True
-    """True if the bound exceeds the log density of the targets without the inputs, which follows from their mean and
-    variance or from the class frequencies. Also True if the training did not converge."""
+    """True if the bound exceeds the log density of the targets without the inputs, or if the training did not converge.
+    The log density without inputs is that of a normal distribution or of the class frequencies."""
 
 
 @public(repairs=False, ignore=None)
@@ -98,15 +98,15 @@ def fit(
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     tolerance
-        The gain below which training has converged, in nats per datum. Training by `recipe` compares it with the gain
-        of an epoch, or of 100 steps if that is more. This gain is estimated from the slope of the bound over the last 5
-        epochs or 500 steps, whichever is more (100 steps if each uses all rows). After convergence, training continues
-        for a fifth as many steps as were taken so far, while the learning rates fall to a tenth. L-BFGS stops when 20
-        iterations gain less than the tolerance, or when no entry of the gradient with respect to the dimensionless raw
-        leaves exceeds a thousandth of it.
+        The gain below which training has converged, in nats per datum. Training by `recipe` has converged when an epoch
+        (at least 100 steps) gains less. This gain is estimated from the slope of the bound over the last 5 epochs or
+        500 steps, whichever is more (100 steps if each uses all rows). Training then continues for a fifth as many
+        steps as were taken so far, while the learning rates fall to a tenth. L-BFGS stops when 20 iterations gain less
+        than the tolerance, or when no entry of the gradient with respect to the dimensionless raw leaves exceeds a
+        thousandth of the tolerance.
     max_steps
-        Maximum number of steps. The default is 5,000 or 20 epochs, whichever is more. For L-BFGS, maximum number of
-        iterations, by default 1,000.
+        Maximum number of steps; the default is 5,000 or 20 epochs, whichever is more. For L-BFGS, the maximum number of
+        iterations; the default is 1,000.
     max_seconds
         Maximum time in seconds; unlimited by default.
     batch_size
@@ -116,7 +116,7 @@ def fit(
         A function that returns the updates to use instead of `recipe` and L-BFGS. Like `recipe`, it takes a model, the
         number of steps, and the keywords `rate`, `gradient` and `memory`.
     gradient, memory
-        As in `agp.recipe`.
+        See `agp.recipe`.
     seed
         Seed of the minibatches.
     callbacks
@@ -124,10 +124,11 @@ def fit(
     progress
         Show a progress bar (needs the extra ``cli``).
     draws, graphs
-        As in `train`.
+        See `agp.train`.
     checkpoint
-        As in `train`. L-BFGS writes no checkpoints, so training uses `recipe` instead. A model that needs L-BFGS raises
-        an error. The final steps with falling learning rates have a second file, whose name ends in "-last".
+        See `agp.train`. L-BFGS writes no checkpoints, so training with a checkpoint uses `recipe`. If the model needs
+        L-BFGS, a checkpoint raises an error. The final steps with falling learning rates have a second file, whose name
+        ends in "-last".
 
     Raises
     ------

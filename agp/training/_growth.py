@@ -181,7 +181,7 @@ class GrowthResult(FitResult):
     reason: str = ""
     """Why M stopped growing: "certificate", "gain", "most", "memory", "time", "steps" or "callback"."""
     rounds: list[Round] = field(default_factory=list)
-    """The result for each M in order; an M appears again after further training. The best M is last."""
+    """The results of all rounds in order; an M that is trained further has several rounds. The best M is last."""
     certified_rows: int = 0
     """The number of rows that `Round.upper` and `Round.gap` use, all or a sample; 0 if there is no upper bound."""
 
@@ -218,7 +218,7 @@ def fit_growing(
 
     Each round trains the model by `agp.fit`. The new inducing inputs are the rows of the data with the largest variance
     given the present inducing inputs (`agp.inducing.greedy_variance`). Their inducing variables start at the prior
-    given the present ones, which keeps everything learned. The number M of inducing inputs stops growing when
+    given the present ones, so nothing learned is lost. The number M of inducing inputs stops growing when
 
     - the gap between the bound and an upper bound on the exact evidence is less than the tolerance ("certificate"; only
       for Gaussian noise). No M could gain more at these hyperparameters;
@@ -245,17 +245,17 @@ def fit_growing(
     tolerance
         The gain, in nats per datum, below which M stops growing.
     most
-        The maximum M, which never exceeds N.
+        The maximum M; values above N count as N.
     fit_tolerance
         The `tolerance` of `agp.fit`. The first round and the final training use 3 times this value. Other rounds use
         180 / sqrt(N) times this value, but at least 3 and at most 10 times.
     max_steps, max_seconds
         Limits for all rounds together, unlimited by default. Each round also has the default limits of `agp.fit`.
     batch_size, updates, gradient, seed, callbacks, progress
-        As in `agp.fit`; steps are counted over all rounds.
+        See `agp.fit`. Steps are counted over all rounds.
     memory
-        Budget for working arrays in MiB; None as in `agp.models.Model.bound`. Arrays of M^2 numbers must fit; other
-        arrays are computed in blocks.
+        Budget for working arrays in MiB; see `agp.models.Model.bound` for None. Arrays of M^2 numbers must fit the
+        budget. Other arrays are computed in blocks.
     certified_rows
         The maximum number of rows in the upper bound. Models whose bound needs all rows, such as `SGPR`, use all rows.
     sample_rows

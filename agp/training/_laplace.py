@@ -28,7 +28,7 @@ STEP = 1e-4
 MAX_INDUCING = 300
 """The maximum number of inducing inputs; it is small because each evaluation solves for q(u)."""
 PRIOR_STD = 3.0
-"""The prior standard deviation of the logarithms of hyperparameters, equal to a factor of 20."""
+"""The prior standard deviation of the logarithms of hyperparameters, which corresponds to a factor of 20."""
 RATE, STEPS, ROUNDS = 0.8, 8, 5
 """The rate and the number of natural-gradient steps of q(u) in an evaluation for non-quadratic likelihoods, and the
 number of evaluations that first bring q(u) to its optimum."""
@@ -50,8 +50,8 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     The objective is the bound at the optimal q(u) plus the log priors, as a function of the logarithms of positive
     parameters. The precision is the negative Hessian of the objective. It is computed by finite differences of the
     closed-form gradient, with one evaluation for each parameter. Inducing inputs are fixed, and at most 300 are used. A
-    weak prior with a standard deviation of a factor of 20 keeps the covariance finite in directions in which the bound
-    is flat or not at a maximum. Needs float64.
+    weak normal prior on the logarithms, with standard deviation 3 (a factor of 20), keeps the covariance finite if the
+    bound is flat or not at a maximum in some direction. Needs float64.
 
     Parameters
     ----------

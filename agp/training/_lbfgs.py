@@ -83,7 +83,7 @@ def fit_lbfgs(
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory
-        Budget for the working arrays of the bound and its gradient, in MiB; None as in `agp.models.Model.bound`.
+        Budget for the working arrays of the bound and its gradient, in MiB; see `agp.models.Model.bound` for None.
     seed
         Seed of the restarts.
     callbacks

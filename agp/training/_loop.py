@@ -42,7 +42,7 @@ def train(
     draws: Place = "host",
     graphs: bool = True,
 ) -> Result:
-    """Train a model by applying the updates in order, `steps` times. An untrained model starts at `initial_state`.
+    """Train a model by applying the updates in order, `steps` times. An untrained model starts from `initial_state`.
 
     Parameters
     ----------
@@ -64,26 +64,28 @@ def train(
     progress
         Show a progress bar with the bound and steps per second (needs the extra ``cli``).
     checkpoint, checkpoint_every
-        A safetensors file, written before the first step, after every `checkpoint_every` steps, at the end and on an
-        interrupt. If the file exists, the run resumes from it and gives the same numbers as an uninterrupted run.
+        The path of a safetensors file. The file is written before the first step, after every `checkpoint_every` steps,
+        at the end and on an interrupt. If the file exists, the run resumes from it and gives the same numbers as an
+        uninterrupted run.
     on_device
-        Run whole epochs (at least a hundred steps) as one compiled loop on the device. Use it with JAX if launching a
-        step takes longer than running it. The results equal those of single steps up to rounding. Numbers are checked,
-        shown and saved only between epochs, and you can interrupt the training only then. Callbacks are not allowed.
+        Run whole epochs (at least a hundred steps) as one compiled loop on the device. This helps with JAX if launching
+        a step takes longer than computing it. The results equal those of single steps up to rounding. Numbers are
+        checked, shown and saved only between epochs, and you can interrupt the training only then. Callbacks are not
+        allowed.
     data_parallel
         Evaluate minibatches of a dask array on the workers that hold its chunks; each worker computes its share of a
-        step. By default, a few chunks at a time are fetched in advance, and this process computes the steps. Both give
-        the same numbers.
+        step. By default, a few chunks at a time are fetched in advance, and this process computes the steps. Both
+        settings give the same numbers.
     draws
         Where to draw the random numbers of a step (probes, samples of likelihoods and of layers). "host" gives the same
         numbers for every library. "device" uses the random generator of X's library on its device, without transfers.
         The same seed and step then give the same numbers only with the same library and kind of device. With NumPy,
-        both are the same.
+        both settings give the same numbers.
     graphs
         Launch each step as one device graph if the array library has graphs (torch on CUDA devices) and can record the
-        updates. The numbers are the same, and the host needs less time. Your own updates must be pure functions, as
-        with JAX. If no graph was used, `Result.launched_singly` has the reason. False launches the operations of a step
-        one by one.
+        updates. Graphs reduce the time on the host and do not change the numbers. Your own updates must be pure
+        functions, as with JAX. If no graph was used, `Result.launched_singly` has the reason. With False, the
+        operations of a step are launched one by one.
 
     Raises
     ------

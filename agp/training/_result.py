@@ -70,8 +70,9 @@ class Result:
 class LBFGSResult(Result):
     """The result of `fit_lbfgs`; `steps` and `trace` are those of the best start.
 
-    The trace holds "bound" and "gradient" (the largest entry of the raw gradient, per datum) after each iteration. For
-    a model with `priors`, "bound" and `bounds` include the log prior, because L-BFGS maximises the sum.
+    The trace has "bound" and "gradient" after each iteration. "gradient" is the largest absolute entry of the gradient
+    with respect to the raw leaves, per datum. For a model with `priors`, "bound" and `bounds` include the log prior,
+    because L-BFGS maximises the sum.
     """
 
     message: str = ""

@@ -387,7 +387,7 @@ def test_a_checkpoint_of_other_precision_names_the_precision(tmp_path):
     agp.train(built(), X, Y, steps=2, checkpoint=path)
     Xs, ys = X.astype("float32"), Y.astype("float32")
     model = agp.SVGP.from_data(Xs, ys, num_inducing=4, posterior="whitened")
-    with pytest.raises(ValueError, match="by a run with dtype=float64, but this one has dtype=float32; name another file"):
+    with pytest.raises(ValueError, match="a run with dtype=float64, but this one has dtype=float32; name another file"):
         agp.train(model, Xs, ys, steps=2, checkpoint=path)
 
 

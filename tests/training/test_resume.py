@@ -291,7 +291,7 @@ def written(tmp_path):
     ("change", "message"),
     [
         ({"seed": 1}, r"run\.safetensors was written by a run with seed=0, but this one has seed=1"),
-        ({"batch_size": 10}, r"run\.safetensors was written by a run with batch_size=8, but this one has batch_size=10"),
+        ({"batch_size": 10}, r"safetensors was written by a run with batch_size=8, but this one has batch_size=10"),
     ],
     ids=["seed", "batch_size"],
 )

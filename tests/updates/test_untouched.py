@@ -45,12 +45,12 @@ def layers():
         (
             relaxed,
             [Adam()],
-            r"no update moves process.posterior.inverse_factor \(add InverseUpdate\(\), last\)\. To keep",
+            r"no update moves process.posterior.inverse_factor \(add InverseUpdate\(\) as the last update\)\. To keep",
         ),
         (lambda: agp.TSVGP.from_data(X, Y, num_inducing=6), [Adam()], r"site_precision, site_shift \(add SiteStep"),
         (lambda: agp.TVGP.from_data(X, Y), [Adam()], r"no update moves site_precision, site_shift \(add SiteStep"),
-        (dual, [Adam()], r"process.posterior.precision, process.posterior.shift \(add SiteStep\(0.1\), first\)\."),
-        (by_policy, [Adam()], r"no update moves actions.values \(add ActionsUpdate\(policy\), first\)"),
+        (dual, [Adam()], r"posterior.precision, process.posterior.shift \(add SiteStep\(0.1\) as the first update\)\."),
+        (by_policy, [Adam()], r"no update moves actions.values \(add ActionsUpdate\(policy\) as the first update\)"),
         (
             lambda: dual(agp.posteriors.DualInverseFree),
             [Adam()],
