@@ -53,7 +53,7 @@ number of steps so far, but at least `COOLING_STEPS`."""
 
 @dataclass
 class FitResult(Result):
-    """The result of `fit`."""
+    """The result of `fit`, with the reason why the training ended."""
 
     converged: bool = False
     """True if the tolerance ended the training, False if a limit or a callback did."""

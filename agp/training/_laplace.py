@@ -95,7 +95,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     from scipy.optimize import approx_fprime
 
     hessian = X.shape[0] * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
-    # of raw r with value softplus(r) = v, dr / dlog v = v / (1 - exp(-v))
+    # a raw value r with softplus(r) = v has dr / dlog v = v / (1 - exp(-v))
     values = np.logaddexp(mean, 0.0)
     leaves = objective.unflatten.leaves
     positive = np.concatenate([np.full(math.prod(leaf.value.shape), leaf.constraint is POSITIVE) for leaf in leaves])

@@ -155,7 +155,7 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
     moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
     if not moving:
         by = ", ".join([*frozen, *(type(update).__name__ for update in inner)])
-        msg = f"every parameter is frozen by {by}, so no parameter is left to optimise."
+        msg = f"every parameter is frozen by {by}; leave at least one of them free."
         raise ValueError(msg)
     return moving
 

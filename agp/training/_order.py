@@ -97,7 +97,7 @@ class Pools:
         return pools, np.cumsum([self.chunks[pool].sum() for pool in pools])
 
     def parts(self, epoch: int, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Split the positions `start` to `stop` of an epoch into parts (pool, start, stop) of pools."""
+        """Split positions `start` to `stop` of an epoch by pool; return (pool, start, stop), counted in the pool."""
         _, ends = self.pools(epoch)
         found, first = [], int(np.searchsorted(ends, start, side="right"))
         for pool in range(first, len(ends)):

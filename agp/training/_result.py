@@ -54,7 +54,7 @@ class Result:
     seconds: float
     """The time in seconds spent in steps, without callbacks."""
     trace: dict[str, list[float]] = field(default_factory=dict)
-    """The values that the updates logged, as a list for each name with one number for each step."""
+    """The values that the updates logged, by name. Each is a list with one number per step."""
     repairs: Counter[str] = field(default_factory=Counter)
     """The number of numerical repairs of each kind. The keys are the messages of the first repair of each kind."""
     frozen: tuple[str, ...] = field(default=(), kw_only=True)
