@@ -1,4 +1,4 @@
-"""Sparse variational GPs with a site for each datum; subclasses compute the sums of the sites."""
+"""The base class of sparse variational GPs with a site for each row of data."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -22,21 +22,21 @@ __all__ = ["SparseSites"]
 
 
 class SparseSites(SiteModel, SparsePrior):
-    """A sparse variational GP with a site for each datum, at the inputs `X` [N, D]."""
+    """Base class of sparse variational GPs with a site for each row of X [N, D]. Subclasses sum the sites."""
 
     likelihood: Likelihood
     priors: Priors
 
     @abstractmethod
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
-        """Sum the sites of v = Lu^-1 u, [M, P] and [P, M, M], over the data; return the sums and their pullback."""
+        """Sum the sites of v = Lu^-1 u over the data; return the sums [M, P] and [P, M, M] and their pullback."""
 
     @property
     def _floats_per_row(self) -> int:
         return self.inducing.floats_per_row(self.kernel) + self.inducing.count * (3 + 2 * self.outputs)
 
     def _posterior(self, memory: float | None) -> tuple[WhiteSites, Pullback]:
-        """Return q(u), and ``posterior_bar -> model_bar``."""
+        """Return q(u) and its pullback ``posterior_bar -> model_bar``."""
         sites, pull_sites = self._white_sites(memory=memory)
         return WhiteSites(*sites), lambda bar: pull_sites(Sums(bar.shift, bar.precision))
 

@@ -519,7 +519,7 @@ def test_fantasies_take_further_data_together_or_each_its_own():
     assert_close(found.condition_on(MORE, Y[:6]).predict_mean(NEW), shared, 1e-12)
     own = np.stack([one.condition_on(x, t).predict_mean(NEW) for one, x, t in zip(loops, inputs, y, strict=True)])
     assert_close(found.condition_on(inputs, y).predict_mean(NEW), own, 1e-12)
-    with pytest.raises(ValueError, match="one set for each, or one"):
+    with pytest.raises(ValueError, match="pass one set of rows for each posterior"):
         found.condition_on(inputs[:2], y[:2])
     with pytest.raises(ValueError, match="sample_functions needs one posterior"):
         found.sample_functions()
