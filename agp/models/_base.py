@@ -17,12 +17,13 @@ from agp.markup import html_with_fallback
 from agp.models._growth import add_inducing
 from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_test_inputs
 from agp.priors import Priors
+from agp.processes import SparsePrior
 from agp.random import Draws, prefix_draws
 from agp.repairs import outside
 from agp.speculation import speculate
 from agp.summaries import summary_html
 
-__all__ = ["Model", "WithoutInducing", "WithoutPosterior", "level_probabilities"]
+__all__ = ["Model", "WithInducing", "WithoutInducing", "WithoutPosterior", "level_probabilities"]
 
 FORMER: dict[str, tuple[Callable[[Any], Any], str]] = {
     "batch": (lambda model: model._batch, "agp.batch.Batch(X, y), or model.bound(X, y)"),
@@ -320,6 +321,21 @@ class Model(ABC):
             msg = f"model.{name} is no longer public; use {instead}."
             warnings.warn(msg, DeprecationWarning, stacklevel=outside())
             return found(self)
+
+
+class WithInducing(SparsePrior):
+    """Mixin of models with one set of inducing variables. Inputs must be like the inducing inputs."""
+
+    @property
+    def _width(self) -> int:
+        return self.inducing.width
+
+    def _reference(self) -> tuple[str, Array]:
+        return self.inducing.reference
+
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
+        """Return Kuu."""
+        return (self._inducing_covariance()[0],)
 
 
 class WithoutInducing:

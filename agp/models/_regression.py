@@ -13,9 +13,8 @@ from agp.chunking import budget, mebibytes, rows_within, tile_rows
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models._base import Model, WithoutPosterior
+from agp.models._base import Model, WithInducing, WithoutPosterior
 from agp.models._start import initialise, refuse_lazy_rows
-from agp.processes import SparsePrior
 from agp.tree import copy_array
 
 __all__ = [
@@ -136,7 +135,7 @@ class Regression(Model, WithoutPosterior):
         return "the training data", self.X
 
 
-class SparseRegression(Regression, SparsePrior):
+class SparseRegression(WithInducing, Regression):
     """Base class of regression with M inducing variables. The bound processes the data in blocks of rows."""
 
     def _check(self, X: Array, y: Array, /) -> None:
@@ -156,10 +155,6 @@ class SparseRegression(Regression, SparsePrior):
     def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
         return self.bound(X, y)[0], self.upper_bound(X, y)
 
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return Kuu."""
-        return (self._inducing_covariance()[0],)
-
     def _block_rows(self, X: Array, memory: float | None) -> int | None:
         # blocks have at least M rows, because adding to M x M sums otherwise takes longer than computing the block
         within = rows_within(memory, self._floats_per_row, X)
@@ -176,10 +171,3 @@ class SparseRegression(Regression, SparsePrior):
     def _floats_per_row(self) -> int:
         # counts the kernel's arrays, Kuf, A, their cotangents and temporary arrays
         return self.inducing.floats_per_row(self.kernel) + 4 * self.inducing.count + self.outputs
-
-    @property
-    def _width(self) -> int:
-        return self.inducing.width
-
-    def _reference(self) -> tuple[str, Array]:
-        return self.inducing.reference

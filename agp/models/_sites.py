@@ -48,7 +48,12 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
 
     def _check(self, X: Array, y: Array, /) -> None:
         super()._check(X, y)
-        self._check_same_inputs(X)
+        if not backend_of(X).same_rows(X, self.X):
+            msg = (
+                f"X is not the inputs [N, D] of the sites of {type(self).__name__}, in the same order; pass the data "
+                "with which the model was built, or build a new model with from_data."
+            )
+            raise ValueError(msg)
 
     def _on_first_datum(self) -> Self:
         check_inputs("X", self.X, finite=False)
@@ -56,14 +61,6 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         return tree.with_leaves(
             self, {name: getattr(self, name)[:1, :] for name in ("X", "site_shift", "site_precision")}
         )
-
-    def _check_same_inputs(self, X: Array) -> None:
-        if X.shape != self.X.shape or not bool(backend_of(X).xp.all(X == self.X)):
-            msg = (
-                f"X is not the inputs [N, D] of the sites of {type(self).__name__}, in the same order; pass the data "
-                "with which the model was built, or build a new model with from_data."
-            )
-            raise ValueError(msg)
 
     @abstractmethod
     def _site_moments(

@@ -11,17 +11,18 @@ from agp.bounds import white_site_sums
 from agp.chunking import tile_rows
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal, positive_definite
+from agp.models._base import WithInducing
 from agp.models._sites import SiteModel
 from agp.models._svgp import SVGP
 from agp.posteriors import Sums, WhiteSites
 from agp.predictors import Conditional
 from agp.priors import Priors
-from agp.processes import Sparse, SparsePrior
+from agp.processes import Sparse
 
 __all__ = ["SparseSites"]
 
 
-class SparseSites(SiteModel, SparsePrior):
+class SparseSites(WithInducing, SiteModel):
     """Base class of sparse variational GPs with a site for each row of X [N, D]. Subclasses sum the sites."""
 
     likelihood: Likelihood
@@ -74,10 +75,6 @@ class SparseSites(SiteModel, SparsePrior):
 
         return mu - self.mean_function(batch.X)[0], var, allowed
 
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return Kuu."""
-        return (self._inducing_covariance()[0],)
-
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _drop_data(self) -> SVGP:
@@ -85,10 +82,3 @@ class SparseSites(SiteModel, SparsePrior):
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:
         return self._sparse(self._posterior(memory)[0])._conditional()
-
-    @property
-    def _width(self) -> int:
-        return self.inducing.width
-
-    def _reference(self) -> tuple[str, Array]:
-        return self.inducing.reference

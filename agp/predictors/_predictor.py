@@ -501,7 +501,7 @@ class Predictor:
             return B.map_chunks(gathered, (X, *others), gathered(*(x[:1, :] for x in (X, *others))))
         batch, rows = X.shape[:-1], [x if x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
         found, _ = speculate(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
-        return tuple(self._reshape_batch(list(parts), batch, 1) for parts in zip(*found, strict=True))
+        return tuple(self._reshape_batch(list(parts), batch) for parts in zip(*found, strict=True))
 
     def _map_sets(self, f: Callable[[Conditional, Array], Array], X: Array) -> Array:
         """Evaluate ``f(conditional, X)`` for each set [N, D] of inputs; return an array with the leading axes of X."""
@@ -509,11 +509,11 @@ class Predictor:
         check_finite("X", X)
         sets = _sets(self._gather(X))
         found = [backend_of(sets[0]).xp.stack([f(one, x) for x in sets]) for one in self.conditionals]
-        return self._reshape_batch(found, X.shape[:-2], 1)
+        return self._reshape_batch(found, X.shape[:-2])
 
-    def _reshape_batch(self, parts: list[Array], batch: tuple[int, ...], axes: int) -> Array:
+    def _reshape_batch(self, parts: list[Array], batch: tuple[int, ...]) -> Array:
         """Combine the arrays of all posteriors into one; its first axes are `lead`, then `batch`."""
-        shape = tuple(batch) + tuple(parts[0].shape[axes:])
+        shape = tuple(batch) + tuple(parts[0].shape[1:])
         if not self.lead:
             return parts[0] if tuple(parts[0].shape) == shape else backend_of(parts[0]).xp.reshape(parts[0], shape)
         xp = backend_of(parts[0]).xp
