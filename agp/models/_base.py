@@ -50,7 +50,7 @@ class Model(ABC):
 
     likelihood: Likelihood
     priors: Priors = ()
-    """Pairs of a leaf-name pattern and a prior."""
+    """Pairs of a pattern of leaf names and a prior."""
     stochastic: ClassVar[bool]
     """Whether the bound of a minibatch is an unbiased estimate of the bound of all data."""
     _row_weights: Array | None = None
@@ -90,7 +90,7 @@ class Model(ABC):
             Inputs [B, D] and targets [B] or [B, K]: all data, or a minibatch if the model is `stochastic`. The
             likelihood defines the K columns of y, by default one for each of the P latent functions.
         scale
-            The factor N / B, by which the terms of the likelihood are multiplied in a minibatch.
+            The factor N / B, which multiplies the likelihood terms of a minibatch.
         gradient
             How torch or JAX differentiates the value. "closed-form" uses the pullback and supports only first
             derivatives. "autodiff" differentiates the forward code and also supports second derivatives.
@@ -247,7 +247,7 @@ class Model(ABC):
         """Compute `bound` for a batch, without checks."""
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:
-        """Draw the noise that a step on `rows` rows needs, with a NumPy generator or an `agp.random.Noise`."""
+        """Draw the noise for a training step on `rows` rows, with a NumPy generator or an `agp.random.Noise`."""
         return prefix_draws("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
 
     @property
@@ -256,9 +256,10 @@ class Model(ABC):
         return ()
 
     def _site_gradients(self, batch: Batch, /, *, memory: float | None = None) -> dict[str, Any]:
-        """Compute the gradients for site steps and natural gradients, by the path of the node that takes the step.
+        """Compute the gradients for site steps and natural gradients.
 
-        Takes one pass over the rows, in blocks that fit `memory` MiB. Empty by default.
+        The keys are the paths of the nodes that take the steps. The method passes over the rows once, in blocks that
+        fit `memory` MiB. By default, the result is empty.
         """
         return {}
 
@@ -324,7 +325,7 @@ class Model(ABC):
 
 
 class WithInducing(SparsePrior):
-    """Mixin of models with one set of inducing variables. Inputs must be like the inducing inputs."""
+    """Base class of models with one set of inducing variables. Test inputs must be like the inducing inputs."""
 
     @property
     def _width(self) -> int:
@@ -334,7 +335,7 @@ class WithInducing(SparsePrior):
         return self.inducing.reference
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return Kuu."""
+        """Return the covariance matrix Kuu of the inducing variables."""
         return (self._inducing_covariance()[0],)
 
 
@@ -355,9 +356,8 @@ class WithoutPosterior:
 def level_probabilities(model: Any, X: Array, /) -> Array:
     """Compute the probabilities [N, K] of classes 0 to K - 1 at X [N, D] from a model or predictor with K classes.
 
-    The likelihood must be `Ordinal`.
-
-    Takes one pass over X for each class. The errors are those of `Predictor.log_density`.
+    The likelihood must be `Ordinal`. The function passes over X once for each class. Its errors are those of
+    `Predictor.log_density`.
     """
     xp = backend_of(X).xp
     levels = [xp.full((X.shape[0], 1), float(k), **like(X)) for k in range(model.likelihood.classes)]

@@ -64,7 +64,7 @@ class CGGP(Regression, WithoutInducing):
         The rank of the preconditioner, a partial pivoted Cholesky factorisation; 0 means no preconditioner. Predictions
         may use a higher rank.
     probes
-        The number of random vectors in a step.
+        The number of random probes in a training step.
     tolerance
         The relative residual of the solves in training.
     prediction_tolerance

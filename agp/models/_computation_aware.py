@@ -1,4 +1,4 @@
-"""Computation-aware GPs: exact inference from i projections of the data."""
+"""Computation-aware GPs, which condition on a few projections of the targets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -64,10 +64,10 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     no N x N, N x m or N x i array. It evaluates covariances in tiles that fit a memory budget, and evaluates them again
     in the pullback.
 
-    The support is the set of rows that the actions cover. With full support, the bound and its gradient take about
-    2 N^2 evaluations of the kernel. With a capped support of m rows, they take about 2 (N + m) m evaluations, or
-    2 (B + m) m for a minibatch of B rows. The bound then still depends on the targets of all rows, but the posterior
-    mean depends only on those of the support.
+    The support is the set of m rows that the actions cover. If it contains all N rows, the bound and its gradient take
+    about 2 N^2 evaluations of the kernel. If the support is capped, they take about 2 (N + m) m evaluations, or
+    2 (B + m) m for a minibatch of B rows. A bound with capped support still depends on the targets of all rows, but the
+    posterior mean depends only on the targets in the support.
 
     Parameters
     ----------
@@ -86,7 +86,8 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y. It is not a bound, and
         training with it tends to overestimate the noise.
     capped
-        Whether some data are outside the support. If so, the bound of a minibatch is an unbiased estimate.
+        Whether some rows of the data are outside the support. If so, the bound accepts minibatches and is an unbiased
+        estimate.
 
     Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
     2024; "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
@@ -144,9 +145,9 @@ class CaGP(Model, InverseOwner, WithoutInducing):
             The initial entries of sparse actions: "constant", "normal" (as in the paper), or "residual", which is
             y - h.
         actions
-            Actions over all N rows, in the order of the rows, which replace sparse actions.
+            Actions to use instead of sparse actions. They cover all N rows in the given order.
         policy
-            A function that chooses actions at the starting hyperparameters, which replace sparse actions. Use
+            A function that chooses the actions at the starting hyperparameters, instead of sparse actions. Use
             `agp.updates.ActionsUpdate` to choose new actions during training.
         inverse_free
             Whether to use `ProjectedInverseFree`.
@@ -309,7 +310,10 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         xp, n = backend_of(X).xp, known.shape[0]
         needed = mebibytes(4.0 * n * n, self.X)
         if memory < needed:
-            msg = f"memory is {memory!r} MiB, but the exact posterior of {n} rows needs {needed:.3g}; increase memory=."
+            msg = (
+                f"memory is {memory!r} MiB, but the exact posterior of {n} rows needs {needed:.3g} MiB; increase "
+                "memory=."
+            )
             raise ValueError(msg)
         combined = self.predict(X).variance
         assert combined is not None
@@ -343,7 +347,7 @@ def _random_rows(N: int, support: int | None, seed: int) -> Any:
 
 
 def _resolve_num_actions(num_actions: int | None, m: int) -> int:
-    """Return the number of sparse actions over m rows."""
+    """Check and return the number of sparse actions over m rows. The default is 128, or m if m is less."""
     count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
     if count > m:
         msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
@@ -383,7 +387,7 @@ def _check_actions(actions: Any, m: int, policy: Any = None) -> None:
 
 
 def _check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
-    """Raise TypeError or ValueError unless these are 1 to m actions over m rows."""
+    """Raise TypeError or ValueError unless there are 1 to m actions over m rows."""
     if not isinstance(actions, Actions):
         msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
         raise TypeError(msg)

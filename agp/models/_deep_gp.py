@@ -88,7 +88,7 @@ class DeepGP(Variational):
         Parameters
         ----------
         X, y
-            Floating-point arrays of the same library, dtype and device. The arrays of the model are of the same kind.
+            Floating-point arrays. Both must have the same library, dtype and device, which the model then uses, too.
         layers
             The number of layers.
         width
@@ -160,12 +160,12 @@ class DeepGP(Variational):
         Parameters
         ----------
         X, y
-            Floating-point arrays of the same library, dtype and device. The arrays of the model are of the same kind.
+            Floating-point arrays. Both must have the same library, dtype and device, which the model then uses, too.
         image
             The image size (H, W), or (H, W, C) for C channels. A row of X lists the pixels of an image row by row. The
             channels of a pixel are adjacent.
         channels
-            The number of output channels of each inner layer. The last layer is not listed.
+            The number of output channels of each inner layer, without an entry for the last layer.
         patch, stride, padding, located
             `patch` is the side of square patches in pixels, or (h, w). See `agp.inducing.Patches` for the other
             arguments. Pass a value for all layers, or a sequence with a value for each layer.

@@ -71,9 +71,9 @@ class GPR(Regression, WithoutInducing):
         Raises
         ------
         TypeError
-            Also if the likelihood is not Gaussian.
+            If the likelihood is not Gaussian.
         ValueError
-            Also if `weights` does not have a positive and finite entry for each row.
+            If `weights` does not have a positive and finite entry for each row.
         """
         weights = valid_weights(weights, X)
         parts = exact_parts(cls, X, y, kernel, likelihood, mean_function, weights)

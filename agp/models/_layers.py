@@ -30,7 +30,7 @@ IMAGES = 200
 
 
 def settings_by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
-    """Return the settings of each layer. In `choices`, a value applies to all layers, and a sequence has one for each.
+    """Return the settings of each layer. In `choices`, sequences have a value per layer; others apply to all layers.
 
     Raises TypeError or ValueError if the length of a sequence or the type of a kernel is wrong.
     """

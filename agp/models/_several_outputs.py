@@ -186,7 +186,7 @@ def _values(data: Observed) -> Array | None:
 
 
 def _spreads(X: Array, data: Observed) -> Array:
-    """Return the standard deviations [P] of the observed outputs, or 1 without observations of the functions."""
+    """Return the standard deviations [P] of the outputs, or ones if targets do not observe the latent functions."""
     xp = backend_of(X).xp
     return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
 

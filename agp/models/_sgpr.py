@@ -101,7 +101,7 @@ class SGPR(SparseRegression):
         Raises
         ------
         TypeError
-            Also if the likelihood is not Gaussian.
+            If the likelihood is not Gaussian.
         """
         weights = valid_weights(weights, X)
         likelihood = gaussian_only(cls, likelihood)
@@ -145,8 +145,8 @@ class SGPR(SparseRegression):
 def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
     """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, for X [N, D] and y [N] or [N, P].
 
-    Returns None if there is no equivalent `SGPR`: for mixtures, and unless the likelihood is Gaussian with one noise
-    variance.
+    Returns None if there is no equivalent `SGPR`, because the model is a mixture or its likelihood is not Gaussian with
+    one noise variance.
     """
     if isinstance(model, SGPR):
         return model

@@ -49,7 +49,7 @@ class SummedSites(SparseSites, HoldsSums):
         xp, now = backend_of(model.X).xp, dependencies_of_sums(model)
         same = [xp.all(kept["at"][name] == x) for name, x in now.items()]
         fits = xp.all(xp.stack(same)) & _accurate(kept)
-        untouched = all(kept["at"][name] is x for name, x in now.items())  # if the hyperparameters are frozen
+        untouched = all(kept["at"][name] is x for name, x in now.items())  # true for frozen hyperparameters
 
         def old() -> tuple[Array, ...]:
             return tuple(kept[name] for name in CACHED_SUMS)

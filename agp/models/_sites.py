@@ -50,8 +50,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         super()._check(X, y)
         if not backend_of(X).same_rows(X, self.X):
             msg = (
-                f"X is not the inputs [N, D] of the sites of {type(self).__name__}, in the same order; pass the data "
-                "with which the model was built, or build a new model with from_data."
+                f"X differs from the inputs with which {type(self).__name__} was built; pass the same data in the same "
+                "order, or build a new model with from_data."
             )
             raise ValueError(msg)
 
@@ -68,8 +68,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     ) -> tuple[Array, Array, Callable[[Array], Array] | None]:
         """Return the means and variances [B, P] of q(f - h) at the rows of a batch, and a test of changes.
 
-        The test is a function of a change [B, P] of the site precisions at these rows. It returns Booleans [P], whether
-        q stays a proper distribution. The test is None for models whose site precisions must not be negative.
+        The test is a function of a change [B, P] of the site precisions at these rows. It returns P Booleans, which are
+        True if q stays a proper distribution. Models whose site precisions must not be negative return None as test.
         """
 
     @property
@@ -126,8 +126,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
             check_like(f"the sites' {name}", x, "X", self.X)
             if tuple(x.shape) != wanted:
                 msg = (
-                    f"the sites' {name} has shape {tuple(x.shape)}, but must have {wanted}, one site for each row; "
-                    "pass rows= to Batch."
+                    f"the sites' {name} has shape {tuple(x.shape)}, but must have shape {wanted}; pass one site for "
+                    "each row, or rows= to Batch."
                 )
                 raise ValueError(msg)
         new = {"site_shift": shift, "site_precision": precision}
@@ -148,11 +148,12 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
             If the likelihood is not `Gaussian`.
         """
         if not isinstance(self.likelihood, Gaussian):
-            msg = f"{type(self.likelihood).__name__} has no sites in closed form, as Gaussian has; use SiteStep."
+            found = type(self.likelihood).__name__
+            msg = f"the likelihood is {found}, but with_gaussian_sites needs Gaussian; use SiteStep."
             raise TypeError(msg)
         y = self._batch(self.X, y).y
         none = backend_of(y).xp.zeros_like(y)
-        # at f = h, where alpha is (y - h) / sigma^2
+        # at mean h and variance 0, alpha is (y - h) / sigma^2
         return self._with_sites(*self.likelihood.site_gradients(self.mean_function(self.X)[0] + none, none, y))
 
 

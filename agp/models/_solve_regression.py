@@ -105,7 +105,7 @@ class SOLVEGPR(SparseRegression):
         Raises
         ------
         TypeError, ValueError
-            Also if the likelihood is not Gaussian, `second` is combined with `tight`, or the class `second` has sites.
+            If the likelihood is not Gaussian, `second` is combined with `tight`, or the class `second` has sites.
         """
         second = find_posterior(second)
         if second is not None:
@@ -128,7 +128,8 @@ class SOLVEGPR(SparseRegression):
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         if self.tight:
-            return tight_bound(self, batch.X, batch.y, sizes=self.sizes)  # ignores the budget, needs N x N matrices
+            # ignores the budget, because it needs N x N matrices
+            return tight_bound(self, batch.X, batch.y, sizes=self.sizes)
         rows = self._block_rows(batch.X, memory)
         if self.second is not None:
             return free_collapsed_bound(self, batch.X, batch.y, sizes=self._pair, block_rows=rows)

@@ -61,7 +61,7 @@ class Observed(NamedTuple):
     variance: float
     """The variance of the observations, averaged over the outputs, or 1 if that is zero."""
     variances: Array | None
-    """The variances [P] of the observations, or 1 if zero. None if the targets are no observations of the functions."""
+    """The variances [P] of the observations, or 1 if zero. None if targets do not observe the latent functions."""
     mean_function: Mean
     """The given mean function. By default, a constant if the targets have a level, otherwise zero."""
 

@@ -37,7 +37,7 @@ class SVGP(Variational):
         Pairs of a leaf-name pattern and an `agp.priors.Prior`. With priors, training maximises the posterior density.
 
     Source: Hensman, Fusi & Lawrence, "Gaussian processes for big data", UAI 2013; Hensman, Matthews & Ghahramani,
-    "Scalable variational Gaussian process classification", AISTATS 2015. Each q(u) class names its own source.
+    "Scalable variational Gaussian process classification", AISTATS 2015. The class of q(u) names its own source.
     """
 
     process: Process
@@ -70,7 +70,7 @@ class SVGP(Variational):
         Parameters
         ----------
         X, y
-            Floating-point arrays of the same library, dtype and device. The arrays of the model are of the same kind.
+            Floating-point arrays. Both must have the same library, dtype and device, which the model then uses, too.
             The likelihood defines the columns of y, by default one for each latent function.
         outputs
             The model of several outputs. "shared", the default, uses one kernel, one set of inducing inputs, and a
@@ -101,7 +101,7 @@ class SVGP(Variational):
             Priors of hyperparameters. The keys are patterns of leaf names, as in
             ``{"kernel.lengthscale": Gamma(2.0, 1.0)}``.
         seed
-            Seed of the choice of inducing inputs.
+            Seed of the method that chooses inducing inputs.
         jitter
             The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean
             of the diagonal.

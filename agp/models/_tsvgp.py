@@ -32,7 +32,7 @@ class TSVGP(SparseSites, KeepsSums):
 
     Each evaluation of the bound passes over all data in blocks of rows, but computes the expected log density only at
     the rows of the batch. Site steps pass over all data once. They then use only the rows of their batch until the
-    kernel or the inducing variables change. For tied sites, which need no pass and no data, use `SVGP` with
+    kernel or the inducing variables change. Tied sites need neither these passes nor the data; use `SVGP` with
     `agp.posteriors.Dual`.
 
     Parameters
@@ -45,7 +45,7 @@ class TSVGP(SparseSites, KeepsSums):
         The inputs [N, D] of the sites. They are constant: the pullback of the bound returns a cotangent for the rows of
         the batch, but not for these inputs.
     site_shift, site_precision
-        The auxiliary arrays lam1 and lam2 [N, P]. Zeros mean no site.
+        The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
     jitter
         The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean of
         the diagonal.

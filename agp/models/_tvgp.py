@@ -37,7 +37,7 @@ class TVGP(SiteModel, WithoutInducing):
     X
         The inputs [N, D] of training, for predictions.
     site_shift, site_precision
-        The auxiliary arrays lam1 and lam2 [N, P]. Zeros mean no site.
+        The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
     mean_function
         The prior mean h of f. Sites and q(f) refer to f - h.
     priors
