@@ -66,7 +66,7 @@ class Conditional(MultiOutput):
         TypeError
             If the kernel, the inducing variables or the posterior do not support function samples.
         """
-        msg = f"{type(self).__name__} has no samples of functions; use sample at given inputs."
+        msg = f"{type(self).__name__} does not support sample_functions; use sample at given inputs."
         raise TypeError(msg)
 
     def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002

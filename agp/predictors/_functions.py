@@ -1,4 +1,4 @@
-"""Sample functions from a posterior, which can be evaluated at any inputs, and their gradients."""
+"""Functions that are sampled from a posterior. They can be evaluated at any inputs."""
 
 from collections.abc import Callable
 

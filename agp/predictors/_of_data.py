@@ -91,7 +91,7 @@ class DataConditional(Conditional):
 
 
 class GaussianConditional(DataConditional):
-    """An exact posterior. Subclasses solve linear systems with C = K + sigma^2 I."""
+    """Base class of exact posteriors. Subclasses solve linear systems with C = K + sigma^2 I."""
 
     noise_variance: Array
     """The noise variance sigma^2: a scalar array, or [N, 1] if rows have different noise variances or weights."""

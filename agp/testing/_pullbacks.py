@@ -78,7 +78,7 @@ def check_pullback(
         Whether to compare with central differences. Pass False if the forward code calls `Backend.stop_gradient`,
         because differences ignore that call.
     backends
-        The names of the libraries whose automatic differentiation is compared. The default is all installed libraries.
+        The names of the libraries whose automatic differentiation is used. The default is all installed libraries.
     tolerance
         The maximum error, relative to the largest entry of the leaf's gradient.
 

@@ -3,7 +3,7 @@
 A model class has fields of these kinds:
 
 - ``x: Array = param(POSITIVE)`` is a parameter with a constraint. Training changes it unless it is frozen.
-- ``x: Array = auxiliary()`` is an array that predictions need. Updates change it, but gradients do not.
+- ``x: Array = auxiliary()`` is an array that predictions need. It has no gradient, but updates change it.
 - ``x: Array = constant()`` is an array that never changes.
 - ``x_unit: Array = unit()`` is a constant, the unit in which the parameter ``x`` is trained. None means 1.
 - A field that holds another model, or a tuple of models, is a branch of the tree.

@@ -67,7 +67,7 @@ def copy_array(x: Array) -> Array:
 
 
 def zero_like(model: Any) -> Array:
-    """Return a scalar array, zero, of the library, dtype and device of a model's leaves."""
+    """Return zero as a scalar array with the library, dtype and device of a model's leaves."""
     first = first_leaf(model)
     return backend_of(first).xp.zeros((), **like(first))
 
@@ -89,7 +89,7 @@ def detach(model: T) -> T:
 
 
 def make_contiguous(model: T, states: Sequence[Any] = ()) -> tuple[T, list[Any]]:
-    """Return the model and the states with row-major arrays (`agp.backend.Backend.row_major`), as loaded from files."""
+    """Return the model and the states with row-major arrays, the memory layout of arrays loaded from files."""
     held = leaves(model)
     found = row_major({"": held, **dict(enumerate(states))})
     moved = {name: x for name, x in found.pop("").items() if x is not held[name]}

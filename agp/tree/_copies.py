@@ -42,7 +42,7 @@ def with_leaves(model: T, new: Mapping[str, Array]) -> T:
 
 
 def with_defaults(model: T, **start: Any) -> T:
-    """Return a copy of the model in which the named fields have these values if they were None."""
+    """Return a copy of the model in which the named fields get these values, unless they have a value."""
     values = {field.name: getattr(model, field.name) for field in fields_of(model)}
     return from_fields(type(model), values | {name: x for name, x in start.items() if values[name] is None})
 
@@ -78,7 +78,7 @@ def cotangent(model: T, **bars: Any) -> T:
     if not bars.keys() <= values.keys():
         msg = f"{cls.__name__} has no field {', '.join(sorted(bars.keys() - values.keys()))}."
         raise TypeError(msg)
-    out = object.__new__(cls)  # as `from_fields`
+    out = object.__new__(cls)  # inlines `from_fields`
     vars(out).update(values, **bars)
     return out
 
@@ -99,7 +99,7 @@ def add(a: Any, b: Any) -> Any:
                 sums[name] = x + y
             elif type(x) in FIELDS or (isinstance(x, tuple) and is_gradient(x)):
                 sums[name] = add(x, y)
-        out = object.__new__(type(a))  # as `from_fields`
+        out = object.__new__(type(a))  # inlines `from_fields`
         vars(out).update(sums)
         return out
     if isinstance(a, tuple):

@@ -89,7 +89,7 @@ def is_branch(x: Any) -> bool:
 
 
 def is_gradient(x: Any) -> bool:
-    """Whether x is a model, None, or a tuple of such objects, as in place of models in a gradient."""
+    """Whether x is a model, None, or a tuple of such objects. Gradients hold these in place of models."""
     return x is None or is_model(x) or (isinstance(x, tuple) and all(map(is_gradient, x)))
 
 

@@ -111,7 +111,7 @@ class Plan:
                 continue
             _, cls, parent, key = places[place]
             if cls in FIELDS:
-                out = object.__new__(cls)  # as `from_fields`
+                out = object.__new__(cls)  # inlines `from_fields`
                 vars(out).update(changed[place])
             else:
                 out = tuple(changed[place])
@@ -131,7 +131,7 @@ _PLANS: WeakKeyDictionary[Any, Plan] = WeakKeyDictionary()
 
 def plan_of(model: Any, /) -> Plan:
     """Return the plan of a model or of a tuple of models."""
-    if type(model) not in FIELDS:  # a tuple of models, or an error
+    if type(model) not in FIELDS:  # a tuple of models; other objects raise an error
         return Plan(model)
     found = _PLANS.get(model)
     if found is None:

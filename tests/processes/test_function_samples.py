@@ -417,5 +417,5 @@ def test_parts_without_functions_are_named():
     ):
         Posterior.path_weights(process.posterior, None, None, None)
     conditional = SVGP(process, Gaussian(np.asarray(0.1)))._conditional()
-    with pytest.raises(TypeError, match="ProcessConditional has no samples of functions; use sample"):
+    with pytest.raises(TypeError, match="ProcessConditional does not support sample_functions; use sample"):
         Conditional.paths(conditional, None, 1, 1)
