@@ -398,6 +398,6 @@ def _check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
         source = f"the policy {policy!r}" if policy is not None else type(actions).__name__
         msg = f"{source} gives no actions for {m} {'rows' if m > 1 else 'row'} of data; at least one is required."
         raise ValueError(msg)
-    if not 0 < actions.count <= m:
+    if actions.count > m:
         msg = f"there are {actions.count} actions over {m} rows; use at most one action for each row."
         raise ValueError(msg)

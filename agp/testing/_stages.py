@@ -217,8 +217,7 @@ def _(inducing: Inducing, points: Points, /) -> list[Stage]:
 
     def with_inputs(name: str) -> Stage:
         def run(pair: _Placed, inputs: Inputs) -> tuple[tuple, Pullback]:
-            methods = {"cross": pair.inducing.cross, "diag": pair.inducing.diag, "full": pair.inducing.full}
-            K, pull = methods[name](pair.kernel, inputs["X"])
+            K, pull = getattr(pair.inducing, name)(pair.kernel, inputs["X"])
 
             def pullback(bar):
                 inducing_bar, kernel_bar, X_bar = pull(bar)

@@ -81,7 +81,7 @@ def test_predictions_beyond_the_largest_float_are_refused(what):
     model = SVGP(process=LinearMixing(part, weights), likelihood=Gaussian(np.asarray(0.1, dtype="float32")))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(NonFiniteError, match="the predicted .* not finite in float32; look at"):
+        with pytest.raises(NonFiniteError, match="the predicted .* not finite in float32; check"):
             getattr(model, what)(X)
 
 

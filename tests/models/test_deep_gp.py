@@ -181,7 +181,7 @@ def test_labels_train_too(backend):
     [
         ({"layers": 0}, ValueError, "layers is 0, but must be a whole number of at least 1"),
         ({"layers": "two"}, ValueError, "layers is 'two', but must be a whole number of at least 1"),
-        ({"kernel": [agp.RBF()]}, ValueError, "kernel has 1 entries, but there are 2 layers; pass one for each, or"),
+        ({"kernel": [agp.RBF()]}, ValueError, "kernel has 1 entries, but there are 2 layers; pass one value, or"),
         ({"num_inducing": (8, 0)}, ValueError, "num_inducing is 0, but must be a whole number of at least 1"),
         ({"num_inducing": (8,) * 3}, ValueError, "num_inducing has 3 entries, but there are 2 layers"),
         ({"inducing": ("kmeans",)}, ValueError, "inducing has 1 entries, but there are 2 layers"),
@@ -190,7 +190,7 @@ def test_labels_train_too(backend):
         ({"width": 0}, ValueError, "width is 0, but must be a whole number of at least 1"),
         ({"samples": 0}, ValueError, "samples is 0, but must be a whole number of at least 1"),
         ({"prediction_samples": 0}, ValueError, "prediction_samples is 0, but must be a whole number of at least 1"),
-        ({"posterior": ("relaxed",)}, ValueError, "posterior has 1 entries, but there are 2 layers; pass one for each"),
+        ({"posterior": ("relaxed",)}, ValueError, "posterior has 1 entries, but there are 2 layers; pass one value, or one"),
         ({"posterior": "nope"}, ValueError, "nope"),
         ({"kernel": "rbf"}, TypeError, "kernel is 'rbf', but must be an instance of agp's Kernel"),
         ({"kernel": (agp.RBF(), agp.RBF)}, TypeError, r"must be an instance of agp's Kernel; write RBF\(\)"),

@@ -127,8 +127,8 @@ def test_a_second_group_that_repeats_the_first_adds_nothing():
 REFUSED = {
     "O alone": ({"O": O}, ValueError, "O is given without Z"),
     "Z alone": ({"Z": Z}, ValueError, "Z is given without O"),
-    "columns of O": ({"Z": Z, "O": O[:, :1]}, ValueError, r"O has shape \(3, 1\), Z has \(5, 2\)"),
-    "columns of an empty O": ({"Z": Z, "O": np.zeros((0, 3))}, ValueError, r"O has shape \(0, 3\), Z has \(5, 2\)"),
+    "columns of O": ({"Z": Z, "O": O[:, :1]}, ValueError, r"O has shape \(3, 1\), and Z has \(5, 2\)"),
+    "columns of an empty O": ({"Z": Z, "O": np.zeros((0, 3))}, ValueError, r"O has shape \(0, 3\), and Z has \(5, 2\)"),
     "columns of both": ({"Z": Z[:, :1], "O": O[:, :1]}, ValueError, "X has 2 columns, but Z has 1"),
     "a vector O": ({"Z": Z, "O": O[:, 0]}, ValueError, r"O has shape \(3,\)"),
     "an empty Z": ({"Z": Z[:0], "O": O}, ValueError, r"Z has shape \(0, 2\): it is empty"),
