@@ -126,7 +126,7 @@ class CGGP(Regression, WithoutInducing):
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `SVGP.from_data`; also if the likelihood is not Gaussian, a rank, a count or a
+            For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian, a rank, a count or a
             tolerance is out of range, or the kernel has a `White` part.
         """
         model = cls(

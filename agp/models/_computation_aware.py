@@ -159,7 +159,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `SVGP.from_data`; also if the likelihood is not Gaussian, the kernel has a `White`
+            For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian, the kernel has a `White`
             part, there are more actions than rows in the support or more support rows than data, actions are zero or
             linearly dependent, or options contradict each other.
         """
@@ -299,7 +299,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `predict`; also if `inputs` is required, or the exact posterior needs more memory
+            For the reasons listed in `predict`, or if `inputs` is required, or the exact posterior needs more memory
             than allowed.
         """
         if inputs is None and self.capped:

@@ -113,7 +113,7 @@ class DeepGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `SVGP.from_data` and, with a second group, of `SOLVEGP.from_data`; also if the
+            For the reasons listed in `SVGP.from_data` (and `SOLVEGP.from_data`, with a second group), or if the
             number of layers, a width or a number of samples is below 1, or a sequence does not have one entry for each
             layer.
         """
@@ -182,7 +182,7 @@ class DeepGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `from_data`; also if the shapes of the image, the patches and X do not match.
+            For the reasons listed in `from_data`, or if the shapes of the image, the patches and X do not match.
 
         Source: Blomqvist, Kaski & Heinonen, "Deep convolutional Gaussian processes", ECML PKDD 2019.
         """

@@ -88,7 +88,7 @@ class SOLVEGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `SVGP.from_data`; also if only one of Z and O is given, M + M2 exceeds N, a class of
+            For the reasons listed in `SVGP.from_data`, or if only one of Z and O is given, M + M2 exceeds N, a class of
             q does not support groups, or a class for both groups is given although there is one group.
         """
         data = prepare_data(X, y, kernel, likelihood, mean_function)

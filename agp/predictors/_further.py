@@ -24,7 +24,7 @@ __all__ = ["NewSites", "condition_process", "refuse_data", "sites_of_new", "with
 STEPS, RATE, TOLERANCE = 500, 0.5, 1e-13
 """The maximum number of dual steps, their rate, and the relative change of the sites at which they stop."""
 MAX_BOUND_DROP, MIN_RATE = 1.0, RATE / 2**20
-"""A step is halved while it lowers the bound by more than MAX_BOUND_DROP, or to NaN, and its rate exceeds MIN_RATE."""
+"""Steps that lower the bound by more than MAX_BOUND_DROP, or to NaN, are halved until their rate is MIN_RATE."""
 
 
 def refuse_data(what: str) -> NoReturn:

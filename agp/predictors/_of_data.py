@@ -208,7 +208,8 @@ class ExactConditional(GaussianConditional):
 class IterativeConditional(GaussianConditional):
     """An exact posterior that solves linear systems by conjugate gradients, without storing an N x N matrix.
 
-    An iteration takes O(N^2) operations, and solves for many test inputs together.
+    An iteration takes O(N^2) operations per test input. Test inputs that are solved together share the evaluations of
+    the kernel.
 
     Parameters
     ----------

@@ -59,8 +59,8 @@ class Predictor:
     likelihood
         The likelihood p(y | f).
     lead
-        The shape of the axes over sets of further data, which come first in all predictions. It is empty if there is
-        only one posterior.
+        The sizes of the axes that index the sets of further data. These axes come first in all predictions. The
+        default, (), means a single posterior.
     """
 
     conditionals: tuple[Conditional, ...]
@@ -178,7 +178,7 @@ class Predictor:
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `predict`; also if q is not between 0 and 1, or the observations have no order, as
+            For the reasons listed in `predict`, or if q is not between 0 and 1, or the observations have no order, as
             with classes.
         """
         levels = check_levels(tuple(q) if isinstance(q, Sequence) else (q,))
@@ -215,7 +215,7 @@ class Predictor:
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `predict`; also if a target is outside the support of the likelihood.
+            For the reasons listed in `predict`, or if a target is outside the support of the likelihood.
         """
         return self._log_density(X, y, log_average, memory)
 
@@ -253,7 +253,7 @@ class Predictor:
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `quantile`; also if the shape of y does not fit X.
+            For the reasons listed in `quantile`, or if the shape of y does not fit X.
         """
         return self._cdf(X, self._thresholds(X, y), memory)
 
@@ -276,7 +276,7 @@ class Predictor:
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `quantile`; also if a target is outside the support of the likelihood.
+            For the reasons listed in `quantile`, or if a target is outside the support of the likelihood.
 
         Source: Czado, Gneiting & Held, "Predictive model assessment for count data", Biometrics 2009.
         """
@@ -385,7 +385,7 @@ class Predictor:
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `predict`; also if `count` is not a positive whole number.
+            For the reasons listed in `predict`, or if `count` is not a positive whole number.
         """
         count, seed = check_whole("count", count), check_whole("seed", seed, least=0)
 
@@ -466,7 +466,7 @@ class Predictor:
         Raises
         ------
         TypeError, ValueError
-            Under the conditions of `log_density`; also if the posterior cannot be conditioned on further data, the
+            For the reasons listed in `log_density`, or if the posterior cannot be conditioned on further data, the
             leading axes do not fit those of the predictor, or the likelihood or the model does not support known noise.
         """
         likelihood = self.likelihood

@@ -20,7 +20,7 @@ from agp.testing._stages import Points, Stage, stages_of
 STEP = 3e-4
 """The step of the fourth-order differences. At this value, truncation and rounding errors are about 1e-11."""
 SMALL = 1e-6
-"""The smallest scale of relative errors, as a share of the largest entry in the gradients of all leaves."""
+"""The minimum denominator of relative errors, as a share of the largest entry in the gradients of all leaves."""
 SPREAD = 0.3
 """The standard deviation of random changes of raw leaves. Without them, gradients may vanish by symmetry."""
 ROWS, WIDTH = 8, 2

@@ -68,7 +68,7 @@ def _declare(
     optional: bool = False,
 ) -> Any:
     metadata = {"agp": (role, constraint, unit, is_unit, optional)}
-    kw_only = is_unit or dataclasses.MISSING  # MISSING keeps the rule of the class
+    kw_only = is_unit or dataclasses.MISSING  # MISSING leaves the choice to the class
     return dataclasses.field(default=None if optional else default, metadata=metadata, kw_only=kw_only)
 
 

@@ -190,7 +190,7 @@ def test_labels_train_too(backend):
         ({"width": 0}, ValueError, "width is 0, but must be a whole number of at least 1"),
         ({"samples": 0}, ValueError, "samples is 0, but must be a whole number of at least 1"),
         ({"prediction_samples": 0}, ValueError, "prediction_samples is 0, but must be a whole number of at least 1"),
-        ({"posterior": ("relaxed",)}, ValueError, "posterior has 1 entries, but there are 2 layers; pass one value, or one"),
+        ({"posterior": ("relaxed",)}, ValueError, "posterior has 1 entries, but there are 2 layers; pass one value"),
         ({"posterior": "nope"}, ValueError, "nope"),
         ({"kernel": "rbf"}, TypeError, "kernel is 'rbf', but must be an instance of agp's Kernel"),
         ({"kernel": (agp.RBF(), agp.RBF)}, TypeError, r"must be an instance of agp's Kernel; write RBF\(\)"),
