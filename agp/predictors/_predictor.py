@@ -115,18 +115,13 @@ class Predictor:
         """
         unbounded = observed and self.likelihood.infinite_variance
 
-        def predicted(conditional: Conditional, X: Array) -> Prediction:
-            parts = []
-            for chunk, moments in self._moments(conditional, X, memory):
-                if unbounded:
-                    _refuse_nonfinite(variance=moments[1])
-                moments = self.likelihood.predict(*moments) if observed else moments
-                parts.append(mixture(moments, chunk.shape[0]))
-            found = _concat(parts)
-            _refuse_nonfinite(mean=found.mean, **({} if unbounded else {"variance": found.variance}))
-            return found
+        def predicted(conditional: Conditional, X: Array) -> tuple[Array, Array]:
+            moments = _moments_at(conditional, X)
+            if unbounded:
+                _refuse_nonfinite(variance=moments[1])
+            return mixture(self.likelihood.predict(*moments) if observed else moments, X.shape[0])
 
-        return Prediction(*self._by_row(predicted, X))
+        return Prediction(*self._in_chunks(predicted, X, memory, ("mean",) if unbounded else ("mean", "variance")))
 
     @public
     def predict_mean(self, X: Array, /, *, memory: float | None = None) -> Array:
@@ -134,14 +129,7 @@ class Predictor:
 
         See `predict` for the arguments and errors.
         """
-
-        def averaged(conditional: Conditional, X: Array) -> tuple[Array]:
-            chunks = self._chunks(conditional, X, memory)
-            mean = backend_of(X).xp.concat([average(here.mean(x), x.shape[0]) for x, here in chunks], axis=0)
-            _refuse_nonfinite(mean=mean)
-            return (mean,)
-
-        return self._by_row(averaged, X)[0]
+        return self._in_chunks(lambda here, x: (average(here.mean(x), x.shape[0]),), X, memory, ("mean",))[0]
 
     @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
@@ -151,14 +139,9 @@ class Predictor:
         """
 
         def derived(conditional: Conditional, X: Array) -> tuple[Array, Array]:
-            parts = []
-            for chunk, here in self._chunks(conditional, X, memory):
-                parts.append(slopes(*here.moments(chunk), chunk))
-            mean, variance = _concat(parts)
-            _refuse_nonfinite(**{"slope of the mean": mean, "slope of the variance": variance})
-            return mean, variance
+            return slopes(*conditional.moments(X), X)
 
-        return Prediction(*self._by_row(derived, X))
+        return Prediction(*self._in_chunks(derived, X, memory, ("slope of the mean", "slope of the variance")))
 
     @public
     def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
@@ -324,17 +307,9 @@ class Predictor:
         """
 
         def scored(conditional: Conditional, X: Array, y: Array) -> tuple[Array]:
-            parts, start = [], 0
-            for chunk, (mu, var) in self._moments(conditional, X, memory):
-                stop = start + chunk.shape[0]
-                parts.append(score(mu, var, y[start:stop, :]))
-                start = stop
-            found = backend_of(X).xp.concat(parts, axis=0)
-            if what is not None:
-                _refuse_nonfinite(**{what: found})
-            return (found,)
+            return (score(*_moments_at(conditional, X), y),)
 
-        return self._by_row(scored, X, y)[0]
+        return self._in_chunks(scored, X, memory, () if what is None else (what,), y)[0]
 
     # -- joint ------------------------------------------------------------------------------------------------------
 
@@ -355,9 +330,9 @@ class Predictor:
         """
 
         def joint(conditional: Conditional, X: Array) -> Array:
-            variance = _concat([moments for _, moments in self._moments(conditional, X, None)]).variance
+            variance = _concat([moments for _, moments in self._moments(conditional, X, None)])[1]
             latent, mixing = conditional.covariance(X), conditional.mixing
-            covariance = covariance_with(variance.mT, output_covariances(latent, mixing))  # type: ignore[union-attr]
+            covariance = covariance_with(variance.mT, output_covariances(latent, mixing))
             if cross_outputs:
                 covariance = with_output_covariances(covariance, cross_covariances(latent, mixing))
             _refuse_nonfinite(covariance=covariance)
@@ -392,8 +367,8 @@ class Predictor:
         def sampled(conditional: Conditional, X: Array) -> Array:
             latent, mean, mixing = conditional.covariance(X), conditional.mean(X), conditional.mixing
             if mixing is None:
-                variance = _concat([moments for _, moments in self._moments(conditional, X, None)]).variance
-                latent = covariance_with(variance.mT, latent)  # type: ignore[union-attr]
+                variance = _concat([moments for _, moments in self._moments(conditional, X, None)])[1]
+                latent = covariance_with(variance.mT, latent)
             _refuse_nonfinite(covariance=latent, mean=mean)
             xp = backend_of(X).xp
             eigenvalues, vectors = xp.linalg.eigh(0.5 * (latent + latent.mT))
@@ -488,6 +463,26 @@ class Predictor:
         return type(self)(tuple(more), self.likelihood, self.lead or new)
 
     # -- rows, sets, chunks -----------------------------------------------------------------------------------------
+
+    def _in_chunks(
+        self, f: Callable[..., Any], X: Array, memory: float | None, names: tuple[str, ...], *others: Array
+    ) -> tuple[Array, ...]:
+        """Evaluate ``f(conditional, X, *others)`` in chunks of rows; return arrays [..., N, .].
+
+        Raises NonFiniteError if one of the first arrays, which have `names`, is not finite.
+        """
+
+        def evaluated(conditional: Conditional, X: Array, *others: Array) -> tuple[Array, ...]:
+            parts, start = [], 0
+            for chunk, here in self._chunks(conditional, X, memory):
+                stop = start + chunk.shape[0]
+                parts.append(f(here, chunk, *(x[start:stop, :] for x in others)))
+                start = stop
+            found = _concat(parts)
+            _refuse_nonfinite(**dict(zip(names, found, strict=False)))
+            return found
+
+        return self._by_row(evaluated, X, *others)
 
     def _by_row(self, f: Callable[..., Any], X: Array, *others: Array) -> tuple[Array, ...]:
         """Evaluate ``f(conditional, X, *others)`` with leading axes flattened to rows; return arrays [..., N, .]."""
@@ -634,10 +629,9 @@ def _refuse_nonfinite(**predicted: Array) -> None:
     check_results("the predicted", predicted, remedy)
 
 
-def _concat(parts: list[tuple[Array, Array]]) -> Prediction:
-    """Concatenate the predictions for consecutive rows."""
-    mean, variance = (list(column) for column in zip(*parts, strict=True))
-    if len(mean) == 1:
-        return Prediction(mean[0], variance[0])
-    xp = backend_of(mean[0]).xp
-    return Prediction(xp.concat(mean, axis=0), xp.concat(variance, axis=0))
+def _concat(parts: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+    """Concatenate arrays for consecutive rows."""
+    if len(parts) == 1:
+        return tuple(parts[0])
+    xp = backend_of(parts[0][0]).xp
+    return tuple(xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
