@@ -1,4 +1,4 @@
-"""The base class of models: the bound, predictions, and the interface that other subpackages use."""
+"""The base class of models, with the bound, the predictions, and the interface that other subpackages use."""
 
 import warnings
 from abc import ABC, abstractmethod
@@ -17,43 +17,44 @@ from agp.markup import html_with_fallback
 from agp.models._growth import add_inducing
 from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_test_inputs
 from agp.priors import Priors
+from agp.processes import SparsePrior
 from agp.random import Draws, prefix_draws
 from agp.repairs import outside
 from agp.speculation import speculate
 from agp.summaries import summary_html
 
-__all__ = ["Model", "WithoutInducing", "WithoutPosterior", "level_probabilities"]
+__all__ = ["Model", "WithInducing", "WithoutInducing", "WithoutPosterior", "level_probabilities"]
 
 FORMER: dict[str, tuple[Callable[[Any], Any], str]] = {
     "batch": (lambda model: model._batch, "agp.batch.Batch(X, y), or model.bound(X, y)"),
-    "draws": (lambda model: model._draws, "agp.train, which draws"),
-    "grown": (lambda model: partial(add_inducing, model), "agp.models.grown(model, Z)"),
+    "draws": (lambda model: model._draws, "agp.train, which draws the noise"),
+    "grown": (lambda model: partial(add_inducing, model), "agp.models.add_inducing(model, Z)"),
     "objective": (lambda model: model._objective, 'model.bound(X, y, gradient="autodiff")'),
     "without_rows": (lambda model: model._drop_data, "model.predictor()"),
 }
-"""Public names of version 0.2, which still work with a warning, and their replacements."""
+"""Public names of version 0.2 and their replacements. The old names still work, with a warning."""
 
 
 class Model(ABC):
     """A model of y given X, with a bound and predictions. `agp.fit` and `agp.train` train it.
 
-    Public names are for users: leaves and parts, the bound, predictions, and features of single methods. Methods with
-    one leading underscore form the protocol between models and the subpackages that train, save and compare them. Model
-    classes override these methods; users do not call them. `_objective` (the bound of a batch), `_conditional` (the
-    posterior that predictors use), `_reference` (an array that inputs must be like) and `outputs` are abstract; the
-    others have defaults.
+    Public names are for users. They are the leaves and parts, the bound, the predictions, and the features of specific
+    model classes. Methods with one leading underscore form the protocol between models and the subpackages that train,
+    save and compare them. Model classes override these methods; users do not call them. `_objective` (the bound of a
+    batch), `_conditional` (the posterior for predictors), `_reference` (an array with the library, dtype and device of
+    valid inputs) and `outputs` are abstract; the others have defaults.
 
-    A model of one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. They are fields or
-    parts of the process; a missing part is None.
+    A model of one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. They are fields of
+    the model or parts of its process. A part that the model lacks is None.
     """
 
     likelihood: Likelihood
     priors: Priors = ()
-    """Pairs of a leaf-name pattern and a prior."""
+    """Pairs of a pattern of leaf names and a prior."""
     stochastic: ClassVar[bool]
     """Whether the bound of a minibatch is an unbiased estimate of the bound of all data."""
     _row_weights: Array | None = None
-    """The number of observations [N] that each row of a model with data counts as; None means one each."""
+    """The weights [N] of the rows: the number of observations that each row counts as. None means 1 for all rows."""
     _built_by: ClassVar[str] = "{name}.from_data(X, y) builds one"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -81,7 +82,7 @@ class Model(ABC):
         gradient: GradientMode = "closed-form",
         memory: float | None = None,
     ) -> tuple[Array, Pullback]:
-        """Compute the objective to maximise, a sum over the N data.
+        """Compute the training objective, a sum over the N rows of the data. Training maximises it.
 
         Parameters
         ----------
@@ -89,24 +90,24 @@ class Model(ABC):
             Inputs [B, D] and targets [B] or [B, K]: all data, or a minibatch if the model is `stochastic`. The
             likelihood defines the K columns of y, by default one for each of the P latent functions.
         scale
-            The factor N / B of a minibatch.
+            The factor N / B, which multiplies the likelihood terms of a minibatch.
         gradient
-            How torch or JAX differentiates the value: "closed-form" registers the pullback, which has no second
-            derivatives; "autodiff" differentiates the forward code, which has second derivatives.
+            How torch or JAX differentiates the value. "closed-form" uses the pullback and supports only first
+            derivatives. "autodiff" differentiates the forward code and also supports second derivatives.
         memory
-            Budget for working arrays, in MiB. If the bound is a sum over the rows, they are processed in blocks that
-            fit. None means 256 MiB on the host, and on a device an eighth of its memory, rounded down to a power of
-            two.
+            Memory budget for working arrays, in MiB. If the bound is a sum over rows, it is computed in blocks of rows
+            that fit. None means 256 MiB on the host. On a device, None means an eighth of its memory, rounded down to a
+            power of two.
 
         Returns
         -------
         bound
-            The bound, 0-d.
+            The bound, a scalar array.
         pullback
-            ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None if rows were processed in blocks.
+            The function ``bar=1.0 -> (model_bar, X_bar)``. X_bar is None if rows were processed in blocks.
 
-        Inside a program that torch or JAX differentiates, ignore the pullback: leaves (and X) that require gradients
-        get them from the same closed form.
+        If torch or JAX differentiates your program, ignore the pullback. The library then computes the gradients of the
+        leaves and X, by default with the same closed form.
         """
         batch = self._batch(X, y, scale=scale)
         check_mode(X, gradient)
@@ -120,80 +121,81 @@ class Model(ABC):
 
     @public
     def predictor(self, *, memory: float | None = None) -> Predictor:
-        """Compute the posterior of the current model once, so that predictions only cost time for the test inputs.
+        """Build a predictor, which stores all quantities that do not depend on the test inputs.
 
-        The model's own predictions are exactly those of its predictor. Use the predictor for repeated predictions.
+        Use it for repeated predictions. The predictions are exactly those of the model.
 
         Parameters
         ----------
         memory
-            Budget for working arrays, in MiB, if the posterior needs a pass over the data; None as in `bound`.
+            Memory budget for working arrays, in MiB, if the posterior needs a pass over the data. The default is that
+            of `bound`.
         """
         conditional, _ = speculate(lambda: self._conditional(memory=memory), self._reference()[1])
         return Predictor((conditional,), self.likelihood)
 
     def _predictor_at(self, X: Array, memory: float | None = None) -> Predictor:
-        """Check X, then return the predictor."""
+        """Check X, and return the predictor."""
         check_test_inputs(X, self._width, *self._reference())
         self._check_parts()
         return self.predictor(memory=memory)
 
     @public
     def predict(self, X: Array, /, *, observed: bool = False, memory: float | None = None) -> Prediction:
-        """Predict means and variances [..., N, P] at X [..., N, D], as `Predictor.predict`."""
+        """Predict means and variances [..., N, P] at X [..., N, D]; see `Predictor.predict`."""
         return self._predictor_at(X, memory).predict(X, observed=observed, memory=memory)
 
     @public
     def predict_mean(self, X: Array, /, *, memory: float | None = None) -> Array:
-        """Predict only the means [..., N, P], as `Predictor.predict_mean`."""
+        """Predict only the means [..., N, P]; see `Predictor.predict_mean`."""
         return self._predictor_at(X, memory).predict_mean(X, memory=memory)
 
     @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
-        """Compute the derivatives [..., N, P, D] of means and variances with respect to X, as `Predictor.gradient`."""
+        """Compute the derivatives [..., N, P, D] of means and variances with respect to X; see `Predictor.gradient`."""
         return self._predictor_at(X, memory).gradient(X, memory=memory)
 
     @public
     def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
-        """Compute quantiles [..., N, K] of observations, or [Q, ..., N, K] for Q levels, as `Predictor.quantile`."""
+        """Compute quantiles [..., N, K] of observations, or [Q, ..., N, K] for Q levels; see `Predictor.quantile`."""
         return self._predictor_at(X, memory).quantile(X, q, memory=memory)
 
     @public
     def interval(self, X: Array, level: float = 0.9, /, *, memory: float | None = None) -> tuple[Array, Array]:
-        """Compute the ends [..., N, K] of intervals that contain an observation with probability `level`."""
+        """Compute intervals that contain an observation with probability `level`; see `Predictor.interval`."""
         return self._predictor_at(X, memory).interval(X, level, memory=memory)
 
     @public
     def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
-        """Compute joint covariances [..., P, N, N], as `Predictor.predict_covariance`."""
+        """Compute joint covariances [..., P, N, N]; see `Predictor.predict_covariance`."""
         return self._predictor_at(X).predict_covariance(X, cross_outputs=cross_outputs)
 
     @public
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
-        """Draw joint samples [..., S, N, P] of the latent functions at X, as `Predictor.sample`."""
+        """Draw joint samples [..., S, N, P] of the latent functions at X; see `Predictor.sample`."""
         count = check_whole("count", count)
         return self._predictor_at(X).sample(X, count, seed=seed)
 
     @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
-        """Draw samples of the latent functions that can be evaluated anywhere, as `Predictor.sample_functions`."""
+        """Draw samples of the latent functions that can be evaluated anywhere; see `Predictor.sample_functions`."""
         return self.predictor().sample_functions(count, seed=seed, features=features)
 
     @public
     def log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
-        """Compute log p(y_n | x_n, data) [N] for each row, as `Predictor.log_density`."""
+        """Compute log p(y_n | x_n, data) [N] for each row; see `Predictor.log_density`."""
         return self._predictor_at(X, memory).log_density(X, y, memory=memory)
 
     @public
     def mean_log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
-        """Average the log densities over the samples of a deep process, as `Predictor.mean_log_density`."""
+        """Average the log densities over the samples of a deep process; see `Predictor.mean_log_density`."""
         return self._predictor_at(X, memory).mean_log_density(X, y, memory=memory)
 
     # -- protocol: data of the model ---------------------------------------------------------------------------------
 
     @abstractmethod
     def _reference(self) -> tuple[str, Array]:
-        """Return the name and value of an array [., D] that inputs must be like."""
+        """Return the name and value of an array [., D] with the library, dtype and device that inputs must have."""
 
     @property
     def _width(self) -> int:
@@ -201,9 +203,9 @@ class Model(ABC):
         return self._reference()[1].shape[1]
 
     def _batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
-        """Return the data as a batch, after a check of shapes and dtypes but not of values.
+        """Check the shapes and dtypes of the data, but not the values, and return a batch.
 
-        Raises TypeError or ValueError if X [B, D], y [B] or [B, K] do not have the shapes, dtype and library of the
+        Raises TypeError or ValueError if the shape, dtype or library of X [B, D] and y [B] or [B, K] does not fit the
         model.
         """
         check_inputs("X", X, finite=False)
@@ -242,43 +244,44 @@ class Model(ABC):
 
     @abstractmethod
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
-        """Compute `bound` for a batch that is known to fit the model."""
+        """Compute `bound` for a batch, without checks."""
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:
-        """Draw the noise that a step on `rows` rows needs, with a NumPy generator or an `agp.random.Noise`."""
+        """Draw the noise for a training step on `rows` rows, with a NumPy generator or an `agp.random.Noise`."""
         return prefix_draws("likelihood", Draws(self.likelihood.draws(rng, rows, self.outputs), {}))
 
     @property
     def _site_paths(self) -> tuple[str, ...]:
-        """Return the paths of the nodes for which `_site_gradients` may have entries."""
+        """Return the paths of the nodes for which `_site_gradients` may return gradients."""
         return ()
 
     def _site_gradients(self, batch: Batch, /, *, memory: float | None = None) -> dict[str, Any]:
-        """Compute the gradients for site steps and natural gradients, by the path of the node that takes the step.
+        """Compute the gradients for site steps and natural gradients.
 
-        Takes one pass over the rows, in blocks that fit `memory` MiB. Empty by default.
+        The keys are the paths of the nodes that take the steps. The method passes over the rows once, in blocks that
+        fit `memory` MiB. By default, the result is empty.
         """
         return {}
 
     def _prepare_site_step(self) -> Self:
-        """Return the model in the state that a site step needs; by default the model itself."""
+        """Prepare the model for a site step; by default, return it unchanged."""
         return self
 
     # -- protocol: prediction and files -----------------------------------------------------------------------------
 
     @abstractmethod
     def _conditional(self, *, memory: float | None = None) -> Conditional:
-        """Compute everything in the posterior at the current leaves that does not depend on test inputs; no checks.
+        """Compute all quantities of the posterior that do not depend on the test inputs, without checks.
 
-        If a pass over the data is needed, it takes blocks that fit `memory` MiB.
+        A pass over the data, if required, uses blocks of rows that fit `memory` MiB.
         """
 
     def _drop_data(self) -> Any:
-        """Return a model without data that has the same predictions, if possible; by default the model itself."""
+        """Return a model with the same predictions but without data; by default, return the model unchanged."""
         return self
 
     def _on_first_datum(self) -> Self:
-        """Return the model with only its first datum, for a cheap trial; by default the model itself.
+        """Return the model with only its first row of data, for a cheap test; by default, return it unchanged.
 
         Raises TypeError or ValueError if the shapes of data, sites or actions do not fit each other.
         """
@@ -289,19 +292,19 @@ class Model(ABC):
     def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Return the matrices [..., M, M] that the bound inverts, or matrices with at least their condition numbers.
 
-        They tell how large rounding errors may be.
+        The condition numbers limit the accuracy of the bound.
         """
         return ()
 
     def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
-        """Return bounds, 0-d, on the log evidence of the exact GP at these parameters, or None without such bounds.
+        """Return a lower and an upper bound on the log evidence of the exact GP at these parameters, or None.
 
-        The arguments are those of `bound`.
+        The arguments are those of `bound`. By default, no bounds are known, and the result is None.
         """
         return None
 
     def _with_tight_tolerance(self) -> Self:
-        """Return the model with iterative solves to nearly the precision of float64; by default the model itself."""
+        """Return the model with solver tolerances near the precision of float64; by default, return it unchanged."""
         return self
 
     # -- former names -----------------------------------------------------------------------------------------------
@@ -310,15 +313,30 @@ class Model(ABC):
         """Return the message for a missing attribute."""
         return f"{type(self).__name__!r} object has no attribute {name!r}"
 
-    if not TYPE_CHECKING:  # former names are not listed
+    if not TYPE_CHECKING:  # hides the former names from type checkers
 
         def __getattr__(self, name: str) -> Any:
             if name not in FORMER:
                 raise AttributeError(self._missing_name_message(name), name=name, obj=self)
             found, instead = FORMER[name]
-            msg = f"model.{name} is no longer public; write {instead}."
+            msg = f"model.{name} is no longer public; use {instead}."
             warnings.warn(msg, DeprecationWarning, stacklevel=outside())
             return found(self)
+
+
+class WithInducing(SparsePrior):
+    """Base class of models with one set of inducing variables. Test inputs must be like the inducing inputs."""
+
+    @property
+    def _width(self) -> int:
+        return self.inducing.width
+
+    def _reference(self) -> tuple[str, Array]:
+        return self.inducing.reference
+
+    def _matrices_to_invert(self) -> tuple[Array, ...]:
+        """Return the covariance matrix Kuu of the inducing variables."""
+        return (self._inducing_covariance()[0],)
 
 
 class WithoutInducing:
@@ -329,16 +347,17 @@ class WithoutInducing:
 
 
 class WithoutPosterior:
-    """A model whose posterior follows from the data or from their sites."""
+    """A model without a trained posterior. The data, or the sites of the data, determine its posterior."""
 
     posterior: ClassVar[None] = None
-    """None: the posterior follows from the data or from their sites, and ``model.predictor()`` computes it."""
+    """None: the data, or the sites of the data, determine the posterior, and ``model.predictor()`` computes it."""
 
 
 def level_probabilities(model: Any, X: Array, /) -> Array:
-    """Compute the probabilities [N, K] of classes 0 to K - 1 at X [N, D] from a model or predictor with `Ordinal`.
+    """Compute the probabilities [N, K] of classes 0 to K - 1 at X [N, D] from a model or predictor with K classes.
 
-    Takes one pass over X for each class. The errors are those of `Predictor.log_density`.
+    The likelihood must be `Ordinal`. The function passes over X once for each class. Its errors are those of
+    `Predictor.log_density`.
     """
     xp = backend_of(X).xp
     levels = [xp.full((X.shape[0], 1), float(k), **like(X)) for k in range(model.likelihood.classes)]

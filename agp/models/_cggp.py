@@ -25,49 +25,52 @@ from agp.random import Draws, generator
 __all__ = ["CGGP"]
 
 TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
-"""The relative residual and the number of iterations of solves for comparisons between backends, since conjugate
-gradients amplify rounding errors up to their tolerance."""
+"""The relative residual and the maximum number of iterations of solves in comparisons between backends.
+
+Conjugate gradients amplify rounding errors up to the relative residual.
+"""
 RANK = 15
 """The default rank of the preconditioner."""
 PREDICTION_RANK = 256
-"""The rank for predictions; their many right-hand sides are worth its cost."""
+"""The maximum rank of the preconditioner for predictions, which solve many systems with the same matrix."""
 PRECONDITIONER_COPIES = 16
-"""The number of floats per row and unit of rank while a preconditioner is computed."""
+"""The number of floats in memory, per row and unit of rank, while a preconditioner is computed."""
 
 
 @tree.model
 class CGGP(Regression, WithoutInducing):
     """Exact GP regression with preconditioned conjugate gradients: O(N^2) time per iteration and O(N) memory.
 
-    The model is that of `GPR`, with Gaussian noise. An N x N matrix is stored only if it fits into the memory budget;
-    otherwise each iteration evaluates the rows of K again. Training uses random probes to estimate the gradient of the
-    log evidence, without bias up to the tolerance of the solves; Lanczos quadrature estimates the value. The probes
-    depend on the seed and the step. `bound` uses one fixed set of probes. Its value is not a bound but an estimate with
-    a constant error, which is the same on every backend.
+    The model is that of `GPR`, with Gaussian noise. It stores an N x N matrix only if it fits in the memory budget.
+    Otherwise, each iteration evaluates the rows of K again. Training estimates the gradient of the log evidence with
+    random probes, which depend on the seed and the step. The estimate is unbiased up to the tolerance of the solves.
+    Lanczos quadrature estimates the value. The method `bound` uses a fixed set of probes. Its value is an estimate, not
+    a bound, and is the same at each call and on every backend.
 
-    If K fits in memory, predictions use its Cholesky factor as in `GPR`, which is cheaper unless there are few test
-    inputs. Otherwise they solve one system for the mean and one for the variance at each test input, with a
-    preconditioner of rank 256 if the memory allows. Inexact solves increase variances by about the relative residual.
+    If K fits in memory, predictions use its Cholesky factor, as in `GPR`. This is cheaper unless there are few test
+    inputs. Otherwise, predictions solve one system for the mean, and one for the variance at each test input. The
+    preconditioner then has rank 256 if the memory allows. Inexact solves increase the variances by a relative error of
+    about the relative residual.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise. White noise belongs in the likelihood.
     X, y
-        The data [N, D] and [N, P], for predictions.
+        The inputs [N, D] and targets [N, P] of training, for predictions.
     mean_function, priors
-        As `SVGP`.
+        See `SVGP`.
     rank
         The rank of the preconditioner, a partial pivoted Cholesky factorisation; 0 means no preconditioner. Predictions
         may use a higher rank.
     probes
-        The number of random vectors in a step.
+        The number of random probes in a training step.
     tolerance
-        Relative residual of the solves in training.
+        The relative residual of the solves in training.
     prediction_tolerance
-        Relative residual of the solves in prediction.
+        The relative residual of the solves in prediction.
     max_iterations
-        The maximum number of iterations of a solve. If it does not suffice, a repair is reported.
+        The maximum number of iterations of a solve. If a solve does not converge, a repair is reported.
     lanczos_steps
         The maximum number of iterations in the quadrature of the log determinant.
 
@@ -114,17 +117,17 @@ class CGGP(Regression, WithoutInducing):
         X, y
             Inputs [N, D] and targets [N] or [N, P].
         kernel, likelihood, mean_function, priors
-            As for `SVGP.from_data`.
+            See `SVGP.from_data`.
         rank
-            The rank of the preconditioner; by default 15, or N if that is less.
+            The rank of the preconditioner. The default is 15, or N if N is less than 15.
         probes, tolerance, prediction_tolerance, max_iterations, lanczos_steps
-            As in the class.
+            See the class.
 
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data`; also if the likelihood is not Gaussian, a rank, a count or a tolerance is out of range,
-            or the kernel has a `White` part.
+            For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian, a rank, a count or a
+            tolerance is out of range, or the kernel has a `White` part.
         """
         model = cls(
             **exact_parts(cls, X, y, kernel, likelihood, mean_function),
@@ -170,7 +173,7 @@ class CGGP(Regression, WithoutInducing):
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return a diagonal matrix of bounds on the eigenvalues of K + sigma^2 I; the trace of K bounds those of K."""
+        """Return a diagonal matrix [2, 2] of bounds on the eigenvalues of K + sigma^2 I, from the trace of K."""
         xp, noise = backend_of(self.X).xp, self.likelihood.noise_variance
         extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
         return (extremes * xp.eye(2, **like(extremes)),)

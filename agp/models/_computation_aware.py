@@ -1,4 +1,4 @@
-"""Computation-aware GPs: exact inference from i projections of the data."""
+"""Computation-aware GPs, which condition on a few projections of the targets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ __all__ = ["CaGP", "Uncertainty"]
 EXACT_MEMORY = 1024.0
 """The maximum memory of the exact posterior in a comparison, in MiB."""
 LISTED = 10**7
-"""For at most this many rows, a support is drawn by a permutation of all rows."""
+"""The maximum number of rows for which a permutation of all rows selects the support."""
 NUM_ACTIONS = 128
 """The default number of actions."""
 
@@ -50,9 +50,9 @@ class Uncertainty(NamedTuple):
     combined: Array
     """The variance of the computation-aware posterior."""
     mathematical: Array
-    """The variance of the exact posterior with the same hyperparameters: uncertainty because the data are limited."""
+    """The variance of the exact posterior with the same hyperparameters: the uncertainty due to limited data."""
     computational: Array
-    """The non-negative difference of the two: uncertainty because the computation is limited."""
+    """The difference `combined` - `mathematical`, at least 0: the uncertainty due to limited computation."""
 
 
 @tree.model
@@ -60,12 +60,14 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     """Computation-aware GP regression with Gaussian noise: the variance includes the error of the approximation.
 
     Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. Its variance is
-    never below that of the exact GP with the same hyperparameters, and each further action reduces it. No N x N, N x m
-    or N x i array is stored: covariances are evaluated in tiles that fit a memory budget, and again in the pullback.
+    never below that of the exact GP with the same hyperparameters, and each further action reduces it. The model stores
+    no N x N, N x m or N x i array. It evaluates covariances in tiles that fit a memory budget, and evaluates them again
+    in the pullback.
 
-    With full support (every row belongs to an action), the bound and its gradient take about 2 N^2 evaluations of the
-    kernel. With a capped support of m rows, they take about 2 (N + m) m evaluations, or 2 (B + m) m for a minibatch of
-    B rows. The bound then scores every row, but the mean depends only on the targets of the support.
+    The support is the set of m rows that the actions cover. If it contains all N rows, the bound and its gradient take
+    about 2 N^2 evaluations of the kernel. If the support is capped, they take about 2 (N + m) m evaluations, or
+    2 (B + m) m for a minibatch of B rows. A bound with capped support still depends on the targets of all rows, but the
+    posterior mean depends only on the targets in the support.
 
     Parameters
     ----------
@@ -74,16 +76,18 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     actions
         The actions S [m, i] over the m rows of the support.
     X, y
-        The inputs [m, D] and targets [m, P] of the support: the rows of the data on which the actions are not zero.
+        The inputs [m, D] and targets [m, P] of the support, which are the rows with non-zero entries in S.
     posterior
-        `ProjectedCholesky`, or `ProjectedInverseFree`, which needs only matrix products.
+        The method that inverts S^T (K + sigma^2 I) S: `ProjectedCholesky`, or `ProjectedInverseFree`, which uses only
+        matrix products.
     mean_function, priors
-        As `SVGP`.
+        See `SVGP`.
     loss
-        "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y, which is not a bound and
-        tends to overestimate the noise.
+        "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y. It is not a bound, and
+        training with it tends to overestimate the noise.
     capped
-        Whether some data are outside the support. If so, the bound of a minibatch is an unbiased estimate.
+        Whether some rows of the data are outside the support. If so, the bound accepts minibatches and is an unbiased
+        estimate.
 
     Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
     2024; "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
@@ -122,40 +126,42 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
     ) -> Self:
-        """Build a model that is ready for training, by default with learned sparse actions on all data (CaGP-Opt).
+        """Build a model that is ready for training. By default, sparse actions on all data are learned (CaGP-Opt).
 
         Parameters
         ----------
         X, y
             Inputs [N, D] and targets [N] or [N, P].
         kernel, likelihood, mean_function, priors
-            As for `SVGP.from_data`.
+            See `SVGP.from_data`.
         num_actions
-            The number of actions i; by default 128, or N if that is less.
+            The number of actions i. The default is 128, or N if N is less than 128.
         support
-            The number of random rows that the sparse actions, or the actions of a policy, cover; all rows by default.
+            The number of random rows that the actions cover, for sparse actions or a policy. The default is all rows.
         layout
-            Which rows share a sparse action: neighbours in input space ("tree"), or any ("random", as in the paper).
+            The grouping of rows into sparse actions: "tree" groups neighbours in input space, and "random" groups
+            random rows, as in the paper.
         init
-            The initial entries of sparse actions: "constant", "normal" (as in the paper), or the "residual" y - h.
+            The initial entries of sparse actions: "constant", "normal" (as in the paper), or "residual", which is
+            y - h.
         actions
-            Actions over all N rows, in the order of the rows, instead of sparse actions.
+            Actions to use instead of sparse actions. They cover all N rows in the given order.
         policy
             A function that chooses the actions at the starting hyperparameters, instead of sparse actions. Use
-            `agp.updates.ActionsUpdate` to choose actions again in training.
+            `agp.updates.ActionsUpdate` to choose new actions during training.
         inverse_free
             Whether to use `ProjectedInverseFree`.
         loss
-            "elbo" or "projected".
+            The training objective, "elbo" or "projected"; see the class.
         seed
             Seed of the row order and the starting values of the actions.
 
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data`; also if the likelihood is not Gaussian, the kernel has a `White` part, there are more
-            actions than rows in the support or more support rows than data, actions are zero or linearly dependent, or
-            options contradict each other.
+            For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian, the kernel has a `White`
+            part, there are more actions than rows in the support or more support rows than data, actions are zero or
+            linearly dependent, or options contradict each other.
         """
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
@@ -196,7 +202,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
     @property
     def stochastic(self) -> bool:  # type: ignore[override]
-        """Whether the bound takes minibatches, which needs a capped support."""
+        """Whether the bound accepts minibatches, which requires a capped support and the loss "elbo"."""
         return self.capped and self.loss == "elbo"
 
     @property
@@ -210,8 +216,8 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         check_without_white(type(self), self.kernel, self.X)
         if not self.capped and X.shape != self.X.shape:
             msg = (
-                f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, the data have {X.shape[0]}; train "
-                "it on the data that it was built with, or build it with support=."
+                f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have {X.shape[0]}; "
+                "train on the data that the model was built with, or build it with support=."
             )
             raise ValueError(msg)
 
@@ -241,7 +247,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """G."""
+        """Return G = S^T (K + sigma^2 I) S [i, i]."""
         return (self._matrix_to_invert(),)
 
     def _block_rows(self, memory: float | None) -> int:
@@ -249,7 +255,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         if allowed < needed:
             msg = (
                 f"memory is {allowed!r} MiB, but one row of covariances with the {self.X.shape[0]} rows of the support "
-                f"takes {needed:.3g} MiB; allow as much, or use a smaller support."
+                f"takes {needed:.3g} MiB; increase memory=, or use a smaller support."
             )
             raise ValueError(msg)
         return tile_rows(memory, self._floats_per_row, self.X)
@@ -261,7 +267,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _projected_targets(self, memory: float | None) -> tuple[Array, ProjectedInverse]:
-        """Return b = S^T (y - h) [i, P], and G^-1 or its approximations."""
+        """Return b = S^T (y - h) [i, P], and the inverse of G or its approximations."""
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
         posterior = self.posterior
@@ -278,31 +284,36 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
         """Split the variances of the latent functions at X [N, D] into mathematical and computational uncertainty.
 
-        Use it only for small problems: it computes the exact posterior by a Cholesky factorisation, O(n^3) for n data.
+        Use this method only for small problems. It computes the exact posterior by a Cholesky factorisation, which
+        takes O(n^3) operations for n rows of data.
 
         Parameters
         ----------
         X
             Test inputs [N, D].
         inputs
-            The inputs [n, D] of all data, required if the support is capped.
+            The inputs [n, D] of all data. They are required if the support is capped.
         memory
             The maximum memory of the exact posterior, in MiB.
 
         Raises
         ------
         TypeError, ValueError
-            As `predict`; also if `inputs` is required, or the exact posterior needs more memory than allowed.
+            For the reasons listed in `predict`, or if `inputs` is required, or the exact posterior needs more memory
+            than allowed.
         """
         if inputs is None and self.capped:
-            msg = "the exact variance needs the inputs of all data, but this model has only some of them; pass inputs=."
+            msg = "the exact variance needs the inputs of all data, but the model has only the support; pass inputs=."
             raise ValueError(msg)
         known: Array = self.X if inputs is None else inputs
         check_test_inputs(known, self._width, *self._reference())
         xp, n = backend_of(X).xp, known.shape[0]
         needed = mebibytes(4.0 * n * n, self.X)
         if memory < needed:
-            msg = f"memory is {memory!r} MiB, but the exact posterior of {n} data needs {needed:.3g}; raise memory=."
+            msg = (
+                f"memory is {memory!r} MiB, but the exact posterior of {n} rows needs {needed:.3g} MiB; increase "
+                "memory=."
+            )
             raise ValueError(msg)
         combined = self.predict(X).variance
         assert combined is not None
@@ -318,7 +329,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
 
 def _take_rows(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
-    """Return these rows of X [N, D] and y [N, P]; the row numbers may be on the host."""
+    """Return the given rows of X [N, D] and y [N, P]. Row numbers may be on the host."""
     if type(rows) is not type(X):
         return backend_of(X).gather(X, rows), backend_of(y).gather(y, rows)
     B = backend_of(X)
@@ -336,7 +347,7 @@ def _random_rows(N: int, support: int | None, seed: int) -> Any:
 
 
 def _resolve_num_actions(num_actions: int | None, m: int) -> int:
-    """Return the number of sparse actions over m rows."""
+    """Check and return the number of sparse actions over m rows. The default is 128, or m if m is less."""
     count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
     if count > m:
         msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
@@ -365,28 +376,28 @@ def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, suppor
 
 
 def _check_actions(actions: Any, m: int, policy: Any = None) -> None:
-    """Raise TypeError or ValueError unless these actions, given or from a policy, are independent and cover m rows."""
+    """Raise TypeError or ValueError unless the actions are linearly independent and cover m rows."""
     _check_action_sizes(actions, m, policy)
     if dependent := actions.dependent_columns():
         msg = (
-            f"actions {dependent} are zero, or lie in the span of earlier actions; omit them "
-            "(agp.actions.FixedActions.spanning does)."
+            f"actions {dependent} are zero, or linear combinations of earlier actions; remove them, for example with "
+            "agp.actions.FixedActions.spanning."
         )
         raise ValueError(msg)
 
 
 def _check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
-    """Raise TypeError or ValueError unless these are 1 to m actions over m rows."""
+    """Raise TypeError or ValueError unless there are 1 to m actions over m rows."""
     if not isinstance(actions, Actions):
         msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
         raise TypeError(msg)
     if actions.support != m:
-        msg = f"the actions have {actions.support} rows, but the data have {m}; pass actions with a row for each datum."
+        msg = f"the actions have {actions.support} rows, but the data have {m}; pass actions with one row per datum."
         raise ValueError(msg)
     if not actions.count:
-        whose = f"the policy {policy!r} chose none" if policy is not None else f"{type(actions).__name__} has none"
-        msg = f"no actions: {whose} for {m} {'rows' if m > 1 else 'row'} of data; at least one is required."
+        source = f"the policy {policy!r}" if policy is not None else type(actions).__name__
+        msg = f"{source} gives no actions for {m} {'rows' if m > 1 else 'row'} of data; at least one is required."
         raise ValueError(msg)
-    if not 0 < actions.count <= m:
+    if actions.count > m:
         msg = f"there are {actions.count} actions over {m} rows; use at most one action for each row."
         raise ValueError(msg)

@@ -23,7 +23,7 @@ __all__ = ["DeepGP"]
 
 @tree.model
 class DeepGP(Variational):
-    """A deep Gaussian process: the outputs of each layer are the inputs of the next. Each layer may have any q(u).
+    """A deep Gaussian process, in which the outputs of each layer are the inputs of the next. Layers may have any q(u).
 
     If the layers have two orthogonal groups of inducing variables, the model is a deep SOLVE-GP. `DeepGP.from_data`
     builds a model from data; the constructor takes any `Deep` process.
@@ -33,9 +33,9 @@ class DeepGP(Variational):
     process
         The layers, and the number of samples in training.
     likelihood, priors
-        As `SVGP`.
+        See `SVGP`.
     prediction_samples
-        The number of samples of the inner layers in predictions. All rows use the same noise.
+        The number of samples of the inner layers in predictions. The samples use the same noise for all rows.
 
     Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
     """
@@ -50,7 +50,7 @@ class DeepGP(Variational):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.process, Deep):
-            msg = f"process is a {type(self.process).__name__}, but must be a Deep process; use SVGP for others."
+            msg = f"process is a {type(self.process).__name__}, but must be a Deep process; use SVGP for other kinds."
             raise TypeError(msg)
         check_whole("prediction_samples", self.prediction_samples)
 
@@ -80,39 +80,42 @@ class DeepGP(Variational):
     ) -> Self:
         """Build a model that is ready for training on inputs X [N, D] and targets y [N] or [N, K].
 
-        Each inner layer adds a trained function, which starts small, to a fixed map of its inputs. The map is the
-        identity if the widths agree, a projection on the leading principal directions if the layer is narrower, and the
-        inputs padded with zeros if it is wider. The first layer standardises its inputs.
+        Each inner layer computes a fixed map of its inputs and adds a trained function, which starts near zero. The map
+        is the identity if the layer has as many outputs as inputs. If it has fewer outputs, the map projects the inputs
+        on their leading principal directions. If it has more, the map pads the inputs with zeros. The first layer
+        standardises its inputs.
 
         Parameters
         ----------
         X, y
-            Floating-point arrays of the same library, dtype and device, which become those of the model.
+            Floating-point arrays. Both must have the same library, dtype and device, which the model then uses, too.
         layers
             The number of layers.
         width
-            The number of outputs of each inner layer; D by default.
+            The number of outputs of each inner layer. The default is D.
         skip
             Whether the inputs of the model are also inputs of every layer.
         posterior, kernel, num_inducing, inducing
-            As `SVGP.from_data`: a value for all layers, or a sequence with a value for each. Kernels are RBF by
-            default. Missing lengthscales start at the spread of each column times the root of the number of columns,
-            and at twice the spread if that is more.
+            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. Kernels are RBF by
+            default. Missing lengthscales start at the spread of each column, multiplied by 2 or by the square root of
+            the number of columns, whichever is larger.
         num_orthogonal, second
-            The size of a second group of inducing variables and the class of its q, as `SOLVEGP.from_data`, for a deep
-            SOLVE-GP: a value for all layers, or a sequence with a value for each. None (default) means no second group.
+            The size of a second group of inducing variables, and the class of its q; see `SOLVEGP.from_data`. A second
+            group makes the model a deep SOLVE-GP. Pass a value for all layers, or a sequence with a value for each
+            layer. The default, None, means no second group.
         likelihood, mean_function, priors, seed, jitter
-            As `SVGP.from_data`. The mean function is that of the last layer.
+            See `SVGP.from_data`. The mean function is that of the last layer.
         samples
-            S, the number of samples of the inner layers in each evaluation of the bound.
+            The number S of samples of the inner layers in each evaluation of the bound.
         prediction_samples
-            As in the class.
+            See the class.
 
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data` and, with a second group, `SOLVEGP.from_data`; also if the number of layers, a width or
-            a number of samples is below 1, or a sequence does not have one entry for each layer.
+            For the reasons listed in `SVGP.from_data` (and `SOLVEGP.from_data`, with a second group), or if the
+            number of layers, a width or a number of samples is below 1, or a sequence does not have one entry for each
+            layer.
         """
         check_whole("layers", layers)
         data = prepare_data(X, y, None, likelihood, mean_function)
@@ -150,35 +153,36 @@ class DeepGP(Variational):
     ) -> Self:
         """Build a deep convolutional GP for images X [N, H W C] and targets y [N] or [N, K].
 
-        Inner layers map images to images (`agp.processes.Patchwise`). The last layer is a response to patches
-        (`agp.inducing.Patches`). Each inner layer adds a trained function, which starts small, to a fixed map: the
-        projection of the input patches on their leading principal directions, scaled to variance 1 on average.
+        Inner layers map images to images (`agp.processes.Patchwise`). The last layer averages a function of patches
+        (`agp.inducing.Patches`). Each inner layer computes a fixed map and adds a trained function, which starts near
+        zero. The map projects the input patches on their leading principal directions, scaled to variance 1 on average.
 
         Parameters
         ----------
         X, y
-            Floating-point arrays of the same library, dtype and device, which become those of the model.
+            Floating-point arrays. Both must have the same library, dtype and device, which the model then uses, too.
         image
-            (H, W), or (H, W, C) for C channels. A row of X holds an image row by row, with the channels of each pixel
-            together.
+            The image size (H, W), or (H, W, C) for C channels. A row of X lists the pixels of an image row by row. The
+            channels of a pixel are adjacent.
         channels
-            The number of output channels of each inner layer. The last layer is not listed.
+            The number of output channels of each inner layer, without an entry for the last layer.
         patch, stride, padding, located
-            `patch` is the side of square patches, or (h, w); the other arguments are those of `agp.inducing.Patches`.
-            Each is a value for all layers, or a sequence with a value for each.
+            `patch` is the side of square patches in pixels, or (h, w). See `agp.inducing.Patches` for the other
+            arguments. Pass a value for all layers, or a sequence with a value for each layer.
         weighted
             Whether the last layer has trained patch weights, which start at 1.
         posterior, kernel, num_inducing
-            As `SVGP.from_data`: a value for all layers, or a sequence with a value for each. Kernels are functions of
-            patches. The default is RBF with one lengthscale, the root of the summed variances of the pixels in a patch;
-            if patches are `located`, it is multiplied by a Matern32 kernel of the location.
+            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. Kernels are
+            functions of patches. The default is RBF with one lengthscale, the square root of the summed variances of
+            the pixels in a patch. If patches are `located`, this kernel is multiplied by a Matern32 kernel of the
+            location.
         likelihood, mean_function, samples, prediction_samples, priors, seed, jitter
-            As `from_data`.
+            See `from_data`.
 
         Raises
         ------
         TypeError, ValueError
-            As `from_data`; also if the shapes of images, patches and X do not fit each other.
+            For the reasons listed in `from_data`, or if the shapes of the image, the patches and X do not match.
 
         Source: Blomqvist, Kaski & Heinonen, "Deep convolutional Gaussian processes", ECML PKDD 2019.
         """

@@ -24,19 +24,19 @@ __all__ = ["GPR"]
 
 @tree.model
 class GPR(Regression, WithoutInducing):
-    """Exact GP regression with Gaussian noise: O(N^3) time, O(N^2) memory.
+    """Exact GP regression with Gaussian noise, in O(N^3) time and O(N^2) memory.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
     X, y
-        The data [N, D] and [N, P], for predictions.
+        The inputs [N, D] and targets [N, P] of training, for predictions.
     mean_function, priors
-        As `SVGP`.
+        See `SVGP`.
     weights
-        None, or positive weights [N], the number of observations that each row counts as. A row of weight 2 equals two
-        identical rows of weight 1. Weights need not be integers.
+        Positive weights [N], the number of observations that each row counts as. A row of weight 2 is equivalent to two
+        identical rows of weight 1. Weights need not be integers. None means weight 1 for all rows.
     """
 
     kernel: Kernel
@@ -61,17 +61,19 @@ class GPR(Regression, WithoutInducing):
         priors: Mapping[str, Prior] | None = None,
         weights: Array | None = None,
     ) -> Self:
-        """Build a model that is ready for training; arguments and errors as `SVGP.from_data`.
+        """Build a model that is ready for training.
 
-        In the evidence, predictions and starting values, a row of weight w counts as w observations of the same target
-        with independent noise. Omit rows of weight 0.
+        See `SVGP.from_data` for the arguments and errors.
+
+        A row of weight w counts as w observations of the same target with independent noise. This holds for the
+        evidence, the predictions and the starting values. Omit rows of weight 0.
 
         Raises
         ------
         TypeError
-            Also if the likelihood is not Gaussian.
+            If the likelihood is not Gaussian.
         ValueError
-            Also unless there is a positive and finite weight for each row.
+            If `weights` does not have a positive and finite entry for each row.
         """
         weights = valid_weights(weights, X)
         parts = exact_parts(cls, X, y, kernel, likelihood, mean_function, weights)
@@ -82,22 +84,22 @@ class GPR(Regression, WithoutInducing):
         return self.weights
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        return log_evidence(self, batch.X, batch.y)  # N x N numbers whatever the budget
+        return log_evidence(self, batch.X, batch.y)  # ignores the budget, because it needs the whole N x N matrix
 
     @public(ignore="underflow")
     def leave_one_out(self) -> Array:
-        """Compute log p(y_n | all other rows) [N], summed over outputs: how well the other rows predict each row.
+        """Compute the leave-one-out log densities log p(y_n | all other rows) [N], summed over outputs.
 
-        Takes O(N^3) operations for all rows together, at the hyperparameters of the model. For a row of weight w > 1,
-        one observation is left out and w - 1 remain, so the weighted average over rows is the average over repeated
-        observations.
+        They measure how well the other rows predict each row, at the hyperparameters of the model. The computation
+        takes O(N^3) operations for all rows together. For a row of weight w > 1, one observation is left out and w - 1
+        remain. So the weighted average over rows is the average over repeated observations.
 
         Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
         """
         return leave_one_out(self, self.X, self.y)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return K + sigma^2 I, with sigma^2 / w for rows with weights."""
+        """Return K + sigma^2 I, with the noise variance sigma^2 / w for a row of weight w."""
         noise = self.likelihood.noise_variance
         return (add_diagonal(self.kernel(self.X)[0], noise if self.weights is None else noise / self.weights),)
 

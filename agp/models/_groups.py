@@ -1,4 +1,4 @@
-"""Two groups of inducing inputs for SOLVE-GPs and deep SOLVE-GPs: their sizes, values and initial q."""
+"""The sizes, values and initial q of two groups of inducing inputs, for SOLVE-GPs and deep SOLVE-GPs."""
 
 from functools import partial
 from typing import Any
@@ -12,10 +12,10 @@ __all__ = ["check_groups", "check_part", "group_sizes", "start_of_groups"]
 
 
 def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
-    """Return the function that makes the initial q, for one or two groups, from Kuu and the number of outputs.
+    """Return a function of Kuu and the number of outputs that builds the initial q for one or two groups.
 
-    `posterior` is the class of q of each group (`check_part`), or of both together; `second` is the class of the second
-    group, if it differs. Raises TypeError or ValueError if a class does not suit groups.
+    `posterior` is the class of q for each group (see `check_part`), or one class for both groups together. `second` is
+    the class for the second group, if it differs. Raises TypeError or ValueError if a class does not support groups.
     """
     if _is_part(posterior):
         parts = posterior, posterior if second is None else check_part("second", second)
@@ -23,27 +23,27 @@ def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
     if isinstance(posterior, type) and not issubclass(posterior, GroupPosterior):
         check_part("posterior", posterior)
     if not callable(posterior):
-        msg = f"posterior is {posterior!r}, but must be a class of q, or a function of Kuu and the outputs."
+        msg = f"posterior is {posterior!r}, but must be a class, or a function of Kuu and the number of outputs."
         raise TypeError(msg)
     if second is not None:
         name = posterior.__name__ if isinstance(posterior, type) else repr(posterior)
-        msg = f"second is given, but {name} is the q of both groups; omit second=."
+        msg = f"second is given, but the posterior {name} is for both groups; omit second=."
         raise ValueError(msg)
     return partial(posterior.from_prior if isinstance(posterior, type) else posterior, sizes=sizes)
 
 
 def _is_part(kind: Any) -> bool:
-    """Whether `kind` is a class of q of one group: any that factorises its covariance."""
+    """Whether `kind` is a class of q for one group, that is, a class that factorises its covariance."""
     return isinstance(kind, type) and issubclass(kind, WhitePosterior) and not issubclass(kind, GroupPosterior)
 
 
 def check_part(name: str, kind: Any) -> Any:
-    """Return the class of q of one group; TypeError if `kind` is not one."""
+    """Return `kind` if it is a class of q for one group; raise TypeError otherwise."""
     if not _is_part(kind):
         found = kind.__name__ if isinstance(kind, type) else repr(kind)
         msg = (
-            f"{name} is {found}, but must be a q of one group (a WhitePosterior, such as Whitened, Marginal, "
-            "Dual or PriorSpread), or of both, as RelaxedOrthogonal."
+            f"{name} is {found}, but must be a class of q for one group, such as Whitened, Marginal, Dual or "
+            "PriorSpread, or for both groups, such as RelaxedOrthogonal."
         )
         raise TypeError(msg)
     return kind
@@ -56,16 +56,16 @@ def check_groups(
     num_inducing: int | None,
     num_orthogonal: int | None,
 ) -> tuple[Array | None, tuple[int, ...]]:
-    """Concatenate the given groups of inducing inputs, and return their sizes; an empty second group is dropped."""
+    """Concatenate the given groups of inducing inputs; return them and the sizes. An empty second group is omitted."""
     if (Z is None) != (O is None):
-        msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; give both, or neither."
+        msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; pass both or neither."
         raise ValueError(msg)
     if Z is not None and O is not None:
         check_inputs("Z", Z)
         check_like("Z", Z, "X", X)
         check_like("O", O, "X", X)
         if O.ndim != 2 or O.shape[1] != Z.shape[1]:
-            msg = f"O has shape {tuple(O.shape)}, Z has {tuple(Z.shape)}; both need as many columns as X."
+            msg = f"O has shape {tuple(O.shape)}, and Z has {tuple(Z.shape)}; both must have the columns of X."
             raise ValueError(msg)
         if O.shape[0]:
             check_inputs("O", O)
@@ -77,7 +77,7 @@ def check_groups(
 
 
 def group_sizes(rows: int, num_inducing: int | None, num_orthogonal: int | None) -> tuple[int, int]:
-    """Check and return M (by default 128, or half of the rows if that is less) and M2 (by default M)."""
+    """Check and return the sizes M (by default 128, or half of the rows if that is less) and M2 (by default M)."""
     if num_inducing is None and rows < 2:
         msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or pass more data."
         raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""The layers of deep processes, with starting values from data, for vectors and for images."""
+"""The layers of deep processes for vectors and images, with starting values from data."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -20,20 +20,23 @@ from agp.starts import principal_directions
 __all__ = ["convolutional_process", "deep_process", "settings_by_layer"]
 
 LENGTHSCALE = 2.0
-"""The minimum initial lengthscale in all layers, in spreads of the layer's inputs."""
+"""The minimum initial lengthscale in all layers, as a multiple of the spread of the layer's inputs."""
 INNER_VARIANCE = 1e-4
-"""The initial prior variance of inner layers, which are added to a map of variance 1."""
+"""The initial prior variance of the trained functions in inner layers, which are added to maps of variance 1."""
 INNER_DEVIATION = 1e-2
-"""The initial standard deviations of q(u) in inner layers, in units of the prior's."""
+"""The initial standard deviation of q(u) in inner layers, as a multiple of that of the prior."""
 IMAGES = 200
-"""The number of images whose patches determine starting values."""
+"""The maximum number of images whose patches determine starting values."""
 
 
 def settings_by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
-    """Return the choices of each layer; a sequence has a value for each. TypeError or ValueError if they do not fit."""
+    """Return the settings of each layer. In `choices`, sequences have a value per layer; others apply to all layers.
+
+    Raises TypeError or ValueError if the length of a sequence or the type of a kernel is wrong.
+    """
     for name, given in choices.items():
         if isinstance(given, (list, tuple)) and len(given) != layers:
-            msg = f"{name} has {len(given)} entries, but there are {layers} layers; pass one for each, or one for all."
+            msg = f"{name} has {len(given)} entries, but there are {layers} layers; pass one value, or one per layer."
             raise ValueError(msg)
     found = [
         {name: given[i] if isinstance(given, (list, tuple)) else given for name, given in choices.items()}
@@ -55,7 +58,7 @@ def deep_process(
     seed: int,
     jitter: float | None,
 ) -> Deep:
-    """Build the layers of `DeepGP.from_data` from the choices of each layer; arguments and errors as in that method."""
+    """Build the layers of `DeepGP.from_data` from the settings of each layer."""
     chosen = [_with_groups(choice, i, data.X.shape[0]) for i, choice in enumerate(choices)]
     common = {"seed": seed, "jitter": jitter}
     built: list[Process] = []
@@ -72,12 +75,12 @@ def deep_process(
 
 
 def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any]:
-    """Return the choice as arguments of `Sparse.from_data`, with the q of both groups if there are two."""
+    """Convert the settings of a layer to arguments of `Sparse.from_data`, with the q of one or two groups."""
     settings = dict(choice)
     M2, second = settings.pop("num_orthogonal"), settings.pop("second")
     if M2 is None:
         if second is not None:
-            msg = f"second is given, but layer {layer} has one group of inducing variables; pass num_orthogonal=, too."
+            msg = f"second is given, but layer {layer} has one group of inducing variables; also pass num_orthogonal=."
             raise ValueError(msg)
         return settings
     M, M2 = group_sizes(rows, settings["num_inducing"], M2)
@@ -87,7 +90,10 @@ def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any
 
 
 def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
-    """If inducing variables are inputs, set missing lengthscales of the kernel for inputs H; return the choice."""
+    """Return the settings with missing lengthscales of the kernel set for inputs H.
+
+    Settings with an `Inducing` object are returned unchanged.
+    """
     if isinstance(choice["inducing"], Inducing):
         return choice
     kernel = RBF() if choice["kernel"] is None else choice["kernel"]
@@ -101,7 +107,10 @@ def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
 
 
 def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projection | None]]:
-    """Yield, without end, each inner layer's map of its inputs and, if `skip`, its map of the model's inputs."""
+    """Yield the fixed map of each inner layer and, if `skip`, the map that passes on the inputs of the model.
+
+    The iterator is infinite.
+    """
     xp, D = backend_of(X).xp, X.shape[1]
     scale, centre = xp.eye(D, **like(X)) / column_spreads(X)[:, None], xp.mean(X, axis=0)
     yield (
@@ -116,9 +125,10 @@ def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projec
 
 
 def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
-    """Return the layer with little noise: a nearly certain q(u), and small variances unless they were given.
+    """Return the layer with a small covariance of q(u), and a small kernel variance unless it was given.
 
-    If q(u) has a mean in units of f, its variance is not reduced, because that would hold the mean at zero.
+    If the mean of q(u) is in units of f, the kernel variance stays the same, because a small one would keep the mean
+    near zero.
     """
     q, held = layer.posterior, tree.leaves(layer.posterior)
     if not any(name.endswith("mean_unit") for name in held):
@@ -155,7 +165,7 @@ def convolutional_process(
     seed: int,
     jitter: float | None,
 ) -> Deep:
-    """Build the layers of `DeepGP.convolutional` from the choices of each; arguments and errors as in that method."""
+    """Build the layers of `DeepGP.convolutional` from the settings of each layer."""
     H = some_rows(data.X, IMAGES, seed)
     shape, incoming = _shape(image)
     made = [check_whole("channels", C) for C in channels]
@@ -193,13 +203,13 @@ def _grid(layer: int, shape: tuple[int, int], channels: int, choice: dict[str, A
 
 
 def _settings(grid: PatchGrid, rows: Array, choice: dict[str, Any], common: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `Sparse.from_data` for a layer with patches `rows` [N Q, .]."""
+    """Convert the settings of a layer with patches `rows` [N Q, .] to arguments of `Sparse.from_data`."""
     chosen = {name: choice[name] for name in ("posterior", "kernel", "num_inducing")}
     return chosen | common | ({"kernel": _kernel(grid, rows)} if choice["kernel"] is None else {})
 
 
 def _kernel(grid: PatchGrid, rows: Array) -> Kernel:
-    """Return a kernel of patches with the root of the summed pixel variances as lengthscale."""
+    """Return a kernel of patches whose lengthscale is the square root of the summed pixel variances."""
     xp = backend_of(rows).xp
     total = float(xp.sum(xp.var(rows[:, : grid.pixels], axis=0)))
     pixels = RBF(lengthscale=total**0.5 if total > 0.0 else 1.0)
@@ -221,7 +231,10 @@ def _inner_layer(
 
 
 def _map(grid: PatchGrid, rows: Array, outputs: int) -> Projection:
-    """Return a map on the leading principal directions of patches [N Q, .] without locations, of mean variance 1."""
+    """Return a projection of patches [N Q, .] on their leading principal directions.
+
+    It ignores the locations of patches. Its outputs have variance 1 on average.
+    """
     xp = backend_of(rows).xp
     centre, pixels = xp.mean(rows, axis=0), rows[:, : grid.pixels]
     leading = _directions(pixels - centre[: grid.pixels], outputs)

@@ -1,4 +1,4 @@
-"""Models for regression with Gaussian noise that hold their data."""
+"""Models for regression with Gaussian noise that hold the training data."""
 
 import numbers
 from typing import Any, ClassVar, Self
@@ -13,9 +13,8 @@ from agp.chunking import budget, mebibytes, rows_within, tile_rows
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models._base import Model, WithoutPosterior
+from agp.models._base import Model, WithInducing, WithoutPosterior
 from agp.models._start import initialise, refuse_lazy_rows
-from agp.processes import SparsePrior
 from agp.tree import copy_array
 
 __all__ = [
@@ -46,7 +45,7 @@ def exact_parts(
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """Return the likelihood; TypeError if it is not Gaussian, ValueError if its targets may be missing."""
+    """Return the likelihood. Raise TypeError if it is not Gaussian, and ValueError if its targets may be missing."""
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
@@ -57,34 +56,34 @@ def gaussian_only(model_class: type, likelihood: Any) -> Any:
 
 
 def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
-    """Raise ValueError for noise by output or missing targets, since all outputs share one covariance of the rows."""
+    """Raise ValueError for separate noise variances or missing targets, because outputs share one covariance matrix."""
     noise = likelihood.noise_variance
     if isinstance(noise, (list, tuple)) or (noise is not None and not isinstance(noise, numbers.Real) and noise.ndim):
         msg = (
             f"{model_class.__name__} has one covariance, and so one noise_variance, for all outputs; pass a number, or "
-            "use SVGP, which takes one variance for each output."
+            "use SVGP, which supports one variance per output."
         )
         raise ValueError(msg)
     if likelihood.missing:
         msg = (
-            f"{model_class.__name__} cannot omit single targets, which Gaussian(missing=True) needs; use SVGP, "
-            "or drop rows with missing targets."
+            f"{model_class.__name__} cannot omit single targets, as Gaussian(missing=True) requires; use SVGP, or drop "
+            "rows with missing targets."
         )
         raise ValueError(msg)
 
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
-    """Raise ValueError for a kernel with white noise, in models that evaluate the covariances of X [N, D] in tiles."""
+    """Raise ValueError if the kernel has white noise, for models that evaluate the covariances of X [N, D] in tiles."""
     x = backend_of(X).gather(X[:1, :])
-    # k(x) has white noise but k(x, x) has none, so this also finds it in users' kernels
+    # compares k(x), which contains white noise, with k(x, x), which does not: works for users' kernels, too
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
-        msg = f"{model_class.__name__} takes white noise from its likelihood; remove White from the kernel."
+        msg = f"{model_class.__name__} has white noise in its likelihood; remove White from the kernel."
         raise ValueError(msg)
 
 
 def first_datum(X: Array, y: Array) -> dict[str, Array]:
-    """Return the first row of a model's data as the leaves X [1, D] and y [1, P], after a check of all shapes."""
+    """Check the shapes of a model's data, and return the first row as leaves X [1, D] and y [1, P]."""
     check_inputs("X", X, finite=False)
     check_targets(X, y, finite=False)
     if y.ndim != 2:
@@ -94,9 +93,9 @@ def first_datum(X: Array, y: Array) -> dict[str, Array]:
 
 
 class Regression(Model, WithoutPosterior):
-    """A model with Gaussian noise that holds the data from which it predicts. Its bound takes all data.
+    """Base class of models with Gaussian noise that hold the training data. Their bounds need all data at once.
 
-    All such models have the constant leaves `X` [N, D] and `y` [N, P].
+    Subclasses have the constant leaves `X` [N, D] and `y` [N, P].
     """
 
     kernel: Kernel
@@ -136,8 +135,8 @@ class Regression(Model, WithoutPosterior):
         return "the training data", self.X
 
 
-class SparseRegression(Regression, SparsePrior):
-    """Regression with M inducing variables. The bound processes the data in blocks of rows."""
+class SparseRegression(WithInducing, Regression):
+    """Base class of regression with M inducing variables. The bound processes the data in blocks of rows."""
 
     def _check(self, X: Array, y: Array, /) -> None:
         super()._check(X, y)
@@ -145,10 +144,10 @@ class SparseRegression(Regression, SparsePrior):
 
     @public(ignore="underflow")
     def upper_bound(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
-        """Compute an upper bound, 0-d, on the log evidence of the exact GP, a sum over the N data and the outputs.
+        """Compute an upper bound on the log evidence of the exact GP, summed over the N rows and the outputs.
 
-        (upper_bound - bound) / N, in nats per datum, is the most that further inducing inputs could gain at these
-        hyperparameters. Arguments and errors as `bound`.
+        At fixed hyperparameters, further inducing inputs can increase the bound by at most (upper_bound - bound) / N,
+        in nats per row. See `bound` for the arguments and errors.
         """
         batch = self._batch(X, y)
         return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
@@ -156,30 +155,19 @@ class SparseRegression(Regression, SparsePrior):
     def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
         return self.bound(X, y)[0], self.upper_bound(X, y)
 
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return Kuu."""
-        return (self._inducing_covariance()[0],)
-
     def _block_rows(self, X: Array, memory: float | None) -> int | None:
-        # blocks of at least M rows, so that adding to M x M sums costs less than computing the block
+        # blocks have at least M rows, because adding to M x M sums otherwise takes longer than computing the block
         within = rows_within(memory, self._floats_per_row, X)
         rows = max(tile_rows(memory, self._floats_per_row, X), min(within, self.inducing.count))
         return rows if rows < X.shape[0] or backend_of(X).is_lazy else None
 
     def _num_cached_rows(self, X: Array, memory: float | None) -> int:
-        """Return the number of rows whose Kuf, its unscaled form and A fit in memory besides the current block."""
+        """Return the number of rows of Kuf, its unscaled form and A that fit in memory in addition to one block."""
         left = budget(memory, X) - mebibytes(self._floats_per_row * (self._block_rows(X, memory) or 0), X)
         floats = 3 * self.inducing.count
         return rows_within(left, floats, X) if left > mebibytes(floats, X) else 0
 
     @property
     def _floats_per_row(self) -> int:
-        # the kernel's own arrays, Kuf, A, their cotangents and temporaries
+        # counts the kernel's arrays, Kuf, A, their cotangents and temporary arrays
         return self.inducing.floats_per_row(self.kernel) + 4 * self.inducing.count + self.outputs
-
-    @property
-    def _width(self) -> int:
-        return self.inducing.width
-
-    def _reference(self) -> tuple[str, Array]:
-        return self.inducing.reference

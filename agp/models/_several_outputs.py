@@ -1,4 +1,4 @@
-"""Processes with several outputs, which share kernels, inducing variables or latent functions, from data."""
+"""Processes with several outputs, which may share kernels, inducing variables or latent functions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ __all__ = ["Coregionalised", "Outputs", "initialise_process"]
 
 @dataclass(frozen=True)
 class Coregionalised:
-    """Outputs f = h + W g that mix L latent functions g with trained W, for `SVGP.from_data(outputs=...)`.
+    """Outputs f = h + W g that mix L latent functions g with trained weights W, for `SVGP.from_data(outputs=...)`.
 
     Parameters
     ----------
     latents
-        The number of latent functions L. By default, it is the number of columns of `weights` or, without them, the
-        number of outputs, which is also the maximum.
+        The number of latent functions L. The default is the number of columns of `weights` if they are given, otherwise
+        the number of outputs. Without `weights`, L cannot exceed the number of outputs.
     weights
-        The initial W [P, L], in units of f. By default, W W^T is the covariance of the targets. If L < P, W holds the
-        leading principal directions of the standardised targets.
+        The initial weights W [P, L], in units of f. By default, W W^T is the covariance of the targets. If L < P, W
+        contains the leading principal directions of the standardised targets.
     intrinsic
         Whether the latent functions share one kernel and one set of inducing inputs (intrinsic coregionalisation).
-        Otherwise each has its own kernel and inducing inputs (the linear model of coregionalisation).
+        Otherwise, each latent function has its own kernel and inducing inputs (linear model of coregionalisation).
 
     Source: Alvarez, Rosasco & Lawrence, "Kernels for vector-valued functions: a review", 2012.
     """
@@ -51,9 +51,9 @@ MODELS_OF_OUTPUTS: dict[str, Coregionalised | None] = {
 
 
 def initialise_process(X: Array, data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
-    """Build a process with starting values from the data X [N, D] and its observations.
+    """Build a process with starting values from the inputs X [N, D] and the observations in `data`.
 
-    The arguments are those of `SVGP.from_data`; `choice` holds posterior, inducing, Z, num_inducing, seed and jitter.
+    The arguments are those of `SVGP.from_data`. `choice` holds posterior, inducing, Z, num_inducing, seed and jitter.
     Raises TypeError or ValueError if options are unknown, contradict each other, or do not fit the number of outputs.
     """
     chosen = _resolve_outputs(outputs, data)
@@ -71,14 +71,14 @@ def _resolve_outputs(outputs: Outputs, data: Observed) -> str | Coregionalised:
         msg = f"unknown outputs {outputs!r}; choose from {', '.join(MODELS_OF_OUTPUTS)}, or agp.Coregionalised(...)."
         raise ValueError(msg)
     if data.outputs < 2:
-        msg = f"outputs is {outputs!r}, but y has one column, for one output; omit outputs=, or pass y [N, P]."
+        msg = f"outputs is {outputs!r}, but y has only one output; omit outputs=, or pass y with several columns."
         raise ValueError(msg)
     return outputs if isinstance(outputs, Coregionalised) else MODELS_OF_OUTPUTS[outputs] or outputs
 
 
 def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
     if isinstance(kernel, (list, tuple)):
-        msg = f"kernel is a sequence of {len(kernel)}, but outputs={outputs!r} uses one kernel for all; pass one."
+        msg = f"kernel has {len(kernel)} entries, but outputs={outputs!r} uses only one kernel; pass one kernel."
         raise ValueError(msg)
     check_instance("kernel", kernel, Kernel)
     return kernel
@@ -86,7 +86,7 @@ def _one_kernel(kernel: Any, outputs: str) -> Kernel | None:
 
 def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
     if isinstance(kernel, (list, tuple)) and len(kernel) != count:
-        msg = f"kernel has {len(kernel)} entries, but there are {count} {what}; pass one for each, or one for all."
+        msg = f"kernel has {len(kernel)} entries, but there are {count} {what}; pass one kernel, or one for each."
         raise ValueError(msg)
     several = kernel if isinstance(kernel, (list, tuple)) else [kernel] * count
     for one in several:
@@ -95,7 +95,10 @@ def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
 
 
 def _shared_process(X: Array, data: Observed, kernel: Kernel | None, choice: dict[str, Any]) -> Process:
-    """Build a process with one kernel and set of inducing variables, and a scale for each output unless given."""
+    """Build a process in which all outputs share one kernel and the inducing variables.
+
+    Each output has its own scale, unless the variance of the kernel is given.
+    """
     kernel = _starting(kernel, X, data, choice)
     parts = {"outputs": data.outputs, "kernel": kernel, **choice}
     given = kernel is not None and not any(name.endswith("variance") for name in tree.missing(kernel))
@@ -106,7 +109,10 @@ def _shared_process(X: Array, data: Observed, kernel: Kernel | None, choice: dic
 
 
 def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice: dict[str, Any]) -> Stack:
-    """Build a process with a kernel and inducing variables for each output, from the rows where it was observed."""
+    """Build a process with a kernel and inducing variables for each output.
+
+    Starting values for an output use the rows in which it was observed.
+    """
     xp = backend_of(X).xp
     variances = xp.ones_like(data.level) if data.variances is None else data.variances
     parts = []
@@ -120,12 +126,12 @@ def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice
 def _starting(
     kernel: Kernel | None, X: Array, data: Observed, choice: dict[str, Any], outputs: slice = slice(None)
 ) -> Kernel | None:
-    """Return the kernel of some outputs, with values for its lengthscales."""
+    """Return the kernel for a slice of the outputs, with starting values for its lengthscales."""
     return starting_kernel(kernel, X, data.y, data.likelihood, inducing=choice["inducing"], columns=outputs)
 
 
 def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
-    """Return the inputs at which output p was observed, or all inputs if they are fewer than the inducing inputs."""
+    """Return the inputs at which output p was observed, or all inputs if there are fewer than inducing inputs."""
     values = _values(data)
     B = backend_of(X)
     if values is None or not data.likelihood.missing:
@@ -157,7 +163,10 @@ def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
         W = backend_of(X).xp.asarray(chosen.weights, **like(X))
         if W.ndim != 2 or W.shape[0] != P or L not in (None, W.shape[1]):
             wanted = f"({P}, {'L' if L is None else L})"
-            msg = f"weights has shape {tuple(W.shape)}, but must be {wanted}: [outputs, latent functions]."
+            msg = (
+                f"weights has shape {tuple(W.shape)}, but must have shape {wanted}; pass a row for each output and a "
+                "column for each latent function."
+            )
             raise ValueError(msg)
         return W
     L = P if L is None else L
@@ -171,13 +180,13 @@ def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
 
 
 def _values(data: Observed) -> Array | None:
-    """Return targets [N, P], one for each latent function, or None."""
+    """Return the targets [N, P] with one column for each output, or None if the likelihood has no such targets."""
     values = data.likelihood.observations(data.y)
     return data.y if values is None and data.y.shape[1] == data.outputs else values
 
 
 def _spreads(X: Array, data: Observed) -> Array:
-    """Return the units [P] of the outputs."""
+    """Return the standard deviations [P] of the outputs, or ones if targets do not observe the latent functions."""
     xp = backend_of(X).xp
     return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
 

@@ -27,12 +27,12 @@ __all__ = ["SGPR", "collapsed_model", "exact_model", "shared_covariance"]
 
 
 def shared_covariance(mean: Array, L: Array) -> Whitened:
-    """Return q(v_p) = N(m_p, (L L^T)^-1) in whitened coordinates, for a mean [M, P] and L [M, M]."""
+    """Return q(v_p) = N(m_p, (L L^T)^-1) for all outputs p, in whitened coordinates, from m [M, P] and L [M, M]."""
     B = backend_of(L)
     xp = B.xp
     M, P = mean.shape
-    # lower C with C C^T = (L L^T)^-1: factorise in reverse order of rows and columns, R R^T = J (L L^T) J; then
-    # C = J R^-T J
+    # With J, the matrix that reverses the order of rows, and the Cholesky factor R of J (L L^T) J, the lower factor of
+    # (L L^T)^-1 is J R^-T J.
     R = cholesky(xp.flip(L @ L.mT))
     scale = xp.tril(xp.flip(B.solve_triangular(R, identity(R), transpose=True)))
     return Whitened(mean, xp.asarray(xp.broadcast_to(scale, (P, M, M)), copy=True))
@@ -40,27 +40,28 @@ def shared_covariance(mean: Array, L: Array) -> Whitened:
 
 @tree.model
 class SGPR(SparseRegression):
-    """Sparse GP regression with Gaussian noise: the variational bound at its optimal q(u), in O(N M^2) time.
+    """Sparse GP regression with Gaussian noise and the optimal q(u), in O(N M^2) time.
 
-    The model has no q(u) to train: its parameters are those of the kernel, the noise and the mean function, and the
-    inducing inputs. The bound processes all data in blocks of rows, so the memory does not grow with N, apart from the
-    copy of the data. Each prediction first passes over the data; `to_svgp` returns a model that does not need the data.
+    Training changes the parameters of the kernel, the noise and the mean function, and the inducing inputs. It does not
+    train q(u), which has a closed form. The bound processes all data in blocks of rows, so its memory does not grow
+    with N. The model also holds a copy of the data. Each prediction first passes over the data. `to_svgp` returns a
+    model that does not need the data.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
     inducing
-        `agp.inducing.Points`, or other inducing variables.
+        The inducing variables, such as `agp.inducing.Points`.
     X, y
-        The data [N, D] and [N, P], for predictions. Checkpoints also contain them.
+        The inputs [N, D] and targets [N, P] of training, for predictions. Checkpoints contain them, too.
     jitter
         The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean of
         the diagonal.
     mean_function, priors
-        As `SVGP`.
+        See `SVGP`.
     weights
-        As `GPR`.
+        See `GPR`.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
@@ -93,13 +94,14 @@ class SGPR(SparseRegression):
         jitter: float | None = None,
         weights: Array | None = None,
     ) -> Self:
-        """Build a model that is ready for training. Arguments and errors as `SVGP.from_data`; weights as
-        `GPR.from_data`.
+        """Build a model that is ready for training.
+
+        See `SVGP.from_data` for the arguments and errors, and `GPR.from_data` for the weights.
 
         Raises
         ------
         TypeError
-            Also if the likelihood is not Gaussian.
+            If the likelihood is not Gaussian.
         """
         weights = valid_weights(weights, X)
         likelihood = gaussian_only(cls, likelihood)
@@ -120,13 +122,13 @@ class SGPR(SparseRegression):
         return collapsed_bound(self, batch.X, batch.y, **rows)
 
     def _statistics(self, *, memory: float | None = None) -> Statistics:
-        """Compute the sums over the rows that determine the bound and the optimal q(u)."""
+        """Compute the sums over all rows that determine the bound and the optimal q(u)."""
         return collapsed_statistics(self, self.X, self.y, block_rows=self._block_rows(self.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def to_svgp(self, *, memory: float | None = None) -> SVGP:
-        """Return the W-SVGP with the optimal q(u) and the same parameters, bound and predictions, without the data."""
+        """Return a W-SVGP with the optimal q(u) that has the same bound and predictions, but does not hold the data."""
         rows = self._block_rows(self.X, memory)
         _, LB, c, _ = collapsed_posterior(self, self.X, self.y, block_rows=rows)
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
@@ -141,9 +143,10 @@ class SGPR(SparseRegression):
 
 
 def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
-    """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, on data [N, D] and [N] or [N, P].
+    """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, for X [N, D] and y [N] or [N, P].
 
-    Return None if no `SGPR` corresponds: unless the likelihood is Gaussian with one noise variance, and for mixtures.
+    Returns None if there is no equivalent `SGPR`, because the model is a mixture or its likelihood is not Gaussian with
+    one noise variance.
     """
     if isinstance(model, SGPR):
         return model
@@ -155,7 +158,7 @@ def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
 
 
 def exact_model(model: Any, X: Array, y: Array, weights: Array | None = None, /) -> GPR | None:
-    """Return a `GPR` with the kernel, noise and mean function of the model, or None if `collapsed_model` does."""
+    """Return a `GPR` with the kernel, noise and mean function of the model, or None if `collapsed_model` gives None."""
     found = collapsed_model(model, X, y)
     if found is None:
         return None

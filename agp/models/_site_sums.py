@@ -1,9 +1,8 @@
-"""Sums over the sites of all data, kept between steps so that a minibatch needs only its own rows.
+"""Sums over the sites of all rows, which are cached between steps.
 
-A step changes the sites of its rows. As long as the kernel and the inducing variables do not change, the sums over all
-data change only by the contributions of these rows, which takes O(B M^2) operations instead of O(N M^2). Each change
-adds rounding errors, which are tracked. If their bound exceeds a few thousand rounding errors of the sums, the sums are
-recomputed from all data.
+A step on a minibatch changes only the sites of its B rows. If the kernel and the inducing variables do not change, the
+sums can be updated in O(B M^2) operations, instead of O(N M^2) for all rows. Each update adds rounding errors. The sums
+are recomputed from all rows when a bound on these errors exceeds `MAX_ROUNDINGS`.
 """
 
 import dataclasses
@@ -20,9 +19,9 @@ from agp.posteriors import HoldsSums, Sums
 __all__ = ["SummedSites", "empty_sums"]
 
 CACHED_SUMS = ("factor", "shift", "precision", "drift")
-"""The arrays kept between steps."""
+"""The names of the arrays that are cached between steps."""
 MAX_ROUNDINGS = 4e3
-"""The allowed error of the sums, in rounding errors of their largest entries."""
+"""The maximum error of the sums, in units of the rounding error of their largest entries."""
 
 
 def _of_the_model(name: str) -> Any:
@@ -31,10 +30,10 @@ def _of_the_model(name: str) -> Any:
 
 @tree.model
 class SummedSites(SparseSites, HoldsSums):
-    """A TSVGP with known sums, used during a site step.
+    """A TSVGP with cached sums, used during a site step.
 
-    Holds Lu [M, M], the sites of v = Lu^-1 u, [M, P] and [P, M, M], bounds on the errors of both [2] ("drift"), and the
-    budget for working arrays in MiB.
+    It holds Lu [M, M] (`factor`), the summed sites [M, P] and [P, M, M] of v = Lu^-1 u, bounds [2] on their errors
+    (`drift`), and the memory budget for working arrays in MiB.
     """
 
     model: SparseSites
@@ -46,11 +45,11 @@ class SummedSites(SparseSites, HoldsSums):
 
     @classmethod
     def of(cls, model: SparseSites, kept: dict[str, Any], memory: float | None) -> Self:
-        """Return the model with the kept sums if they are valid for it, otherwise with new sums."""
+        """Return the model with the cached sums if they are valid, otherwise with new sums."""
         xp, now = backend_of(model.X).xp, dependencies_of_sums(model)
         same = [xp.all(kept["at"][name] == x) for name, x in now.items()]
         fits = xp.all(xp.stack(same)) & _accurate(kept)
-        untouched = all(kept["at"][name] is x for name, x in now.items())  # if the hyperparameters are frozen
+        untouched = all(kept["at"][name] is x for name, x in now.items())  # true for frozen hyperparameters
 
         def old() -> tuple[Array, ...]:
             return tuple(kept[name] for name in CACHED_SUMS)
@@ -83,7 +82,7 @@ class SummedSites(SparseSites, HoldsSums):
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:  # noqa: ARG002
         def pullback(_bar):
-            msg = "kept sums cannot be differentiated."
+            msg = "cached sums cannot be differentiated; use the TSVGP instead of SummedSites."
             raise TypeError(msg)
 
         return Sums(self.shift, self.precision), pullback
@@ -108,7 +107,7 @@ class SummedSites(SparseSites, HoldsSums):
 
 
 def dependencies_of_sums(model: SparseSites) -> dict[str, Array]:
-    """Return the arrays that determine the sums, by name: leaves of kernel and inducing variables, and sites."""
+    """Return the arrays that determine the sums: the sites, and the leaves of the kernel and the inducing variables."""
     leaves = {part: tree.leaves(getattr(model, part)) for part in ("kernel", "inducing")}
     found = {tree.join_path(part, name): x for part, several in leaves.items() for name, x in several.items()}
     return found | {"site_shift": model.site_shift, "site_precision": model.site_precision}
@@ -132,7 +131,7 @@ def _sizes(sums: Any) -> Array:
 
 
 def _accurate(kept: dict[str, Any]) -> Array:
-    """Whether the error of the sums is allowed; False for NaN."""
+    """Whether the error of the sums is at most the maximum. False for NaN."""
     xp = backend_of(kept["shift"]).xp
     allowed = MAX_ROUNDINGS * float(xp.finfo(kept["shift"].dtype).eps) * _sizes(Sums(kept["shift"], kept["precision"]))
     return xp.all(kept["drift"] <= allowed)

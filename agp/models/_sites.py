@@ -1,4 +1,4 @@
-"""Models with a Gaussian site for each datum, which `agp.updates.SiteStep` moves."""
+"""Models with a Gaussian site for each row and output. `agp.updates.SiteStep` trains the sites."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -19,20 +19,21 @@ __all__ = ["DatumGradients", "SiteModel", "scatter_rows"]
 
 
 class DatumGradients(NamedTuple):
-    """Derivatives for the sites of a batch; each is [B, P]."""
+    """Derivatives [B, P] that determine a step of the sites of a batch."""
 
     alpha: Array
-    """The derivative d/dmu of the expected log density."""
+    """The derivatives of the expected log densities with respect to the means of f."""
     beta: Array
-    """The derivative -2 d/dvar of the expected log density."""
+    """The derivatives of the expected log densities with respect to the variances of f, times -2."""
     mu: Array
     """The means of f - h."""
 
 
 class SiteModel(Model, SiteHolder, WithoutPosterior):
-    """A model with a site exp(lam1 (f - h) - lam2 (f - h)^2 / 2) for each datum and output.
+    """Base class of models with a site exp(lam1 (f - h) - lam2 (f - h)^2 / 2) for each row and output.
 
-    Leaves: the inputs `X` [N, D], `site_shift` lam1 [N, P] and `site_precision` lam2 [N, P].
+    The leaves are the inputs `X` [N, D], `site_shift`, which is lam1 [N, P], and `site_precision`, which is
+    lam2 [N, P].
     """
 
     kernel: Kernel
@@ -47,7 +48,12 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
 
     def _check(self, X: Array, y: Array, /) -> None:
         super()._check(X, y)
-        self._check_same_inputs(X)
+        if not backend_of(X).same_rows(X, self.X):
+            msg = (
+                f"X differs from the inputs with which {type(self).__name__} was built; pass the same data in the same "
+                "order, or build a new model with from_data."
+            )
+            raise ValueError(msg)
 
     def _on_first_datum(self) -> Self:
         check_inputs("X", self.X, finite=False)
@@ -56,22 +62,14 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
             self, {name: getattr(self, name)[:1, :] for name in ("X", "site_shift", "site_precision")}
         )
 
-    def _check_same_inputs(self, X: Array) -> None:
-        if X.shape != self.X.shape or not bool(backend_of(X).xp.all(X == self.X)):
-            msg = (
-                f"the sites of {type(self).__name__} belong to other inputs, or to these in another order; pass "
-                "the data with which it was built, or build a new model with from_data."
-            )
-            raise ValueError(msg)
-
     @abstractmethod
     def _site_moments(
         self, batch: Batch, memory: float | None, /
     ) -> tuple[Array, Array, Callable[[Array], Array] | None]:
-        """Return means and variances [B, P] of the current q(f - h) at the rows of a batch, and a test of changes.
+        """Return the means and variances [B, P] of q(f - h) at the rows of a batch, and a test of changes.
 
-        The test takes a change [B, P] of the site precisions at these rows, and tells whether q stays proper, Boolean
-        [P]. It is None for models whose sites must not be negative.
+        The test is a function of a change [B, P] of the site precisions at these rows. It returns P Booleans, which are
+        True if q stays a proper distribution. Models whose site precisions must not be negative return None as test.
         """
 
     @property
@@ -95,14 +93,14 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         groups: Any = None,  # noqa: ARG002
         rows: Array | None = None,
     ) -> tuple[Self, dict[str, Array]]:
-        """Return the model after a step of the sites at the rows of a batch; the step ignores the batch's scale.
+        """Return the model after a step of the sites at the rows of a batch.
 
-        Raises ValueError if the batch lacks some rows of the data and has no row numbers.
+        The step does not depend on the scale of the batch. Raises ValueError for a minibatch without row numbers.
         """
         alpha, beta, mu = found.sums
         if rows is None and beta.shape[0] != self.X.shape[0]:
             msg = (
-                f"a step on {beta.shape[0]} of the {self.X.shape[0]} data needs their row numbers to find their sites; "
+                f"the batch has {beta.shape[0]} of the {self.X.shape[0]} rows, but no row numbers to find their sites; "
                 "pass rows= to Batch."
             )
             raise ValueError(msg)
@@ -119,7 +117,7 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         return self._with_sites(*moved, rows), info
 
     def _with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
-        """Return the model with new sites [B, P] for the data at these rows [B], or for all data.
+        """Return the model with new sites [B, P] at the given rows [B], or at all rows.
 
         Raises ValueError unless there is one site for each row.
         """
@@ -128,8 +126,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
             check_like(f"the sites' {name}", x, "X", self.X)
             if tuple(x.shape) != wanted:
                 msg = (
-                    f"the sites' {name} has shape {tuple(x.shape)}, but must be {wanted}: sites belong to rows of "
-                    "the data with which the model was built; pass rows= to a Batch of them."
+                    f"the sites' {name} has shape {tuple(x.shape)}, but must have shape {wanted}; pass one site for "
+                    "each row, or rows= to Batch."
                 )
                 raise ValueError(msg)
         new = {"site_shift": shift, "site_precision": precision}
@@ -139,10 +137,10 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         return tree.with_leaves(self, new)
 
     def with_gaussian_sites(self, y: Array, /) -> Self:
-        """Return the model with the sites of Gaussian noise, (y - h) / sigma^2 and 1 / sigma^2, for all y [N, P].
+        """Return the model with the sites of Gaussian noise, (y - h) / sigma^2 and 1 / sigma^2, for targets y [N, P].
 
-        With these sites, the bound is the collapsed bound for every kernel. Call this method again after each change of
-        the noise or the mean function.
+        These sites are optimal for every kernel, so the bound is the collapsed bound. Call this method again after each
+        change of the noise variance or the mean function.
 
         Raises
         ------
@@ -150,18 +148,19 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
             If the likelihood is not `Gaussian`.
         """
         if not isinstance(self.likelihood, Gaussian):
-            msg = f"only Gaussian noise has sites in closed form, not {type(self.likelihood).__name__}; use SiteStep."
+            found = type(self.likelihood).__name__
+            msg = f"the likelihood is {found}, but with_gaussian_sites needs Gaussian; use SiteStep."
             raise TypeError(msg)
         y = self._batch(self.X, y).y
         none = backend_of(y).xp.zeros_like(y)
-        # at f = h, where alpha is (y - h) / sigma^2
+        # at mean h and variance 0, alpha is (y - h) / sigma^2
         return self._with_sites(*self.likelihood.site_gradients(self.mean_function(self.X)[0] + none, none, y))
 
 
 def scatter_rows(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Copy old arrays [N, P] with the given rows [B] replaced by the rows of new arrays [B, P].
+    """Copy old arrays [N, P], with the given rows [B] replaced by the rows of new arrays [B, P].
 
-    It needs no mutation and no data-dependent shapes. If a row is given twice, the first one counts.
+    The function mutates no array and has no data-dependent shapes. If a row occurs twice, its first values count.
     """
     xp = backend_of(rows).xp
     order = xp.argsort(rows)

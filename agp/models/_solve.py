@@ -1,4 +1,4 @@
-"""SOLVE-GP: sparse variational GPs with two orthogonal groups of inducing inputs, for any likelihood."""
+"""SOLVE-GPs, sparse variational GPs with two orthogonal groups of inducing inputs, for any likelihood."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -23,17 +23,17 @@ __all__ = ["SOLVEGP"]
 
 @tree.model
 class SOLVEGP(Variational):
-    """A sparse variational GP with two groups of inducing inputs, the second orthogonal to the first.
+    """A sparse variational GP with two orthogonal groups of inducing inputs, of sizes M and M2.
 
-    The posterior is `Orthogonal`: it has a full covariance within each group, and none between the groups. The
-    predictions are close to those of an SVGP with all M + M2 inducing inputs, at a lower cost.
+    The posterior is `Orthogonal`: it has a full covariance within each group, and no covariance between the groups.
+    Predictions are close to those of an SVGP with M + M2 inducing inputs, but need fewer operations.
 
     Parameters
     ----------
     process
         A `Sparse` process whose inducing inputs are those of the first group, followed by those of the second.
     likelihood, priors
-        As `SVGP`.
+        See `SVGP`.
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
@@ -70,23 +70,26 @@ class SOLVEGP(Variational):
         Parameters
         ----------
         X, y, kernel, likelihood, mean_function, inducing, priors, seed, jitter
-            As `SVGP.from_data`.
+            See `SVGP.from_data`.
         posterior
             The class of q for each group, an `agp.posteriors.WhitePosterior` such as `Whitened` (default) or
-            `Marginal`; or one class for both groups together, such as `RelaxedOrthogonal`.
+            `Marginal`. Alternatively, one class for both groups together, such as `RelaxedOrthogonal`.
         second
             The class of q for the second group, if it differs. `PriorSpread` gives the orthogonally decoupled GP.
-        num_inducing, num_orthogonal
-            M (default: 128, or half of N if that is less) and M2 (default: M; 0 gives an ordinary SVGP). `inducing`
-            chooses all of them together; the first M are the first group.
+        num_inducing
+            The size M of the first group. The default is 128, or N / 2 if that is less. `inducing` chooses all M + M2
+            inducing inputs together, and the first M form the first group.
+        num_orthogonal
+            The size M2 of the second group. The default is M. With 0, the model is an ordinary SVGP.
         Z, O
-            The inducing inputs [M, D] and [M2, D]. Pass both or neither; O may have no rows.
+            The inducing inputs [M, D] of the first group and [M2, D] of the second. Pass both or neither. O may have no
+            rows.
 
         Raises
         ------
         TypeError, ValueError
-            As `SVGP.from_data`; also if only one of Z and O is given, M + M2 exceeds N, a class of q does not suit
-            groups, or a class for both groups is given and there is one group.
+            For the reasons listed in `SVGP.from_data`, or if only one of Z and O is given, M + M2 exceeds N, a class of
+            q does not support groups, or a class for both groups is given although there is one group.
         """
         data = prepare_data(X, y, kernel, likelihood, mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
@@ -106,5 +109,5 @@ class SOLVEGP(Variational):
         return tuple(points.Z[rows, :] for rows in groups_of(posterior.sizes))
 
     def structured_posterior(self) -> tuple[Array, Array]:
-        """Mean [M + M2, P] and covariances [P, M + M2, M + M2] of f - h at Z and O, by `Sparse.inducing_moments`."""
+        """Compute the mean [M + M2, P] and the covariances [P, M + M2, M + M2] of f - h at Z and O."""
         return self.process.inducing_moments()

@@ -1,4 +1,4 @@
-"""Regression with two orthogonal groups of inducing inputs and the optimal q: the collapsed SOLVE-GP."""
+"""The collapsed SOLVE-GP: regression with two orthogonal groups of inducing inputs and the optimal q."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -35,32 +35,32 @@ __all__ = ["SOLVEGPR"]
 
 @tree.model
 class SOLVEGPR(SparseRegression):
-    """SOLVE-GP for regression with Gaussian noise: the bound at the optimal q(u), with the optimal or a trained q(v).
+    """SOLVE-GP for regression with Gaussian noise, with the optimal q(u) and the optimal or a trained q(v).
 
-    The inducing variables are u in the first group and v in the second. Like `SGPR`, it processes all data in blocks of
-    rows. The means are those of an SGPR with all M + M2 inducing inputs. The bound lies between that of an SGPR with
-    the first group and that of an SGPR with both groups.
+    The first group has M inducing variables u, the second M2 inducing variables v. Like `SGPR`, the model processes all
+    data in blocks of rows. Its means are those of an SGPR with all M + M2 inducing inputs. Its bound lies between that
+    of an SGPR with the first group and that of an SGPR with both groups.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
     inducing
-        M + M2 inducing variables, such as `agp.inducing.Points`: the first group, then the second.
+        The M + M2 inducing variables, such as `agp.inducing.Points`. The variables of the first group come first.
     X, y
-        The data [N, D] and [N, P], for predictions.
+        The inputs [N, D] and targets [N, P] of training, for predictions.
     sizes
-        (M, M2), or (M,) without a second group.
+        The sizes (M, M2) of the groups, or (M,) without a second group.
     second
-        q(v) of the second group, trained with the other parameters: `Whitened`, `Marginal`, or `PriorSpread` (ODVGP).
-        None uses the optimal q(v).
+        A q(v) that is trained with the other parameters: `Whitened`, `Marginal`, or `PriorSpread` (ODVGP). None means
+        the optimal q(v).
     tight
-        Whether to maximise a tighter bound, in which u and the part of f that it does not explain are dependent. It
+        Whether to maximise a tighter bound, in which u and the part of f that u does not explain are dependent. It
         needs O(N^2) memory, and cannot be combined with `second`. Predictions are still those of the optimal q(u) q(v).
     jitter
-        As `SGPR`.
+        See `SGPR`.
     mean_function, priors
-        As `SVGP`.
+        See `SVGP`.
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
@@ -98,18 +98,20 @@ class SOLVEGPR(SparseRegression):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """Build a model that is ready for training; arguments and errors as `SOLVEGP.from_data`.
+        """Build a model that is ready for training.
+
+        See `SOLVEGP.from_data` for the arguments and errors.
 
         Raises
         ------
         TypeError, ValueError
-            Also if the likelihood is not Gaussian, `second` is combined with `tight`, or its class has sites.
+            If the likelihood is not Gaussian, `second` is combined with `tight`, or the class `second` has sites.
         """
         second = find_posterior(second)
         if second is not None:
             check_part("second", second)
         if second is not None and issubclass(second, SiteHolder):
-            msg = f"{cls.__name__} does not move the sites of second={second.__name__}; use SOLVEGP, or 'whitened'."
+            msg = f"{cls.__name__} cannot train the sites of second={second.__name__}; use SOLVEGP, or another class."
             raise ValueError(msg)
         if tight and second is not None:
             msg = "the tight bound uses the optimal q(v); omit second= or tight=."
@@ -126,7 +128,8 @@ class SOLVEGPR(SparseRegression):
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         if self.tight:
-            return tight_bound(self, batch.X, batch.y, sizes=self.sizes)  # N x N whatever the budget
+            # ignores the budget, because it needs N x N matrices
+            return tight_bound(self, batch.X, batch.y, sizes=self.sizes)
         rows = self._block_rows(batch.X, memory)
         if self.second is not None:
             return free_collapsed_bound(self, batch.X, batch.y, sizes=self._pair, block_rows=rows)
@@ -141,7 +144,7 @@ class SOLVEGPR(SparseRegression):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def to_solve(self, *, memory: float | None = None) -> SOLVEGP:
-        """Return the SOLVE-GP with the optimal q and the same parameters, bound and predictions, without the data."""
+        """Return a SOLVE-GP with the optimal q that has the same bound and predictions, but does not hold the data."""
         rows = self._block_rows(self.X, memory)
         parts = self._optimal(rows) if self.second is None else self._optimal_first(rows)
         return SOLVEGP(Sparse.of(self, Orthogonal(parts, self.sizes)), self.likelihood, self.priors)

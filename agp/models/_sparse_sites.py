@@ -1,4 +1,4 @@
-"""Sparse variational GPs with a site for each datum; subclasses compute the sums of the sites."""
+"""The base class of sparse variational GPs with a site for each row of data."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -11,32 +11,33 @@ from agp.bounds import white_site_sums
 from agp.chunking import tile_rows
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal, positive_definite
+from agp.models._base import WithInducing
 from agp.models._sites import SiteModel
 from agp.models._svgp import SVGP
 from agp.posteriors import Sums, WhiteSites
 from agp.predictors import Conditional
 from agp.priors import Priors
-from agp.processes import Sparse, SparsePrior
+from agp.processes import Sparse
 
 __all__ = ["SparseSites"]
 
 
-class SparseSites(SiteModel, SparsePrior):
-    """A sparse variational GP with a site for each datum, at the inputs `X` [N, D]."""
+class SparseSites(WithInducing, SiteModel):
+    """Base class of sparse variational GPs with a site for each row of X [N, D]. Subclasses sum the sites."""
 
     likelihood: Likelihood
     priors: Priors
 
     @abstractmethod
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
-        """Sum the sites of v = Lu^-1 u, [M, P] and [P, M, M], over the data; return the sums and their pullback."""
+        """Sum the sites of v = Lu^-1 u over the data; return the sums [M, P] and [P, M, M] and their pullback."""
 
     @property
     def _floats_per_row(self) -> int:
         return self.inducing.floats_per_row(self.kernel) + self.inducing.count * (3 + 2 * self.outputs)
 
     def _posterior(self, memory: float | None) -> tuple[WhiteSites, Pullback]:
-        """Return q(u), and ``posterior_bar -> model_bar``."""
+        """Return q(u) and its pullback ``posterior_bar -> model_bar``."""
         sites, pull_sites = self._white_sites(memory=memory)
         return WhiteSites(*sites), lambda bar: pull_sites(Sums(bar.shift, bar.precision))
 
@@ -74,10 +75,6 @@ class SparseSites(SiteModel, SparsePrior):
 
         return mu - self.mean_function(batch.X)[0], var, allowed
 
-    def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return Kuu."""
-        return (self._inducing_covariance()[0],)
-
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _drop_data(self) -> SVGP:
@@ -85,10 +82,3 @@ class SparseSites(SiteModel, SparsePrior):
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:
         return self._sparse(self._posterior(memory)[0])._conditional()
-
-    @property
-    def _width(self) -> int:
-        return self.inducing.width
-
-    def _reference(self) -> tuple[str, Array]:
-        return self.inducing.reference

@@ -1,4 +1,4 @@
-"""Starting values from the data for everything that the user did not specify."""
+"""Starting values from the data for all parts of a model that the user did not specify."""
 
 import math
 from typing import Any, NamedTuple, TypeVar
@@ -32,11 +32,11 @@ __all__ = [
 T = TypeVar("T", bound=Any)
 
 MAX_ROWS = 200_000
-"""The maximum number of rows for starting values. Larger data are sampled with a fixed seed."""
+"""The maximum number of rows for starting values. From larger data, a sample is drawn with a fixed seed."""
 
 
 class Start(NamedTuple):
-    """Valid data [N, D] and [N, K], and the parts of a model, whose leaves are arrays of the same kind."""
+    """Checked data X [N, D] and y [N, K], and the parts of a model, whose leaves are arrays like X."""
 
     X: Array
     y: Array
@@ -46,14 +46,14 @@ class Start(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """The likelihood, and moments of the data as observations of the latent functions."""
+    """The likelihood, the data for starting values, and moments of the observations of the latent functions."""
 
     X: Array
-    """Inputs [n, D] for starting values, in memory, with each row repeated by its weight."""
+    """Inputs [n, D] for starting values, in memory. Each row is repeated according to its weight."""
     y: Array
-    """Their targets [n, K]."""
+    """The targets [n, K] at these inputs."""
     likelihood: Likelihood
-    """The likelihood, with arrays like the data as leaves."""
+    """The likelihood, whose leaves are arrays like the data."""
     outputs: int
     """The number of latent functions P."""
     level: Array
@@ -77,11 +77,11 @@ def initialise(
     by_output: bool = True,
     weights: Array | None = None,
 ) -> Start:
-    """Check the data, and return them and the parts with starting values.
+    """Check the data, and return the data and the parts of a model with starting values.
 
-    Lengthscales start at the values under which a sample of the data is most probable (`starting_kernel`). The mean
-    function (by default a constant) starts at the mean of the observations, the kernel variance at their variance (1 if
-    they are constant), and the noise variance at a tenth of it.
+    Lengthscales start at the values that maximise the likelihood of a sample of the data (`starting_kernel`). The mean
+    function, by default a constant, starts at the mean of the observations. The variance of the kernel starts at the
+    variance of the observations, or at 1 if they are constant. The noise variance starts at a tenth of that.
     """
     data = prepare_data(X, y, kernel, likelihood, mean_function, by_output=by_output, weights=weights)
     seen, variance = data.X, data.variance
@@ -107,9 +107,9 @@ def prepare_data(
 ) -> Observed:
     """Check the data X [N, D] and y [N] or [N, K]; return the likelihood with starting values, and moments of the data.
 
-    With several outputs, the likelihood has a value for each (`by_output`) or one for all. Weights [N], by default
-    those that the likelihood finds in y, count as repetitions. Raises TypeError or ValueError if data are invalid, or
-    the kernel or mean function is not an instance of its class.
+    If `by_output`, the likelihood gets a starting value for each of several outputs, otherwise one for all. A row of
+    weight w counts as w rows. By default, the likelihood reads the weights [N] from y. Raises TypeError or ValueError
+    if the data are invalid, or the kernel, likelihood or mean function is not an instance of the class.
     """
     X, y = valid_data(X, y, missing=isinstance(likelihood, Likelihood) and likelihood.missing)
     check_instance("kernel", kernel, Kernel)
@@ -144,13 +144,13 @@ def sparse_parts(data: Observed, kernel: Kernel | None, **choice: Any) -> dict[s
 
 
 def held_data(X: Array, y: Array) -> dict[str, Array]:
-    """Copy valid inputs [N, D] and targets [N] or [N, K], as models hold them. Dask arrays stay dask arrays."""
+    """Copy valid inputs [N, D] and targets [N] or [N, K] for a model. Dask arrays are not copied."""
     X, y = constant_data(X, as_columns(y))
     return {"X": copy_array(X), "y": copy_array(y)}
 
 
 def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
-    """Raise ValueError for dask arrays, in models that need all rows in memory."""
+    """Raise ValueError if an array is a dask array, for models that need all rows in memory."""
     for x in arrays:
         if backend_of(x).is_lazy:
             msg = (
@@ -161,7 +161,7 @@ def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
 
 
 def subsample(*arrays: Array) -> tuple[Array, ...]:
-    """Return rows of arrays [N, ...] for starting values, in memory: all rows, or a sample if they are very many."""
+    """Load the rows of arrays [N, ...] for starting values: all rows, or a sample of MAX_ROWS if there are more."""
     N = arrays[0].shape[0]
     if N > MAX_ROWS:
         sample = generator(0, 12).choice(N, MAX_ROWS, replace=False, shuffle=False)
@@ -171,15 +171,15 @@ def subsample(*arrays: Array) -> tuple[Array, ...]:
 
 
 def repeat_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
-    """Repeat each row of X [n, D] and y [n, K] by its weight [n] (`agp.starts.repetitions`)."""
+    """Repeat each row of X [n, D] and y [n, K] according to its weight [n] (`agp.starts.repetitions`)."""
     index = repetitions(to_numpy(weights))
     return (X, y) if index is None else (backend_of(X).gather(X, index), backend_of(y).gather(y, index))
 
 
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
-    """Return the means [P] of observations [N, P], their variance averaged over the outputs, and the variances [P].
+    """Return the means [P] of observations [N, P], the average of their variances, and the variances [P].
 
-    If `missing`, NaN are ignored.
+    If `missing`, NaN entries are ignored.
     """
     xp = backend_of(X).xp
     if values is None:
@@ -191,7 +191,7 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
         largest = xp.max(xp.abs(values), axis=0)
     variance = float(xp.mean(variances))
     if not math.isfinite(variance):
-        msg = f"the variance of y exceeds the largest number of {values.dtype}; divide y by a constant, or use float64."
+        msg = f"the variance of y exceeds the maximum of {values.dtype}; divide y by a constant, or use float64."
         raise ValueError(msg)
     rounding = 10.0 * float(xp.finfo(values.dtype).eps) * largest
     known = variances > rounding * rounding
@@ -202,7 +202,7 @@ def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tup
 def _moments_of_observed(values: Array) -> tuple[Array, Array, Array]:
     """Return the means [P], variances and largest magnitudes of the values [N, P] that are not NaN.
 
-    Raises ValueError if a column has only NaN.
+    Raises ValueError if all values of a column are NaN.
     """
     xp = backend_of(values).xp
     absent, zero = xp.isnan(values), xp.zeros_like(values)
@@ -227,9 +227,9 @@ def check_instance(name: str, x: Any, kind: type) -> None:
 
 
 def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Array]:
-    """Check the data, and return X [N, D] and y [N, K] as constants for automatic differentiation.
+    """Check the data X [N, D] and y [N] or [N, K]; return X and y [N, K] as constants for automatic differentiation.
 
-    y is [N] or [N, K]. If `missing`, targets may be NaN.
+    If `missing`, targets may be NaN.
     """
     y = check_data(X, y, missing=missing)
     X, y = constant_data(X, y)
@@ -237,11 +237,11 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 
 
 def valid_weights(weights: Array | None, X: Array) -> Array | None:
-    """Check and copy the weights of the rows X [N, D], as a constant for differentiation; None stays None."""
+    """Check and copy the weights of the rows of X [N, D], or return None if there are none."""
     return None if weights is None else copy_array(*constant_data(check_weights(weights, X)))
 
 
 def initialise_model(model: T) -> T:
-    """Detach a new model, check its priors, and return it."""
+    """Check the priors of a new model, and return it with leaves that are constants for automatic differentiation."""
     check_priors(model)
     return detach(model)

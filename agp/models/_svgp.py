@@ -22,22 +22,22 @@ __all__ = ["SVGP"]
 class SVGP(Variational):
     """A sparse variational GP with any likelihood.
 
-    `SVGP.from_data` builds a model from data. The constructor takes any process, including several processes that are
-    independent (`agp.processes.Stack`), mixed (`LinearMixing`) or in layers (`Deep`).
+    `SVGP.from_data` builds a model from data. The constructor takes any process, such as independent processes
+    (`agp.processes.Stack`), mixtures of processes (`LinearMixing`) or layers of processes (`Deep`).
 
     Parameters
     ----------
     process
-        The approximate posterior of f. The posterior q(u) of `Sparse` determines the method: `Marginal` (M-SVGP),
-        `Whitened` (W), `LikelihoodForm` (L), the inverse-free `Relaxed` (R) and `InverseFree` (A), the sites of `Dual`
-        and `DualInverseFree`, or a variant of these (`DiagonalWhitened`, `FullSiteRelaxed`, ...).
+        The approximate posterior of f. In a `Sparse` process, the class of q(u) determines the method. Classes are
+        `Marginal` (M-SVGP), `Whitened` (W-SVGP), `LikelihoodForm` (L-SVGP), the inverse-free `Relaxed` (R-SVGP) and
+        `InverseFree` (A-SVGP), `Dual` and `DualInverseFree` with sites, and variants such as `DiagonalWhitened`.
     likelihood
-        p(y | f).
+        The likelihood p(y | f).
     priors
         Pairs of a leaf-name pattern and an `agp.priors.Prior`. With priors, training maximises the posterior density.
 
     Source: Hensman, Fusi & Lawrence, "Gaussian processes for big data", UAI 2013; Hensman, Matthews & Ghahramani,
-    "Scalable variational Gaussian process classification", AISTATS 2015. Each q(u) class names its own source.
+    "Scalable variational Gaussian process classification", AISTATS 2015. The class of q(u) names its own source.
     """
 
     process: Process
@@ -70,35 +70,38 @@ class SVGP(Variational):
         Parameters
         ----------
         X, y
-            Floating-point arrays of the same library, dtype and device, which become those of the model. The likelihood
-            defines the columns of y, by default one for each latent function.
+            Floating-point arrays. Both must have the same library, dtype and device, which the model then uses, too.
+            The likelihood defines the columns of y, by default one for each latent function.
         outputs
-            The model of several outputs. "shared" (the default) uses one kernel, one set of inducing inputs, and a
-            scale for each output. "separate" uses a kernel and inducing inputs for each output. "coregionalised" uses
-            mixtures W g, with trained W, of latent functions g, each with its own kernel and inducing inputs;
-            "intrinsic" uses one kernel for all latent functions. Pass an `agp.Coregionalised` to set the number of
-            latent functions or the initial W; the kernels of latent functions start with variance 1. If the variance of
-            a shared kernel is given, it is in squared units of y, and outputs have no further scales.
+            The model of several outputs. "shared", the default, uses one kernel, one set of inducing inputs, and a
+            scale for each output. If the variance of the kernel is given, it is in squared units of y, and outputs have
+            no further scales. "separate" uses a kernel and inducing inputs for each output. "coregionalised" uses
+            mixtures W g of latent functions g with trained weights W. Each latent function has its own kernel and
+            inducing inputs. "intrinsic" uses one kernel and one set of inducing inputs for all latent functions. The
+            kernels of latent functions start with variance 1. Pass an `agp.Coregionalised` to set the number of latent
+            functions or the initial W.
         posterior
-            The class of q(u) or its name, such as "whitened"; the inverse-free `Relaxed` by default. Or a function of
-            Kuu and the number of latent functions, such as ``functools.partial(Relaxed.from_prior,
-            preconditioned=False)``.
+            The class of q(u) or its name, such as "whitened". The default is the inverse-free `Relaxed`. It may also be
+            a function of Kuu and the number of latent functions, such as
+            ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
         kernel, likelihood, mean_function
-            The defaults are `RBF` with a lengthscale for each column, `Gaussian`, and a trained `ConstantMean` if
-            targets are real numbers (otherwise `ZeroMean`). Leaves may be numbers; missing leaves get starting values
-            from the data. With separate or coregionalised outputs, `kernel` may be a sequence with a kernel for each
-            function. Each separate output has its own copy of the mean function.
+            The defaults are `RBF` with a lengthscale for each column, `Gaussian`, and a trained `ConstantMean`. If the
+            targets are not real numbers, the default mean function is `ZeroMean`. Leaves may be numbers. Missing leaves
+            get starting values from the data. With separate or coregionalised outputs, `kernel` may be a sequence with
+            a kernel for each function. Each separate output has its own copy of the mean function.
         num_inducing
-            The number of inducing inputs M, at most N; by default 128, or N if that is less.
+            The number of inducing inputs M, at most N. The default is 128, or N if N is less than 128.
         Z
             The inducing inputs [M, D].
         inducing
-            How to choose inducing inputs if Z is not given: "kmeans", "random", "greedy-variance", or a function of (X,
-            kernel, M, seed). It may also be other inducing variables, such as ``Patches((28, 28), (5, 5))``.
+            The method that chooses inducing inputs if Z is not given: "kmeans", "random", "greedy-variance", or a
+            function of (X, kernel, M, seed). Alternatively, an object that defines other inducing variables, such as
+            ``Patches((28, 28), (5, 5))``.
         priors
-            Priors of hyperparameters by pattern of leaf names, such as ``{"kernel.lengthscale": Gamma(2.0, 1.0)}``.
+            Priors of hyperparameters. The keys are patterns of leaf names, as in
+            ``{"kernel.lengthscale": Gamma(2.0, 1.0)}``.
         seed
-            Seed of the choice of inducing inputs.
+            Seed of the method that chooses inducing inputs.
         jitter
             The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean
             of the diagonal.
@@ -106,10 +109,10 @@ class SVGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            If the data are not finite floating-point arrays of the same kind with matching shapes, a label lies outside
-            the support of the likelihood, a parameter violates its constraint, M exceeds N, `outputs` is unknown or
-            does not fit the number of columns, kernels or weights, or the likelihood couples functions that a mixture
-            makes dependent.
+            If X and y are not finite floating-point arrays of the same kind with matching shapes, a target is outside
+            the support of the likelihood, a parameter violates its constraint, or M exceeds N. Also if `outputs` is
+            unknown or does not fit the number of columns, kernels or weights, or if the likelihood couples functions
+            that a mixture makes dependent.
         """
         data = prepare_data(X, y, None, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}

@@ -1,4 +1,4 @@
-"""t-SVGP with a site for each datum."""
+"""t-SVGP with a site for each row of data and each output."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -26,31 +26,33 @@ __all__ = ["TSVGP"]
 class TSVGP(SparseSites, KeepsSums):
     """A sparse variational GP for any likelihood, in the dual parameterisation with a Gaussian site for each datum.
 
-    q(u_p) ~ N(0, Kuu) prod_n exp(lam1_np a_n^T u - lam2_np (a_n^T u)^2 / 2) with a_n = Kuu^-1 k_un. The sites, 2 N P
-    numbers, have no gradient; `agp.updates.SiteStep` moves them. If the kernel and inducing inputs change, q(u) stays
-    close to its optimum. For Gaussian noise, it is the optimum, and the bound is that of `SGPR`. Each evaluation passes
-    over all data, in blocks of rows, but computes the expected log density only at the rows of the batch. Site steps
-    pass over the data once, and then use only the rows of their batch until the kernel or the inducing variables
-    change. Tied sites (`agp.posteriors.Dual` with `SVGP`) need neither the pass nor the data.
+    q(u_p) ~ N(0, Kuu) prod_n exp(lam1_np a_n^T u - lam2_np (a_n^T u)^2 / 2) with a_n = Kuu^-1 k_un. The sites are 2 N P
+    numbers without gradients, which `agp.updates.SiteStep` trains. When the kernel or the inducing inputs change, q(u)
+    stays close to its optimum. For Gaussian noise, q(u) stays optimal, and the bound is that of `SGPR`.
+
+    Each evaluation of the bound passes over all data in blocks of rows, but computes the expected log density only at
+    the rows of the batch. Site steps pass over all data once. They then use only the rows of their batch until the
+    kernel or the inducing variables change. Tied sites need neither these passes nor the data; use `SVGP` with
+    `agp.posteriors.Dual`.
 
     Parameters
     ----------
     kernel, likelihood
-        The prior covariance of f, and p(y | f).
+        The prior covariance of f, and the likelihood p(y | f).
     inducing
-        `agp.inducing.Points`, or other inducing variables.
+        The inducing variables, such as `agp.inducing.Points`.
     X
-        The inputs of all data [N, D], to which the sites belong. They are constant: the pullback of the bound returns a
-        cotangent for the rows of the batch, but not for these inputs.
+        The inputs [N, D] of the sites. They are constant: the pullback of the bound returns a cotangent for the rows of
+        the batch, but not for these inputs.
     site_shift, site_precision
-        Auxiliary arrays lam1 and lam2 [N, P]; 0 means no site.
+        The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
     jitter
         The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean of
         the diagonal.
     mean_function
         The prior mean h of f. Sites and q(u) refer to f - h.
     priors
-        As `SVGP`.
+        See `SVGP`.
 
     Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
     """
@@ -84,7 +86,10 @@ class TSVGP(SparseSites, KeepsSums):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """Build a model that is ready for training, with all sites 0; arguments and errors as `SVGP.from_data`."""
+        """Build a model that is ready for training, with all sites 0.
+
+        See `SVGP.from_data` for the arguments and errors.
+        """
         data = prepare_data(X, y, kernel, likelihood, mean_function)
         refuse_lazy_rows(cls, X, y)
         X = held_data(X, y)["X"]
@@ -94,7 +99,7 @@ class TSVGP(SparseSites, KeepsSums):
         return initialise_model(cls(**sparse_parts(data, kernel, **choice), X=X, **sites, priors=as_priors(priors)))
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
-        """Sum the sites of v = Lu^-1 u, [M, P] and [P, M, M], over the data; return the sums and their pullback."""
+        """Sum the sites of v = Lu^-1 u over the data; return the sums [M, P] and [P, M, M] and their pullback."""
         Kuu, pull_Kuu = self._inducing_covariance()
         Lu = cholesky(Kuu)
         rows = tile_rows(memory, self._floats_per_row, self.X)
@@ -115,11 +120,11 @@ class TSVGP(SparseSites, KeepsSums):
     # -- conversion -------------------------------------------------------------------------------------------------
 
     def to_svgp(self, *, memory: float | None = None) -> SVGP:
-        """Return the W-SVGP with the same parameters, q(u), bound and predictions, without the data."""
+        """Return a W-SVGP that has the same parameters, q(u), bound and predictions, but does not hold the data."""
         Kuu = self._inducing_covariance()[0]
         return self._sparse(Dual(*self._white_sites(memory=memory)[0], tied="white").to_whitened(Kuu))
 
     def to_tied(self, tied: Tied = "natural", *, memory: float | None = None) -> SVGP:
-        """Return the t-SVGP with the same parameters and q(u), and with tied sites as in `Dual`."""
+        """Return a t-SVGP with the same parameters and q(u), but with tied sites, as in `Dual`."""
         Lu = cholesky(self._inducing_covariance()[0])
         return self._sparse(Dual.from_white_sites(*self._white_sites(memory=memory)[0], Lu, tied=tied))

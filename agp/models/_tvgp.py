@@ -1,4 +1,4 @@
-"""t-VGP: variational GPs without inducing inputs, in the dual parameterisation."""
+"""t-VGP, a variational GP without inducing inputs in the dual parameterisation."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -24,24 +24,24 @@ __all__ = ["TVGP"]
 
 @tree.model
 class TVGP(SiteModel, WithoutInducing):
-    """A variational GP for any likelihood, with a Gaussian site for each datum: O(P N^3) time, O(P N^2) memory.
+    """A variational GP for any likelihood with a Gaussian site for each datum, in O(P N^3) time and O(P N^2) memory.
 
-    q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0; `agp.posteriors.moments_of_sites`
+    q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0. `agp.posteriors.moments_of_sites`
     computes its moments. For Gaussian noise, the bound equals the log evidence for every kernel after one
     `agp.updates.SiteStep` with rate 1.
 
     Parameters
     ----------
     kernel, likelihood
-        The prior covariance of f, and p(y | f).
+        The prior covariance of f, and the likelihood p(y | f).
     X
-        The inputs of all data [N, D], for predictions.
+        The inputs [N, D] of training, for predictions.
     site_shift, site_precision
-        Auxiliary arrays lam1 and lam2 [N, P]; 0 means no site.
+        The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
     mean_function
         The prior mean h of f. Sites and q(f) refer to f - h.
     priors
-        As `SVGP`.
+        See `SVGP`.
 
     Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
     """
@@ -68,7 +68,10 @@ class TVGP(SiteModel, WithoutInducing):
         mean_function: Mean | None = None,
         priors: Mapping[str, Prior] | None = None,
     ) -> Self:
-        """Build a model that is ready for training, with all sites 0; arguments and errors as `SVGP.from_data`."""
+        """Build a model that is ready for training, with all sites 0.
+
+        See `SVGP.from_data` for the arguments and errors.
+        """
         X, y, kernel, likelihood, mean_function = initialise(X, y, kernel, likelihood, mean_function)
         refuse_lazy_rows(cls, X, y)
         xp = backend_of(X).xp
@@ -80,7 +83,7 @@ class TVGP(SiteModel, WithoutInducing):
     # -- bound ------------------------------------------------------------------------------------------------------
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        # N x N numbers whatever the budget
+        # ignores the budget, because it needs the whole N x N matrix
         X = batch.X
         Kff, pull_kernel = self.kernel(X)
         (mu, var, kl), pull_moments = moments_of_sites(Kff, self.site_shift, self.site_precision)

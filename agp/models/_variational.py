@@ -21,13 +21,13 @@ from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 __all__ = ["Variational"]
 
 SEED = 0
-"""Seed of the noise of sampled processes if a batch has no noise, as in predictions and bounds outside training."""
+"""Seed of the noise of sampled processes if a batch contains no noise, as in predictions and outside training."""
 NAMES = ("kernel", "inducing", "posterior", "mean_function")
 """The parts of a sparse process that are attributes of a model with one such process."""
 
 
 class Variational(Model):
-    """A model with an approximate posterior process, for any likelihood; its bound takes minibatches."""
+    """Base class of models with an approximate posterior process, for any likelihood and for minibatches."""
 
     process: Process
     likelihood: Likelihood
@@ -35,22 +35,22 @@ class Variational(Model):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the process, or of what a `LinearMixing` mixes. AttributeError if there are several."""
+        """The kernel of the only sparse process. Raises AttributeError if there are several."""
         return self._only("kernel").kernel
 
     @property
     def inducing(self) -> Inducing:
-        """The inducing variables of the process; cases and errors as for `kernel`."""
+        """The inducing variables of the only sparse process. Raises AttributeError if there are several."""
         return self._only("inducing").inducing
 
     @property
     def posterior(self) -> Posterior:
-        """The q(u) of the process; cases and errors as for `kernel`."""
+        """The q(u) of the only sparse process. Raises AttributeError if there are several."""
         return self._only("posterior").posterior
 
     @property
     def mean_function(self) -> Mean:
-        """The mean function of the process, or of the mixture. AttributeError if there are several."""
+        """The mean function of the mixture or the only sparse process. Raises AttributeError if there are several."""
         own = self.process
         return own.mean_function if isinstance(own, LinearMixing) else self._only("mean_function").mean_function
 
@@ -67,9 +67,9 @@ class Variational(Model):
         what = type(self).__name__
         paths = list(tree.nodes(self, Sparse))
         if not paths:
-            return f"{what} has no {name}: see model.process, which is a {type(self.process).__name__}."
+            return f"{what} has no {name}, because its process is a {type(self.process).__name__}; see model.process."
         first = "".join(f"[{key}]" if key.isdigit() else f".{key}" for key in paths[0].split("."))
-        return f"{what} has {len(paths)} processes, each with its own {name}; see model{first}.{name} and so on."
+        return f"{what} has {len(paths)} processes, each with its own {name}; use model{first}.{name}, for example."
 
     @property
     def outputs(self) -> int:
@@ -83,8 +83,8 @@ class Variational(Model):
         check_process("the process of a model", self.process)
         if isinstance(self.likelihood, Likelihood) and self.likelihood.couples_outputs and self.process.correlated:
             msg = (
-                f"{type(self.likelihood).__name__} couples the latent functions, and {type(self.process).__name__} "
-                "makes them dependent, which marginals cannot represent; use independent functions (Stack)."
+                f"{type(self.likelihood).__name__} couples latent functions, but {type(self.process).__name__} makes "
+                "them dependent, which marginals cannot represent; use independent functions (Stack)."
             )
             raise ValueError(msg)
 
@@ -95,9 +95,10 @@ class Variational(Model):
         return merge_draws([super()._draws(rng, rows), prefix_draws("process", self.process.draws(rng, rows))])
 
     def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
-        """Return the model with the draws that belong to no rows, and the other draws (by default from a fixed seed).
+        """Return the model with the draws that rows share, and the draws for the rows of a batch.
 
-        Probes for traces belong to no rows and have no default, because a bound without them is exact.
+        If the batch has no draws for its rows, they come from a fixed seed. Rows share the probes for traces. Probes
+        have no default, because a bound without them is exact.
         """
         draws = batch.draws
         if not draws.by_row and self.process.row_draws(SEED, 0, 1).by_row:

@@ -1,4 +1,4 @@
-"""Posteriors for prediction: everything that does not depend on test inputs is computed once."""
+"""Posteriors for prediction, with all quantities precomputed that do not depend on the test inputs."""
 
 from agp.predictors._conditional import Conditional, ProcessConditional
 from agp.predictors._functions import FunctionSamples

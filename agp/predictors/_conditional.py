@@ -1,4 +1,4 @@
-"""Posteriors that a `Predictor` evaluates at test inputs: the interface, and that of approximate processes."""
+"""The interface of the posteriors that a `Predictor` evaluates, and the posterior of an approximate process."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Self
@@ -14,38 +14,39 @@ from agp.random import Draws
 __all__ = ["Conditional", "ProcessConditional", "delegate"]
 
 SEED = 0
-"""Of the draws of sampled processes."""
+"""Seed of the random draws of sampled processes."""
 
 
 @former_methods(given="condition_on")
 class Conditional(MultiOutput):
-    """All of a posterior that does not depend on test inputs, as a tree of arrays.
+    """A tree of arrays with all quantities of a posterior that do not depend on the test inputs.
 
-    Marginals of a sampled process are [S n, P], sample after sample; S = 1 for other processes.
+    Marginals have shape [S n, P]: the n rows of the first sample, then those of the second, and so on. S is the number
+    of samples of a deep process, and 1 for other processes.
     """
 
     rows_share_work: ClassVar[bool] = False
-    """Whether most of the work of `moments` does not depend on the number of rows, so that chunks should be large."""
+    """Whether most of the work in `moments` does not depend on the number of rows. If so, chunks should be large."""
 
     in_float64: ClassVar[tuple[str, ...]] = ()
-    """Leaves that are always in float64."""
+    """The names of the leaves that are always in float64."""
 
     @property
     def mixing(self) -> Array | None:
-        """A [P, L] if the outputs are mixtures of L functions, else None."""
+        """The weights A [P, L] if the outputs are mixtures of L functions, otherwise None."""
         return None
 
     @abstractmethod
     def mean(self, X: Array, /) -> Array:
-        """The means [S n, P] at X [n, D], at the cost of the means alone."""
+        """Compute the means [S n, P] at X [n, D], without the variances."""
 
     @abstractmethod
     def moments(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        """The means and variances [S n, P] at X [n, D], and ``(mean_bar, var_bar) -> X_bar``."""
+        """Compute the means and variances [S n, P] at X [n, D], and the pullback ``(mean_bar, var_bar) -> X_bar``."""
 
     @abstractmethod
     def covariance(self, X: Array, /) -> Array:
-        """The joint covariances [L, n, n] of the functions that `mixing` mixes, at X [n, D].
+        """Compute the joint covariances [L, n, n], at X [n, D], of the functions that `mixing` combines.
 
         Raises
         ------
@@ -54,33 +55,33 @@ class Conditional(MultiOutput):
         """
 
     def for_rows(self, X: Array, /) -> "Conditional":  # noqa: ARG002
-        """The posterior with the draws of a chunk X [n, D], if each row has its own; by default itself."""
+        """Return the posterior with the random draws for the rows X [n, D]; by default, return it unchanged."""
         return self
 
     def paths(self, rng: Any, count: int, features: int, /) -> Paths:  # noqa: ARG002
-        """Samples of the posterior as functions, drawn from a NumPy generator on the host.
+        """Draw sample functions of the posterior with a NumPy generator on the host.
 
         Raises
         ------
         TypeError
-            If a kernel, a place of inducing variables or a posterior does not offer them.
+            If the kernel, the inducing variables or the posterior do not support function samples.
         """
-        msg = f"{type(self).__name__} has no samples of functions; use sample at given inputs."
+        msg = f"{type(self).__name__} does not support sample_functions; use sample at given inputs."
         raise TypeError(msg)
 
     def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
-        """The posterior after further data X [k, D] and y [k, K], at the same hyperparameters.
+        """Return the posterior given further data X [k, D] and y [k, K], at the same hyperparameters.
 
         Raises
         ------
         TypeError
-            If that needs all data.
+            If the posterior cannot be updated without the original data.
         """
         refuse_data(type(self).__name__)
 
 
 def delegate(part: str, name: str, /) -> Any:
-    """A property that is that of a part."""
+    """Return a property that reads attribute `name` of the attribute `part`."""
     return property(lambda self: getattr(getattr(self, part), name))
 
 
@@ -93,7 +94,7 @@ class ProcessConditional(Conditional):
     process
         The approximate posterior process.
     factor
-        The result of its `factorise`.
+        The factor that ``process.factorise()`` returns.
     """
 
     process: Process
@@ -101,7 +102,7 @@ class ProcessConditional(Conditional):
 
     @classmethod
     def of(cls, process: Process, /) -> Self:
-        """The conditional of a process; its auxiliary arrays are updated first."""
+        """Update the auxiliary arrays of a process, and return its conditional."""
         process = process.recompute_factors()
         return cls(process, process.factorise()[0])
 

@@ -1,4 +1,4 @@
-"""Samples of latent functions as functions, with gradients."""
+"""Functions that are sampled from a posterior. They can be evaluated at any inputs."""
 
 from collections.abc import Callable
 
@@ -14,48 +14,51 @@ __all__ = ["FunctionSamples"]
 
 @tree.model
 class FunctionSamples:
-    """S samples of P latent functions, from `Predictor.sample_functions`; call it at any inputs.
+    """S samples of P latent functions, which you can evaluate at any inputs. `Predictor.sample_functions` draws them.
 
-    All calls evaluate the same functions. X is [N, D], or [S, N, D] with inputs for each sample, as in a search for the
-    maximum of each.
+    All calls evaluate the same functions. X has shape [N, D], or [S, N, D] if each sample has its own inputs. For
+    example, a search for the maximum of each sample uses separate inputs.
 
     Parameters
     ----------
     paths
-        The samples.
+        The sampled functions.
 
     Raises
     ------
     TypeError, ValueError
-        From each call, if X has another library, dtype, device or shape than the model takes, or is not finite.
+        On evaluation, if X does not have the library, dtype, device and columns of the model, or is not finite.
     agp.errors.NonFiniteError
-        If a sample is NaN or infinite.
+        On evaluation, if a value is NaN or infinite.
     """
 
     paths: Paths
 
     @property
     def count(self) -> int:
-        """S."""
+        """The number of samples S."""
         return self.paths.count
 
     @property
     def outputs(self) -> int:
-        """P."""
+        """The number of latent functions P."""
         return self.paths.outputs
 
     @public
     def __call__(self, X: Array, /, *, memory: float | None = None) -> Array:
-        """The values [S, N, P] at X [N, D] or [S, N, D], in chunks of rows that fit `memory` MiB.
+        """Evaluate the functions at X [N, D] or [S, N, D], and return the values [S, N, P].
 
-        The default budget is that of `Predictor.predict`. Torch and JAX can differentiate the values; `with_pullback`
-        and `gradient` work in every library.
+        Rows are processed in chunks that fit `memory` MiB. The default budget is that of `Predictor.predict`. Torch and
+        JAX can differentiate the values. `with_pullback` and `gradient` work with every array library.
         """
         return self._by_chunks(X, memory, lambda chunk: self.paths.evaluate(chunk)[0])
 
     @public
     def with_pullback(self, X: Array, /) -> tuple[Array, Pullback]:
-        """The values [S, N, P] at X [N, D] or [S, N, D], and ``bar [S, N, P] -> X_bar``, of the shape of X."""
+        """Evaluate the functions at X [N, D] or [S, N, D], and return the values and their pullback.
+
+        The values have shape [S, N, P]. The pullback maps a cotangent of that shape to a cotangent of the shape of X.
+        """
         self._check(X)
         samples, pullback = self.paths.evaluate(X)
         _refuse_nonfinite(samples)
@@ -63,7 +66,10 @@ class FunctionSamples:
 
     @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Array:
-        """The gradients [S, N, P, D] of every function at X [N, D] or [S, N, D]; arguments as a call."""
+        """Compute the gradients [S, N, P, D] of all functions at X [N, D] or [S, N, D].
+
+        Rows are processed in chunks that fit `memory` MiB. The default budget is that of `Predictor.predict`.
+        """
 
         def gradients(chunk: Array) -> Array:
             xp = backend_of(chunk).xp
@@ -90,17 +96,17 @@ class FunctionSamples:
         check_array_type("X", X)
         if X.ndim == 3:
             if X.shape[0] != self.count:
-                msg = f"X has shape {tuple(X.shape)}, but there are {self.count} functions; give [N, D] or [S, N, D]."
+                msg = f"X has shape {tuple(X.shape)}, but there are {self.count} samples; pass [N, D] or [S, N, D]."
                 raise ValueError(msg)
             rows = X[0, ...]
         check_inputs("X", rows, finite=False)
         check_like("X", X, *self.paths.reference)
         if X.shape[-1] != self.paths.width:
-            msg = f"X has {X.shape[-1]} columns, the functions take inputs with {self.paths.width}."
+            msg = f"X has {X.shape[-1]} columns, but must have {self.paths.width}, as in training."
             raise ValueError(msg)
         check_finite("X", backend_of(X).xp.reshape(X, (-1, X.shape[-1])))
 
 
 def _refuse_nonfinite(samples: Array) -> None:
-    remedy = "look at the kernel's parameters, use standardised data or float64, or ask closer to the data"
-    check_results("of the functions", {"samples": samples}, remedy)
+    remedy = "check the kernel's parameters, use standardised data or float64, or evaluate closer to the data"
+    check_results("a function", {"sample": samples}, remedy)

@@ -1,4 +1,4 @@
-"""Posteriors given further data, without the old data: by a Gaussian site for each new row and output."""
+"""Conditioning of posteriors on further data, by a Gaussian site for each new row and output."""
 
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,51 +22,57 @@ from agp.repairs import report
 __all__ = ["NewSites", "condition_process", "refuse_data", "sites_of_new", "with_known_noise"]
 
 STEPS, RATE, TOLERANCE = 500, 0.5, 1e-13
-"""The most dual steps; their rate; and the relative change of the sites at which they end."""
+"""The maximum number of dual steps, their rate, and the relative change of the sites at which they stop."""
 MAX_BOUND_DROP, MIN_RATE = 1.0, RATE / 2**20
-"""Steps that lower the bound by more, or to NaN, are halved, down to the shortest."""
+"""Steps that lower the bound by more than MAX_BOUND_DROP, or to NaN, are halved until their rate is MIN_RATE."""
 
 
 def refuse_data(what: str) -> NoReturn:
-    """TypeError for a posterior that takes no further data."""
+    """Raise TypeError for a posterior that cannot be conditioned on further data."""
     msg = (
-        f"{what} takes no further data; GPR, SGPR and models of sparse processes, side by side or each output a "
-        "multiple of one, do: condition one of those, or train this one on all data."
+        f"{what} cannot be conditioned on further data; train a model on all data, or use GPR, SGPR, or an SVGP in "
+        "which each output depends on one latent function."
     )
     raise TypeError(msg)
 
 
 class NewSites(NamedTuple):
-    """Sites exp(shift g - precision g^2 / 2) [k, L]."""
+    """The parameters [k, L] of sites exp(shift g - precision g^2 / 2)."""
 
     shift: Array
     precision: Array
 
 
 class _Outputs(NamedTuple):
-    """f = offset + g A^T [k, P], each output a multiple of one of the independent functions g [k, L]; or f = g."""
+    """The map f = offset + g A^T [k, P] from independent functions g [k, L]; without A, f = g.
+
+    Each output is a multiple of one function.
+    """
 
     offset: Array | float = 0.0
     A: Array | None = None
 
     def marginals(self, mean: Array, var: Array) -> tuple[Array, Array]:
-        """Means and variances of f from those of g."""
+        """Compute the means and variances of f from those of g."""
         return (mean, var) if self.A is None else (self.offset + mean @ self.A.mT, var @ (self.A * self.A).mT)
 
     def sites(self, alpha: Array, beta: Array) -> tuple[Array, Array]:
-        """alpha and beta of g (`Likelihood.site_gradients`) from those of f: sites of one function add up."""
+        """Compute alpha and beta (`Likelihood.site_gradients`) of g from those of f.
+
+        If several outputs are multiples of one function, their contributions are added.
+        """
         return (alpha, beta) if self.A is None else (alpha @ self.A, beta @ (self.A * self.A))
 
 
 def with_known_noise(likelihood: Likelihood, X: Array, y: Array, noise: Array, /) -> tuple[Likelihood, Array]:
-    """The likelihood of targets y with known variances of their noise, and y with these as further columns."""
+    """Return a likelihood for targets with known noise variances, and y with the variances as further columns."""
     if not likelihood.quadratic:
-        msg = f"noise is given, but the likelihood is {type(likelihood).__name__}; known noise needs a Gaussian one."
+        msg = f"noise is given, but the likelihood is {type(likelihood).__name__}; omit noise=, or use Gaussian."
         raise TypeError(msg)
     check_array_type("y", y)
     check_array_type("noise", noise)
     if tuple(noise.shape) != tuple(y.shape):
-        msg = f"noise has shape {tuple(noise.shape)}, y {tuple(y.shape)}; give each target the variance of its noise."
+        msg = f"noise has shape {tuple(noise.shape)}, but y has {tuple(y.shape)}; pass one noise variance per target."
         raise ValueError(msg)
     if y.ndim < X.ndim:
         y, noise = y[..., None], noise[..., None]
@@ -77,17 +83,18 @@ def with_known_noise(likelihood: Likelihood, X: Array, y: Array, noise: Array, /
 def sites_of_new(
     mean: Array, C: Array, rest: Array, y: Array, likelihood: Likelihood, outputs: _Outputs | None = None, /
 ) -> NewSites:
-    """The sites of k new rows with targets y [k, K], after dual steps to convergence; one for quadratic likelihoods.
+    """Compute the sites of k new rows with targets y [k, K] by dual steps until convergence.
 
-    `mean` is that of independent functions g [k, L] before these rows, C their covariances [L, k, k], and `rest` the
-    further variances [k, 1] or [k, L], which the sites do not change. `outputs` gives f from g; f = g by default.
+    A quadratic likelihood needs one step. Before these rows are added, the independent functions g have means `mean`
+    [k, L] and covariances C [L, k, k]. `rest` [k, 1] or [k, L] is a further variance that the sites do not change.
+    `outputs` maps g to f; by default, f = g.
     """
     xp = backend_of(mean).xp
     eps = float(xp.finfo(mean.dtype).eps)
     outputs = _Outputs() if outputs is None else outputs
 
     def state(sites: NewSites) -> tuple[Array, Array, float]:
-        """The marginals, and the bound."""
+        """Compute the marginals and the bound."""
         mu, var, divergence = _marginals(mean, C, *sites)
         expected = likelihood.expected_log_density(*outputs.marginals(mu, var + rest), y)[0]
         return mu, var, float(xp.sum(expected)) - float(divergence)
@@ -105,7 +112,7 @@ def sites_of_new(
     for _ in range(STEPS):
         new = aim(mu, var)
         change = _change(new, sites)
-        while True:  # a whole step may overshoot far from the data
+        while True:  # a full step may overshoot far from the data
             tried = NewSites(*(old + rate * (x - old) for old, x in zip(sites, new, strict=True)))
             mu, var, reached = state(tried)
             if reached >= bound - MAX_BOUND_DROP or rate <= MIN_RATE:
@@ -115,9 +122,9 @@ def sites_of_new(
         if bool(change < max(TOLERANCE, 8.0 * eps)):
             return sites
     report(
-        f"the sites of further data still change by {{0:.2g}} of their size after {STEPS} dual steps.",
+        f"the sites of further data have not converged after {STEPS} dual steps; their relative change is {{0:.2g}}.",
         change,
-        count=change > eps**0.5,  # less is rounding
+        count=change > eps**0.5,  # smaller changes are rounding errors
     )
     return sites
 
@@ -130,10 +137,10 @@ def _change(new: NewSites, old: NewSites) -> Array:
 
 
 def _marginals(mean: Array, C: Array, shift: Array, precision: Array) -> tuple[Array, Array, Array]:
-    """Means and variances [k, L] of N(mean, C) times the sites, and the KL divergence from N(mean, C), 0-d.
+    """Compute the marginals [k, L] of q, which is N(mean, C) times the sites, and its KL divergence from N(mean, C).
 
-    The means are mean + V (shift - precision mean) with the covariance V = C - C s W^-1 s C, W = I + s C s, and s the
-    roots of the precisions.
+    Let s be the square roots of the precisions, and W = I + s C s. Then q has the covariance V = C - C s W^-1 s C and
+    the mean + V (shift - precision mean).
     """
     xp = backend_of(mean).xp
     s = xp.sqrt(precision).mT  # [L, k]
@@ -150,10 +157,10 @@ def _marginals(mean: Array, C: Array, shift: Array, precision: Array) -> tuple[A
 
 
 def condition_process(process: Process, factor: Any, X: Array, y: Array, likelihood: Likelihood, /) -> Process:
-    """The process after further data X [k, D] and y [k, K], at the same hyperparameters.
+    """Return the process given further data X [k, D] and y [k, K], at the same hyperparameters.
 
-    Sparse processes remain independent of each other, so each output must depend on one function only. TypeError for
-    processes other than `Sparse`, `Stack`, and `LinearMixing` with multiples of one function.
+    Sparse processes stay independent of each other, so each output must depend on one function only. Raises TypeError
+    for processes other than `Sparse`, `Stack`, and a `LinearMixing` in which each output is a multiple of one function.
     """
     _refuse_others(process)
     factors = process.site_factors(factor)
@@ -184,19 +191,18 @@ def _refuse_others(process: Process) -> None:
         if not isinstance(node, (Sparse, Stack, LinearMixing)):
             refuse_data(f"a posterior of {type(process).__name__}")
         if isinstance(node, LinearMixing) and node.weights.ndim > 1 and node.process.outputs > 1:
-            # it has no covariances between the functions, and data of their sums would bring some
-            refuse_data(
-                "a posterior of LinearMixing, whose outputs combine several functions that it holds to be independent,"
-            )
+            # data on sums of functions make the functions dependent, but the process has no covariances between them
+            refuse_data("a posterior of LinearMixing with outputs that combine several functions")
 
 
 class _Place(NamedTuple):
-    """A sparse process at new inputs: f = h + A^T v and a part independent of v = Lu^-1 u."""
+    """A sparse process at k new inputs: f is the sum of h + A^T v and a part that is independent of v = Lu^-1 u."""
 
     process: Sparse
     shift: Array
-    """t [M, P] and S [P, M, M] of q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2)."""
+    """t [M, P]. It defines q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2) together with S, the next field."""
     precision: Array
+    """S [P, M, M]."""
     A: Array
     h: Array
     rest: Array
@@ -211,7 +217,7 @@ class _Place(NamedTuple):
         return cls(process, *_white_sites(process, factor, Lu), A, h, rest)
 
     def marginals(self) -> tuple[Array, Array, Array]:
-        """The means [k, P], the covariances [P, k, k] of A^T v, and the rest of the variances [k, P]."""
+        """Compute the means [k, P] of f, the covariances [P, k, k] of A^T v, and the other part's variances [k, P]."""
         xp = backend_of(self.A).xp
         roots = each_inverse(each_cholesky(add_diagonal(self.precision, 1.0)))  # the covariances of v are root^T root
         D = roots @ self.A
@@ -219,14 +225,14 @@ class _Place(NamedTuple):
         return mean, D.mT @ D, xp.broadcast_to(self.rest, mean.shape)
 
     def times(self, new: NewSites) -> Sparse:
-        """The process with these sites of f in its q(v)."""
+        """Multiply q(v) by sites of f, and return the process."""
         more = self.A @ (new.precision.mT[:, :, None] * self.A.mT)
         shift = self.shift + self.A @ (new.shift - new.precision * self.h)
         return Sparse.of(self.process, WhiteSites(shift, self.precision + more))
 
 
 def _white_sites(process: Sparse, factor: Any, Lu: Array) -> tuple[Array, Array]:
-    """t [M, P] and S [P, M, M] of q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2)."""
+    """Compute t [M, P] and S [P, M, M] of q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2)."""
     posterior = process.posterior
     if isinstance(posterior, WhiteSites):
         return posterior.shift, posterior.precision
@@ -239,7 +245,7 @@ def _white_sites(process: Sparse, factor: Any, Lu: Array) -> tuple[Array, Array]
 
 
 def _white_moments(process: Sparse, factor: Any, Lu: Array) -> tuple[Array, Array]:
-    """The means of v [M, P], and lower roots of its covariances [P, M, M]."""
+    """Compute the means [M, P] of v, and lower factors of its covariances [P, M, M]."""
     state = factor.state if isinstance(factor, WhiteFactor) else None
     if isinstance(state, Whitened):
         return state.mean, state.scale

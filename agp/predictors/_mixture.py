@@ -1,4 +1,7 @@
-"""Moments of mixtures: over the samples of a process, in parts [S N, ...], and over functions, f = A g."""
+"""Moments of mixtures over the samples of a process, and of outputs f = A g that combine functions g.
+
+Arrays [S N, ...] hold the N rows of the first sample, then those of the second, and so on.
+"""
 
 from agp.backend import Array, Pullback, backend_of, like
 from agp.repairs import report
@@ -19,13 +22,13 @@ def _by_sample(x: Array, rows: int) -> Array:
 
 
 def average(x: Array, rows: int) -> Array:
-    """The mean of the parts [N, ...]."""
-    # shares first, since the sum of large floats may overflow
+    """Average an array [S N, ...] over the samples; return [N, ...]."""
+    # divides before summing, because the sum of large floats may overflow
     return x if x.shape[0] == rows else backend_of(x).xp.sum(_by_sample(x * (rows / x.shape[0]), rows), axis=0)
 
 
 def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
-    """Mean and variance [N, P] of the mixture."""
+    """Compute the mean and variance [N, P] of the mixture from the moments [S N, P] of its samples."""
     mean, variance = moments
     if mean.shape[0] == rows:
         return moments
@@ -33,11 +36,11 @@ def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
     centre = average(mean, rows)
     apart = share * (_by_sample(mean, rows) - centre)
     total = average(variance, rows) + xp.sum(apart * apart, axis=0)
-    # moments of observations may be so large that their sum overflows
+    # the variances of observations may be so large that their sum overflows
     over = xp.isinf(total) & xp.all(xp.isfinite(_by_sample(variance, rows)), axis=0) & xp.isfinite(centre)
     count = xp.astype(xp.count_nonzero(over), xp.float32)
     report(
-        "{0:.0f} predicted variances are too large for their dtype; the largest number stands for each.",
+        "{0:.0f} predicted variances exceed the largest number of their dtype and were replaced by that number.",
         count,
         count=count > 0.0,
     )
@@ -45,9 +48,10 @@ def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
 
 
 def slopes(moments: tuple[Array, Array], pull: Pullback, X: Array) -> tuple[Array, Array]:
-    """The derivatives [N, P, D] of mean and variance of the mixture in X [N, D].
+    """Compute the derivatives [N, P, D] of the mean and variance of the mixture with respect to X [N, D].
 
-    From the moments of the parts at X, both [S N, P], and ``pull(mean_bar, variance_bar) -> X_bar``; None is zero.
+    `moments` are the means and variances [S N, P] of the samples at X, and ``pull(mean_bar, variance_bar) -> X_bar`` is
+    their pullback. None as `X_bar` means zero.
     """
     mean, _ = moments
     xp, rows = backend_of(X).xp, X.shape[0]
@@ -65,7 +69,7 @@ def slopes(moments: tuple[Array, Array], pull: Pullback, X: Array) -> tuple[Arra
 
 
 def log_average(density: Array, rows: int) -> Array:
-    """The log of the mean of densities whose logs are given [S N]: [N]."""
+    """Average densities over the samples, given their logarithms [S N]; return the logarithm of the average [N]."""
     if density.shape[0] == rows:
         return density
     xp = backend_of(density).xp
@@ -78,12 +82,18 @@ def log_average(density: Array, rows: int) -> Array:
 
 
 def output_covariances(latent: Array, mixing: Array | None, /) -> Array:
-    """The covariances [P, N, N] of the outputs f = A g, from those of the functions g [L, N, N] and A [P, L]."""
+    """Compute the covariances [P, N, N] of the outputs f = A g.
+
+    `latent` holds the covariances [L, N, N] of the functions g, and `mixing` is A [P, L]. None means A = I.
+    """
     return latent if mixing is None else _combine(mixing * mixing, latent)
 
 
 def cross_covariances(latent: Array, mixing: Array | None, /) -> Array:
-    """Cov[f_np, f_mq] = sum_l A_pl A_ql Cov_l[n, m], as [N, P, N, P]; without A the outputs are independent."""
+    """Compute Cov[f_np, f_mq] = sum_l A_pl A_ql Cov_l[n, m] as an array [N, P, N, P].
+
+    `latent` holds the covariances [L, N, N] of the functions g, and `mixing` is A [P, L]. None means A = I.
+    """
     xp = backend_of(latent).xp
     A = xp.eye(latent.shape[0], **like(latent)) if mixing is None else mixing
     P, L = A.shape
@@ -93,7 +103,7 @@ def cross_covariances(latent: Array, mixing: Array | None, /) -> Array:
 
 
 def with_output_covariances(own: Array, cross: Array, /) -> Array:
-    """The covariances [N, P, N, P], with those of each output with itself replaced by [P, N, N]."""
+    """Return `cross` [N, P, N, P] with the covariances within each output replaced by `own` [P, N, N]."""
     xp = backend_of(own).xp
     outputs = xp.arange(own.shape[0], **{**like(own), "dtype": xp.int64})
     same = outputs[:, None, None] == outputs[None, None, :]
@@ -101,7 +111,7 @@ def with_output_covariances(own: Array, cross: Array, /) -> Array:
 
 
 def _combine(weights: Array, latent: Array) -> Array:
-    """sum_l weights_rl latent_l, [R, N, N]."""
+    """Compute sum_l weights_rl latent_l, an array [R, N, N]."""
     L, N, _ = latent.shape
     xp = backend_of(latent).xp
     return xp.reshape(weights @ xp.reshape(latent, (L, N * N)), (weights.shape[0], N, N))

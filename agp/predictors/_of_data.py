@@ -1,4 +1,4 @@
-"""Posteriors that hold N data: mu = h + Kfs w, and var = kff minus what the data explain."""
+"""Posteriors that hold the N data: mu = h + Kfs w, and var = kff minus the variance that the data explain."""
 
 from abc import abstractmethod
 from typing import Any, Self
@@ -27,20 +27,21 @@ __all__ = [
 
 
 class DataConditional(Conditional):
-    """The base class of these posteriors; subclasses compute the contribution of the data."""
+    """Base class of posteriors that hold the data. Subclasses compute the contribution of the data."""
 
     kernel: Kernel
     mean_function: Mean
     X: Array
-    """The data [N, D]."""
+    """The training inputs [N, D]."""
     weights: Array
-    """Of the mean, [., P]."""
+    """The weights of the posterior mean, [., P]."""
 
     @abstractmethod
     def contribution(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        """What the data add to the mean [n, P] and subtract from the variance [n, P] or [n, 1], at X [n, D].
+        """Compute the change [n, P] of the mean at X [n, D], and the explained variance [n, P] or [n, 1].
 
-        The pullback is ``(mean_bar, variance_bar) -> X_bar``.
+        The posterior mean is the prior mean plus the change. The posterior variance is the prior variance minus the
+        explained variance. The pullback is ``(mean_bar, variance_bar) -> X_bar``.
         """
 
     @property
@@ -78,7 +79,7 @@ class DataConditional(Conditional):
         return (h + change, xp.broadcast_to(var, (X.shape[0], self.outputs))), pullback
 
     def _for_each(self, covariance: Array) -> Array:
-        """[P, n, n] of one [n, n] that the outputs share."""
+        """Repeat a covariance [n, n] that all outputs share as [P, n, n]."""
         return backend_of(covariance).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
     def _paths(self, weights_of: Any, rng: Any, count: int, features: int) -> Paths:
@@ -90,14 +91,14 @@ class DataConditional(Conditional):
 
 
 class GaussianConditional(DataConditional):
-    """An exact posterior; subclasses solve with C = K + sigma^2 I."""
+    """Base class of exact posteriors. Subclasses solve linear systems with C = K + sigma^2 I."""
 
     noise_variance: Array
-    """sigma^2, 0-d; or [N, 1], if data have their own noise or weights."""
+    """The noise variance sigma^2: a scalar array, or [N, 1] if rows have different noise variances or weights."""
 
     @abstractmethod
     def solve(self, R: Array, /) -> Array:
-        """C^-1 R for R [N, k]."""
+        """Compute C^-1 R for R [N, k]."""
 
     def paths(self, rng: Any, count: int, features: int, /) -> Paths:
         xp = backend_of(self.X).xp
@@ -114,14 +115,14 @@ class GaussianConditional(DataConditional):
 
 @tree.model
 class ExactConditional(GaussianConditional):
-    """By the Cholesky factor of C: N^2 operations for each test input.
+    """An exact posterior that holds the Cholesky factor of C; predictions take N^2 operations per test input.
 
     Parameters
     ----------
     kernel, mean_function, noise_variance
-        Those of the model.
+        The parts of the model with these names.
     X
-        The data [N, D].
+        The training inputs [N, D].
     L
         The Cholesky factor of C [N, N].
     residual
@@ -140,9 +141,9 @@ class ExactConditional(GaussianConditional):
 
     @classmethod
     def of(cls, model: Any, y: Array, /) -> Self:
-        """The posterior of a model that holds its inputs, for targets y [N, P]: O(N^3).
+        """Compute the posterior of a model that holds its inputs, for targets y [N, P], in O(N^3) operations.
 
-        Rows of weight w have the noise sigma^2 / w.
+        A row of weight w has the noise variance sigma^2 / w.
         """
         noise, weights = model.likelihood.noise_variance, model._row_weights
         L = noisy_cholesky(model.kernel(model.X)[0], noise, weights)
@@ -169,7 +170,7 @@ class ExactConditional(GaussianConditional):
         return _solve_transposed(self.L, backend_of(R).solve_triangular(self.L, R))
 
     def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:
-        # L grows by the rows [A^T, L2] with A = L^-1 k(X_old, X) and L2 L2^T = k(X, X) + sigma^2 I - A^T A: O(k N^2)
+        # The new rows of L are [A^T, L2] with A = L^-1 k(X_old, X) and L2 L2^T = k(X, X) + sigma^2 I - A^T A: O(k N^2).
         B = backend_of(X)
         xp = B.xp
         y, noise, all_noise = self._with_noise(y, likelihood)
@@ -183,7 +184,7 @@ class ExactConditional(GaussianConditional):
         return tree.with_leaves(self, new | {"weights": _solve_transposed(L, residual)})
 
     def _with_noise(self, y: Array, likelihood: Likelihood) -> tuple[Array, Array, Array]:
-        """The values in y [k, K], the variances of their noise, 0-d or [k], and those of all data."""
+        """Return the values in y [k, K], their noise variances (0-d or [k]), and the noise variances of all data."""
         if isinstance(likelihood, Gaussian):
             values, noise = y, likelihood.noise_variance
         else:
@@ -191,7 +192,7 @@ class ExactConditional(GaussianConditional):
             if self.outputs > 1:
                 msg = (
                     f"noise is given, but the {self.outputs} outputs of an exact model share one covariance; use a "
-                    'variational one, such as SVGP.from_data(outputs="separate").'
+                    'variational model, such as SVGP.from_data(outputs="separate").'
                 )
                 raise ValueError(msg)
             noise = known[:, 0]
@@ -205,16 +206,23 @@ class ExactConditional(GaussianConditional):
 
 @tree.model
 class IterativeConditional(GaussianConditional):
-    """By conjugate gradients, without an N x N matrix: N^2 operations an iteration, for many test inputs at once.
+    """An exact posterior that solves linear systems by conjugate gradients, without storing an N x N matrix.
+
+    An iteration takes O(N^2) operations per test input. Test inputs that are solved together share the evaluations of
+    the kernel.
 
     Parameters
     ----------
     kernel, mean_function, noise_variance, X, weights
-        As `ExactConditional`.
+        See `ExactConditional`.
     root
-        U [N, r] of the preconditioner U U^T + sigma^2 I, or None.
-    block_rows, tolerance, max_iterations
-        Rows of a block of C; the relative residual at which a solve ends; and its most iterations.
+        The factor U [N, r] of the preconditioner U U^T + sigma^2 I, or None for no preconditioner.
+    block_rows
+        The number of rows of C that are evaluated together.
+    tolerance
+        The relative residual at which a solve stops.
+    max_iterations
+        The maximum number of iterations of a solve.
     """
 
     kernel: Kernel
@@ -256,11 +264,11 @@ class IterativeConditional(GaussianConditional):
         return backend_of(R).xp.astype(system.solve(as_widest_float(R), self.tolerance).x, R.dtype)
 
     def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
-        refuse_data("CGGP, where its matrix does not fit into the memory,")
+        refuse_data("CGGP with a matrix that does not fit in memory")
 
 
 def _solve_transposed(L: Array, R: Array) -> Array:
-    """L^-T R."""
+    """Compute L^-T R."""
     return backend_of(L).solve_triangular(L, R, transpose=True)
 
 
@@ -269,16 +277,16 @@ def _solve_transposed(L: Array, R: Array) -> Array:
 
 @tree.model
 class SiteConditional(DataConditional):
-    """With a Gaussian site for each datum and output: N^2 P operations for each test input.
+    """A posterior with a Gaussian site for each datum and output; predictions take N^2 P operations per test input.
 
     Parameters
     ----------
     kernel, mean_function, X
-        Those of the model.
+        The parts of the model with these names.
     site_shift, site_precision
-        lam1 and lam2 [N, P].
+        The parameters lam1 and lam2 [N, P] of the sites.
     root, weights
-        Those of `agp.posteriors.solve_sites`, [P, N, N] and [N, P].
+        The arrays [P, N, N] and [N, P] that `agp.posteriors.solve_sites` returns.
     """
 
     kernel: Kernel
@@ -291,7 +299,7 @@ class SiteConditional(DataConditional):
 
     @classmethod
     def of(cls, kernel: Kernel, mean_function: Mean, X: Array, shift: Array, precision: Array, /) -> Self:
-        """The posterior for sites [N, P] at X [N, D]: O(P N^3)."""
+        """Compute the posterior for sites [N, P] at X [N, D], in O(P N^3) operations."""
         solved = solve_sites(kernel(X)[0], shift, precision)
         return cls(kernel, mean_function, X, shift, precision, solved.root, solved.weights)
 
@@ -334,14 +342,14 @@ class SiteConditional(DataConditional):
 
 @tree.model
 class ActionConditional(DataConditional):
-    """Computation-aware: from projections on actions S of the data, W = Kfs S.
+    """The posterior of a computation-aware GP, from the projections of the data on the actions S.
 
     Parameters
     ----------
     kernel, mean_function, noise_variance, X, actions
-        Those of the model.
+        The parts of the model with these names.
     tangent, inverse
-        T and P [i, i], approximations of (S^T C S)^-1 (`agp.posteriors.ProjectedInverse`), in float64.
+        The approximations T and P [i, i] of (S^T C S)^-1 in `agp.posteriors.ProjectedInverse`, in float64.
     weights
         P S^T (y - h) [i, P], in float64.
     """
@@ -362,7 +370,7 @@ class ActionConditional(DataConditional):
         return self.X.shape[0] * (self.kernel.floats_per_entry + 3) + 6 * self.actions.count
 
     def _features(self, X: Array) -> tuple[Array, Pullback]:
-        """W [n, i] in float64, and ``bar -> X_bar``."""
+        """Compute W = Kfs S [n, i] in float64, and its pullback ``bar -> X_bar``."""
         xp = backend_of(X).xp
         Kfs, pull_kernel = self.kernel(X, self.X)
         W, pull_actions = self.actions.times(Kfs)
@@ -387,7 +395,7 @@ class ActionConditional(DataConditional):
         return self._for_each(backend_of(X).xp.astype(full, X.dtype))
 
     def paths(self, rng: Any, count: int, features: int, /) -> Paths:
-        # S (P b - T S^T (values + sigma noise)): since P = 2 T - T G T, the covariances are those of the posterior
+        # weights S (P b - T S^T (values + sigma noise)); P = 2 T - T G T gives the covariances of the posterior
         xp = backend_of(self.X).xp
         m, P = self.X.shape[0], self.outputs
 
@@ -403,4 +411,4 @@ class ActionConditional(DataConditional):
         return self._paths(weights_of, rng, count, features)
 
     def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
-        refuse_data("CaGP, whose actions are chosen for its data,")
+        refuse_data("CaGP with actions for its own data")

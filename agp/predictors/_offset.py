@@ -1,4 +1,4 @@
-"""Posteriors with known offsets of the latent functions, such as the logarithms of exposures."""
+"""Posteriors with known offsets that are added to the latent functions, such as the logarithms of exposures."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ __all__ = ["with_offsets"]
 
 @tree.model
 class OffsetConditional(Conditional):
-    """A posterior at inputs [N, D + 1], whose last column is added to every latent function."""
+    """A posterior with inputs [N, D + 1], whose last column is added to every latent function."""
 
     conditional: Conditional
 
@@ -55,7 +55,7 @@ class OffsetConditional(Conditional):
 
 @tree.model
 class OffsetPaths(Paths):
-    """Paths at inputs with a further column, which is added to them."""
+    """Sample functions with inputs [N, D + 1], whose last column is added to every function."""
 
     inner: Paths
 
@@ -81,11 +81,11 @@ class OffsetPaths(Paths):
 
 
 def _tile_samples(offset: Array, mean: Array) -> Array:
-    """Offsets [N, 1] for means [S N, P], sample after sample."""
+    """Repeat offsets [N, 1] for each of S samples, to match means [S N, P]."""
     return backend_of(mean).xp.tile(offset, (mean.shape[0] // offset.shape[0], 1))
 
 
 def with_offsets(predictor: Predictor, /) -> Predictor:
-    """The predictor of inputs [..., N, D + 1], whose last column is added to the latent functions."""
+    """Return a predictor for inputs [..., N, D + 1], whose last column is added to the latent functions."""
     moved: tuple[Any, ...] = tuple(OffsetConditional(one) for one in predictor.conditionals)
     return tree.replace(predictor, {"conditionals": moved})

@@ -1,4 +1,4 @@
-"""Predictions from a posterior that is computed once."""
+"""Predictions from a precomputed posterior."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -41,25 +41,26 @@ from agp.tree import first_leaf
 __all__ = ["FREQUENCIES", "Predictor", "check_test_inputs"]
 
 FREQUENCIES = 1024
-"""Random frequencies of each stationary kernel in samples of functions, by default."""
+"""The default number of random frequencies per stationary kernel in `Predictor.sample_functions`."""
 
 
 @tree.model
 class Predictor:
-    """A posterior with everything that does not depend on test inputs computed, from `Model.predictor`.
+    """A posterior ready for prediction: it stores all quantities that do not depend on the test inputs.
 
-    Immutable, a tree of arrays like a model: it can be pickled, saved and moved by `agp.to_backend`. Inputs are
-    [..., N, D], with independent predictions for each leading index. In torch and JAX, means and variances are
-    differentiable in X by closed form.
+    `Model.predictor` builds a predictor. Like a model, it is an immutable tree of arrays. You can pickle it, save it,
+    and move it with `agp.to_backend`. Test inputs have shape [..., N, D], and each leading index gives separate
+    predictions. With torch and JAX, means and variances are differentiable with respect to X in closed form.
 
     Parameters
     ----------
     conditionals
-        The posterior, or one for each of several sets of further data (`condition_on`).
+        One posterior, or one posterior for each set of further data (see `condition_on`).
     likelihood
-        p(y | f).
+        The likelihood p(y | f).
     lead
-        The axes of these sets, before those of X; none for one posterior.
+        The sizes of the axes that index the sets of further data. These axes come first in all predictions. The
+        default, (), means a single posterior.
     """
 
     conditionals: tuple[Conditional, ...]
@@ -83,93 +84,85 @@ class Predictor:
 
     @property
     def floats_per_row(self) -> int:
-        """Numbers held for each row of a prediction, for memory budgets."""
+        """The number of floats in memory per predicted row, for memory budgets."""
         return self.conditionals[0].floats_per_row + self.likelihood.floats_per_row * self.outputs
 
     # -- marginals --------------------------------------------------------------------------------------------------
 
     @public
     def predict(self, X: Array, /, *, observed: bool = False, memory: float | None = None) -> Prediction:
-        """Means and variances [..., N, P] of the latent functions at X [..., N, D], or of the observations.
+        """Predict means and variances [..., N, P] of the latent functions or the observations at X [..., N, D].
 
         Parameters
         ----------
         X
-            Test inputs, like the inputs of training; may be memory-mapped.
+            Test inputs with the array library, dtype, device and number of columns of the training inputs. They may be
+            memory-mapped.
         observed
-            Predict y, with noise, rather than f.
+            Whether to predict observations y, which include noise, instead of latent functions f.
         memory
-            Budget for working arrays, in MiB: rows are predicted in chunks that fit. None is 256 on the host, and on a
-            device an eighth of its memory, rounded down to a power of two.
+            Memory budget for working arrays, in MiB. Rows are processed in chunks that fit. None means 256 MiB on the
+            host. On a device, None means an eighth of its memory, rounded down to a power of two.
 
         Raises
         ------
         TypeError, ValueError
-            If X has another library, dtype, device or width than the model, or entries that are not finite.
+            If X and the training inputs differ in library, dtype, device or number of columns, or X has NaN or infinite
+            entries.
         agp.errors.NonFiniteError
-            If a prediction is NaN or infinite, as on overflow. (The infinite variance of Student-t noise is valid.)
+            If a prediction is NaN or infinite, for example because of overflow. The infinite variance of Student-t
+            noise is not an error.
         """
         unbounded = observed and self.likelihood.infinite_variance
 
-        def predicted(conditional: Conditional, X: Array) -> Prediction:
-            parts = []
-            for chunk, moments in self._moments(conditional, X, memory):
-                if unbounded:
-                    _refuse_nonfinite(variance=moments[1])
-                moments = self.likelihood.predict(*moments) if observed else moments
-                parts.append(mixture(moments, chunk.shape[0]))
-            found = _concat(parts)
-            _refuse_nonfinite(mean=found.mean, **({} if unbounded else {"variance": found.variance}))
-            return found
+        def predicted(conditional: Conditional, X: Array) -> tuple[Array, Array]:
+            moments = _moments_at(conditional, X)
+            if unbounded:
+                _refuse_nonfinite(variance=moments[1])
+            return mixture(self.likelihood.predict(*moments) if observed else moments, X.shape[0])
 
-        return Prediction(*self._by_row(predicted, X))
+        return Prediction(*self._in_chunks(predicted, X, memory, ("mean",) if unbounded else ("mean", "variance")))
 
     @public
     def predict_mean(self, X: Array, /, *, memory: float | None = None) -> Array:
-        """The means [..., N, P] of the latent functions, at the cost of the means alone; arguments as `predict`."""
+        """Predict only the means [..., N, P] of the latent functions, without computing their variances.
 
-        def averaged(conditional: Conditional, X: Array) -> tuple[Array]:
-            chunks = self._chunks(conditional, X, memory)
-            mean = backend_of(X).xp.concat([average(here.mean(x), x.shape[0]) for x, here in chunks], axis=0)
-            _refuse_nonfinite(mean=mean)
-            return (mean,)
-
-        return self._by_row(averaged, X)[0]
+        See `predict` for the arguments and errors.
+        """
+        return self._in_chunks(lambda here, x: (average(here.mean(x), x.shape[0]),), X, memory, ("mean",))[0]
 
     @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
-        """The derivatives [..., N, P, D] of the latent means and variances in the columns of X [..., N, D].
+        """Compute the derivatives [..., N, P, D] of the latent means and variances with respect to X [..., N, D].
 
-        By closed form on every library; arguments and errors as `predict`.
+        Uses closed forms with every array library. See `predict` for the arguments and errors.
         """
 
         def derived(conditional: Conditional, X: Array) -> tuple[Array, Array]:
-            parts = []
-            for chunk, here in self._chunks(conditional, X, memory):
-                parts.append(slopes(*here.moments(chunk), chunk))
-            mean, variance = _concat(parts)
-            _refuse_nonfinite(**{"slope of the mean": mean, "slope of the variance": variance})
-            return mean, variance
+            return slopes(*conditional.moments(X), X)
 
-        return Prediction(*self._by_row(derived, X))
+        return Prediction(*self._in_chunks(derived, X, memory, ("slope of the mean", "slope of the variance")))
 
     @public
     def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
-        """The smallest value that an observation at X [..., N, D] does not exceed with probability q.
+        """Compute quantiles of the observations at X [..., N, D].
 
-        It includes the noise and the uncertainty of f. For counts it is a whole number.
+        The quantile is the smallest value that an observation does not exceed with probability q or more. It includes
+        the noise and the uncertainty of f. Quantiles of counts are whole numbers.
 
         Parameters
         ----------
         X, memory
-            As `predict`.
+            See `predict`.
         q
-            A probability, for quantiles [..., N, K], or a sequence, for [Q, ..., N, K].
+            A probability, which gives quantiles [..., N, K], or a sequence of Q probabilities, which gives
+            [Q, ..., N, K].
 
         Raises
         ------
         TypeError, ValueError
-            As `predict`; if q is not between 0 and 1; and for observations without order, such as classes.
+            For the reasons listed in `predict`, or if q is not between 0 and 1, or the observations have no order, as
+            with classes.
         """
         levels = check_levels(tuple(q) if isinstance(q, Sequence) else (q,))
 
@@ -186,9 +179,10 @@ class Predictor:
         return backend_of(each[0]).xp.stack(list(each)) if isinstance(q, Sequence) else each[0]
 
     def interval(self, X: Array, level: float = 0.9, /, *, memory: float | None = None) -> tuple[Array, Array]:
-        """Lower and upper ends [..., N, K] of the central interval that holds an observation with probability `level`.
+        """Compute the ends of central intervals that contain an observation with probability `level`.
 
-        Intervals of counts hold at least that. Arguments and errors as `quantile`.
+        Returns the lower and the upper ends, both [..., N, K]. For counts, the probability is at least `level`. See
+        `quantile` for the other arguments and the errors.
         """
         (level,) = check_levels((level,))
         ends = self.quantile(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), memory=memory)
@@ -196,19 +190,25 @@ class Predictor:
 
     @public
     def log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
-        """The log predictive density of each row of y [N] or [N, K] at X [N, D]: log p(y_n | x_n, data) [N].
+        """Compute the log predictive density log p(y_n | x_n, data) [N] of each row of y [N] or [N, K] at X [N, D].
 
-        For a sampled process, that of the mixture of its samples. Raises as `predict`, and ValueError for targets
-        outside the likelihood's support. Leading axes of y are those of X.
+        For a deep process, this is the log density of the mixture of its samples. X and y may have the same leading
+        axes. See `predict` for the other arguments.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For the reasons listed in `predict`, or if a target is outside the support of the likelihood.
         """
         return self._log_density(X, y, log_average, memory)
 
     @public
     def mean_log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
-        """The log density of each row [N], averaged over the samples of a sampled (deep) process.
+        """Average the log density [N] of each row over the samples of a deep process.
 
-        At most `log_density`, the logarithm of the average; equal for other models. The literature on deep models
-        reports either. Arguments and errors as `log_density`.
+        The result is at most `log_density`, which is the logarithm of the average density. Both are equal for models
+        that are not deep. Papers on deep models report one or the other. See `log_density` for the arguments and
+        errors.
         """
         return self._log_density(X, y, average, memory)
 
@@ -223,41 +223,43 @@ class Predictor:
 
     @public
     def cdf(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
-        """P(Y <= y) [..., N, K] of observations Y at X [..., N, D], for numbers y [..., N, K] (or [N]).
+        """Compute the probability P(Y <= y) [..., N, K] of observations Y at X [..., N, D].
 
         Parameters
         ----------
         X, memory
-            As `predict`.
+            See `predict`.
         y
-            Numbers, also outside the support of the likelihood. NaN gives NaN.
+            Thresholds [..., N, K], or [N] for one column. They may be outside the support of the likelihood. NaN gives
+            NaN.
 
         Raises
         ------
         TypeError, ValueError
-            As `quantile`, and if y does not fit X.
+            For the reasons listed in `quantile`, or if the shape of y does not fit X.
         """
         return self._cdf(X, self._thresholds(X, y), memory)
 
     @public
     def pit(self, X: Array, y: Array, /, *, seed: int = 0, memory: float | None = None) -> Array:
-        """Probability integral transforms F(y) [..., N, K] of targets: uniform on (0, 1) if predictions are calibrated.
+        """Compute the probability integral transforms F(y) [..., N, K] of targets y.
 
-        Counts have randomised ones, uniform between P(Y < y) and P(Y <= y).
+        They are uniform on (0, 1) if the predictions are calibrated. For counts they are randomised: each is uniform
+        between P(Y < y) and P(Y <= y).
 
         Parameters
         ----------
         X, memory
-            As `predict`.
+            See `predict`.
         y
-            Targets, like those of `log_density`. NaN, for missing, gives NaN.
+            Targets, as in `log_density`. NaN marks a missing target and gives NaN.
         seed
-            Of the random numbers, drawn on the host.
+            Seed of the random numbers, which are drawn on the host.
 
         Raises
         ------
         TypeError, ValueError
-            As `quantile`, and for targets outside the likelihood's support.
+            For the reasons listed in `quantile`, or if a target is outside the support of the likelihood.
 
         Source: Czado, Gneiting & Held, "Predictive model assessment for count data", Biometrics 2009.
         """
@@ -271,10 +273,11 @@ class Predictor:
 
     @public
     def crps(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
-        """The continuous ranked probability scores [..., N, K] of targets, in their unit: lower is better.
+        """Compute the continuous ranked probability score [..., N, K] of each target, in units of y; lower is better.
 
-        The integral of (P(Y <= x) - [y <= x])^2 over x, which generalises the absolute error. A closed form for
-        Gaussian noise, else accurate to about 1e-4 of its value. Arguments and errors as `pit`.
+        The score is the integral over x of (P(Y <= x) - 1)^2 where x >= y, and of P(Y <= x)^2 where x < y. It
+        generalises the absolute error. Gaussian noise has a closed form. For other likelihoods, the relative error is
+        about 1e-4. See `pit` for the arguments and errors.
 
         Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
         """
@@ -298,42 +301,38 @@ class Predictor:
         y: Array,
         memory: float | None,
     ) -> Array:
-        """Scores from marginals [S n, P] and targets [n, K] of each chunk of rows; must be finite if named."""
+        """Compute scores in chunks of rows, from marginals [S n, P] and targets [n, K] of each chunk.
+
+        If `what`, the name of the score, is given, scores that are not finite raise NonFiniteError.
+        """
 
         def scored(conditional: Conditional, X: Array, y: Array) -> tuple[Array]:
-            parts, start = [], 0
-            for chunk, (mu, var) in self._moments(conditional, X, memory):
-                stop = start + chunk.shape[0]
-                parts.append(score(mu, var, y[start:stop, :]))
-                start = stop
-            found = backend_of(X).xp.concat(parts, axis=0)
-            if what is not None:
-                _refuse_nonfinite(**{what: found})
-            return (found,)
+            return (score(*_moments_at(conditional, X), y),)
 
-        return self._by_row(scored, X, y)[0]
+        return self._in_chunks(scored, X, memory, () if what is None else (what,), y)[0]
 
     # -- joint ------------------------------------------------------------------------------------------------------
 
     @public
     def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
-        """The joint covariances [..., P, N, N] of the latent functions at X [..., N, D]; O(N^2) memory.
+        """Compute the joint covariances [..., P, N, N] of the latent functions at X [..., N, D], in O(N^2) memory.
 
-        They are symmetric, with the variances of `predict` on the diagonal. Errors as `predict`.
+        The matrices are symmetric, and their diagonals are the variances of `predict`. See `predict` for the errors.
 
         Parameters
         ----------
         X
-            Test inputs, like the inputs of training.
+            Test inputs, as in `predict`.
         cross_outputs
-            Return covariances across outputs [N, P, N, P]: entry [n, p, m, q] is that of output p at row n with output
-            q at row m, zero unless outputs are coregionalised (`LinearMixing`).
+            Whether to return covariances across outputs, [..., N, P, N, P]. Entry [n, p, m, q] is the covariance of
+            output p at row n with output q at row m. For different outputs it is zero, unless the outputs are
+            coregionalised (`LinearMixing`).
         """
 
         def joint(conditional: Conditional, X: Array) -> Array:
-            variance = _concat([moments for _, moments in self._moments(conditional, X, None)]).variance
+            variance = _concat([moments for _, moments in self._moments(conditional, X, None)])[1]
             latent, mixing = conditional.covariance(X), conditional.mixing
-            covariance = covariance_with(variance.mT, output_covariances(latent, mixing))  # type: ignore[union-attr]
+            covariance = covariance_with(variance.mT, output_covariances(latent, mixing))
             if cross_outputs:
                 covariance = with_output_covariances(covariance, cross_covariances(latent, mixing))
             _refuse_nonfinite(covariance=covariance)
@@ -343,38 +342,39 @@ class Predictor:
 
     @public
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
-        """Joint samples [..., S, N, P] of the latent functions at X [..., N, D]; the same on every backend.
+        """Draw joint samples [..., S, N, P] of the latent functions at X [..., N, D].
 
-        Uses symmetric roots of the covariances [N, N] from their eigenvalues, also in inverse-free methods: O(L N^3)
-        operations for L independent functions, no jitter. Outputs that are mixtures (`LinearMixing`) are dependent.
+        Samples are the same on every backend. Sampling computes symmetric square roots of the covariances [N, N] from
+        their eigenvalues, even for inverse-free methods. It takes O(L N^3) operations for L independent functions and
+        adds no jitter. Samples of mixed outputs (`LinearMixing`) are dependent across outputs.
 
         Parameters
         ----------
         X
-            Test inputs, like the inputs of training.
+            Test inputs, as in `predict`.
         count
-            S.
+            The number of samples S.
         seed
-            Of the noise, drawn on the host.
+            Seed of the noise, which is drawn on the host.
 
         Raises
         ------
         TypeError, ValueError
-            As `predict`, and if the count is not a positive whole number.
+            For the reasons listed in `predict`, or if `count` is not a positive whole number.
         """
         count, seed = check_whole("count", count), check_whole("seed", seed, least=0)
 
         def sampled(conditional: Conditional, X: Array) -> Array:
             latent, mean, mixing = conditional.covariance(X), conditional.mean(X), conditional.mixing
             if mixing is None:
-                variance = _concat([moments for _, moments in self._moments(conditional, X, None)]).variance
-                latent = covariance_with(variance.mT, latent)  # type: ignore[union-attr]
+                variance = _concat([moments for _, moments in self._moments(conditional, X, None)])[1]
+                latent = covariance_with(variance.mT, latent)
             _refuse_nonfinite(covariance=latent, mean=mean)
             xp = backend_of(X).xp
             eigenvalues, vectors = xp.linalg.eigh(0.5 * (latent + latent.mT))
             scale = xp.sqrt(nonnegative(eigenvalues)[0])[:, None, :]
             noise = generator(seed, 6).standard_normal((count, *latent.shape[:2], 1))
-            # the symmetric root is unique, eigenvectors are not
+            # eigenvectors are not unique, but the symmetric root is
             rooted = (vectors * scale) @ (vectors.mT @ asarray_like(noise, X))
             functions = xp.permute_dims(rooted[..., 0], (0, 2, 1))
             return mean + (functions if mixing is None else functions @ mixing.mT)
@@ -383,33 +383,36 @@ class Predictor:
 
     @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
-        """Samples of the latent functions as functions, which can be evaluated at any inputs at any time.
+        """Draw samples of the latent functions that can be evaluated at any inputs.
 
-        A sample of the prior, from random features of the kernel, is conditioned exactly on a sample of q(u), or on the
-        data. The error of the features, mostly far from the data, falls like one over the root of their number and is
-        the same for all samples of a call; kernels of finite rank have no error.
+        Each sample of the prior uses random features of the kernel. It is conditioned exactly on a sample of q(u) or on
+        the data. The features cause an approximation error, mostly far from the data. The error is proportional to one
+        over the square root of the number of features, and is the same for all samples of a call. Kernels of finite
+        rank have no error.
 
         Parameters
         ----------
         count
-            S.
+            The number of samples S.
         seed
-            Of all random numbers, drawn on the host: the same functions on every backend.
+            Seed of all random numbers, which are drawn on the host. A seed gives the same functions on every backend.
         features
-            The number of random frequencies of each stationary kernel; each gives a cosine and a sine.
+            The number of random frequencies per stationary kernel. Each frequency gives a cosine and a sine.
 
         Raises
         ------
         TypeError
-            If a kernel has no features, such as white noise, or the model has no such samples.
+            If a kernel has no features, such as white noise, or the model does not support function samples.
         ValueError
-            If a number is not whole, or too small; or for several posteriors (`condition_on` with leading axes).
+            If an argument is not a whole number or is too small, or the predictor has several posteriors
+            (`condition_on` with leading axes).
 
         Source: Wilson et al., "Efficiently sampling functions from Gaussian process posteriors", ICML 2020.
         """
         count, features = check_whole("count", count), check_whole("features", features)
         if self.lead:
-            msg = "there are several posteriors, and functions are samples of one; condition on one set of data."
+            several = len(self.conditionals)
+            msg = f"sample_functions needs one posterior, but there are {several}; condition on one set of data."
             raise ValueError(msg)
         rng = generator(check_whole("seed", seed, least=0), 11)
         return FunctionSamples(self.conditionals[0].paths(rng, count, features))
@@ -418,26 +421,28 @@ class Predictor:
 
     @public
     def condition_on(self, X: Array, y: Array, /, *, noise: Array | None = None) -> Self:
-        """A new predictor given further observations, at the same hyperparameters.
+        """Return a new predictor that is conditioned on further observations, at the same hyperparameters.
 
-        Exact for Gaussian noise: k rows cost O(k N^2) after N data, or O(k M^2 + M^3) with M inducing inputs. Other
-        likelihoods get a Gaussian site for each new row, by dual steps to convergence; old sites do not change. Several
-        outputs may have separate processes (`Stack`) or be multiples of one (`LinearMixing`), but not sums.
+        The result is exact for Gaussian noise. After N data, adding k rows takes O(k N^2) operations, or
+        O(k M^2 + M^3) with M inducing inputs. For other likelihoods, each new row gets a Gaussian site, computed by
+        dual steps until convergence. Existing sites do not change. Each of several outputs may have its own process
+        (`Stack`) or be a multiple of one function (`LinearMixing`), but not a sum of several functions.
 
         Parameters
         ----------
         X, y
-            Inputs [k, D] and targets [k] or [k, K]. With leading axes, [..., k, D] and [..., k] or [..., k, K], each
-            set gives its own posterior, and all predictions start with these axes ("fantasies").
+            Inputs [k, D] and targets [k] or [k, K]. Arrays with leading axes, [..., k, D] and [..., k] or [..., k, K],
+            hold several sets of observations ("fantasies"). Each set gives its own posterior, and the leading axes come
+            first in all predictions.
         noise
-            Known variances of the noise in y, of its shape, instead of that of a Gaussian likelihood. Exact models
-            take them for one output.
+            Known noise variances, with the shape of y. They replace the noise variance of a Gaussian likelihood. Exact
+            models support them only for one output.
 
         Raises
         ------
         TypeError, ValueError
-            As `log_density`; if the posterior takes no further data; if leading axes do not fit those there are; and
-            if the likelihood or the model cannot have known noise.
+            For the reasons listed in `log_density`, or if the posterior cannot be conditioned on further data, the
+            leading axes do not fit those of the predictor, or the likelihood or the model does not support known noise.
         """
         likelihood = self.likelihood
         if noise is not None:
@@ -446,7 +451,10 @@ class Predictor:
         check_finite("X", X)
         new = tuple(X.shape[:-2])
         if self.lead and new not in ((), self.lead):
-            msg = f"X begins with the axes {new}, but there are posteriors {self.lead}; give one set for each, or one."
+            msg = (
+                f"X has the leading axes {new}, but the posteriors have {self.lead}; pass one set of rows for each "
+                "posterior, or one for all."
+            )
             raise ValueError(msg)
         sets = list(zip(_sets(X), _sets(y), strict=True))
         olds = list(self.conditionals)
@@ -456,8 +464,28 @@ class Predictor:
 
     # -- rows, sets, chunks -----------------------------------------------------------------------------------------
 
+    def _in_chunks(
+        self, f: Callable[..., Any], X: Array, memory: float | None, names: tuple[str, ...], *others: Array
+    ) -> tuple[Array, ...]:
+        """Evaluate ``f(conditional, X, *others)`` in chunks of rows; return arrays [..., N, .].
+
+        Raises NonFiniteError if one of the first arrays, which have `names`, is not finite.
+        """
+
+        def evaluated(conditional: Conditional, X: Array, *others: Array) -> tuple[Array, ...]:
+            parts, start = [], 0
+            for chunk, here in self._chunks(conditional, X, memory):
+                stop = start + chunk.shape[0]
+                parts.append(f(here, chunk, *(x[start:stop, :] for x in others)))
+                start = stop
+            found = _concat(parts)
+            _refuse_nonfinite(**dict(zip(names, found, strict=False)))
+            return found
+
+        return self._by_row(evaluated, X, *others)
+
     def _by_row(self, f: Callable[..., Any], X: Array, *others: Array) -> tuple[Array, ...]:
-        """Arrays [..., N, .] of ``f(conditional, X, *others)``, with all leading axes flattened to rows."""
+        """Evaluate ``f(conditional, X, *others)`` with leading axes flattened to rows; return arrays [..., N, .]."""
         self._check(X)
         B = backend_of(X)
         if B.is_lazy:
@@ -468,26 +496,26 @@ class Predictor:
             return B.map_chunks(gathered, (X, *others), gathered(*(x[:1, :] for x in (X, *others))))
         batch, rows = X.shape[:-1], [x if x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
         found, _ = speculate(lambda: [f(conditional, *rows) for conditional in self.conditionals], X)
-        return tuple(self._reshape_batch(list(parts), batch, 1) for parts in zip(*found, strict=True))
+        return tuple(self._reshape_batch(list(parts), batch) for parts in zip(*found, strict=True))
 
     def _map_sets(self, f: Callable[[Conditional, Array], Array], X: Array) -> Array:
-        """Arrays [..., .] of ``f(conditional, X)`` for each set [N, D] of inputs."""
+        """Evaluate ``f(conditional, X)`` for each set [N, D] of inputs; return an array with the leading axes of X."""
         self._check(X)
         check_finite("X", X)
         sets = _sets(self._gather(X))
         found = [backend_of(sets[0]).xp.stack([f(one, x) for x in sets]) for one in self.conditionals]
-        return self._reshape_batch(found, X.shape[:-2], 1)
+        return self._reshape_batch(found, X.shape[:-2])
 
-    def _reshape_batch(self, parts: list[Array], batch: tuple[int, ...], axes: int) -> Array:
-        """The arrays of all posteriors as one, with the axes of a batch first."""
-        shape = tuple(batch) + tuple(parts[0].shape[axes:])
+    def _reshape_batch(self, parts: list[Array], batch: tuple[int, ...]) -> Array:
+        """Combine the arrays of all posteriors into one; its first axes are `lead`, then `batch`."""
+        shape = tuple(batch) + tuple(parts[0].shape[1:])
         if not self.lead:
             return parts[0] if tuple(parts[0].shape) == shape else backend_of(parts[0]).xp.reshape(parts[0], shape)
         xp = backend_of(parts[0]).xp
         return xp.reshape(xp.stack(parts), (*self.lead, *shape))
 
     def _gather(self, X: Array) -> Array:
-        """Rows in memory, as an array like the leaves."""
+        """Load the rows into memory, as an array of the library and dtype of the leaves."""
         reference = first_leaf(self)
         x = backend_of(X).gather(X)
         return x if backend_of(x) is backend_of(reference) else asarray_like(x, reference)
@@ -495,7 +523,7 @@ class Predictor:
     def _moments(
         self, conditional: Conditional, X: Array, memory: float | None
     ) -> Iterator[tuple[Array, tuple[Array, Array]]]:
-        """The chunks of X [N, D], and their marginals."""
+        """Yield each chunk of X [N, D] with its marginals."""
         for chunk, here in self._chunks(conditional, X, memory):
             yield chunk, _moments_at(here, chunk)
 
@@ -512,7 +540,7 @@ class Predictor:
         check_test_inputs(X, self.width, *self.conditionals[0].reference)
 
     def _targets(self, X: Array, y: Array, likelihood: Likelihood | None = None) -> Array:
-        """y as [..., N, K], checked."""
+        """Check targets, and return them as [..., N, K]."""
         likelihood = self.likelihood if likelihood is None else likelihood
         y = self._thresholds(X, y, likelihood, missing=likelihood.missing)
         columns = y if y.ndim == 2 else backend_of(y).xp.reshape(y, (-1, y.shape[-1]))
@@ -521,7 +549,7 @@ class Predictor:
         return y
 
     def _check_targets(self, X: Array, y: Array) -> Array:
-        """Targets [..., N, K], checked except for NaN."""
+        """Check targets that are not NaN, and return all targets as [..., N, K]."""
         y = self._thresholds(X, y)
         B = backend_of(y)
         if B.is_concrete(y) and not B.is_lazy:
@@ -533,14 +561,14 @@ class Predictor:
         return y
 
     def _thresholds(self, X: Array, y: Array, likelihood: Likelihood | None = None, *, missing: bool = True) -> Array:
-        """Numbers y as [..., N, K], which must fit the rows and the outputs; NaN are allowed if `missing`."""
+        """Check that y fits the rows and the outputs, and return it as [..., N, K]. It may contain NaN if `missing`."""
         likelihood = self.likelihood if likelihood is None else likelihood
         self._check(X)
         check_array_type("y", y)
         rows, columns = X, y
         if X.ndim > 2:
             if tuple(y.shape[: X.ndim - 1]) != tuple(X.shape[:-1]):
-                msg = f"X has shape {tuple(X.shape)}, y {tuple(y.shape)}; each row of X needs its target."
+                msg = f"X has shape {tuple(X.shape)}, but y has {tuple(y.shape)}; pass one target for each row of X."
                 raise ValueError(msg)
             xp, N = backend_of(X).xp, math.prod(X.shape[:-1])
             rows, columns = xp.reshape(X, (N, -1)), xp.reshape(y, (N, -1))
@@ -548,14 +576,14 @@ class Predictor:
         columns = likelihood.with_columns(columns, self.outputs)
         needed = likelihood.latents(columns.shape[1])
         if needed != self.outputs:
-            msg = f"y has {needed} outputs, the model has {self.outputs}; build the model for such targets."
+            msg = f"y has {needed} outputs, but the model has {self.outputs}; build a new model from these targets."
             raise ValueError(msg)
         likelihood.check_outputs(needed)
         return columns if X.ndim == 2 else backend_of(y).xp.reshape(columns, (*X.shape[:-1], columns.shape[1]))
 
 
 def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None:
-    """TypeError or ValueError unless X is an array [..., N, D] like a named reference, with D = width."""
+    """Raise TypeError or ValueError unless X is an array [..., N, D] like the reference `name`, with D = `width`."""
     check_array_type("X", X)
     if X.ndim > 2 and 0 in X.shape:
         msg = f"X has shape {tuple(X.shape)}, but must have at least one row and one column."
@@ -568,7 +596,7 @@ def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None
 
 
 def _moments_at(conditional: Conditional, X: Array) -> tuple[Array, Array]:
-    """The marginals; the array library differentiates them in X by the closed form if only X asks for gradients."""
+    """Compute the marginals. If X alone requires gradients, the array library gets the closed-form pullback."""
     B = backend_of(X)
     if not B.asks_gradient(X) or any(B.asks_gradient(x) for x in tree.leaves(conditional).values()):
         return conditional.moments(X)[0]
@@ -589,7 +617,7 @@ def _moments_at(conditional: Conditional, X: Array) -> tuple[Array, Array]:
 
 
 def _sets(X: Array) -> list[Array]:
-    """The sets [N, .] of an array [..., N, .]."""
+    """Split an array [..., N, .] into its sets [N, .]."""
     if X.ndim == 2:
         return [X]
     flat = backend_of(X).xp.reshape(X, (-1, *X.shape[-2:]))
@@ -597,14 +625,13 @@ def _sets(X: Array) -> list[Array]:
 
 
 def _refuse_nonfinite(**predicted: Array) -> None:
-    remedy = "look at the kernel's parameters, use standardised data or float64, or predict closer to the data"
+    remedy = "check the kernel's parameters, use standardised data or float64, or predict closer to the data"
     check_results("the predicted", predicted, remedy)
 
 
-def _concat(parts: list[tuple[Array, Array]]) -> Prediction:
-    """The predictions for consecutive rows as one."""
-    mean, variance = (list(column) for column in zip(*parts, strict=True))
-    if len(mean) == 1:
-        return Prediction(mean[0], variance[0])
-    xp = backend_of(mean[0]).xp
-    return Prediction(xp.concat(mean, axis=0), xp.concat(variance, axis=0))
+def _concat(parts: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+    """Concatenate arrays for consecutive rows."""
+    if len(parts) == 1:
+        return tuple(parts[0])
+    xp = backend_of(parts[0][0]).xp
+    return tuple(xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))

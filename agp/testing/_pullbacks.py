@@ -1,7 +1,7 @@
 """Checks of pullbacks against finite differences on the host, and against automatic differentiation.
 
-A stage and random cotangents define one number, sum(bar * output). The pullback gives its whole gradient; the gradients
-it is compared with need only the forward code.
+A stage is a differentiable function of a part. Its outputs, multiplied by random cotangents and summed, give a scalar.
+The pullback computes the gradient of this scalar. The reference gradient is computed from the forward code alone.
 """
 
 import functools
@@ -18,11 +18,11 @@ from agp.processes import Process
 from agp.testing._stages import Points, Stage, stages_of
 
 STEP = 3e-4
-"""The step of the fourth-order differences, chosen so that truncation and rounding errors are about 1e-11."""
+"""The step of the fourth-order differences. At this value, truncation and rounding errors are about 1e-11."""
 SMALL = 1e-6
-"""Errors are relative to the largest entry of the gradient of a leaf, or to this share of the largest entry of all."""
+"""The minimum denominator of relative errors, as a share of the largest entry in the gradients of all leaves."""
 SPREAD = 0.3
-"""The size of random moves of raw leaves, because gradients at the given point may vanish by symmetry."""
+"""The standard deviation of random changes of raw leaves. Without them, gradients may vanish by symmetry."""
 ROWS, WIDTH = 8, 2
 
 
@@ -50,23 +50,24 @@ def check_pullback(
 ) -> None:
     """Compare the pullbacks of a part of a model with finite differences and automatic differentiation.
 
-    On NumPy, pullbacks are compared with central differences. On each array library with automatic differentiation
-    (torch, JAX), they are compared with its gradient of the same forward code, and values are compared with NumPy.
-    Everything is computed in float64, at parameters near those of the part, with random inputs and cotangents.
-    Gradients are taken with respect to raw leaves, as in optimisers, so constraints and units are checked as well.
+    On NumPy, pullbacks are compared with central differences. On torch and JAX, pullbacks are compared with automatic
+    differentiation of the same forward code, and values are compared with those of NumPy. All computations use float64,
+    parameters near those of the part, and random inputs and cotangents. Gradients are taken with respect to raw leaves,
+    as in training, so the check includes constraints and units.
 
     Parameters
     ----------
     part
-        A kernel, a mean function, a likelihood, an `agp.inducing.Inducing` or an `agp.processes.Process`, whose missing
-        leaves get starting values. Or a posterior: a class of q(u), its name, or an object whose size matches
-        `inducing` and `outputs`.
+        A kernel, a mean function, a likelihood, an `agp.inducing.Inducing` or an `agp.processes.Process`. Missing
+        leaves get starting values. The part may also be a posterior: a class of q(u), its name, or an object whose size
+        matches `inducing` and `outputs`.
     X
-        Inputs [N, D] at which to check; by default eight random rows of two columns (for a process, of its width).
+        Inputs [N, D] at which the part is checked. The default is eight random rows with two columns, or with the
+        columns that a process needs.
     y
-        Targets [N] or [N, K], which a likelihood needs.
+        Targets [N] or [N, K]. They are required for a likelihood.
     kernel
-        The kernel of the process, for inducing variables; `RBF` by default.
+        The kernel of the process if the part is an `Inducing`. The default is `RBF`.
     outputs
         The number of outputs P, for a mean function or a class of q(u).
     inducing
@@ -74,20 +75,20 @@ def check_pullback(
     seed
         The seed of all random numbers.
     differences
-        Whether to compare with differences. Set it to False if the forward code calls `Backend.stop_gradient`, because
-        differences do not treat anything as constant.
+        Whether to compare with central differences. Pass False if the forward code calls `Backend.stop_gradient`,
+        because differences ignore that call.
     backends
-        The libraries with automatic differentiation to compare with; by default all that are installed.
+        The names of the libraries whose automatic differentiation is used. The default is all installed libraries.
     tolerance
-        The largest error allowed, relative to the largest entry of the leaf's gradient.
+        The maximum error, relative to the largest entry of the leaf's gradient.
 
     Raises
     ------
     AssertionError
-        If an entry differs, or the shape of a cotangent differs from that of its leaf. The message gives the leaf,
-        both numbers and the relative error.
+        If an entry of a gradient or a value is wrong, or the shape of a cotangent differs from that of its leaf. The
+        message gives the leaf, both numbers and the relative error.
     TypeError
-        If the part is of another kind, or a likelihood is given without targets.
+        If the part is of another kind, or is a likelihood and `y` is missing.
     agp.errors.BackendError
         If one of `backends` cannot differentiate.
     """
@@ -119,14 +120,14 @@ def _able() -> list[str]:
 
 
 def _on(B: Backend, part: Any) -> Any:
-    """Move the arrays of the part to a library, in float64; other leaves stay unchanged."""
+    """Convert the arrays of the part to float64 arrays of a library; other leaves stay unchanged."""
     arrays = {name: x for name, x in tree.leaves(part).items() if not isinstance(x, (int, float, list, tuple))}
     moved = {name: tree.to_backend(x, B.name, dtype="float64") for name, x in arrays.items()}
     return tree.with_leaves(part, moved)
 
 
 class _Problem:
-    """A stage at a point with cotangents, which define one number as a function of raw leaves and inputs."""
+    """A stage with random cotangents, which turn its outputs into a scalar function of raw leaves and inputs."""
 
     def __init__(self, stage: Stage, label: str, rng: np.random.Generator) -> None:
         self.stage, self.label = stage, label
@@ -153,7 +154,7 @@ class _Problem:
         return _on(B, self.stage.part), bars, leaves
 
     def closed_form(self, B: Backend) -> tuple[list[Any], dict[str, Any]]:
-        """Return the outputs, and the gradient from the pullback by name, with zero in place of None."""
+        """Return the outputs, and the gradient from the pullback, by name. Zero replaces None."""
         part, bars, leaves = self._there(B)
 
         def evaluated(leaves: dict[str, Array]) -> tuple[tuple[Array, ...], dict[str, Array]]:
@@ -198,14 +199,14 @@ class _Problem:
         part, bars, leaves = self._there(B)
 
         def total(leaves: dict[str, Array]) -> Array:
-            # the total depends on all leaves, so that each leaf is in the graph of the library
+            # adds zero times each leaf, so that every leaf is in the graph of the library
             zero = sum(0.0 * B.xp.sum(x) for x in leaves.values())
             return self._total(B, part, bars, leaves) + zero
 
         found = B.compile(lambda leaves: B.value_and_grad(total, leaves)[1])(leaves)
         return {name: B.to_numpy(x) for name, x in found.items()}
 
-    # -- judgement --------------------------------------------------------------------------------------------------
+    # -- comparison -------------------------------------------------------------------------------------------------
 
     def _of(self, name: str) -> str:
         return f"{self.label}, {self.stage.name}, {name if name.startswith('input ') else f'leaf {name}'}"
@@ -238,7 +239,7 @@ def _size(x: Any) -> float:
 
 
 def _largest(leaf: str, found: Any, expected: Any, floor: float) -> _Mistake:
-    """Return the entry with the largest error; the error is infinite where a number is not finite."""
+    """Return the entry with the largest error. Entries that are not finite count as infinite errors."""
     apart = np.abs(np.asarray(found) - np.asarray(expected)) / max(_size(expected), floor, 1e-300)
     apart = np.where(np.isfinite(apart), apart, np.inf)
     entry = np.unravel_index(int(np.argmax(apart)), apart.shape) if apart.ndim else ()

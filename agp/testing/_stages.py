@@ -19,7 +19,7 @@ from agp.random import Draws
 from agp.tree import place_leaves as fill_leaves
 
 NOISE = 0.1
-"""A number added to the prior variances of arbitrary inducing variables, so that no variance is at its floor."""
+"""The number added to the prior variances of inducing variables, to keep all variances above their lower bound."""
 
 JITTER = 1e-3
 """The jitter of processes without a fixed jitter, as a share of the prior variance."""
@@ -40,7 +40,7 @@ class Stage(NamedTuple):
 
 
 class Points(NamedTuple):
-    """The point at which a part is checked."""
+    """The data and sizes with which a part is checked."""
 
     X: Any
     """Inputs [N, D]."""
@@ -54,9 +54,9 @@ class Points(NamedTuple):
 
 @singledispatch
 def stages_of(part: Any, points: Points, /) -> list[Stage]:
-    """Return the stages of a part, with missing leaves filled. Raise TypeError if its kind is unknown."""
+    """Return the stages of a part, after giving values to missing leaves. Raise TypeError if its kind is unknown."""
     if isinstance(part, type) and not issubclass(part, Posterior):
-        msg = f"part is the class {part.__name__}, but must be an object, unless it is a posterior; create an object."
+        msg = f"part is the class {part.__name__}, but only posteriors may be classes; pass an object."
         raise TypeError(msg)
     if isinstance(part, (type, str)) or callable(part):
         start = start_of(part)
@@ -64,14 +64,14 @@ def stages_of(part: Any, points: Points, /) -> list[Stage]:
         Kuu = joint[: points.inducing, : points.inducing]
         return stages_of(start(Kuu, points.outputs), points)
     msg = (
-        f"{type(part).__name__} has no pullback to check; give a kernel, a likelihood, a mean function, a posterior, "
+        f"{type(part).__name__} has no pullback to check; pass a kernel, a likelihood, a mean function, a posterior, "
         "inducing variables or a process."
     )
     raise TypeError(msg)
 
 
 def _with_inputs(outputs: tuple[Array, ...], pull: Any, *names: str) -> tuple[tuple[Array, ...], Pullback]:
-    """Return the outputs, and a pullback that returns the cotangents of inputs by name."""
+    """Return the outputs, and a pullback that returns the cotangents of the inputs by name."""
 
     def pullback(*bars):
         part_bar, *input_bars = pull(*bars)
@@ -193,7 +193,7 @@ def _(posterior: Posterior, points: Points, /) -> list[Stage]:
 
 @tree.model
 class _Placed:
-    """Inducing variables of a process with a kernel."""
+    """Inducing variables, and the kernel of their process."""
 
     inducing: Inducing
     kernel: Kernel
@@ -217,8 +217,7 @@ def _(inducing: Inducing, points: Points, /) -> list[Stage]:
 
     def with_inputs(name: str) -> Stage:
         def run(pair: _Placed, inputs: Inputs) -> tuple[tuple, Pullback]:
-            methods = {"cross": pair.inducing.cross, "diag": pair.inducing.diag, "full": pair.inducing.full}
-            K, pull = methods[name](pair.kernel, inputs["X"])
+            K, pull = getattr(pair.inducing, name)(pair.kernel, inputs["X"])
 
             def pullback(bar):
                 inducing_bar, kernel_bar, X_bar = pull(bar)
@@ -232,7 +231,7 @@ def _(inducing: Inducing, points: Points, /) -> list[Stage]:
 
 
 def _with_fixed_jitter(process: Process) -> Process:
-    # the pullback treats jitter that follows the scale of Kuu as constant, but differences do not
+    # default jitter depends on Kuu: the pullback treats it as constant, but differences do not
     sparse = {path: node for path, node in tree.nodes(process, Sparse).items() if node.jitter is None}
     scales = {path: float(np.mean(np.diagonal(node.inducing_covariance()[0]))) for path, node in sparse.items()}
     fixed = {path: dataclasses.replace(node, jitter=JITTER * scales[path]) for path, node in sparse.items()}
@@ -276,6 +275,6 @@ def _(process: Process, points: Points, /) -> list[Stage]:
         return (f,), pullback
 
     stages = [Stage("factorise, project and kl_divergence", process, {"X": X}, marginals)]
-    if not found.by_row:  # a process that samples is not a layer
+    if not found.by_row:  # processes with draws for each row cannot be layers
         stages.append(Stage("sampled", process, {"X": X}, samples))
     return stages

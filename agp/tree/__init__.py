@@ -1,19 +1,19 @@
-"""Models as trees of arrays: frozen dataclasses whose fields say what each array is.
+"""Models as trees of arrays: frozen dataclasses whose fields declare the role of each array.
 
-A field of a model is one of
+A model class has fields of these kinds:
 
-- ``x: Array = param(POSITIVE)``: a parameter, trained (unless frozen), its constraint declared here;
-- ``x: Array = auxiliary()``: saved and needed for prediction, changed by updates, never by a gradient;
-- ``x: Array = constant()``: saved, never changed;
-- ``x_unit: Array = unit()``: a constant, the unit in which the parameter ``x`` is trained; None is 1;
-- another model, or a tuple of models: a branch;
-- anything else: a setting, which is no leaf.
+- ``x: Array = param(POSITIVE)`` is a parameter with a constraint. Training changes it unless it is frozen.
+- ``x: Array = auxiliary()`` is an array that predictions need. It has no gradient, but updates change it.
+- ``x: Array = constant()`` is an array that never changes.
+- ``x_unit: Array = unit()`` is a constant, the unit in which the parameter ``x`` is trained. None means 1.
+- A field that holds another model, or a tuple of models, is a branch of the tree.
+- Any other field is a setting. It contains no arrays.
 
-Models hold constrained values. Optimisers see a flat dictionary of unconstrained ("raw") leaves, whose keys are the
-paths of the leaves, such as ``kernel.lengthscale`` or ``kernel.parts.0.variance``. A parameter that names a unit,
-``x: Array = param(POSITIVE, unit="x_unit")``, has the raw leaf of x / x_unit: what an optimiser sees has no dimension,
-whatever the units of the data are. A gradient is a model of the same class whose leaves are cotangents, None where
-there is none.
+Models hold constrained values. Optimisers see a flat dictionary of unconstrained ("raw") leaves. Its keys are the paths
+of the leaves, such as ``kernel.lengthscale`` or ``kernel.parts.0.variance``. If a parameter has a unit, declared by
+``x: Array = param(POSITIVE, unit="x_unit")``, its raw leaf is the unconstrained form of x / x_unit. So raw leaves are
+dimensionless for any units of the data. A gradient is a model of the same class whose leaves are cotangents, or None
+for leaves without a gradient.
 """
 
 from agp._deprecated import former_names

@@ -1,4 +1,4 @@
-"""The arrays of a model: made from numbers, moved, copied, detached from automatic differentiation, row-major."""
+"""Conversion, copies and memory layout of the arrays of a model."""
 
 import numbers
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from agp.tree._walks import holds_arrays, leaves, missing
 T = TypeVar("T", bound=Any)
 
 FLOATS = ("float64", "float32")
-"""The types that `to_backend` can be asked for."""
+"""The dtypes to which `to_backend` can convert."""
 
 
 def place_leaves(model: T, reference: Array) -> T:
-    """The model whose leaves given as numbers or lists are arrays like the reference."""
+    """Convert leaves that are numbers or lists to arrays of the library, dtype and device of `reference`."""
     xp = backend_of(reference).xp
     given = {name: x for name, x in leaves(model).items() if isinstance(x, (numbers.Real, list, tuple))}
     new = {name: float(x) if isinstance(x, numbers.Real) else x for name, x in given.items()}
@@ -25,10 +25,11 @@ def place_leaves(model: T, reference: Array) -> T:
 
 
 def at_inputs(f: Callable, start: str) -> Callable:
-    """Decorator for functions of a kernel or a mean at inputs X that return a value and its pullback.
+    """Decorate a function of a kernel or a mean function that returns its value at X and, optionally, the pullback.
 
-    Leaves given as numbers become arrays like X; one without a value is a TypeError. A missing pullback becomes one
-    that raises, for automatic differentiation needs none. `start` is the call that gives values, for the message.
+    The decorator converts leaves that are numbers to arrays like X, and raises TypeError if a leaf has no value. If the
+    function returns no pullback, as automatic differentiation allows, it adds a pullback that raises TypeError. `start`
+    is the call that gives values to leaves, for the message.
     """
 
     @wraps(f)
@@ -36,7 +37,7 @@ def at_inputs(f: Callable, start: str) -> Callable:
         if not holds_arrays(self):
             if absent := missing(self):
                 name = type(self).__name__
-                msg = f"{name} has no {' and no '.join(absent)} yet: give numbers, or {start}."
+                msg = f"{name} has no {' and no '.join(absent)} yet; pass numbers, or call {start}."
                 raise TypeError(msg)
             self = place_leaves(self, X)
         found = f(self, X, *others)
@@ -50,14 +51,14 @@ def at_inputs(f: Callable, start: str) -> Callable:
 
 def _no_pullback(name: str) -> Callable:
     def pullback(*_: Any) -> Any:
-        msg = f'{name} returned no pullback beside its value; return one, or train with gradient="autodiff".'
+        msg = f'{name} returned a value without a pullback; return both, or train with gradient="autodiff".'
         raise TypeError(msg)
 
     return pullback
 
 
 def copy_array(x: Array) -> Array:
-    """A row-major copy of an array, which the user's later changes do not reach; rows elsewhere are not copied."""
+    """Return a row-major copy of an array, independent of the original; dask arrays are returned unchanged."""
     B = backend_of(x)
     if B.is_lazy:
         return x
@@ -66,29 +67,29 @@ def copy_array(x: Array) -> Array:
 
 
 def zero_like(model: Any) -> Array:
-    """Zero, 0-d, like the leaves of a model."""
+    """Return zero as a scalar array with the library, dtype and device of a model's leaves."""
     first = first_leaf(model)
     return backend_of(first).xp.zeros((), **like(first))
 
 
 def first_leaf(model: Any) -> Array:
-    """The first leaf of a model; all leaves share its library, dtype and device."""
+    """Return the first leaf of a model. All leaves have the same library, dtype and device."""
     return next(iter(leaves(model).values()))
 
 
 def constant_data(*arrays: Array) -> tuple[Array, ...]:
-    """The arrays as constants for automatic differentiation."""
+    """Return the arrays as constants for automatic differentiation."""
     return tuple(backend_of(x).stop_gradient(x) for x in arrays)
 
 
 def detach(model: T) -> T:
-    """The model with row-major leaves that are constants for automatic differentiation."""
+    """Return the model with row-major leaves that are constants for automatic differentiation."""
     constants = {name: backend_of(x).stop_gradient(x) for name, x in leaves(model).items()}
     return with_leaves(model, row_major(constants))
 
 
 def make_contiguous(model: T, states: Sequence[Any] = ()) -> tuple[T, list[Any]]:
-    """The model and the states with row-major arrays (`agp.backend.Backend.row_major`), as files give them back."""
+    """Return the model and the states with row-major arrays, the memory layout of arrays loaded from files."""
     held = leaves(model)
     found = row_major({"": held, **dict(enumerate(states))})
     moved = {name: x for name, x in found.pop("").items() if x is not held[name]}
@@ -96,7 +97,7 @@ def make_contiguous(model: T, states: Sequence[Any] = ()) -> tuple[T, list[Any]]
 
 
 def row_major(x: Any) -> Any:
-    """The row-major form of an array, or of all arrays in (nested) dictionaries; other objects stay as they are."""
+    """Make an array, or all arrays in nested dictionaries, row-major; other objects are returned unchanged."""
     if not isinstance(x, dict):
         return row_major({"": x})[""]
     found = dict(x)
@@ -112,10 +113,10 @@ def row_major(x: Any) -> Any:
     for places in alike.values():
         arrays = []
         for here, name in places:
-            arrays.append(here[name])  # without the frame of a comprehension
+            arrays.append(here[name])  # a loop is faster than a comprehension here
         try:
             B = backend_of(arrays[0])
-        except TypeError:  # a state may hold other objects
+        except TypeError:  # a state may contain objects that are not arrays
             continue
         for (here, name), array in zip(places, B.row_major_each(arrays), strict=True):
             here[name] = array
@@ -128,18 +129,19 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
     Parameters
     ----------
     x
-        An array of any known library, a model of such arrays, or (nested) lists of numbers.
+        An array of any supported library, a model of such arrays, a number, or nested lists of numbers.
     name
-        The backend, as `agp backends` lists it.
+        The name of a backend, as listed by the shell command ``agp backends``.
     dtype
-        "float64" or "float32", or such a dtype of any library; by default each array keeps its own.
+        "float64" or "float32", or the corresponding dtype of any library. By default, each array keeps its dtype.
     device
-        A device of that backend; by default the library's default device.
+        A device of that backend. By default, the default device of the library.
 
     Raises
     ------
     TypeError, ValueError
-        If x is of another type, the dtype is another one, or the backend has no such device (its devices are named).
+        If x is of an unsupported type, the dtype is not float64 or float32, or the backend has no such device. The
+        message lists the devices of the backend.
     agp.errors.BackendError
         If the backend is unknown or not installed.
     """
@@ -155,7 +157,7 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
 
 
 def _float_name(dtype: Any) -> str | None:
-    """The name of a dtype, given by name or as an object of any library: numpy.float32, torch.float64, ..."""
+    """Return the name of a dtype, given as a string or as an object of any library, such as ``torch.float64``."""
     name = dtype if isinstance(dtype, str) else str(dtype).rpartition(".")[2].rstrip("'>")
     if dtype is not None and name not in FLOATS:
         msg = f"dtype is {dtype!r}, but must be {' or '.join(map(repr, FLOATS))}."

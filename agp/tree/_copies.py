@@ -1,4 +1,4 @@
-"""Copies of models with other leaves or nodes, and gradients in the structure of a model."""
+"""Copies of models with new leaves or nodes, and gradients with the structure of a model."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def replace(model: T, new: Mapping[str, Any], /) -> T:
-    """A copy of the model with new nodes at these paths; the empty path is the model itself."""
+    """Return a copy of the model with new nodes at the given paths. The empty path is the model itself."""
     return _replace(model, new, "")
 
 
@@ -31,24 +31,27 @@ def _replace(x: Any, new: Mapping[str, Any], path: str) -> Any:
 
 
 def with_leaves(model: T, new: Mapping[str, Array]) -> T:
-    """A copy of the model with new values for the named leaves; no constructor runs and nothing is checked.
+    """Return a copy of the model with new values for the named leaves, without a constructor call and without checks.
 
     Raises
     ------
     KeyError
-        If the model has no leaf of such a name (the names are listed).
+        If the model has no leaf of that name. The message lists the names of all leaves.
     """
     return plan_of(model).with_leaves(model, new)
 
 
 def with_defaults(model: T, **start: Any) -> T:
-    """A copy of the model with these values for the named fields that are None."""
+    """Return a copy of the model in which the named fields get these values, unless they have a value."""
     values = {field.name: getattr(model, field.name) for field in fields_of(model)}
     return from_fields(type(model), values | {name: x for name, x in start.items() if values[name] is None})
 
 
 def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The fields that hold arrays or models, and their names with the settings, as a plug-in registers pytrees."""
+    """Split a model into the values of its array and model fields, and their names with the settings.
+
+    Plug-ins use this function and `join` to register models as pytrees.
+    """
     fields = [(field, getattr(model, field.name)) for field in fields_of(model)]
     inside = [(field.name, x) for field, x in fields if field.role is not None or is_gradient(x)]
     names = tuple(name for name, _ in inside)
@@ -57,13 +60,16 @@ def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
-    """The inverse of `split` for a model of that class."""
+    """Build a model of class `cls` from the results of `split`."""
     names, settings = structure
     return from_fields(cls, dict(settings) | dict(zip(names, parts, strict=True)))
 
 
 def cotangent(model: T, **bars: Any) -> T:
-    """A gradient of the model's class: None (no gradient) in all but the named fields; settings are kept."""
+    """Return a gradient of the model's class with the given cotangents; all other arrays and parts are None.
+
+    The settings are those of the model.
+    """
     cls, values = type(model), dict(vars(model))
     for name, role, _, _, _, _ in FIELDS.get(cls) or fields_of(model):
         kind = type(values[name])
@@ -72,13 +78,13 @@ def cotangent(model: T, **bars: Any) -> T:
     if not bars.keys() <= values.keys():
         msg = f"{cls.__name__} has no field {', '.join(sorted(bars.keys() - values.keys()))}."
         raise TypeError(msg)
-    out = object.__new__(cls)  # as `from_fields`
+    out = object.__new__(cls)  # inlines `from_fields`
     vars(out).update(values, **bars)
     return out
 
 
 def add(a: Any, b: Any) -> Any:
-    """A + b for arrays, models and tuples of them; None is zero."""
+    """Compute a + b for arrays, models and tuples of them. None counts as zero."""
     if a is None or b is None:
         return b if a is None else a
     if type(a) in FIELDS:
@@ -93,7 +99,7 @@ def add(a: Any, b: Any) -> Any:
                 sums[name] = x + y
             elif type(x) in FIELDS or (isinstance(x, tuple) and is_gradient(x)):
                 sums[name] = add(x, y)
-        out = object.__new__(type(a))  # as `from_fields`
+        out = object.__new__(type(a))  # inlines `from_fields`
         vars(out).update(sums)
         return out
     if isinstance(a, tuple):

@@ -1,4 +1,4 @@
-"""The decorator of model classes, and the kinds of their fields."""
+"""The decorator of model classes, and the functions that declare their fields."""
 
 import dataclasses
 import inspect
@@ -13,7 +13,7 @@ from agp.tree._text import text_of
 T = TypeVar("T")
 
 _SETTING = (None, REAL, None, False, False)
-"""The role and so on of a field that holds no array."""
+"""The entries of `Field`, except its name, for a field without arrays."""
 
 
 def param(
@@ -23,38 +23,38 @@ def param(
     unit: str | None = None,
     optional: bool = False,
 ) -> Any:
-    """Declare a parameter: trained, in its unconstrained form.
+    """Declare a parameter. Training changes it through its unconstrained form.
 
     Parameters
     ----------
     constraint
-        The constraint on the values; positive multiples of a value must satisfy it, too.
+        The constraint on the values. Positive multiples of a valid value must also be valid.
     default
-        The default of the field.
+        The default value of the field.
     unit
         The name of a field of the same class, declared with `unit`, that holds the unit of the values.
     optional
-        Whether it may remain None.
+        Whether the parameter may remain None.
     """
     return _declare("parameter", constraint, default, unit=unit, optional=optional)
 
 
 def unit(default: Any = None) -> Any:
-    """Declare the unit of a parameter: a positive constant that broadcasts to its shape; None, the default, is 1.
+    """Declare the unit of a parameter, a positive constant that broadcasts to its shape. The default, None, means 1.
 
-    It is a keyword of the constructor, and `from_data` takes it from the data, so that values in it are of order 1.
-    (Type checkers see the default only if it is written: ``unit(default=None)``.)
+    The unit is a keyword argument of the constructor. `from_data` chooses it from the data, such that parameters are of
+    order 1 in this unit. Type checkers recognise the default only in the form ``unit(default=None)``.
     """
     return _declare("constant", POSITIVE, default, is_unit=True, optional=True)
 
 
 def auxiliary(default: Any = dataclasses.MISSING) -> Any:
-    """Declare an auxiliary array: part of the state of the model, never differentiated."""
+    """Declare an auxiliary array, which is part of the state of the model and has no gradient."""
     return _declare("auxiliary", REAL, default)
 
 
 def constant(default: Any = dataclasses.MISSING, *, optional: bool = False) -> Any:
-    """Declare a constant array: data, or a fixed map; an optional one may remain None."""
+    """Declare a constant array, such as data or a fixed map. It may remain None if it is `optional`."""
     return _declare("constant", REAL, default, optional=optional)
 
 
@@ -68,21 +68,21 @@ def _declare(
     optional: bool = False,
 ) -> Any:
     metadata = {"agp": (role, constraint, unit, is_unit, optional)}
-    kw_only = is_unit or dataclasses.MISSING  # where the class says nothing else
+    kw_only = is_unit or dataclasses.MISSING  # MISSING leaves the choice to the class
     return dataclasses.field(default=None if optional else default, metadata=metadata, kw_only=kw_only)
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(param, auxiliary, constant, unit))
 def model(cls: type[T]) -> type[T]:
-    """Class decorator: a frozen dataclass, compared by identity, whose arrays are named leaves.
+    """Turn a class into a model class: a frozen dataclass, compared by identity, whose arrays are named leaves.
 
-    A class attribute ``_built_by`` may say how users get an instance. It ends the error about arguments that the
-    constructor does not take, with the name of the class for ``{name}``.
+    The optional class attribute ``_built_by`` describes how users build an instance. Errors about wrong arguments of
+    the constructor end with this text, in which ``{name}`` stands for the name of the class.
 
     Raises
     ------
     TypeError
-        If a parameter names a unit that is not a field declared with `unit`.
+        If the unit of a parameter is not a field declared with `unit`.
     """
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     cls.__repr__ = text_of  # type: ignore[method-assign]
@@ -100,7 +100,7 @@ def model(cls: type[T]) -> type[T]:
 
 
 def _explain_arguments(cls: type) -> Callable[..., None]:
-    """The constructor of a class, with a remedy in its errors about missing or unknown arguments."""
+    """Wrap the constructor of a class, so that errors about missing or unknown arguments contain a remedy."""
     init = cls.__init__
 
     @wraps(init)

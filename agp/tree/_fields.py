@@ -1,4 +1,4 @@
-"""The registry of model classes and their fields, and the tests for models."""
+"""The registry of model classes and their fields, and functions that recognise models."""
 
 from collections.abc import Callable, Mapping
 from types import NoneType
@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class Field(NamedTuple):
-    """A field of a model: an array if it has a role, otherwise a setting or other models."""
+    """A field of a model class. A field with a role holds an array; any other holds a setting or models."""
 
     name: str
     role: str | None
     constraint: Constraint
     unit: str | None
-    """The name of the field that holds its unit."""
+    """The name of the field that holds the unit, or None."""
     is_unit: bool
     optional: bool
 
@@ -26,11 +26,11 @@ FIELDS: dict[type, tuple[Field, ...]] = {}
 WATCHERS: list[Callable[[type], None]] = []
 """Functions to call with every model class."""
 NO_ARRAY = frozenset({NoneType, bool, int, float, list, tuple})
-"""Types of leaves that are not arrays yet."""
+"""Types of leaves that have not been converted to arrays."""
 
 
 def on_model_class(watcher: Callable[[type], None]) -> None:
-    """Call `watcher` with every model class, existing or future (plug-ins register them)."""
+    """Call `watcher` with every model class that exists or is defined later. Plug-ins use it to register classes."""
     WATCHERS.append(watcher)
     for cls in FIELDS:
         watcher(cls)
@@ -42,7 +42,7 @@ def is_model(x: Any) -> bool:
     Raises
     ------
     TypeError
-        If its class inherits from such a class but was not decorated itself, so that its leaves would be lost.
+        If the class of x inherits from a model class but is not decorated itself, because its leaves would be lost.
     """
     cls = type(x)
     if cls in FIELDS:
@@ -58,12 +58,12 @@ is_model_class: Callable[[type], bool] = FIELDS.__contains__
 
 
 def leaf_fields(cls: type, /) -> frozenset[str]:
-    """The names of the fields of a model class that hold arrays."""
+    """Return the names of the fields of a model class that hold arrays."""
     return frozenset(field.name for field in FIELDS[cls] if field.role is not None)
 
 
 def fields_of(x: Any) -> tuple[Field, ...]:
-    """The fields of a model, in the order of their declaration; TypeError for anything else."""
+    """Return the fields of a model in the order of declaration. Raise TypeError if x is not a model."""
     found = FIELDS.get(type(x))
     if found is None and not is_model(x):
         msg = f"{type(x).__module__}.{type(x).__qualname__} is not a model; decorate its class with @agp.tree.model."
@@ -72,29 +72,29 @@ def fields_of(x: Any) -> tuple[Field, ...]:
 
 
 PLAIN = frozenset({NoneType, bool, int, float, str})
-"""The types of most settings, which contain no models."""
+"""Common types of settings, which contain no models."""
 
 
 def is_branch(x: Any) -> bool:
-    """Whether x is a model, or a tuple that contains one (tuples may be nested)."""
+    """Whether x is a model, or a possibly nested tuple that contains a model."""
     kind = type(x)
     if kind in FIELDS or kind in PLAIN:
         return kind in FIELDS
     if kind is tuple:
         return any(map(is_branch, x))
     if isinstance(x, (list, dict)) and any(map(is_model, x.values() if isinstance(x, dict) else x)):
-        msg = f"models stand in a {type(x).__name__}, where their leaves would be lost; use a tuple."
+        msg = f"a field holds models in a {type(x).__name__}, where their leaves would be lost; use a tuple."
         raise TypeError(msg)
     return is_model(x) or (isinstance(x, tuple) and any(map(is_branch, x)))
 
 
 def is_gradient(x: Any) -> bool:
-    """Whether x can take the place of models in a gradient: a model, None, or a tuple of those."""
+    """Whether x is a model, None, or a tuple of such objects. Gradients hold these in place of models."""
     return x is None or is_model(x) or (isinstance(x, tuple) and all(map(is_gradient, x)))
 
 
 def from_fields(cls: type[T], values: Mapping[str, Any]) -> T:
-    """An instance with these fields; no constructor runs and nothing is checked."""
+    """Build an instance with these field values, without a constructor call and without checks."""
     out = object.__new__(cls)
-    vars(out).update(values)  # frozen: no attribute can be set
+    vars(out).update(values)  # attributes of frozen dataclasses cannot be set
     return out

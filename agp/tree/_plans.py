@@ -1,4 +1,4 @@
-"""The places of nodes and leaves in a model, computed once, and shared by its copies with other leaves."""
+"""The positions of nodes and leaves in a model. Copies of a model with new leaves share them."""
 
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
@@ -12,37 +12,37 @@ T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """The place of a node, which is a model or a tuple of models."""
+    """The position of a node, which is a model or a tuple of models."""
 
     path: str
     cls: type
     parent: int
-    """The index of the place of the node that contains it."""
+    """The index, in `Plan.places`, of the node that contains this node."""
     key: Any
-    """The name of its field there, or its position in a tuple."""
+    """The name of the field, or the index in the tuple, at which the parent holds this node."""
 
 
 class Standing(NamedTuple):
-    """The place of a leaf."""
+    """The position of a leaf."""
 
     name: str
     place: int
-    """The index of its node's place."""
+    """The index, in `Plan.places`, of the node that holds this leaf."""
     field: Field
 
 
 class Plan:
-    """The places of all nodes, parents before children, and of all leaves, in the order of declaration.
+    """The positions of all nodes, parents before children, and of all leaves, in the order of declaration.
 
-    A training step traverses its model many times. A plan holds neither nodes nor arrays, so it fits every model of the
-    same structure.
+    A training step traverses its model many times, and a plan saves the search for nodes and leaves. A plan holds no
+    nodes and no arrays, so all models with the same structure can share it.
     """
 
     def __init__(self, model: Any) -> None:
         self.places: list[Place] = []
         self.leaves: dict[str, Standing] = {}
         self.empty: dict[str, Standing] = {}
-        """Leaves that are None."""
+        """The leaves that are None."""
         self._of_kind: dict[type, list[tuple[str, int]]] = {}
         self._add(model, "", 0, None)
 
@@ -64,7 +64,7 @@ class Plan:
 
     @cached_property
     def parameters(self) -> list[Standing]:
-        """The leaves that are trained."""
+        """The leaves that are parameters."""
         return [standing for standing in self.leaves.values() if standing.field.role == "parameter"]
 
     @cached_property
@@ -73,7 +73,7 @@ class Plan:
         return {name: standing.field.constraint for name, standing in self.leaves.items()}
 
     def nodes(self, model: Any, /) -> list[Any]:
-        """The nodes of a model, or of a gradient of it, in the order of the places; None if a gradient has none."""
+        """Return the nodes of a model, or of its gradient, in the order of `places`; None if a gradient has no node."""
         found = [model]
         for _, _, parent, key in self.places[1:]:
             whole = found[parent]
@@ -81,7 +81,7 @@ class Plan:
         return found
 
     def of_kind(self, kind: type, /) -> list[tuple[str, int]]:
-        """The paths and the places of all models of a kind."""
+        """Return the paths of all models of class `kind`, and their indices in `places`."""
         found = self._of_kind.get(kind)
         if found is None:
             found = [(x.path, i) for i, x in enumerate(self.places) if x.cls in FIELDS and issubclass(x.cls, kind)]
@@ -89,9 +89,9 @@ class Plan:
         return found
 
     def with_leaves(self, model: T, new: Mapping[str, Any], /) -> T:
-        """`agp.tree.with_leaves`, for a model of this plan; nodes without any such leaf are shared."""
+        """Apply `agp.tree.with_leaves` to a model of this plan; nodes without new leaves are shared, not copied."""
         nodes, places = self.nodes(model), self.places
-        changed: dict[int, Any] = {}  # the new fields of nodes, or parts of tuples
+        changed: dict[int, Any] = {}  # the new fields of models, and the new parts of tuples
         alike = True
         for name, value in new.items():
             standing = self.leaves.get(name)
@@ -99,7 +99,7 @@ class Plan:
                 standing, alike = standing or self.empty.get(name), False
             if standing is None:
                 unknown = ", ".join(sorted(new.keys() - self.leaves.keys() - self.empty.keys()))
-                msg = f"no leaf named {unknown}; the leaves are {', '.join(self.leaves)}."
+                msg = f"the model has no leaf {unknown}; its leaves are {', '.join(self.leaves)}."
                 raise KeyError(msg)
             _, place, field = standing
             if place not in changed:
@@ -111,7 +111,7 @@ class Plan:
                 continue
             _, cls, parent, key = places[place]
             if cls in FIELDS:
-                out = object.__new__(cls)  # as `from_fields`
+                out = object.__new__(cls)  # inlines `from_fields`
                 vars(out).update(changed[place])
             else:
                 out = tuple(changed[place])
@@ -126,12 +126,12 @@ class Plan:
 
 
 _PLANS: WeakKeyDictionary[Any, Plan] = WeakKeyDictionary()
-"""The plans of living models, which are immutable."""
+"""The plan of each existing model. Models are immutable, so plans stay valid."""
 
 
 def plan_of(model: Any, /) -> Plan:
-    """The plan of a model, or of a tuple of models."""
-    if type(model) not in FIELDS:  # a tuple of models, or an error
+    """Return the plan of a model or of a tuple of models."""
+    if type(model) not in FIELDS:  # a tuple of models; other objects raise an error
         return Plan(model)
     found = _PLANS.get(model)
     if found is None:
@@ -141,5 +141,5 @@ def plan_of(model: Any, /) -> Plan:
 
 @lru_cache(maxsize=4096)
 def join_path(*parts: str) -> str:
-    """The path made of these parts, of which some may be empty."""
+    """Join the parts of a path with dots, omitting empty parts."""
     return ".".join(filter(None, parts))

@@ -1,4 +1,4 @@
-"""The raw leaves of a model: unconstrained and dimensionless, as optimisers see them."""
+"""The raw leaves of a model, which are unconstrained and dimensionless. Optimisers change them."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def unconstrain(model: Any) -> dict[str, Array]:
-    """The raw leaves of the parameters, by name."""
+    """Return the raw leaves of the parameters, by name."""
     plan = plan_of(model)
     nodes, out, given = plan.nodes(model), {}, {}
     for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
@@ -23,7 +23,7 @@ def unconstrain(model: Any) -> dict[str, Array]:
 
 
 def constrain(model: T, raw: Mapping[str, Array]) -> T:
-    """The model with these raw leaves of its parameters."""
+    """Return the model with the parameters that the given raw leaves define."""
     plan = plan_of(model)
     nodes, given, sizes = plan.nodes(model), {}, {}
     for name, place, (_, _, constraint, unit, _, _) in plan.parameters:
@@ -39,7 +39,7 @@ def constrain(model: T, raw: Mapping[str, Array]) -> T:
 
 
 def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
-    """The gradient with respect to the raw leaves, from a gradient in the model's structure; None becomes zero."""
+    """Convert a gradient with the structure of a model to a gradient with respect to raw leaves; None becomes zero."""
     plan = plan_of(model)
     nodes, bars, out, given, sizes = plan.nodes(model), plan.nodes(bar), {}, {}, {}
     for name, place, (key, _, constraint, unit, _, _) in plan.parameters:
@@ -50,7 +50,7 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
         if known is not None and constraint is not REAL:
             given[name] = (value if size is None else value / size, known)
     out |= _map_constraints(plan, "pull", given)
-    # multiplied last: the unit times the cotangent may overflow where the slope of a small value is small, too
+    # multiplies by the unit last: for small values, unit times cotangent may overflow before the small slope reduces it
     for name, size in sizes.items():
         if size is not None:
             out[name] = size * out[name]
@@ -58,9 +58,9 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
 
 
 def _map_constraints(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> dict[str, Array]:
-    """The results of a method of constraints for the arrays of each leaf, by name.
+    """Apply a method of the constraint of each leaf to the arrays of the leaf; return the results by name.
 
-    Elementwise constraints are applied to all their leaves at once.
+    An elementwise constraint is applied to all its leaves in one call.
     """
     out, together = {}, {}
     for name, arrays in given.items():

@@ -1,4 +1,4 @@
-"""Models as text."""
+"""Text representations of models."""
 
 import dataclasses
 import math
@@ -9,21 +9,21 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.tree._fields import NO_ARRAY, fields_of, is_branch, is_model
 
 MAX_NUMBERS = 8
-"""The largest number of entries of a leaf that is printed in full; of others, dtype and shape."""
+"""Leaves with at most this many entries are printed in full. For larger leaves, only dtype and shape are printed."""
 
 
 def outline(model: Any) -> str:
-    """The classes and settings of a model, and the dtypes and shapes of its leaves."""
+    """Return the classes and settings of a model, and the dtypes and shapes of its leaves, as text."""
     return _text(model, _shape)
 
 
 def text_of(self: Any) -> str:
-    """The classes, settings and leaves of a model, with the numbers of small leaves."""
+    """Return the classes, settings and leaves of a model, including the entries of small leaves, as text."""
     return _text(self, _numbers)
 
 
 def structure(x: Any) -> str:
-    """The classes of a model and its parts, and the settings that are not the defaults, without leaves."""
+    """Return the classes of a model and its parts, and the settings that differ from the defaults, as text."""
     if not is_model(x):
         return f"({', '.join(map(structure, x))})" if isinstance(x, tuple) else repr(x)
     usual, inside = {field.name: field.default for field in dataclasses.fields(x)}, []

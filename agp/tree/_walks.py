@@ -1,4 +1,4 @@
-"""The leaves and nodes of a model, by path."""
+"""Functions that list the leaves and nodes of a model by path."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -14,17 +14,17 @@ K = TypeVar("K")
 
 
 class Leaf(NamedTuple):
-    """One array of a model: its path, its role ("parameter", "auxiliary" or "constant"), constraint and value."""
+    """An array of a model, with its path, role ("parameter", "auxiliary" or "constant"), constraint and unit."""
 
     name: str
     role: str
     constraint: Constraint
     value: Array
     unit: Array | None = None
-    """The unit of a parameter, broadcast to its shape; None is 1."""
+    """The unit of a parameter, which broadcasts to its shape. None means 1."""
 
     def log_jacobian(self, raw: Array, /) -> tuple[Array, Array]:
-        """log |d value / d raw| at a raw leaf, 0-d, and its gradient like raw."""
+        """Compute log |d value / d raw| at a raw leaf, summed over entries, and its gradient with the shape of raw."""
         total, slope = self.constraint.log_jacobian(raw)
         if self.unit is None:
             return total, slope
@@ -33,7 +33,7 @@ class Leaf(NamedTuple):
 
 
 def describe(model: Any) -> tuple[Leaf, ...]:
-    """Every leaf of a model, in the order of declaration: name, role, constraint, value and unit."""
+    """Return all leaves of a model, with name, role, constraint, value and unit, in the order of declaration."""
     plan = plan_of(model)
     nodes, out = plan.nodes(model), []
     for name, place, (key, role, constraint, unit, _, _) in plan.leaves.values():
@@ -43,12 +43,12 @@ def describe(model: Any) -> tuple[Leaf, ...]:
 
 
 def constraints(model: Any) -> dict[str, Constraint]:
-    """The constraints of the leaves, by name."""
+    """Return the constraints of the leaves, by name."""
     return plan_of(model).constraints
 
 
 def missing(model: Any) -> list[str]:
-    """The names of the leaves that are None and not optional."""
+    """Return the names of the leaves that are None and not optional."""
     return [name for name, (_, _, field) in plan_of(model).empty.items() if not field.optional]
 
 
@@ -58,16 +58,16 @@ def _required_fields(cls: type) -> tuple[str, ...]:
 
 
 def holds_arrays(model: Any) -> bool:
-    """Whether the leaves of a node itself are arrays, rather than None, or numbers and lists as users give them."""
-    values = vars(model)  # called at each evaluation of a kernel, so only types are compared
-    for name in _required_fields(type(model)):  # noqa: SIM110 - without the frames of a generator
+    """Whether the leaves of a node, without those of its parts, are arrays instead of None, numbers or lists."""
+    values = vars(model)  # compares only types, because every evaluation of a kernel calls this function
+    for name in _required_fields(type(model)):  # noqa: SIM110 - a loop is faster than a generator
         if type(values[name]) in NO_ARRAY:
             return False
     return True
 
 
 def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
-    """The leaves by name: all, or those of one role."""
+    """Return all leaves, or the leaves of one role, by name."""
     plan = plan_of(model)
     nodes, out = plan.nodes(model), {}
     for name, place, field in plan.leaves.values():
@@ -77,9 +77,10 @@ def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
 
 
 def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
-    """The models of a kind within a model, itself included, by their paths; the path of the model itself is empty.
+    """Return the parts of a model that are instances of class `kind`, by path.
 
-    The kind is a class, usually an abstract one. Nodes inside a node of that kind are included.
+    The model itself is included, with an empty path, if it is an instance of `kind`. So are instances inside other
+    instances.
     """
     plan = plan_of(model)
     places = plan.of_kind(kind)
@@ -87,15 +88,15 @@ def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
     return {path: found[place] for path, place in places}
 
 
-@lru_cache(maxsize=4096)  # called for every leaf in every step
+@lru_cache(maxsize=4096)  # every step calls this function for every leaf
 def matches(name: str, pattern: str, /) -> bool:
-    """Whether a leaf's name, or the name from one of its parts on, matches a pattern.
+    """Whether the name of a leaf, or the end of the name after any dot, matches a pattern.
 
-    ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` every leaf of that name, at any path.
+    For example, ``kernel.*`` matches ``process.kernel.variance``, and ``Z`` matches ``process.inducing.Z``.
     """
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"*.{pattern}")
 
 
 def patterns(one_or_more: str | Iterable[str], /) -> tuple[str, ...]:
-    """One or several patterns of leaf names, as a tuple."""
+    """Convert one or several patterns of leaf names to a tuple."""
     return (one_or_more,) if isinstance(one_or_more, str) else tuple(one_or_more)

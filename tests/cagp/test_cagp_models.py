@@ -282,7 +282,7 @@ def test_a_budget_below_one_row_is_an_error():
         ({"actions": FixedActions(np.eye(30)), "support": 4}, "omit num_actions= and support="),
         ({"actions": FixedActions(np.eye(29))}, "the actions have 29 rows, but the data have 30"),
         ({"actions": FixedActions(np.ones((30, 31)))}, "there are 31 actions over 30 rows"),
-        ({"actions": DenseActions(np.eye(30)[:, [3, 1, 3, 1]])}, r"actions \[2, 3\] are zero, or lie in the span"),
+        ({"actions": DenseActions(np.eye(30)[:, [3, 1, 3, 1]])}, r"actions \[2, 3\] are zero, or linear combinations"),
         ({"actions": DenseActions(np.eye(30)[:, :3] * [1.0, 0.0, 1.0])}, r"actions \[1\] are zero"),
         ({"actions": BlockActions(np.repeat([1.0, 0.0, 2.0], 10), 3)}, r"actions \[1\] are zero"),
         ({"loss": "evidence"}, "unknown loss 'evidence'"),
@@ -307,7 +307,7 @@ def test_bad_types_are_named():
 
 def test_other_data_than_the_model_was_built_with():
     X, y = data(NUMPY)
-    with pytest.raises(ValueError, match="cover 30 rows, the data have 20"):
+    with pytest.raises(ValueError, match="cover 30 rows, but the data have 20"):
         agp.train(CaGP.from_data(X, y, num_actions=4), X[:20], y[:20], steps=1)
 
 
@@ -379,7 +379,7 @@ def test_uncertainty_of_capped_support_needs_all_inputs():
         model.uncertainty(X)
     split = model.uncertainty(X, X)
     assert (split.combined >= split.mathematical - 1e-12).all()
-    with pytest.raises(ValueError, match="the exact posterior of 30 data needs"):
+    with pytest.raises(ValueError, match="the exact posterior of 30 rows needs"):
         model.uncertainty(X, X, memory=0.01)
 
 

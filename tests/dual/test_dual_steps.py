@@ -391,18 +391,18 @@ def test_sites_of_other_data_are_refused(kind):
     X, y = data("gaussian")
     model = kind.from_data(X, y)
     for other in (X[::-1].copy(), X + 1.0):
-        with pytest.raises(ValueError, match=rf"the sites of {kind.__name__} belong to other inputs.*from_data"):
+        with pytest.raises(ValueError, match=rf"X differs from the inputs with which {kind.__name__} .*from_data"):
             train(model, other, y, steps=1)
-    with pytest.raises(ValueError, match="belong to other inputs"):
+    with pytest.raises(ValueError, match="X differs from the inputs"):
         train(model, X[:5], y[:5], steps=1)
 
 
 def test_a_minibatch_without_positions_is_refused():
     X, y = data("gaussian")
     model, update = blank("datum", X, y, "gaussian"), SiteStep(0.5)
-    with pytest.raises(ValueError, match=r"a step on 5 of the 14 data needs their row numbers.*rows"):
+    with pytest.raises(ValueError, match=r"the batch has 5 of the 14 rows, but no row numbers.*rows"):
         update(model, Batch(X[:5], y[:5], 2.8), update.init(model))
-    with pytest.raises(ValueError, match=r"the sites' shift has shape \(3, 2\), but must be \(14, 2\)"):
+    with pytest.raises(ValueError, match=r"the sites' shift has shape \(3, 2\), but must have shape \(14, 2\)"):
         model._with_sites(np.zeros((3, 2)), np.zeros((3, 2)))
 
 
@@ -435,7 +435,7 @@ def test_unknown_storage_and_other_settings_are_refused():
 
 def test_only_gaussian_noise_has_sites_in_closed_form():
     X, y = data("bernoulli")
-    with pytest.raises(TypeError, match="only Gaussian noise has sites in closed form, not Bernoulli; use SiteStep"):
+    with pytest.raises(TypeError, match="likelihood is Bernoulli, but with_gaussian_sites needs Gaussian; use"):
         blank("datum", X, y).with_gaussian_sites(y)
 
 

@@ -81,7 +81,7 @@ def test_predictions_beyond_the_largest_float_are_refused(what):
     model = SVGP(process=LinearMixing(part, weights), likelihood=Gaussian(np.asarray(0.1, dtype="float32")))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(NonFiniteError, match="the predicted .* not finite in float32; look at"):
+        with pytest.raises(NonFiniteError, match="the predicted .* not finite in float32; check"):
             getattr(model, what)(X)
 
 
@@ -89,7 +89,7 @@ def test_targets_whose_squares_overflow_are_refused_by_name():
     y = np.asarray([0.0, 1e30, -1e30, 1.0], dtype="float32")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(ValueError, match="the variance of y exceeds the largest number of float32; divide y by"):
+        with pytest.raises(ValueError, match="the variance of y exceeds the maximum of float32; divide y by"):
             SVGP.from_data(np.arange(4.0, dtype="float32")[:, None], y, num_inducing=2)
 
 
@@ -124,7 +124,7 @@ def test_inverse_factors_left_behind_in_training_come_with_the_last_model():
 
 def test_regression_refuses_sites_that_nothing_moves():
     X, y = values()
-    with pytest.raises(ValueError, match="SOLVEGPR does not move the sites of second=Dual; use SOLVEGP"):
+    with pytest.raises(ValueError, match="SOLVEGPR cannot train the sites of second=Dual; use SOLVEGP"):
         SOLVEGPR.from_data(X, y, second="dual", num_inducing=4, num_orthogonal=4)
 
 

@@ -140,9 +140,9 @@ MISTAKES = {
     "kernel without values": Mistake(
         lambda: agp.RBF()(X),
         TypeError,
-        "RBF has no variance and no lengthscale yet: give numbers, or kernel.from_data(X, variance)",
+        "RBF has no variance and no lengthscale yet; pass numbers, or call kernel.from_data(X, variance)",
     ),
-    "kernel with one value": Mistake(lambda: agp.RBF(1.0)(X, X), TypeError, "RBF has no lengthscale yet: give numbers"),
+    "kernel with one value": Mistake(lambda: agp.RBF(1.0)(X, X), TypeError, "RBF has no lengthscale yet; pass numbers"),
     "diagonal without values": Mistake(
         lambda: (2.0 * agp.Matern32()).diag(X), TypeError, "Scaled has no kernel.variance and no"
     ),
@@ -150,7 +150,7 @@ MISTAKES = {
     "no pullback": Mistake(
         lambda: agp.train(built(kernel=Upright()), X, Y, steps=1),
         TypeError,
-        'Upright returned no pullback .*; return one, or train with gradient="autodiff"',
+        'Upright returned a value without a pullback; return both, or train with gradient="autodiff"',
     ),
     "negative variance": Mistake(
         lambda: agp.linalg.cholesky(-np.eye(3)),
@@ -256,7 +256,7 @@ def torch_mistakes(torch):
         "no pullback": (
             lambda: agp.train(agp.SVGP.from_data(Xt, yt, kernel=Upright(), num_inducing=4), Xt, yt, steps=1),
             TypeError,
-            "Upright returned no pullback",
+            "Upright returned a value without a pullback",
         ),
         "unknown device": (
             lambda: agp.to_backend(X, "torch", device="gpu"), ValueError, "torch has no device 'gpu' here; it has cpu"

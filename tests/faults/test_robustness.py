@@ -341,7 +341,7 @@ def test_devices_that_numpy_does_not_have_are_refused():
 
 def test_unknown_leaves_are_refused_with_the_known_ones():
     model = sparse(*data())
-    with pytest.raises(KeyError, match=r"no leaf named kernel\.length; the leaves are process\.kernel\.variance, .*"):
+    with pytest.raises(KeyError, match=r"no leaf kernel\.length; its leaves are process\.kernel\.variance, .*"):
         with_leaves(model, {"kernel.length": np.asarray(1.0)})
 
 

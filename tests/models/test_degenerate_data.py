@@ -63,9 +63,9 @@ def test_one_row_is_too_few_for_two_groups(model):
 
 def test_no_actions_name_where_they_come_from():
     X, y = np.ones((1, 2)), np.ones((1, 1))
-    with pytest.raises(ValueError, match="no actions: FixedActions has none for 1 row of data"):
+    with pytest.raises(ValueError, match="FixedActions gives no actions for 1 row of data"):
         CaGP.from_data(X, y, actions=FixedActions(np.zeros((1, 0))))
-    with pytest.raises(ValueError, match=r"no actions: the policy <.*> chose none for 1 row of data"):
+    with pytest.raises(ValueError, match=r"the policy <.*> gives no actions for 1 row of data"):
         CaGP.from_data(X, y, policy=lambda model: FixedActions(np.zeros((1, 0))))
 
 

@@ -375,20 +375,20 @@ BAD = {
     "misspelt": ({"outputs": "seperate"}, "unknown outputs 'seperate'; choose from shared, separate, coregionalised"),
     "too many": ({"outputs": LMC(latents=4)}, "latents is 4, but there are 3 outputs"),
     "none": ({"outputs": LMC(latents=0)}, "latents is 0"),
-    "rows of W": ({"outputs": LMC(weights=np.ones((2, 2)))}, r"weights has shape \(2, 2\), but must be \(3, L\)"),
+    "rows of W": ({"outputs": LMC(weights=np.ones((2, 2)))}, r"weights has shape \(2, 2\), .* have shape \(3, L\)"),
     "columns of W": (
         {"outputs": LMC(latents=2, weights=np.ones((3, 1)))},
-        r"weights has shape \(3, 1\), but must be \(3, 2\)",
+        r"weights has shape \(3, 1\), but must have shape \(3, 2\)",
     ),
     "kernels": ({"outputs": "separate", "kernel": [agp.RBF()] * 2}, "kernel has 2 entries, but there are 3 outputs"),
     "kernels of latents": (
         {"outputs": LMC(latents=2), "kernel": [agp.RBF()] * 3},
         "kernel has 3 entries, but there are 2 latent functions",
     ),
-    "kernels of one": ({"kernel": [agp.RBF()] * 3}, "kernel is a sequence of 3, but outputs='shared' uses one kernel"),
+    "kernels of one": ({"kernel": [agp.RBF()] * 3}, "kernel has 3 entries, but outputs='shared' uses only one"),
     "kernels of the intrinsic": (
         {"outputs": "intrinsic", "kernel": [agp.RBF()] * 3},
-        "kernel is a sequence of 3, but outputs='intrinsic' uses one kernel",
+        "kernel has 3 entries, but outputs='intrinsic' uses only one kernel",
     ),
     "noise": ({"likelihood": agp.Gaussian((0.1, 0.2))}, "noise_variance has 2 entries, but there are 3 outputs"),
     "mean": (
@@ -411,7 +411,7 @@ def test_what_does_not_fit_is_refused(what):
 @pytest.mark.parametrize("column", [0, slice(0, 1)])
 def test_one_column_has_no_several_outputs(outputs, column):
     X, y = data()
-    with pytest.raises(ValueError, match="y has one column, for one output; omit outputs=, or pass y"):
+    with pytest.raises(ValueError, match="y has only one output; omit outputs=, or pass y"):
         agp.SVGP.from_data(X, y[:, column], outputs=outputs)
 
 
@@ -428,7 +428,7 @@ def test_a_kernel_that_is_none_is_refused_in_a_sequence():
 def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood, outputs):
     X = data()[0]
     y = np.floor(np.abs(X[:, :1]))
-    with pytest.raises(ValueError, match="couples the latent functions, and LinearMixing makes them depend"):
+    with pytest.raises(ValueError, match="couples latent functions, but LinearMixing makes them depend"):
         agp.SVGP.from_data(X, y, likelihood=likelihood, outputs=outputs, num_inducing=4)
 
 

@@ -354,7 +354,7 @@ def test_wrong_inputs_are_refused(name):
         predictor.predict(np.zeros((2, 4, 3)))
     with pytest.raises(TypeError):
         predictor.predict(NEW.astype(np.float32))
-    with pytest.raises(ValueError, match="each row of X needs its target"):
+    with pytest.raises(ValueError, match="pass one target for each row of X"):
         predictor.log_density(BATCH, np.zeros((3, 2, 4)))
     with pytest.raises(ValueError, match=r"finite|NaN|nan"):
         predictor.gradient(np.full((2, 2), np.nan))

@@ -391,7 +391,7 @@ def test_white_noise_has_no_functions():
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (np.zeros((4, 2)), ValueError, "X has 2 columns, the functions take inputs with 3"),
+        (np.zeros((4, 2)), ValueError, "X has 2 columns, but must have 3"),
         (np.zeros((4, 2, 3)), ValueError, r"X has shape \(4, 2, 3\), but there are 2 functions"),
         (np.zeros(3), ValueError, "X has shape"),
         (np.full((4, 3), np.nan), ValueError, "X has 12 NaN or infinite entries"),
@@ -417,5 +417,5 @@ def test_parts_without_functions_are_named():
     ):
         Posterior.path_weights(process.posterior, None, None, None)
     conditional = SVGP(process, Gaussian(np.asarray(0.1)))._conditional()
-    with pytest.raises(TypeError, match="ProcessConditional has no samples of functions; use sample"):
+    with pytest.raises(TypeError, match="ProcessConditional does not support sample_functions; use sample"):
         Conditional.paths(conditional, None, 1, 1)

@@ -388,7 +388,7 @@ def test_what_images_do_not_offer_is_refused():
             refused(_images(3, 12))
     with pytest.raises(ValueError, match="the outputs of the process of a LinearMixing are dependent"):
         LinearMixing(_each(), np.ones((1, 12))).check()
-    with pytest.raises(ValueError, match="couples the latent functions"):
+    with pytest.raises(ValueError, match="couples latent functions"):
         agp.SVGP(process=_each(), likelihood=agp.RobustMax(12))
 
 

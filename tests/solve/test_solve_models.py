@@ -127,8 +127,8 @@ def test_a_second_group_that_repeats_the_first_adds_nothing():
 REFUSED = {
     "O alone": ({"O": O}, ValueError, "O is given without Z"),
     "Z alone": ({"Z": Z}, ValueError, "Z is given without O"),
-    "columns of O": ({"Z": Z, "O": O[:, :1]}, ValueError, r"O has shape \(3, 1\), Z has \(5, 2\)"),
-    "columns of an empty O": ({"Z": Z, "O": np.zeros((0, 3))}, ValueError, r"O has shape \(0, 3\), Z has \(5, 2\)"),
+    "columns of O": ({"Z": Z, "O": O[:, :1]}, ValueError, r"O has shape \(3, 1\), and Z has \(5, 2\)"),
+    "columns of an empty O": ({"Z": Z, "O": np.zeros((0, 3))}, ValueError, r"O has shape \(0, 3\), and Z has \(5, 2\)"),
     "columns of both": ({"Z": Z[:, :1], "O": O[:, :1]}, ValueError, "X has 2 columns, but Z has 1"),
     "a vector O": ({"Z": Z, "O": O[:, 0]}, ValueError, r"O has shape \(3,\)"),
     "an empty Z": ({"Z": Z[:0], "O": O}, ValueError, r"Z has shape \(0, 2\): it is empty"),
@@ -139,14 +139,14 @@ REFUSED = {
     "more given than rows": ({"Z": X, "O": O}, ValueError, "Z has 33 rows, but X has 30"),
     "no first group": ({"num_inducing": 0}, ValueError, "num_inducing is 0, but must be a whole number of at least 1"),
     "less than none": ({"num_orthogonal": -1}, ValueError, "num_orthogonal is -1, but must be a whole number of at "),
-    "a second of another kind": ({"second": Relaxed}, TypeError, "second is Relaxed, but must be a q of one group"),
-    "a second that is no class": ({"second": 3}, TypeError, "second is 3, but must be a q of one group"),
+    "a second of another kind": ({"second": Relaxed}, TypeError, "second is Relaxed, but must be a class of q for"),
+    "a second that is no class": ({"second": 3}, TypeError, "second is 3, but must be a class of q for one"),
 }
 REFUSED_POSTERIORS = {
-    "not for groups": ({"posterior": Relaxed}, TypeError, "posterior is Relaxed, but must be a q of one group"),
-    "no class": ({"posterior": 3}, TypeError, "posterior is 3, but must be a class of q"),
+    "not for groups": ({"posterior": Relaxed}, TypeError, "posterior is Relaxed, but must be a class of q"),
+    "no class": ({"posterior": 3}, TypeError, "posterior is 3, but must be a class"),
     "no name": ({"posterior": "whitend"}, ValueError, "unknown posterior 'whitend'; choose from .*Whitened"),
-    "a second beside both": ({"posterior": RelaxedUnion, "second": Whitened}, ValueError, "is the q of both groups"),
+    "a second beside both": ({"posterior": RelaxedUnion, "second": Whitened}, ValueError, "is for both groups"),
 }
 
 

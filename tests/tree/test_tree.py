@@ -88,7 +88,7 @@ def test_with_leaves_replaces_what_is_named_and_keeps_the_rest():
 
 def test_with_leaves_lists_the_names_when_one_is_unknown():
     kernel = as_arrays(KERNELS["sum"]())
-    with pytest.raises(KeyError, match=r"no leaf named parts\.0\.width; the leaves are parts\.0\.variance, parts\."):
+    with pytest.raises(KeyError, match=r"no leaf parts\.0\.width; its leaves are parts\.0\.variance, parts\."):
         tree.with_leaves(kernel, {"parts.0.width": 1.0, "parts.1.variance": np.asarray(1.0)})
 
 
