@@ -50,7 +50,7 @@ CONCRETE = [
 
 
 def concrete(seed: int = 0) -> Rows:
-    """Return the compressive strengths [MPa] of 1,030 concrete mixes: Yeh's data from `concrete.npz`, or synthetic data.
+    """Return strengths [MPa] of 1,030 concrete mixes: Yeh's data from `concrete.npz`, or synthetic data.
 
     The final strength of the synthetic mixes follows Abrams' law, 105 MPa / 8 ** (water / binder). The binder is
     cement + 0.7 slag + 0.4 fly ash. Each kilogram of plasticiser replaces 0.6 % of the water. The strength at an age
