@@ -4,10 +4,10 @@
 
 This takes hours on one core. The script writes each result when it is ready, and does not repeat stored results.
 `--print` only prints the table. All methods run on NumPy in float64, with the default model, M = 100, and 1,000 steps
-of the default recipe. Methods that support minibatches use minibatches of 500 rows. Methods whose steps cost N^2 or more
-use 1,000 rows, and the exact methods take only 100 steps. The standardised NLPD is the NLPD of the test rows of split 0
-minus the logarithm of the targets' standard deviation. "defaults" is `fit_regression` on all rows without further
-arguments. Its initial score is that of a normal distribution with the mean and variance of the targets.
+of the default recipe. Methods that support minibatches use minibatches of 500 rows. Methods whose steps cost N^2 or
+more use 1,000 rows, and the exact methods take only 100 steps. The standardised NLPD is the NLPD of the test rows of
+split 0 minus the logarithm of the targets' standard deviation. "defaults" is `fit_regression` on all rows without
+further arguments. Its initial score is that of a normal distribution with the mean and variance of the targets.
 """
 
 import argparse
