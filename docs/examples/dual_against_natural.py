@@ -41,7 +41,7 @@ def load(path, rows, rng):
         chosen = np.flatnonzero(file["train_mask"]) if "train_mask" in file.files else np.arange(len(y))
         chosen = rng.permutation(chosen)[:rows]
     X = X[chosen].astype(float)
-    X = X / 255.0 if X.max() > 100.0 else (X - X.mean(axis=0)) / X.std(axis=0)  # pixels, or columns of any unit
+    X = X / 255.0 if X.max() > 100.0 else (X - X.mean(axis=0)) / X.std(axis=0)  # pixels, or columns with other units
     return Path(path).stem, X, y[chosen].astype(float).reshape(-1, 1)
 
 
@@ -53,7 +53,7 @@ def start(name, X, y, recipe):
     stream = map(Batches(X, y, recipe["batch"] or len(X), 0, model._draws).__getitem__, itertools.count())
     natural, datum, _, free = (name == known for known in METHODS)
     rate = recipe["e"][1]
-    if datum and recipe["batch"]:  # a site moves in one batch of each epoch alone
+    if datum and recipe["batch"]:  # each epoch updates a site only once
         rate = 1.0 - (1.0 - rate) ** (len(X) / recipe["batch"])
     e_step = NaturalGradient(rate) if natural else SiteStep(rate)
     adam = Adam(recipe["m"][1], frozen=(*recipe["frozen"], "posterior.*") if natural else recipe["frozen"])

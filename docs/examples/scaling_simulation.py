@@ -51,7 +51,7 @@ def simulated(rows, workers, given):
         passed(chunks, workers, seconds, given.task_seconds, size / given.network)
         for seconds, size in zip(given.chunk_seconds, megabytes, strict=True)
     ]
-    sent = min(workers, chunks) ** 0.5 * sum(megabytes) / given.network  # parameters, from worker to worker
+    sent = min(workers, chunks) ** 0.5 * sum(megabytes) / given.network  # workers pass the parameters on to each other
     return sum(once) + sent + given.client_seconds
 
 
