@@ -18,7 +18,8 @@ FIGURES = ("nlpd", "rmse", "log_loss", "error_rate", "seconds", "mebibytes", "fa
 SHORT_TABLES = ("energy", "concrete", "airfoil", "elevators", "bike", "kin40k")
 SHORT_SIDES = ("agp", "sklearn-gpr", "gpytorch-exact", "gpytorch-svgp", "boosting")
 SHORT_WORDS = (
-    "Test NLPD (lower is better) and CPU seconds of `GPRegressor().fit(X, y)` and other libraries, one thread each.\n"
+    "Each cell shows the test NLPD (negative log predictive density; lower is better) and the CPU seconds of\n"
+    "`GPRegressor().fit(X, y)` or of another library, in one thread.\n"
     "The NLPD is computed on standardised targets. See [all data sets and measures](docs/defaults.md#tables)."
 )
 NOTHING = "Nothing is measured yet."

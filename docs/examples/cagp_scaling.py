@@ -1,8 +1,9 @@
-"""Time and memory of the loss of a computation-aware GP with its gradient, against the number of data.
+"""Measure how time and memory for the loss and gradient of a computation-aware GP grow with the number of rows.
 
-    python docs/examples/cagp_scaling.py --picture growth.png      (some minutes on one core)
+    python docs/examples/cagp_scaling.py --picture growth.png
 
-CPU seconds of closed form, NumPy, float64; each size in a process of its own, whose largest memory is given.
+This takes a few minutes on one core. The measurements use closed-form gradients on NumPy in float64. Each size runs in
+a separate process, so that its peak memory can be measured.
 """
 
 import argparse
@@ -20,7 +21,7 @@ SIZES = {"full": [2500, 5000, 10_000, 20_000], "capped": [25_000, 50_000, 100_00
 
 
 def measure(N, support, actions):
-    """Seconds of loss and gradient for N data in three columns, and the largest memory in MiB."""
+    """Return the CPU seconds for loss and gradient with N rows and three columns, and the peak memory in MiB."""
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(N, 3))
     y = np.sin(6.0 * X[:, :1]) * np.cos(4.0 * X[:, 1:2]) + 0.1 * rng.standard_normal((N, 1))
@@ -31,19 +32,19 @@ def measure(N, support, actions):
 
 
 def in_its_own_process(N, support, actions):
-    """The same, from a fresh interpreter."""
+    """Run `measure` in a new interpreter."""
     call = [sys.executable, __file__, "--one", str(N), "--actions", str(actions)]
     call += [] if support is None else ["--support", str(support)]
     return json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout)
 
 
 def main():
-    """Measure each size, fit exponents, draw."""
+    """Measure each size, fit the exponents and plot the times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--one", type=int, help="measure this number of data, and print it")
+    parser.add_argument("--one", type=int, help="measure only this number of rows")
     parser.add_argument("--actions", type=int, default=128)
-    parser.add_argument("--support", type=int, help="rows that the actions cover (default: all; 4096 where capped)")
-    parser.add_argument("--shrink", type=int, default=1, help="divide all sizes by this")
+    parser.add_argument("--support", type=int, help="rows that the actions cover (default: all, or 4096 if capped)")
+    parser.add_argument("--shrink", type=int, default=1, help="divide all sizes by this number")
     parser.add_argument("--picture", help="where to save the curves")
     a = parser.parse_args()
     if a.one:
@@ -64,14 +65,14 @@ def main():
 
 
 def draw(curves, path):
-    """Seconds over N."""
+    """Plot the seconds against N."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for label, (sizes, seconds) in curves.items():
         axes.loglog(sizes, seconds, "o-", label=label)
-    axes.set(xlabel="N", ylabel="CPU seconds of loss and gradient")
+    axes.set(xlabel="N", ylabel="CPU seconds for loss and gradient")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)
 

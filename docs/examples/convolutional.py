@@ -1,4 +1,4 @@
-"""Draw digits, what the first layer of a deep convolutional model makes of them, and how the last one weighs patches.
+"""Plot digits, the first layer's outputs in a deep convolutional model, and the patch weights of the last layer.
 
 python docs/examples/convolutional.py --picture docs/pictures/convolutional.png
 """

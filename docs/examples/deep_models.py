@@ -1,10 +1,10 @@
-"""Deep GPs of one to three layers, in several parameterisations, beside each other on a data set with splits.
+"""Compare deep GPs with one to three layers, in several parameterisations, on a data set with splits.
 
     python docs/examples/deep_models.py kin40k.npz --out runs --layers 1 2 3 --methods relaxed likelihoodform whitened \
         --num-inducing 100 --seeds 0 1 2 --steps 10000
     python docs/examples/deep_models.py kin40k.npz --out runs --print
 
-Each run goes on from where it stopped. A method "solve" has two groups of so many inducing inputs.
+Interrupted runs are resumed. The method "solve" has two groups with the given number of inducing inputs each.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from agp.backend import to_numpy
 from agp.data import load
 
 SAMPLES = 100
-"""Samples of the inner layers in the scores."""
+"""Number of samples of the inner layers when computing scores."""
 ARRAYS = "X", "y", "X_test", "y_test"
 METHODS = {"relaxed": "R", "likelihoodform": "L", "whitened": "W", "solve": "SOLVE"}
 
 
 def start(data, method, layers, num_inducing, seed):
-    """The untrained model."""
+    """Create the untrained model."""
     choice = {"num_inducing": num_inducing, "seed": seed}
     choice |= {"posterior": "whitened", "num_orthogonal": num_inducing} if method == "solve" else {"posterior": method}
     if layers > 1:
@@ -37,7 +37,7 @@ def start(data, method, layers, num_inducing, seed):
 
 
 def score(model, data):
-    """NLPD of the mixture over samples, and the average over samples; RMSE of the mean."""
+    """Return the NLPD of the mixture of all samples, the mean NLPD of the samples, and the RMSE of the mean."""
     if isinstance(model, agp.DeepGP):
         model = dataclasses.replace(model, prediction_samples=SAMPLES)
     X, y = data.X_test, data.y_test
@@ -48,7 +48,7 @@ def score(model, data):
 
 
 def table(folder):
-    """Markdown of the last scores in the folder, averaged over seeds."""
+    """Return a Markdown table of the last scores in the folder, averaged over seeds."""
     runs = {}
     for path in sorted(Path(folder).glob("*.json")):
         *setting, _ = path.stem.split("-")
@@ -70,10 +70,10 @@ def _cell(values):
 
 
 def main():
-    """Run what is missing, one run after the other, and print the table."""
+    """Do all runs that are not complete, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default="diabetes")
-    parser.add_argument("--out", required=True, help="a folder")
+    parser.add_argument("--out", required=True, help="folder for the results")
     parser.add_argument("--layers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["relaxed"])
     parser.add_argument("--num-inducing", type=int, default=100)
@@ -84,7 +84,7 @@ def main():
     parser.add_argument("--split", type=int, default=0)
     parser.add_argument("--backend", default="numpy")
     parser.add_argument("--device", default=None)
-    parser.add_argument("--print", action="store_true", help="print the table of what there is")
+    parser.add_argument("--print", action="store_true", help="only print the table of the stored results")
     given = parser.parse_args()
     if not given.print:
         host = load(given.data, split=given.split, task="regression")

@@ -1,8 +1,8 @@
-"""A step, fitted by one layer and by two: functions that are smooth everywhere, and functions that need not be.
+"""Fit a step with a GP and with a deep GP of two layers, and plot both fits.
 
 python docs/examples/deep_step.py docs/pictures/deep-step.png [--steps STEPS]
 
-Half a minute on one core. Prints the mean log density of new observations, too.
+This takes half a minute on one core. The script also prints the mean log density of new observations.
 """
 
 import argparse
@@ -16,14 +16,14 @@ LAYERS, INDUCING, SAMPLES = (1, 2), 20, 500
 
 
 def data(rows, seed):
-    """Inputs [N, 1] and noisy targets [N, 1] of a step from -1 to 1."""
+    """Draw inputs [N, 1], and noisy targets [N, 1] of a step from -1 to 1."""
     rng = np.random.default_rng(seed)
     X = np.sort(rng.uniform(-2.0, 2.0, (rows, 1)), axis=0)
     return X, np.where(X > 0.0, 1.0, -1.0) + 0.1 * rng.standard_normal((rows, 1))
 
 
 def main():
-    """Train, print and draw."""
+    """Train the models, print the densities and plot the fits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("picture", metavar="FILE.png")
     parser.add_argument("--steps", type=int, default=2000)
@@ -39,10 +39,10 @@ def main():
         model = agp.train(model, X, y, steps=a.steps).model
         density = float(np.mean(model.log_density(X_test, y_test)))
         agp.plot.plot_fit(model, X, y, ax=panel)
-        panel.set_xlabel(f"{layers} layer{'s' if layers > 1 else ''}: {density:.2f} nats for a new observation")
+        panel.set_xlabel(f"{layers} layer{'s' if layers > 1 else ''}: {density:.2f} nats per new observation")
         print(f"{layers}: {density:.3f}")
     for panel in panels[1:]:
-        panel.get_legend().remove()  # one is enough
+        panel.get_legend().remove()  # the first panel has the legend
         panel.set_ylabel("")
     figure.savefig(a.picture, dpi=80)
 

@@ -1,9 +1,10 @@
-"""t-SVGP beside an SVGP with natural gradients for q(u), called q-SVGP: variational EM from one start.
+"""Compare t-SVGP with q-SVGP, an SVGP that trains q(u) by natural gradients, in variational EM.
 
     python docs/examples/dual_against_natural.py banana.npz ionosphere.npz mnist.npz --picture curves.png
 
-Each file has inputs X and classes y, and perhaps a train_mask; without a file two classes are made up. The q(u) of all
-methods are compared at fixed hyperparameters; then both alternate, and the bounds are compared.
+Each file has inputs X, classes y and optionally a train_mask. Without a file, the script generates data with two
+classes. It first compares q(u) of all methods at fixed hyperparameters. Then it trains q(u) and the hyperparameters in
+turn, from the same initial values, and compares the bounds.
 """
 
 import argparse
@@ -18,7 +19,8 @@ import agp
 from agp.training import Batches
 from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep
 
-# an outer iteration: steps of q(u), e, then steps of the rest, m: so many at such a rate, each on a batch of its own
+# An outer iteration has "e" steps of q(u), then "m" steps of the hyperparameters, each on a new batch. The pairs are
+# (number of steps, learning rate).
 TWO_CLASSES = {"inducing": 50, "e": (6, 0.75), "m": (14, 0.2), "batch": None, "frozen": ("Z",), "outer": 50}
 MORE_CLASSES = {"inducing": 100, "e": (4, 0.03), "m": (1, 0.03), "batch": 200, "frozen": (), "outer": 100}
 METHODS = {
@@ -30,28 +32,28 @@ METHODS = {
 
 
 def load(path, rows, rng):
-    """Inputs and classes of a file, at most so many training rows, in random order."""
+    """Load inputs and classes from a file: at most `rows` training rows, in random order."""
     if path is None:
         X = rng.normal(size=(150, 2))
-        return "made up", X, (np.sin(2.0 * X[:, :1]) > X[:, 1:]).astype(float)
+        return "synthetic", X, (np.sin(2.0 * X[:, :1]) > X[:, 1:]).astype(float)
     with np.load(path) as file:
         X, y = file["X"], file["y"]
         chosen = np.flatnonzero(file["train_mask"]) if "train_mask" in file.files else np.arange(len(y))
         chosen = rng.permutation(chosen)[:rows]
     X = X[chosen].astype(float)
-    X = X / 255.0 if X.max() > 100.0 else (X - X.mean(axis=0)) / X.std(axis=0)  # pixels, or columns of any unit
+    X = X / 255.0 if X.max() > 100.0 else (X - X.mean(axis=0)) / X.std(axis=0)  # pixels, or columns with other units
     return Path(path).stem, X, y[chosen].astype(float).reshape(-1, 1)
 
 
 def start(name, X, y, recipe):
-    """The untrained model of a method and its batches, the same for all; its steps of q(u), and of the rest."""
+    """Return the untrained model of a method, its batches, and its updates of q(u) and of the hyperparameters."""
     likelihood = agp.Bernoulli() if y.max() == 1.0 else agp.Softmax(int(y.max()) + 1, fixed_samples=40)
     parts = {"kernel": agp.Matern52(1.0, [1.0] * X.shape[1]), "likelihood": likelihood, "Z": X[: recipe["inducing"]]}
     model = METHODS[name](X, y, **parts)
     stream = map(Batches(X, y, recipe["batch"] or len(X), 0, model._draws).__getitem__, itertools.count())
     natural, datum, _, free = (name == known for known in METHODS)
     rate = recipe["e"][1]
-    if datum and recipe["batch"]:  # a site moves in one batch of each epoch alone
+    if datum and recipe["batch"]:  # each epoch updates a site only once
         rate = 1.0 - (1.0 - rate) ** (len(X) / recipe["batch"])
     e_step = NaturalGradient(rate) if natural else SiteStep(rate)
     adam = Adam(recipe["m"][1], frozen=(*recipe["frozen"], "posterior.*") if natural else recipe["frozen"])
@@ -59,7 +61,7 @@ def start(name, X, y, recipe):
 
 
 def repeated(updates, states, model, stream, times):
-    """The model and states after the updates in turn, so often, each time on the next batch."""
+    """Apply the updates in turn, `times` times, each time on the next batch, and return the model."""
     for _ in range(times):
         batch = next(stream)
         for i, update in enumerate(updates):
@@ -68,21 +70,21 @@ def repeated(updates, states, model, stream, times):
 
 
 def largest_difference(X, y, recipe, steps):
-    """How far q(u) of each method is from that of q-SVGP in any of the steps, relative to the largest entry."""
+    """Return the largest difference of each method's q(u) from that of q-SVGP, relative to the largest entry."""
     iterates = {name: [] for name in METHODS}
     for name, found in iterates.items():
         model, stream, e_step, _ = start(name, X, y, recipe)
         states = [e_step[0].init(model)]
         for _ in range(steps):
             model = repeated(e_step, states, model, stream, 1)
-            Z = X[: recipe["inducing"]]  # where the inducing inputs start, and stay
+            Z = X[: recipe["inducing"]]  # the inducing inputs, which do not move
             found += [model.predict_mean(Z), model.predict_covariance(Z)]
     pairs = {name: zip(found, iterates["q-SVGP"], strict=True) for name, found in iterates.items()}
     return {name: max(np.abs(a - b).max() / np.abs(b).max() for a, b in each) for name, each in pairs.items()}
 
 
 def trained(name, X, y, recipe):
-    """The bound of all rows after each outer iteration, and the seconds of the processor until then."""
+    """Return the bound of all rows after each outer iteration, and the cumulative CPU seconds."""
     model, stream, *steps = start(name, X, y, recipe)
     states = [[update.init(model) for update in updates] for updates in steps]
     curve, seconds = [], 0.0
@@ -100,7 +102,7 @@ def report(name, X, y, recipe):
     differences = largest_difference(X, y, recipe, steps=20)
     curves = {label: trained(label, X, y, recipe) for label in METHODS}
     print(f"\n{name}, {len(X)} rows: {recipe}")
-    print("method | difference of q(u) | last bound | outer iterations: within 1 nat | all the way | seconds | ms each")
+    print("method | difference of q(u) | last bound | iterations: within 1 nat | to the bound | seconds | ms each")
     for label, (bounds, seconds) in curves.items():
         close, there = (np.flatnonzero(bounds >= curves["q-SVGP"][0][-1] - nats) for nats in (1.0, 0.0))
         when = f"{there[0] + 1} | {seconds[there[0]]:.2f}" if there.size else "never |"
@@ -110,7 +112,7 @@ def report(name, X, y, recipe):
 
 
 def draw(results, path):
-    """Bounds over outer iterations and over seconds, a column for each data set."""
+    """Plot the bounds against outer iterations and CPU seconds, in one column per data set."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.6 * len(results), 6.5), layout="constrained")
@@ -120,7 +122,7 @@ def draw(results, path):
             upper.plot(np.arange(1, len(bounds) + 1), bounds, label=label)
             lower.plot(seconds, bounds)
         upper.set(title=name, xlabel="outer iterations", ylabel="bound")
-        lower.set(xlabel="seconds of the processor", ylabel="bound", xscale="log")
+        lower.set(xlabel="CPU seconds", ylabel="bound", xscale="log")
     panels[0, 0].legend(fontsize=8)
     figure.savefig(path, dpi=110)
 
@@ -129,7 +131,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")
     parser.add_argument("--outer", type=int, help="outer iterations (default: 50, or 100 for more than two classes)")
-    parser.add_argument("--rows", type=int, default=10_000, help="training rows at most")
+    parser.add_argument("--rows", type=int, default=10_000, help="maximum number of training rows")
     parser.add_argument("--picture", help="where to save the curves")
     a = parser.parse_args()
     results = {}

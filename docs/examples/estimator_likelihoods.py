@@ -1,8 +1,8 @@
-"""Noise that depends on the inputs, and classes in an order: what the likelihoods of the estimators bring.
+"""Compare likelihoods of the estimators on data with input-dependent noise, and on ordered classes.
 
 usage: python estimator_likelihoods.py [--seeds 3] [--tolerance 1e-3]
 
-Prints two tables in Markdown, averages over data of the seeds; less than a minute on one core.
+The script prints two Markdown tables with averages over the seeds. It takes less than a minute on one core.
 """
 
 import argparse
@@ -13,20 +13,20 @@ from agp.estimators import GPClassifier, GPRegressor
 
 
 def noisy(rng, rows):
-    """Inputs [N, 1] between -2 and 2, and a wave [N] whose noise grows from 5 % to all of its size."""
+    """Draw inputs [N, 1] from -2 to 2, and a sine wave [N] with noise that grows from 5 % to 100 % of its amplitude."""
     X = rng.uniform(-2.0, 2.0, (rows, 1))
     return X, np.sin(3.0 * X[:, 0]) + np.exp(0.8 * X[:, 0] - 1.5) * rng.standard_normal(rows)
 
 
 def graded(rng, rows):
-    """Inputs [N, 2], and grades [N] from 0 to 4: into which of five bins a smooth function with noise falls."""
+    """Draw inputs [N, 2], and grades [N] from 0 to 4, which are the bins of a smooth function with noise."""
     X = rng.uniform(-2.0, 2.0, (rows, 2))
     value = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(rows)
     return X, np.digitize(value, [-1.5, -0.5, 0.5, 1.5])
 
 
 def of_noise(likelihood, rng, how):
-    """NLPD of new observations, and how many are inside their 95 % intervals where noise is small, and large."""
+    """Return the NLPD of new observations, and the coverage of 95 % intervals for x < -1 and for x > 1."""
     (X, y), (X_test, y_test) = noisy(rng, 300), noisy(rng, 3000)
     found = GPRegressor(likelihood=likelihood, **how).fit(X, y)
     mean, deviation = found.predict(X_test, return_std=True)
@@ -36,7 +36,7 @@ def of_noise(likelihood, rng, how):
 
 
 def of_order(likelihood, rows, rng, how):
-    """Error rate and NLPD of new labels."""
+    """Return the error rate and the NLPD of new labels."""
     (X, y), (X_test, y_test) = graded(rng, rows), graded(rng, 3000)
     found = GPClassifier(likelihood=likelihood, **how).fit(X, y)
     chosen = found.predict_proba(X_test)[np.arange(len(y_test)), np.searchsorted(found.classes_, y_test)]
@@ -44,10 +44,10 @@ def of_order(likelihood, rows, rng, how):
 
 
 def main():
-    """Measure and print."""
+    """Measure the scores and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="nats per row at which trainings end")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="tolerance of the training, in nats per row")
     given = parser.parse_args()
     seeds, how = range(given.seeds), {"tolerance": given.tolerance, "random_state": 0}
     print("| likelihood | NLPD | inside, x < -1 | inside, x > 1 |\n|---|---|---|---|")

@@ -1,7 +1,8 @@
-"""Forecasts of monthly series: GPRegressor on a date column, and exponential smoothing (ETS) of statsmodels.
+"""Compare forecasts of monthly series by GPRegressor, with a date column, and by exponential smoothing (ETS).
 
-Each series is cut at several origins. Models see all months before one, and forecast the next three years. ETS has
-additive errors, trend and seasons; whether the trend is damped is chosen by the AIC. It needs statsmodels:
+Each series is cut at several origins. A model is trained on all months before an origin, and forecasts the next three
+years. ETS has an additive error, trend and season. The trend is damped if this improves the AIC. The script needs
+statsmodels:
 
     python docs/examples/forecasting.py
 """
@@ -23,14 +24,14 @@ Z = norm.ppf(0.975)
 
 
 def co2():
-    """Carbon dioxide at Mauna Loa in ppm: monthly means of the weeks; 5 months without any are interpolated."""
+    """Load monthly means of carbon dioxide at Mauna Loa in ppm, with 5 missing months interpolated."""
     from statsmodels.datasets import co2
 
     return co2.load_pandas().data["co2"].resample("MS").mean().interpolate()
 
 
 def sea_surface():
-    """The temperature of the sea surface off Peru (Nino 1+2) in degrees Celsius."""
+    """Load the sea-surface temperature off Peru (Nino 1+2) in degrees Celsius."""
     from statsmodels.datasets import elnino
 
     table = elnino.load_pandas().data.set_index("YEAR")
@@ -39,7 +40,7 @@ def sea_surface():
 
 
 def by_gp(kernel):
-    """A forecast by a Gaussian process, whose time is a column of dates."""
+    """Return a forecasting function that uses a Gaussian process with a column of dates."""
 
     def forecast(past, months):
         model = GPRegressor(kernel=kernel, random_state=0).fit(past.index.to_frame(name="month"), past.to_numpy())
@@ -49,7 +50,7 @@ def by_gp(kernel):
 
 
 def by_smoothing(past, months):
-    """A forecast by exponential smoothing, with the intervals of its own formula."""
+    """Forecast by exponential smoothing, with the intervals that statsmodels computes."""
     from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
     settings = {"error": "add", "trend": "add", "seasonal": "add", "seasonal_periods": 12}
@@ -60,11 +61,11 @@ def by_smoothing(past, months):
 
 
 def scores(y, mean, deviation):
-    """RMSE, NLPD, CRPS and interval score of normal forecasts, and the share of 95 % intervals that hold."""
+    """Return RMSE, NLPD, CRPS, interval score and the coverage of 95 % intervals, for normal forecasts."""
     z = (y - mean) / deviation
     crps = deviation * (z * (2.0 * norm.cdf(z) - 1.0) + 2.0 * norm.pdf(z) - np.pi**-0.5)
     beyond = np.maximum(np.abs(z) - Z, 0.0)
-    interval = deviation * (2.0 * Z + 40.0 * beyond)  # its width, and 2 / 0.05 for each unit outside
+    interval = deviation * (2.0 * Z + 40.0 * beyond)  # the width, plus 2 / 0.05 times the distance outside
     return {
         "RMSE": metrics.rmse(mean, y),
         "NLPD": -float(np.mean(norm.logpdf(y, mean, deviation))),
@@ -76,20 +77,20 @@ def scores(y, mean, deviation):
 
 MODELS = {
     "GP, default kernel": by_gp("auto"),
-    "GP, kernel of parts": by_gp(KERNEL),
+    "GP, composite kernel": by_gp(KERNEL),
     "GP, trend by RBF": by_gp(SMOOTH),
     "ETS": by_smoothing,
 }
 
 
 def main():
-    """Print a table of averages over the origins, and with --each all of them."""
+    """Print a table of averages over the origins, and with --each the scores of each origin."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--origins", type=int, default=5)
     parser.add_argument("--months", type=int, default=36)
-    parser.add_argument("--each", action="store_true", help="print the scores of each origin, too")
+    parser.add_argument("--each", action="store_true", help="also print the scores of each origin")
     a = parser.parse_args()
-    warnings.simplefilter("ignore")  # statsmodels' of convergence
+    warnings.simplefilter("ignore")  # convergence warnings of statsmodels
     for series in (co2(), sea_surface()):
         found = {name: [] for name in MODELS}
         for origin in range(len(series) - a.origins * a.months, len(series), a.months):

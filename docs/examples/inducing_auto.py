@@ -1,12 +1,12 @@
-"""The number of inducing inputs by itself beside fixed ones: scores and times on real data.
+"""Compare automatic growth of the number of inducing inputs with fixed numbers, on real data.
 
     python docs/examples/inducing_auto.py snelson.npz airfoil.npz elevation elevators.npz --out FILE
 
-Hours on one core. Results are written as they come, and what the file holds already is not run again; `--print` only
-prints the table. `SGPR`, NumPy, float64, an RBF kernel with a lengthscale for each column; split 0 where the file has
-splits, and else a tenth of the rows held out. Scores are standardised: negative log predictive densities of the test
-rows, less the logarithm of the deviation of the targets. Times are of the process's CPU. Of the elevation model
-that comes with matplotlib, 12,000 heights are taken.
+This takes hours on one core. The script writes each result when it is ready, and does not repeat stored results.
+`--print` only prints the table. The model is `SGPR` on NumPy in float64, with an RBF kernel that has a lengthscale per
+column. The test rows are those of split 0 if the file has splits, and a random tenth of the rows otherwise. The
+standardised NLPD is the NLPD of the test rows minus the logarithm of the targets' standard deviation. Times are CPU
+times. The data set "elevation" has 12,000 heights of the elevation model that comes with matplotlib.
 """
 
 import argparse
@@ -25,7 +25,7 @@ ROWS = 12_000
 
 
 def rows_of(path):
-    """Inputs and targets of training and of test rows; a made-up set without a file."""
+    """Load X, y, X_test and y_test from a file, or generate a synthetic data set."""
     given = None
     if path is None:
         X = np.random.default_rng(0).uniform(-3.0, 3.0, (100, 1))
@@ -46,14 +46,14 @@ def rows_of(path):
 
 
 def scored(model, X, y, scale):
-    """NLPD and RMSE in deviations of the targets."""
+    """Return the NLPD and RMSE for targets divided by their standard deviation `scale`."""
     density = -float(np.mean(model.log_density(X, y))) - float(np.log(scale))
     error = float(np.sqrt(np.mean((model.predict(X).mean[:, 0] - y.ravel()) ** 2))) / scale
     return {"nlpd": round(density, 4), "rmse": round(error, 4)}
 
 
 def measured(path, what, tolerance):
-    """One entry: a fixed M, or "auto"."""
+    """Return the result for a fixed number of inducing inputs, or for "auto"."""
     X, y, X_test, y_test = rows_of(path)
     began = time.process_time()
     start = min(SIZES[0] if what == "auto" else int(what), len(X))
@@ -77,9 +77,9 @@ def measured(path, what, tolerance):
 
 
 def measure(paths, out, sizes, tolerance):
-    """Run what the file lacks, one entry after the other."""
+    """Measure all results that are not in the file, and write them to it."""
     X = np.linspace(0.0, 1.0, 100)[:, None]
-    agp.fit(agp.SGPR.from_data(X, np.sin(9.0 * X), num_inducing=5), X, np.sin(9.0 * X))  # nothing is loaded later
+    agp.fit(agp.SGPR.from_data(X, np.sin(9.0 * X), num_inducing=5), X, np.sin(9.0 * X))  # imports all modules
     for path in paths or [None]:
         rows = len(rows_of(path)[0])
         for what in ["auto", *(str(M) for M in sizes if rows >= M)]:
@@ -95,7 +95,7 @@ def measure(paths, out, sizes, tolerance):
 
 
 def table(held):
-    """Markdown: what growth chose beside the best fixed M, and the ratio of times."""
+    """Return a Markdown table that compares automatic growth with the best fixed M."""
     lines = ["| data | rows | auto: M | reason | gap | NLPD | CPU s | best fixed M | NLPD | CPU s | ratio of times |"]
     lines += ["|" + "---|" * 11]
     for key, auto in held.items():
@@ -111,13 +111,13 @@ def table(held):
 
 
 def main():
-    """Measure and print."""
+    """Measure the results and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", metavar="FILE")
-    parser.add_argument("--out", type=Path, required=True, help="a .json file")
+    parser.add_argument("--out", type=Path, required=True, help=".json file for the results")
     parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
     parser.add_argument("--tolerance", type=float, default=agp.training.GROWTH_TOLERANCE)
-    parser.add_argument("--print", action="store_true", help="print the table of what there is")
+    parser.add_argument("--print", action="store_true", help="only print the table of the stored results")
     a = parser.parse_args()
     if not a.print:
         measure(a.data, a.out, a.sizes, a.tolerance)

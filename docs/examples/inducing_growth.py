@@ -1,4 +1,4 @@
-"""Make the picture of the page about the number of inducing inputs, from synthetic data.
+"""Draw the plot of growth for docs/selection.md, from synthetic data.
 
 python docs/examples/inducing_growth.py docs/pictures
 """

@@ -1,9 +1,10 @@
-"""Sparse regression on rows that workers make (or read) chunk by chunk: times, memory, and workers that are killed.
+"""Measure time and memory of sparse regression on a local cluster, and test that it survives killed workers.
 
     python docs/examples/lazy_rows.py --rows 10_000_000 --chunk 100_000 --num-inducing 256 --workers 1 2
     python docs/examples/lazy_rows.py --rows 400_000 --workers 2 --kills 10
 
-Clusters are bound to this machine. The rows are drawn from a seed and the number of their chunk.
+Clusters accept connections only from this machine. The workers generate the rows chunk by chunk, from a seed and the
+number of the chunk.
 """
 
 import argparse
@@ -24,7 +25,7 @@ COLUMNS = 8
 
 
 def made(chunk, rows):
-    """The rows [rows, 9] of a chunk: eight inputs and a target."""
+    """Generate the rows [rows, 9] of a chunk: eight inputs and a target."""
     rng = np.random.default_rng([0, chunk])
     X = rng.standard_normal((rows, COLUMNS))
     y = np.sin(X[:, :4].sum(axis=1)) + 0.3 * X[:, 4] * X[:, 5] + 0.2 * rng.standard_normal(rows)
@@ -32,7 +33,7 @@ def made(chunk, rows):
 
 
 def data(N, rows):
-    """X [N, 8] and y [N, 1], in chunks of so many rows."""
+    """Return lazy arrays X [N, 8] and y [N, 1] with `rows` rows per chunk."""
     counts = [min(rows, N - start) for start in range(0, N, rows)]
     parts = [da.from_delayed(delayed(made)(i, n), (n, COLUMNS + 1), float) for i, n in enumerate(counts)]
     both = da.concatenate(parts, axis=0)
@@ -40,32 +41,32 @@ def data(N, rows):
 
 
 def memory_peak():
-    """The most that this process has had in memory so far, in MiB."""
+    """Return the peak memory of this process so far, in MiB."""
     return agp.get_backend("numpy").peak_memory(np.ones(1))
 
 
 def difference(found, expected):
-    """The larger of the relative difference of bounds, and of gradients relative to the largest entry of each leaf."""
+    """Return the largest relative difference of the bounds and of the gradients' leaves."""
     gaps = [np.max(np.abs(found[1][name] - x)) / np.max(np.abs(x)) for name, x in expected[1].items()]
     return max(abs(found[0] / expected[0] - 1.0), *gaps)
 
 
 def evaluated(model, X, y, memory):
-    """Value and gradient, and the seconds they took."""
+    """Return the value and gradient, and the seconds that they took."""
     began = time.perf_counter()
     return agp.value_and_gradient(model, X, y, memory=memory), time.perf_counter() - began
 
 
 @contextlib.contextmanager
 def started(count, given):
-    """A client of a cluster of so many processes."""
+    """Start a cluster of `count` processes and yield a client."""
     own = {"n_workers": count, "threads_per_worker": 1, "memory_limit": given.limit}
     with LocalCluster(host="127.0.0.1", dashboard_address=None, **own) as cluster, Client(cluster) as client:
         yield client
 
 
 def killer(client, after):
-    """A thread that kills one worker after so many seconds."""
+    """Start a thread that kills one worker after the given number of seconds."""
     workers = list(client.run(os.getpid).values())
 
     def kill():
@@ -78,15 +79,15 @@ def killer(client, after):
 
 
 def main():
-    """Evaluate with each number of workers, and with workers that die."""
+    """Evaluate the bound with each number of workers, and with workers that are killed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--chunk", type=int, default=20_000)
     parser.add_argument("--num-inducing", type=int, default=64)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--limit", default="1.5GiB", help="memory of a worker")
-    parser.add_argument("--memory", type=float, default=64.0, help="budget of a task, in MiB")
-    parser.add_argument("--kills", type=int, default=0, help="evaluations in which a worker is killed")
+    parser.add_argument("--limit", default="1.5GiB", help="memory limit of a worker")
+    parser.add_argument("--memory", type=float, default=64.0, help="memory budget of a task, in MiB")
+    parser.add_argument("--kills", type=int, default=0, help="number of evaluations in which a worker is killed")
     given = parser.parse_args()
     X, y = data(given.rows, given.chunk)
     first = made(0, given.chunk)
@@ -99,7 +100,7 @@ def main():
     expected = None
     for count in given.workers:
         with started(count, given) as client:
-            first_chunk()  # workers import what they need
+            first_chunk()  # import modules in the workers before timing
             found, seconds = evaluated(model, X, y, given.memory)
             expected = expected or found
             peaks = [round(peak) for peak in client.run(memory_peak).values()]

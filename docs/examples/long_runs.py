@@ -1,4 +1,4 @@
-"""Runs that may take hours: each keeps a checkpoint and a table of its scores, and goes on from where it stopped."""
+"""Run long trainings that can be interrupted, with a checkpoint and a file of scores for each run."""
 
 import json
 from pathlib import Path
@@ -7,15 +7,15 @@ import agp
 
 
 def scores(folder, name):
-    """The scores of a run by its steps, as far as they have come."""
+    """Return the stored scores of a run, as a dictionary from step to scores."""
     path = Path(folder) / f"{name}.json"
     return {int(step): facts for step, facts in json.loads(path.read_text()).items()} if path.exists() else {}
 
 
 def run(folder, name, start, data, score, *, steps, every, batch_size, seed=0):
-    """Train `start()` for so many steps, with the scores of every so many; the scores by step.
+    """Train the model `start()`, and return its scores after every `every` steps, as a dictionary from step to scores.
 
-    `score` takes a model. What is there already is not run again.
+    `score` is a function of a model. An interrupted run is resumed, and a complete run is not repeated.
     """
     path = Path(folder) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

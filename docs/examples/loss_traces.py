@@ -1,8 +1,8 @@
-"""Train every parameterisation of q(u) from the same start, and see how far each bound is from the collapsed one.
+"""Train every parameterisation of q(u) from the same initial values, and compare their bounds with the collapsed bound.
 
     python docs/examples/loss_traces.py snelson.npz --picture traces.png
 
-The file has inputs X with one column and targets y; without it a wave is made up.
+The file has inputs X with one column and targets y. Without a file, the script generates a noisy sine wave.
 """
 
 import argparse
@@ -25,7 +25,7 @@ VARIANTS = {
 
 
 def load(path):
-    """Inputs [N, 1] and standardised targets [N, 1]."""
+    """Load inputs [N, 1] and standardised targets [N, 1]."""
     if path is None:
         rng = np.random.default_rng(0)
         X = rng.uniform(0.0, 6.0, size=(60, 1))
@@ -37,13 +37,13 @@ def load(path):
 
 
 def draw(traces, best, path):
-    """The distances from the best bound, over the steps."""
+    """Plot the differences from the best bound against the steps."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for name, trace in traces.items():
-        dashes = "--" if name.startswith("R") else "-"  # they lie on the curves of L-SVGP
+        dashes = "--" if name.startswith("R") else "-"  # the curves of L-SVGP lie below these
         axes.semilogy(np.maximum(best - trace, 1e-2), dashes, label=name, linewidth=1.5)
     axes.set(xlabel="step", ylabel="collapsed bound - bound, in nats")
     axes.legend(frameon=False)
@@ -51,7 +51,7 @@ def draw(traces, best, path):
 
 
 def main():
-    """Train, print, draw."""
+    """Train the models, print the bounds and plot them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", nargs="?")
     parser.add_argument("--steps", type=int, default=3000)

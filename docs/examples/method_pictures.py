@@ -1,4 +1,4 @@
-"""Make the pictures of the pages about methods, from synthetic data.
+"""Draw the plots of the pages in docs/methods, from synthetic data.
 
 python docs/examples/method_pictures.py docs/pictures
 """
@@ -24,26 +24,26 @@ POSTERIORS = (
 
 
 def waves(rows, seed=0):
-    """Inputs from 0 to 6 and noisy values of a wave."""
+    """Draw inputs from 0 to 6 and noisy values of a sine wave."""
     rng = np.random.default_rng(seed)
     X = np.sort(rng.uniform(0.0, 6.0, (rows, 1)), axis=0)
     return X, np.sin(3.0 * X) + 0.2 * rng.standard_normal(X.shape)
 
 
 def panels(count, **options):
-    """A figure with so many panels side by side."""
+    """Create a figure with `count` panels side by side."""
     return plt.subplots(1, count, figsize=(9.0, 3.0), layout="constrained", **options)
 
 
 def band(ax, at, moments, label="function, 95 %"):
-    """Mean and 95 % of a function at inputs [G, 1]."""
+    """Plot the mean and the 95 % interval of a function at inputs [G, 1]."""
     mean, spread = moments.mean[:, 0], 1.96 * np.sqrt(moments.variance[:, 0])
     ax.fill_between(at[:, 0], mean - spread, mean + spread, alpha=0.3, label=label)
     ax.plot(at[:, 0], mean, color="C0")
 
 
 def prior_and_posterior():
-    """Functions of a Gaussian process before and after it has seen data."""
+    """Plot samples of a Gaussian process prior and of its posterior."""
     X, y = waves(12, seed=3)
     at = np.linspace(0.0, 6.0, 200)[:, None]
     model = agp.fit(agp.GPR.from_data(X, y), X, y).model
@@ -63,7 +63,7 @@ def prior_and_posterior():
 
 
 def fewer_inducing_inputs():
-    """The sparse posterior and its bound, as the number of inducing inputs grows."""
+    """Plot the sparse posterior and its bound for several numbers of inducing inputs."""
     X, y = waves(200)
     at = np.linspace(-0.5, 6.5, 300)[:, None]
     exact = agp.fit(agp.GPR.from_data(X, y), X, y).model
@@ -85,7 +85,7 @@ def fewer_inducing_inputs():
 
 
 def without_inverses():
-    """Residuals of the inversion by products; and variances from a factor that is not the inverse yet."""
+    """Plot the residuals of the inversion by products, and the variances after few inversion steps."""
     X, y = waves(200)
     at = np.linspace(0.0, 6.0, 300)[:, None]
     model = agp.fit(agp.SVGP.from_data(X, y, num_inducing=40), X, y).model
@@ -112,7 +112,7 @@ def without_inverses():
 
 
 def sites():
-    """Counts, their rate, and the sites of their posterior: the Gaussian observations that would give the same q(f)."""
+    """Plot counts, their rate, and the sites: the Gaussian observations that would give the same posterior q(f)."""
     rng = np.random.default_rng(0)
     X = np.sort(rng.uniform(0.0, 6.0, (40, 1)), axis=0)
     y = rng.poisson(np.exp(1.0 + np.sin(2.0 * X))).astype(float)
@@ -123,7 +123,7 @@ def sites():
     figure, (left, right) = panels(2)
     left.plot(X, y, "k.", label="counts")
     observed = model.predict(at, observed=True)
-    left.plot(at, observed.mean, label="their mean")
+    left.plot(at, observed.mean, label="predicted mean")
     left.set(xlabel="x", ylabel="y")
     band(right, at, model.predict(at), "q(f), 95 %")
     where, spread = (level + shift / precision)[:, 0], 1.0 / np.sqrt(precision[:, 0])
@@ -136,7 +136,7 @@ def sites():
 
 
 def family():
-    """How far the bounds of the parameterisations of q(u) are from the evidence while they train, all at one rate."""
+    """Plot how the bounds of all parameterisations of q(u) approach the evidence during training at the same rate."""
     X, y = waves(300)
     figure, ax = plt.subplots(figsize=(6.0, 3.6), layout="constrained")
     exact = agp.fit(agp.GPR.from_data(X, y), X, y).model
@@ -144,7 +144,7 @@ def family():
     for posterior in POSTERIORS:
         model = agp.SVGP.from_data(X, y, posterior=posterior, num_inducing=20)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", agp.errors.RepairWarning)  # InverseFree finds its factor anew at times
+            warnings.simplefilter("ignore", agp.errors.RepairWarning)  # InverseFree sometimes recomputes its factor
             bounds = np.asarray(agp.train(model, X, y, steps=600).trace["bound"])
         ax.loglog(np.arange(1, len(bounds) + 1), evidence - bounds, label=posterior.__name__, linewidth=1.3)
     ax.set(xlabel="steps", ylabel="nats below the log evidence")
@@ -153,7 +153,7 @@ def family():
 
 
 def two_groups():
-    """Bounds of one group of inducing inputs, and of two orthogonal ones of half as many each."""
+    """Plot the bounds of one group of M inducing inputs, and of two orthogonal groups of M / 2 each."""
     X, y = waves(400)
     exact = agp.fit(agp.GPR.from_data(X, y), X, y).model
     evidence = float(exact.bound(X, y)[0])
@@ -167,7 +167,7 @@ def two_groups():
     figure, ax = plt.subplots(figsize=(5.0, 3.2), layout="constrained")
     ax.semilogy(sizes, one, "o-", markersize=4, label="one group of M")
     ax.semilogy(sizes, two, "s-", markersize=4, label="two groups of M / 2")
-    ax.set(xlabel="inducing inputs M in all", ylabel="nats below the log evidence")
+    ax.set(xlabel="total number of inducing inputs M", ylabel="nats below the log evidence")
     ax.legend(fontsize=8)
     return figure
 

@@ -1,12 +1,12 @@
-"""MNIST with all 60,000 training images: an RBF kernel on pixels, and a weighted convolution of patches.
+"""Train on all 60,000 training images of MNIST, with an RBF kernel on pixels or a weighted convolution of patches.
 
     python docs/examples/mnist.py mnist.npz --out runs --kernels conv --methods relaxed --steps 10000
     python docs/examples/mnist.py mnist.npz --out runs --backend torch --device cuda:0 --steps 450000
     python docs/examples/mnist.py --out runs --print --picture curves.png
 
-The file has square images X [70000, 784], one a row, their digits y, and the train_mask; without a file these are the
-small digits of scikit-learn. Each run goes on from where it stopped. Robust-max likelihood, minibatches of 200 images,
-pixels divided by the largest.
+The file has square images X [70000, 784], one in each row, their digits y, and the train_mask. Without a file, the
+script uses the small digits of scikit-learn. Interrupted runs are resumed. All models have the robust-max likelihood
+and use minibatches of 200 images. Pixels are divided by the largest pixel value.
 """
 
 import argparse
@@ -26,7 +26,7 @@ BATCH = 200
 
 
 class Images(NamedTuple):
-    """Images as rows, and digits as a column, on the device."""
+    """Images in rows, and digits in a column, on the device."""
 
     X: Any
     y: Any
@@ -35,7 +35,7 @@ class Images(NamedTuple):
 
 
 def images(path, backend, device):
-    """Images and digits of the file in float32."""
+    """Load the images and digits of the file in float32."""
     if path is None:
         X, y = load_digits(return_X_y=True)
         train = np.arange(len(y)) % 5 > 0
@@ -48,10 +48,10 @@ def images(path, backend, device):
 
 
 def start(data, kernel, method, num_inducing, seed):
-    """The untrained model."""
+    """Create the untrained model."""
     settings = {"posterior": method, "likelihood": agp.RobustMax(10), "num_inducing": num_inducing, "seed": seed}
     pixels = data.X.shape[1]
-    if kernel == "rbf":  # a lengthscale for each pixel; images of 784 pixels are about 10 apart
+    if kernel == "rbf":  # a lengthscale per pixel; the distance between images of 784 pixels is about 10
         wide = agp.to_backend(np.full(pixels, 0.18 * pixels**0.5, np.float32), **place(data.X))
         return agp.SVGP.from_data(data.X, data.y, inducing="random", kernel=agp.RBF(lengthscale=wide), **settings)
     side = round(pixels**0.5)
@@ -61,13 +61,13 @@ def start(data, kernel, method, num_inducing, seed):
 
 
 def place(x):
-    """The library of an array and its device, for `agp.to_backend`."""
+    """Return the library and the device of an array, as arguments of `agp.to_backend`."""
     B = backend_of(x)
     return {"name": B.name, "device": B.device_name(x)}
 
 
 def score(model, data):
-    """Error in percent and NLPD on the test images."""
+    """Return the error rate in percent and the NLPD of the test images."""
     digits = to_numpy(data.y_test)[:, 0].astype(int)
     probabilities = to_numpy(model.predict(data.X_test, observed=True).mean)
     wrong = np.mean(np.argmax(probabilities, axis=1) != digits)
@@ -76,7 +76,7 @@ def score(model, data):
 
 
 def table(folder):
-    """Markdown of the scores in the folder: each run at its last step, and on the way there."""
+    """Return a Markdown table of the scores in the folder: every stored step of each run."""
     lines = ["| kernel | method | M | steps | hours | error % | NLPD |", "|" + "---|" * 7]
     for path in sorted(Path(folder).glob("mnist-*.json")):
         _, kernel, method, inducing, _ = path.stem.split("-")
@@ -87,7 +87,7 @@ def table(folder):
 
 
 def draw(folder, path):
-    """Error and NLPD of each run against its steps."""
+    """Plot the error rate and NLPD of each run against its steps."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -109,10 +109,10 @@ def draw(folder, path):
 
 
 def main():
-    """Run what is missing, one run after the other, and print the table."""
+    """Do all runs that are not complete, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?")
-    parser.add_argument("--out", required=True, help="a folder")
+    parser.add_argument("--out", required=True, help="folder for the results")
     parser.add_argument("--kernels", nargs="+", choices=["rbf", "conv"], default=["conv"])
     parser.add_argument("--methods", nargs="+", default=["relaxed", "whitened"])
     parser.add_argument("--num-inducing", type=int, default=750)
@@ -121,7 +121,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", default="numpy")
     parser.add_argument("--device", default=None)
-    parser.add_argument("--print", action="store_true", help="print the table of what there is")
+    parser.add_argument("--print", action="store_true", help="only print the table of the stored results")
     parser.add_argument("--picture", help="where to save the curves")
     given = parser.parse_args()
     if not given.print:

@@ -1,4 +1,4 @@
-"""NUTS over the hyperparameters of an exact GP, by blackjax: what is uncertain beside the MAP estimate.
+"""Sample the hyperparameters of an exact GP with blackjax's NUTS, and compare the draws with the MAP estimate.
 
 usage: python nuts.py --warmup 500 --draws 1000
 """
@@ -29,7 +29,7 @@ priors = {
     "likelihood.noise_variance": Relative(LogNormal(-2.0, 1.5)),
 }
 model = agp.GPR.from_data(X, y, priors=priors, mean_function=agp.ZeroMean())
-model = agp.fit_lbfgs(model, X, y).model  # the MAP estimate, where the chain begins
+model = agp.fit_lbfgs(model, X, y).model  # the MAP estimate, at which the chain starts
 start, unflatten = agp.flatten(model)
 
 
@@ -47,7 +47,7 @@ step = blackjax.nuts(log_density, **settings).step
 
 @jax.jit
 def sampled(state, keys):
-    """The chain of vectors [S, n], and what the sampler says of each step."""
+    """Return the chain of vectors [S, n], and the sampler's information about each step."""
 
     def moved(state, key):
         state, info = step(key, state)

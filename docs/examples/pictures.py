@@ -1,4 +1,4 @@
-"""Make the pictures of the page about pictures, from synthetic data.
+"""Draw the plots of docs/pictures.md and some other pages, from synthetic data.
 
 python docs/examples/pictures.py docs/pictures
 """
@@ -18,7 +18,7 @@ rng = np.random.default_rng(0)
 
 
 def save(name, figure, dpi=80):
-    """Write a picture that is small enough to be committed."""
+    """Save a figure at a low resolution, to limit the size of the repository."""
     figure.savefig(folder / f"{name}.png", dpi=dpi)
 
 
@@ -39,7 +39,7 @@ save("fit-classes", agp.plot.plot_fit(GPClassifier(tolerance=0.01).fit(side, lab
 
 
 def houses(rows):
-    """Houses that never were, and their prices."""
+    """Simulate houses and their prices."""
     area, age = rng.uniform(40.0, 200.0, rows), rng.uniform(0.0, 80.0, rows)
     kind = rng.choice(["flat", "house", "farm"], rows)
     base = np.select([kind == "flat", kind == "house"], [50.0, 90.0], 70.0)
@@ -66,7 +66,7 @@ save("inducing", agp.plot.plot_inducing(sparse, ring))
 
 
 def dear(prices):
-    """Labels by price, some of them wrong."""
+    """Label houses as dear or cheap by their price, with some wrong labels."""
     return np.where(prices + 40.0 * rng.standard_normal(len(prices)) > 350.0, "dear", "cheap")
 
 
@@ -76,7 +76,7 @@ save("reliability", agp.plot.plot_calibration(classifier, test, dear(truth)))
 
 
 def helped():
-    """An output of ten measurements, by itself and beside a related one of two hundred."""
+    """Plot an output with ten measurements, modelled alone and together with a related output."""
     own = np.random.default_rng(4)
     place = np.sort(own.uniform(-3.0, 3.0, (200, 1)), axis=0)
     wave = np.sin(2.0 * place[:, 0]) + 0.3 * place[:, 0]
@@ -95,7 +95,7 @@ def helped():
         panel.plot(grid[:, 0], 30.0 - 10.0 * (np.sin(2.0 * grid[:, 0]) + 0.3 * grid[:, 0]), "k--", lw=1, label="truth")
         panel.plot(place[:, 0], both[:, 1], "k.", label="measured")
         panel.set(title=outputs, xlabel="x")
-    panels[0].set_ylabel("output of ten measurements")
+    panels[0].set_ylabel("output with ten measurements")
     panels[0].legend(fontsize=8)
     return figure
 

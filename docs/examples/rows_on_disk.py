@@ -1,10 +1,11 @@
-"""Minibatches of rows in a file larger than what a step sees: memory, the rate of steps, and what sorted rows cost.
+"""Train on minibatches of rows in a large file, and measure memory, speed, and the effect of sorted rows.
 
     python docs/examples/rows_on_disk.py --file rows.npy --rows 100_000_000
     python docs/examples/rows_on_disk.py --sorted
 
-The first makes the file if there is none (float32, 36 bytes a row), and takes steps of R-SVGP on rows of it and, in
-turn, on a million rows in memory. The second trains on sorted rows in chunks: pools of few and of many chunks.
+The first command creates the file if it does not exist (float32, 36 bytes per row). It measures training steps of
+R-SVGP on the file and on a million rows in memory, in turn. The second command trains on sorted rows, with several
+sizes of chunks.
 """
 
 import argparse
@@ -24,7 +25,7 @@ HELD = 1_000_000
 
 
 def written(path, rows):
-    """Make the file, a million rows at a time."""
+    """Write the file, a million rows at a time."""
     table = np.lib.format.open_memmap(path, "w+", np.float32, (rows, COLUMNS + 1))
     for i, start in enumerate(range(0, rows, HELD)):
         table[start : start + HELD] = made(i, min(HELD, rows - start))
@@ -32,22 +33,22 @@ def written(path, rows):
 
 
 def memory():
-    """What this process has in memory, in MiB: its own, and pages of files."""
+    """Return the resident memory of this process in MiB: anonymous memory, and pages of files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     found = {line.partition(":")[0]: float(line.split()[1]) / 2**10 for line in lines if line.startswith("Rss")}
     return found["RssAnon"], found["RssFile"]
 
 
 def on_disk(given):
-    """Steps on rows of the file and in memory, in turn."""
+    """Measure training steps on rows of the file and on rows in memory, in turn."""
     if not Path(given.file).exists():
         written(given.file, given.rows)
-    print(f"start: {memory()[0]:.0f} MiB of its own", flush=True)
+    print(f"start: {memory()[0]:.0f} MiB in use", flush=True)
     X, y, _ = open_rows(given.file, target=-1)
     began = time.perf_counter()
     model = agp.SVGP.from_data(X, y, num_inducing=given.num_inducing)
     seconds = time.perf_counter() - began
-    print(f"{X.shape[0]:,} rows, model made in {seconds:.0f} s, {memory()[0]:.0f} MiB of its own", flush=True)
+    print(f"{X.shape[0]:,} rows, model created in {seconds:.0f} s, {memory()[0]:.0f} MiB in use", flush=True)
     few = np.array(X[:HELD]), np.array(y[:HELD])
     rates = {"disk": [], "memory": []}
     for seed in range(given.turns):
@@ -63,18 +64,18 @@ def on_disk(given):
             )
             rates[name].append((given.steps - given.steps // 5) / (seen[-1] - seen[given.steps // 5 - 1]))
             own, files = memory()
-            print(f"{name}: {rates[name][-1]:.1f} steps/s; {own:.0f} MiB of its own, {files:.0f} of files", flush=True)
+            print(f"{name}: {rates[name][-1]:.1f} steps/s; {own:.0f} MiB in use, {files:.0f} MiB of files", flush=True)
     ratio = statistics.median(rates["disk"]) / statistics.median(rates["memory"])
     print(f"rate on disk over rate in memory: {ratio:.2f}")
 
 
 def on_sorted_rows(given):
-    """NLPD of a model trained on rows that are sorted by their first input, in chunks of several sizes."""
+    """Print the NLPD of a model trained on rows sorted by their first input, for several sizes of chunks."""
     rows = made(0, 110_000)
     train, test = rows[:100_000], rows[100_000:]
     by_first = train[np.argsort(train[:, 0])]
     model = agp.SVGP.from_data(train[:, :COLUMNS], train[:, COLUMNS], num_inducing=given.num_inducing)
-    _order.POOL_MIB = 0.0  # a pool is eight batches, 8,000 rows; by default all of these rows would be one
+    _order.POOL_MIB = 0.0  # a pool is then eight batches of 1,000 rows; the default pool would contain all rows
     for name, data, chunk in [
         ("in memory", train, None),
         ("shuffled, chunks of 10,000", train, 10_000),
@@ -91,7 +92,7 @@ def on_sorted_rows(given):
 
 
 def main():
-    """One of the two."""
+    """Run one of the two measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--file", default="rows.npy")
     parser.add_argument("--rows", type=int, default=2_000_000)

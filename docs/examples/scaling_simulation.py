@@ -1,10 +1,11 @@
-"""How long an evaluation of a bound on a cluster takes: a simulation from measured times of its parts.
+"""Simulate how long the evaluation of a bound on a cluster takes, from measured times of its parts.
 
     python docs/examples/scaling_simulation.py --measure
     python docs/examples/scaling_simulation.py --chunk-seconds 2.9 2.9 --task-seconds 0.0009 --num-inducing 256
 
-Two passes (values, then cotangents) over chunks; sums of eight; a scheduler that hands out one task after the other;
-what a task sends travels at the speed of the network. `--measure` tells the seconds of a chunk and of an empty task.
+The evaluation has two passes over the chunks, one for values and one for cotangents. Results are summed in groups of
+eight. The scheduler starts one task after the other, and tasks send their results at the speed of the network.
+`--measure` prints the seconds for a chunk and for an empty task.
 """
 
 import argparse
@@ -22,7 +23,7 @@ BRANCHES = 8
 
 
 def passed(chunks, workers, chunk_seconds, task_seconds, sum_seconds):
-    """Seconds of one pass: leaves are handed out in turn, then sums of eight of those that are done, up to one."""
+    """Simulate one pass and return its seconds: one task per chunk, then sums in groups of eight, until one is left."""
     free = [0.0] * workers
     clock, ready = 0.0, []
     for _ in range(chunks):
@@ -42,7 +43,7 @@ def passed(chunks, workers, chunk_seconds, task_seconds, sum_seconds):
 
 
 def simulated(rows, workers, given):
-    """Seconds of value and gradient on so many rows and workers."""
+    """Return the simulated seconds for value and gradient with the given numbers of rows and workers."""
     M, D = given.num_inducing, 8
     chunks = max(1, rows // given.chunk)
     megabytes = (M * M + 2 * M) * 8e-6, (M * M + M * D) * 8e-6
@@ -50,12 +51,12 @@ def simulated(rows, workers, given):
         passed(chunks, workers, seconds, given.task_seconds, size / given.network)
         for seconds, size in zip(given.chunk_seconds, megabytes, strict=True)
     ]
-    sent = min(workers, chunks) ** 0.5 * sum(megabytes) / given.network  # parameters, from worker to worker
+    sent = min(workers, chunks) ** 0.5 * sum(megabytes) / given.network  # workers pass the parameters on to each other
     return sum(once) + sent + given.client_seconds
 
 
 def measured(given):
-    """Seconds of the two passes over a chunk, of an empty task, and of what the client does."""
+    """Measure the seconds for the two passes over a chunk, for an empty task, and on the client."""
     first = made(0, given.chunk)
     X, y = first[:, :COLUMNS], first[:, COLUMNS:]
     model = agp.SGPR.from_data(X, y, num_inducing=given.num_inducing)
@@ -80,15 +81,15 @@ def measured(given):
 
 
 def main():
-    """Print the table, or what was measured."""
+    """Print the table of simulated times, or the measured times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--chunk", type=int, default=100_000)
     parser.add_argument("--num-inducing", type=int, default=256)
-    parser.add_argument("--chunk-seconds", type=float, nargs=2, default=[2.0, 3.7], help="of the two passes")
-    parser.add_argument("--task-seconds", type=float, default=0.001, help="of the scheduler")
+    parser.add_argument("--chunk-seconds", type=float, nargs=2, default=[2.0, 3.7], help="for the two passes")
+    parser.add_argument("--task-seconds", type=float, default=0.001, help="seconds per task in the scheduler")
     parser.add_argument("--client-seconds", type=float, default=0.05)
-    parser.add_argument("--network", type=float, default=1000.0, help="MB/s")
+    parser.add_argument("--network", type=float, default=1000.0, help="speed of the network in MB/s")
     given = parser.parse_args()
     if given.measure:
         measured(given)

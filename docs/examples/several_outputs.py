@@ -1,11 +1,12 @@
-"""Several outputs: shared, separate, coregionalised and intrinsic, with all targets and with a tenth of them missing.
+"""Compare models of several outputs (shared, separate, coregionalised, intrinsic), also with missing targets.
 
 usage: python several_outputs.py [FILE.npz] --seeds 5 --steps 500 --num-inducing 64
 
-The file has inputs X [N, D] and targets Y [N, P]. By default, the handwritten digits of scikit-learn: from the left
-half of an image, 32 pixels, how much ink there is in four pairs of rows of the right half. Prints a table in Markdown,
-averages over the seeds, each with training rows of its own, of figures on all other rows in standardised units; the
-difference of the NLPD is that to the shared model, with its standard deviation over the seeds.
+The file has inputs X [N, D] and targets Y [N, P]. By default, the script uses the handwritten digits of scikit-learn.
+The inputs are the 32 pixels of the left half of an image. The targets are the sums of the pixels in four pairs of rows
+of the right half. The script prints a Markdown table of scores, averaged over the seeds. Each seed selects different
+training rows, and the scores are computed on all other rows, in standard deviations of the targets. The table also has
+the difference of the NLPD from that of the shared model, with its standard deviation over the seeds.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import agp
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("data", nargs="?")
-parser.add_argument("--rows", type=int, default=400, help="training rows")
+parser.add_argument("--rows", type=int, default=400, help="number of training rows")
 parser.add_argument("--seeds", type=int, default=5)
 parser.add_argument("--steps", type=int, default=500)
 parser.add_argument("--num-inducing", type=int, default=64)
@@ -25,7 +26,7 @@ given = parser.parse_args()
 
 
 def digits():
-    """Inputs [1797, 32] and targets [1797, 4]."""
+    """Load inputs [1797, 32] and targets [1797, 4]."""
     from sklearn.datasets import load_digits
 
     images = load_digits().images
@@ -34,7 +35,7 @@ def digits():
 
 
 def models(outputs):
-    """What is compared, by name."""
+    """Return the values of `outputs=` to compare, by name."""
     fewer = max(1, outputs // 2)
     return {
         "shared": "shared",
@@ -46,7 +47,7 @@ def models(outputs):
 
 
 def measured(X, Y, outputs, missing, seed):
-    """NLPD of a target, and the root mean squared errors [P], on the rows that were not trained on."""
+    """Return the NLPD per target and the RMSE of each output [P], on the rows that were not used in training."""
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(X))
     train, test = order[: given.rows], order[given.rows :]

@@ -1,4 +1,4 @@
-"""SOLVE-GP with two groups of M inducing inputs beside sparse GPs with M and with 2 M, on real data.
+"""Compare SOLVE-GP with two groups of M inducing inputs with sparse GPs with M and 2 M inducing inputs.
 
 usage: python solve_gp.py --data FILE.npz --split 0 --num-inducing 256 --steps 2000
 """
@@ -35,4 +35,4 @@ for name, start in models.items():
     cost = 1e3 * (time.process_time() - began) / given.steps
     density = np.mean(model.log_density(data.X_test, data.y_test))
     error = np.sqrt(np.mean((model.predict_mean(data.X_test) - data.y_test) ** 2))
-    print(f"{name:12s} log density {density:8.4f}  RMSE {error:7.4f}  {cost:6.1f} ms of CPU a step")
+    print(f"{name:12s} log density {density:8.4f}  RMSE {error:7.4f}  {cost:6.1f} ms of CPU time per step")

@@ -1,4 +1,4 @@
-"""Train one model on NumPy and on torch; print the two bounds."""
+"""Train one model on NumPy and on torch, and print the two bounds."""
 
 import numpy as np
 

@@ -1,13 +1,13 @@
-"""How far test scores of every method depend on the units of the data: real sets, raw and rescaled.
+"""Measure how much the test scores of every method depend on the units of the data, on real data sets.
 
     python docs/examples/units_table.py energy.npz concrete.npz airfoil.npz bike.npz:15,16 elevators.npz --out FILE
 
-Hours on one core. Results are written as they come, and what the file holds already is not run again; `--print` only
-prints the table. NumPy, float64, the default model, M = 100 and 1,000 steps of the default recipe with minibatches of
-500 where the method takes them. Scores are standardised:
-negative log predictive densities of the test rows of split 0, less the logarithm of the deviation of the targets.
-Methods whose steps cost N^2 or more take 1,000 rows, the exact ones among them a recipe of 100 steps. "defaults" is
-what `fit_regression` gives for all rows and no other argument; its start is the mean and variance of the targets.
+This takes hours on one core. The script writes each result when it is ready, and does not repeat stored results.
+`--print` only prints the table. All methods run on NumPy in float64, with the default model, M = 100, and 1,000 steps
+of the default recipe. Methods that support minibatches use minibatches of 500 rows. Methods whose steps cost N^2 or
+more use 1,000 rows, and the exact methods take only 100 steps. The standardised NLPD is the NLPD of the test rows of
+split 0 minus the logarithm of the targets' standard deviation. "defaults" is `fit_regression` on all rows without
+further arguments. Its initial score is that of a normal distribution with the mean and variance of the targets.
 """
 
 import argparse
@@ -28,7 +28,7 @@ STEPS, BATCH, INDUCING = 1000, 500, 100
 EXACT_STEPS, DENSE_ROWS = 100, 1000
 EXACT = ("gpr", "tvgp", "cggp")
 DENSE = (*EXACT, "cagp-opt", "cagp-cg")
-"""What costs at least N^2 in a step."""
+"""Methods whose steps take at least N^2 operations."""
 CHANGES = {
     "raw": (1.0, 1.0, 0.0),
     "X 1e-6": (1e-6, 1.0, 0.0),
@@ -38,14 +38,14 @@ CHANGES = {
     "y 1e6": (1.0, 1e6, 0.0),
     "y + 1e6 deviations": (1.0, 1.0, 1e6),
 }
-"""Factors of X (None: 1e-6, 1 and 1e6 for the columns in turn) and of y, and an offset of y in its deviations."""
+"""Factors of X (None: 1e-6, 1 and 1e6 for the columns in turn) and y, and an offset of y in standard deviations."""
 DEFAULTS = "defaults"
-# What costs little comes first: all methods on the first set, then on the next.
+# Fast methods come first.
 ORDER = sorted((*methods.METHODS, DEFAULTS), key=lambda name: (name in methods.FULL_METHODS or name in DENSE, name))
 
 
 def rows_of(given):
-    """Name, inputs and targets of training and of test rows, as they are in the file; a made-up set without one."""
+    """Return the name, X, y, X_test and y_test of a data set in raw units. Without a file, generate the data."""
     if given is None:
         X = np.random.default_rng(0).standard_normal((150, 3))
         y = np.sin(X[:, 0]) + X[:, 1]
@@ -59,7 +59,7 @@ def rows_of(given):
 
 
 def scores(method, change, X, y, X_test, y_test, *, steps=STEPS):
-    """The scores before and after training, the time, and what was repaired."""
+    """Return the scores before and after training, the seconds, and the number of numerical repairs."""
     a, c, d = CHANGES[change]
     a = np.resize([1e-6, 1.0, 1e6], X.shape[1]) if a is None else a
     if method in DENSE:
@@ -95,7 +95,7 @@ def _scores_of_method(method, steps, X, y, score):
 
 
 def measure(sets, out, chosen, steps):
-    """Run what the file lacks, one entry after the other."""
+    """Measure all results that are not in the file, and write them to it."""
     for given in sets:
         name, *rows = rows_of(given)
         for method in chosen:
@@ -115,7 +115,7 @@ def measure(sets, out, chosen, steps):
 
 
 def table(held):
-    """Markdown: for each method and set the largest difference from the raw data, before and after training."""
+    """Return a Markdown table of the largest difference from the raw data, before and after training."""
     names = list(dict.fromkeys(key.split("/")[0] for key in held))
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
     for method in (*methods.METHODS, DEFAULTS):
@@ -141,13 +141,13 @@ def _cell(held, name, method):
 
 
 def main():
-    """Measure and print."""
+    """Measure the results and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", metavar="FILE[:COLUMNS]", help="bike.npz:15,16 leaves out columns 15 and 16")
-    parser.add_argument("--out", type=Path, required=True, help="a .json file")
+    parser.add_argument("--out", type=Path, required=True, help=".json file for the results")
     parser.add_argument("--methods", nargs="+", choices=ORDER, default=ORDER)
     parser.add_argument("--steps", type=int, default=STEPS)
-    parser.add_argument("--print", action="store_true", help="print the table of what there is")
+    parser.add_argument("--print", action="store_true", help="only print the table of the stored results")
     a = parser.parse_args()
     if not a.print:
         measure(a.data or [None], a.out, a.methods, a.steps)

@@ -1,8 +1,9 @@
 """Calibration of an estimator
 ===========================
 
-Share of test targets inside the intervals of each level. A curve on the diagonal is calibrated; below it, intervals
-are too narrow. Left: the estimator's deviations. Right: the same, halved by hand.
+The plots show the share of test targets inside intervals of each level. If the model is calibrated, the curve lies on
+the diagonal. If the intervals are too narrow, the curve lies below it. The left plot uses the standard deviations that
+the estimator predicts. The right plot uses half of these standard deviations.
 """
 
 import matplotlib.pyplot as plt
@@ -20,11 +21,11 @@ mean, deviation = model.predict(X[300:], return_std=True)
 
 fig, axes = plt.subplots(1, 2, figsize=(9, 4.2), sharey=True, layout="constrained")
 agp.plot.plot_calibration(model, X[300:], y[300:], ax=axes[0])
-axes[0].set_title("GPRegressor: the curve follows the diagonal")
+axes[0].set_title("GPRegressor: the curve lies on the diagonal")
 levels = np.linspace(0.02, 0.98, 49)
 shares = [coverage(mean, (0.5 * deviation) ** 2, y[300:], level) for level in levels]
-axes[1].plot(levels, shares, color="C1", label="half of each deviation")
+axes[1].plot(levels, shares, color="C1", label="half of the predicted deviations")
 axes[1].plot([0.0, 1.0], [0.0, 1.0], "--", color="0.5")
-axes[1].set(title="Overconfident: the curve hangs below", xlabel="nominal level of the interval")
+axes[1].set(title="Overconfident: the curve lies below", xlabel="nominal level of the interval")
 axes[1].legend()
 plt.show()

@@ -1,8 +1,8 @@
 """Computational uncertainty
 =========================
 
-``CaGP`` sees the data through a few linear combinations of the targets. Its variance has two parts: mathematical
-uncertainty, and uncertainty from limited computation. More actions reduce the second part.
+``CaGP`` uses only a few linear combinations (actions) of the targets. Its variance has two parts: the mathematical
+uncertainty of the exact model, and the computational uncertainty, which decreases with the number of actions.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +26,7 @@ for ax, count in zip(axes, (5, 10, 20), strict=True):
     )
     ax.plot(at, mean, color="black", linewidth=1)
     ax.plot(X, y, ".", color="0.4", markersize=3)
-    ax.set_title(f"{count} actions for 200 data")
+    ax.set_title(f"{count} actions for 200 rows")
 axes[0].legend(fontsize=8, loc="upper right")
 axes[-1].set_xlabel("x")
 plt.show()

@@ -1,8 +1,9 @@
 """Counts
 ======
 
-Events per hour over a week, more by day than by night, and more spread out than a ``Poisson`` distribution.
-``NegativeBinomial`` has a parameter for the spread; its intervals are wider and have the right coverage.
+The data are numbers of events per hour during one week, with more events by day than by night. Their variance is
+larger than that of a ``Poisson`` distribution. ``NegativeBinomial`` has a parameter for this variance, so its intervals
+are wider and have the right coverage.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +27,7 @@ for ax, likelihood in zip(axes, (agp.Poisson(), agp.NegativeBinomial()), strict=
     spread = 1.96 * np.sqrt(variance[:, 0])
     ax.fill_between(X[:, 0], np.maximum(mean[:, 0] - spread, 0.0), mean[:, 0] + spread, color="C0", alpha=0.25)
     ax.plot(X, mean, color="C0", label="rate")
-    ax.plot(X, rate, "--", color="C1", label="truth")
+    ax.plot(X, rate, "--", color="C1", label="true rate")
     ax.plot(X, y, ".", color="0.3", markersize=4, label="counts")
     inside = agp.metrics.coverage(mean, variance, y)
     ax.set(title=f"{type(likelihood).__name__}: {inside:.0%} inside the band", ylabel="events in an hour")

@@ -1,8 +1,8 @@
 """A step with one layer and with two
 ==================================
 
-A smooth kernel fits a step with a short lengthscale everywhere, and overshoots. In a deep GP, the first layer
-stretches the axis at the step.
+A GP with a smooth kernel needs a short lengthscale to fit a step, and overshoots. In a deep GP, the first layer
+stretches the axis near the step.
 """
 
 import matplotlib.pyplot as plt
@@ -24,6 +24,6 @@ for ax, layers in zip(axes, (1, 2), strict=True):
     ax.fill_between(grid[:, 0], mean[:, 0] - spread, mean[:, 0] + spread, color="C0", alpha=0.3, label="95 %")
     ax.plot(grid, mean, color="C0", label="mean")
     ax.plot(X, y, ".", color="0.3", markersize=4, label="data")
-    ax.set(title=f"A step by {layers} layer{'s' if layers > 1 else ''}", xlabel="x")
+    ax.set(title=f"A step fitted with {layers} layer{'s' if layers > 1 else ''}", xlabel="x")
 axes[0].legend(fontsize=8)
 plt.show()

@@ -1,8 +1,8 @@
 """Forecasting with a sum of kernels
 =================================
 
-Ten years of monthly data with a trend and a season. A sum of kernels learns and extrapolates both; a single RBF
-kernel returns to the mean.
+The data are ten years of monthly values with a trend and a season. With a sum of kernels, the model extrapolates both
+trend and season. With a single RBF kernel, the forecast returns to the mean.
 """
 
 import matplotlib.pyplot as plt
@@ -28,11 +28,11 @@ for ax, (name, kernel) in zip(axes, kernels.items(), strict=True):
     spread = 1.96 * np.sqrt(variance[:, 0])
     ax.fill_between(years[:, 0], mean[:, 0] - spread, mean[:, 0] + spread, color="C0", alpha=0.25, label="95 %")
     ax.plot(years, mean, color="C0", label="mean")
-    ax.plot(years[seen], y[seen], ".", color="black", markersize=3, label="seen")
-    ax.plot(years[~seen], y[~seen], ".", color="C1", markersize=4, label="not seen")
+    ax.plot(years[seen], y[seen], ".", color="black", markersize=3, label="training data")
+    ax.plot(years[~seen], y[~seen], ".", color="C1", markersize=4, label="test data")
     error = agp.metrics.rmse(mean[~seen], y[~seen])
     ax.axvline(10.0, color="0.5", linewidth=0.8)
-    ax.set_title(f"{name}: the forecast of four years is off by {error:.2f}")
+    ax.set_title(f"{name}: RMSE of the four-year forecast {error:.2f}")
 axes[0].legend(fontsize=8, ncols=4, loc="upper left")
 axes[1].set_xlabel("years")
 plt.show()

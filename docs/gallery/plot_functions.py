@@ -1,8 +1,8 @@
 """Function samples
 ================
 
-``sample_functions`` draws functions from the posterior that can be evaluated anywhere. Here each is maximised, as in
-Thompson sampling.
+``sample_functions`` draws functions from the posterior, which you can evaluate at any inputs. The plot marks the
+maximum of each function, as used in Thompson sampling.
 """
 
 import matplotlib.pyplot as plt
@@ -28,6 +28,6 @@ ax.plot(grid, values.T, color="C0", linewidth=0.8, alpha=0.7)
 best = np.argmax(values, axis=1)
 ax.plot(grid[best, 0], values[np.arange(len(values)), best], "v", color="C1", label="maximum of each sample")
 ax.plot(X, y, "o", color="black", markersize=4, label="data")
-ax.set(title="Twelve sampled functions, which agree at the data alone", xlabel="x")
+ax.set(title="Twelve sampled functions, which agree only near the data", xlabel="x")
 ax.legend(fontsize=8)
 plt.show()

@@ -1,8 +1,8 @@
 """Initial inducing inputs
 =======================
 
-Three ways to choose them for data that cluster in one corner. K-means follows the cluster a little, a random choice
-follows it fully, and the greedy choice covers the plane.
+This example compares three ways to choose initial inducing inputs if most data lie in one corner. A random choice
+places most inducing inputs there. K-means places fewer of them there, and the greedy choice covers the whole plane.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ for ax, way in zip(axes, ("kmeans", "random", "greedy-variance"), strict=True):
     ax.plot(*X.T, ".", color="0.7", markersize=3, label="data")
     ax.plot(*model.inducing.Z.T, "o", color="C1", markeredgecolor="white", label="inducing inputs")
     bound = float(agp.SGPR.from_data(X, y, num_inducing=30, inducing=way, seed=0).bound(X, y)[0])
-    ax.set(title=f"{way}: a bound of {bound:.0f} nats", xlabel="first input")
+    ax.set(title=f"{way}: bound {bound:.0f} nats", xlabel="first input")
 axes[0].set_ylabel("second input")
 axes[2].legend(loc="upper right", fontsize=8)
 plt.show()

@@ -1,8 +1,8 @@
 """Missing targets of related outputs
 ==================================
 
-Two outputs, of which the second has ten measurements. Missing targets are NaN. With coregionalisation, the second
-output takes its shape from the first.
+The second of two related outputs has only ten measurements, and its missing targets are NaN. With coregionalisation,
+the model predicts the second output from the shape of the first.
 """
 
 import matplotlib.pyplot as plt
@@ -31,6 +31,6 @@ for ax, outputs in zip(axes, ("separate", "coregionalised"), strict=True):
         ax.plot(X, truth[:, p], "--", color="black", linewidth=0.8)
         ax.plot(X, y[:, p], marker, color=colour, markersize=4)
     error = agp.metrics.rmse(mean[:, 1:], truth[:, 1:])
-    ax.set(title=f"{outputs}: the second output is off by {error:.2f}", xlabel="x")
+    ax.set(title=f"{outputs}: RMSE of the second output {error:.2f}", xlabel="x")
 axes[0].legend(fontsize=8)
 plt.show()

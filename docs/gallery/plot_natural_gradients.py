@@ -1,7 +1,8 @@
 """Natural gradients and Adam
 ==========================
 
-Two classes, full batches. *q(u)* is trained by natural gradients or by Adam; the hyperparameters by Adam in both.
+A model of two classes is trained on full batches. *q(u)* is trained either by natural gradients or by Adam. The
+hyperparameters are always trained by Adam.
 """
 
 import matplotlib.pyplot as plt
@@ -17,13 +18,13 @@ model = agp.SVGP.from_data(X, labels, likelihood=agp.Bernoulli(), posterior="whi
 
 STEPS = 200
 ways = {
-    "Adam alone": [Adam(0.02)],
+    "Adam only": [Adam(0.02)],
     "natural gradients for q(u)": [NaturalGradient(0.5), Adam(0.02, frozen="posterior.*")],
 }
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 for (name, updates), style in zip(ways.items(), ("--", "-"), strict=True):
     bound = agp.train(model, X, labels, steps=STEPS, updates=updates).trace["bound"]
     ax.plot(np.arange(STEPS) + 1, bound, style, label=name)
-ax.set(xlabel="step", ylabel="bound [nats]", xscale="log", title="The bound rises within a few natural steps")
+ax.set(xlabel="step", ylabel="bound [nats]", xscale="log", title="Natural gradients raise the bound within a few steps")
 ax.legend()
 plt.show()

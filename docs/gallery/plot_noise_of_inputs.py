@@ -1,8 +1,8 @@
 """Noise that depends on the inputs
 ================================
 
-``LatentNoiseGaussian`` has one function for the mean and one for the logarithm of the noise. The band of ``Gaussian``
-is too wide in quiet regions and too narrow in noisy ones.
+``LatentNoiseGaussian`` has one latent function for the mean and one for the logarithm of the noise. ``Gaussian`` has
+constant noise, so its band is too wide where the noise is small, and too narrow where the noise is large.
 """
 
 import matplotlib.pyplot as plt

@@ -1,8 +1,8 @@
 """Outliers
 ========
 
-One row in ten is far off. ``Gaussian`` raises the noise of all rows; ``StudentT`` allows a few large errors, so the
-curve does not bend towards them.
+One row in ten is an outlier. With ``Gaussian``, the outliers increase the noise variance of all rows. ``StudentT``
+allows a few large errors, so the outliers hardly change the curve.
 """
 
 import matplotlib.pyplot as plt
@@ -28,6 +28,6 @@ for ax, likelihood in zip(axes, (agp.Gaussian(), agp.StudentT()), strict=True):
     ax.plot(X, truth, "--", color="C1", label="truth")
     ax.plot(X, y, ".", color="0.3", markersize=4, label="data")
     error = agp.metrics.rmse(mean, truth)
-    ax.set(title=f"{type(likelihood).__name__}: off by {error:.2f}", xlabel="x", ylim=(-3.5, 3.5))
+    ax.set(title=f"{type(likelihood).__name__}: RMSE {error:.2f}", xlabel="x", ylim=(-3.5, 3.5))
 axes[0].legend(loc="lower left", fontsize=8)
 plt.show()

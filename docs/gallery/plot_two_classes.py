@@ -1,8 +1,8 @@
 """Two classes in the plane
 ========================
 
-A ``Bernoulli`` likelihood turns the function into a probability. Far from the data it returns to the class
-frequencies.
+The ``Bernoulli`` likelihood maps the latent function to a probability. Far from the data, the probability returns to
+the class frequencies.
 """
 
 import matplotlib.pyplot as plt
@@ -20,7 +20,7 @@ model = agp.SVGP.from_data(X, labels, likelihood=agp.Bernoulli(), posterior="whi
 model = agp.fit(model, X, labels, tolerance=0.01).model
 
 # %%
-# Probability of the second class on a grid, and the line of equal probability.
+# The plot shows the probability of class 1 on a grid, and the line on which both classes have equal probability.
 
 across, up = np.meshgrid(np.linspace(-2.5, 3.5, 80), np.linspace(-2.5, 2.5, 70))
 grid = np.stack([across.ravel(), up.ravel()], axis=1)
@@ -34,6 +34,6 @@ for label, marker in ((0, "o"), (1, "s")):
     colour = plt.get_cmap("cividis")(float(label))
     ax.plot(*X[rows].T, marker, color=colour, markeredgecolor="white", markersize=5, label=f"class {label}")
 fig.colorbar(filled, label="probability of class 1")
-ax.set_title("Two crescents and the probability between them")
+ax.set_title("Probability of one of two crescent-shaped classes")
 ax.legend()
 plt.show()

@@ -1,8 +1,8 @@
 """Two groups of inducing inputs
 =============================
 
-SOLVE-GP adds a second group of inducing inputs, orthogonal to the first. Two groups of twelve come close to one group
-of twenty-four, with matrices of size twelve.
+SOLVE-GP adds a second group of inducing inputs, whose part of the model is orthogonal to that of the first group. Two
+groups of twelve are almost as accurate as one group of twenty-four, but need only matrices of size twelve.
 """
 
 import matplotlib.pyplot as plt
@@ -31,6 +31,6 @@ for ax, (name, model) in zip(axes, models.items(), strict=True):
     ax.plot(X, mean, color="C0")
     for i, Z in enumerate(agp.inspection.inducing_inputs(model).values()):
         ax.plot(Z[:, 0], np.full(len(Z), -1.4 - 0.15 * i), "^s"[i], color=("C1", "C2")[i], markersize=5)
-    ax.set_title(f"{name}: a bound of {float(model.bound(X, y)[0]):.0f} nats")
+    ax.set_title(f"{name}: bound {float(model.bound(X, y)[0]):.0f} nats")
 axes[-1].set_xlabel("x")
 plt.show()

@@ -1,4 +1,4 @@
-"""Data of the tutorials: the reader's file or a synthetic stand-in, and a sentence that says which."""
+"""Data of the tutorials, from a file or a package, or synthetic data if these are missing."""
 
 import os
 from pathlib import Path
@@ -10,31 +10,31 @@ __all__ = ["Months", "Rows", "concrete", "monthly_co2"]
 
 
 class Rows(NamedTuple):
-    """Training and test rows, and where they are from."""
+    """Training rows, test rows and their source."""
 
     X: np.ndarray
     """Inputs [N, D]."""
     y: np.ndarray
     """Targets [N, 1]."""
     X_test: np.ndarray
-    """Inputs of the test rows."""
+    """Inputs of the test rows [T, D]."""
     y_test: np.ndarray
-    """Targets of the test rows."""
+    """Targets of the test rows [T, 1]."""
     columns: list[str]
     """Names and units of the columns of X."""
     source: str
-    """A sentence."""
+    """A description of the source of the rows."""
 
 
 class Months(NamedTuple):
-    """A monthly series, and where it is from."""
+    """A monthly series and its source."""
 
     first_days: np.ndarray
     """The first day of each month [N], as datetime64."""
     values: np.ndarray
-    """[N]; months without a measurement are left out."""
+    """Monthly means [N]; months without a measurement are left out."""
     source: str
-    """A sentence."""
+    """A description of the source of the series."""
 
 
 CONCRETE = [
@@ -50,12 +50,13 @@ CONCRETE = [
 
 
 def concrete(seed: int = 0) -> Rows:
-    """Compressive strength [MPa] of concrete: Yeh's 1,030 mixes from `concrete.npz`, or as many made by a law.
+    """Return strengths [MPa] of 1,030 concrete mixes: Yeh's data from `concrete.npz`, or synthetic data.
 
-    The law of the stand-in is Abrams', final strength = 105 MPa / 8 ** (water / binder), where slag and fly ash count
-    as 0.7 and 0.4 of cement, and a kilogram of plasticiser saves 0.6 % of the water. It is reached as
-    age / (4 + 0.86 age) (ACI Committee 209), with much slag or ash up to half as fast. The noise is 7 % of the
-    strength, and 1.5 MPa. The aggregates do nothing.
+    The final strength of the synthetic mixes follows Abrams' law, 105 MPa / 8 ** (water / binder). The binder is
+    cement + 0.7 slag + 0.4 fly ash. Each kilogram of plasticiser replaces 0.6 % of the water. The strength at an age
+    in days is the final strength times age / (4 + 0.86 age) (ACI Committee 209). Slag and ash slow this down, by up to
+    a factor of two. The noise has a standard deviation of 7 % of the strength, plus independent noise of 1.5 MPa. The
+    aggregates have no effect.
     """
     found = _from_file("concrete.npz", CONCRETE, seed)
     if found is not None:
@@ -75,14 +76,15 @@ def concrete(seed: int = 0) -> Rows:
     strength = mature * age / (4.0 * late + 0.86 * age)
     y = strength * (1.0 + 0.07 * rng.standard_normal(N)) + 1.5 * rng.standard_normal(N)
     X = np.stack([cement, slag, ash, water, plasticiser, coarse, fine, age], axis=1)
-    text = f"{N:,} mixes made by a formula (concrete.npz is not at hand)"
+    text = f"{N:,} synthetic mixes (concrete.npz was not found)"
     return _split(X, y, rng.permutation(N) < N // 10, CONCRETE, text)
 
 
 def monthly_co2() -> Months:
-    """Carbon dioxide in the air at Mauna Loa, 1958 to 2001 [ppm]: from statsmodels, or months made by a formula.
+    """Return monthly carbon dioxide concentrations [ppm] at Mauna Loa, 1958 to 2001: from statsmodels, or synthetic.
 
-    The stand-in is a quadratic trend, a season of two harmonics, and an error that each month keeps 0.9 of.
+    The synthetic series is the sum of a quadratic trend, a season with two harmonics, and autoregressive noise with
+    coefficient 0.9.
     """
     try:
         from statsmodels.datasets import co2
@@ -94,7 +96,7 @@ def monthly_co2() -> Months:
         for i in range(1, len(months)):
             slow[i] = 0.9 * slow[i - 1] + shocks[i]
         values = 315.0 + 0.8 * years + 0.012 * years**2 + season + slow
-        return Months(months.astype("datetime64[s]"), values, "months made by a formula (statsmodels is not at hand)")
+        return Months(months.astype("datetime64[s]"), values, "synthetic months (statsmodels is not installed)")
     weeks = co2.load_pandas().data["co2"]
     means = weeks.resample("MS").mean().dropna()
     return Months(means.index.to_numpy(), means.to_numpy(), "monthly means of Mauna Loa's weeks, by statsmodels")
