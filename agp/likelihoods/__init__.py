@@ -1,4 +1,4 @@
-"""Likelihoods: expected log densities with their pullbacks, and predictive densities."""
+"""Likelihoods p(y | f): expected log densities with their derivatives, and distributions of predicted observations."""
 
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._bernoulli import Bernoulli

@@ -15,111 +15,115 @@ from agp.quantiles import Mixture, ObservationModel, marginal_mixture, mixture_q
 from agp.scores import mixture_cdf, mixture_crps
 
 Drawn = Mapping[str, Array] | None
-"""Noise by name, as from `Likelihood.draws`; None for fixed noise."""
+"""Arrays of noise by name, as `Likelihood.draws` returns them; None for fixed noise."""
 
 
 class Prediction(NamedTuple):
-    """Means and variances, each [N, P]; the variance is None if only the mean was requested."""
+    """Means [N, P] and variances [N, P] of observations; the variance is None if only the mean was requested."""
 
     mean: Array
     variance: Array | None
 
 
 class Likelihood(ABC):
-    """p(y | f), independent for each datum given the P latent functions there.
+    """Base class of likelihoods p(y | f), in which rows are independent given the P latent functions f.
 
-    The targets y [N, K] of most likelihoods have one column for each latent function, K = P; `latents` gives P for any
-    K.
+    For most likelihoods the targets y [N, K] have one column per latent function, so K = P. `latents` returns P for
+    a given K.
     """
 
     couples_outputs: ClassVar[bool] = False
-    """Whether the density of a datum depends on several latent functions at once."""
+    """Whether the density of a target depends on more than one latent function."""
 
     bounded_curvature: ClassVar[bool] = False
-    """Whether -d^2/df^2 log p(y | f) is bounded for each y, so that site steps are safe."""
+    """Whether -d^2/df^2 log p(y | f) is bounded for each y, which makes site steps safe."""
 
     log_concave: ClassVar[bool] = False
-    """Whether log p(y | f) is concave in f, so that repeated site steps converge for any prior."""
+    """Whether log p(y | f) is concave in f. Repeated site steps then converge for any prior."""
 
     quadratic: ClassVar[bool] = False
-    """Whether log p(y | f) is quadratic in f, so that one site step of rate 1 with all data reaches the optimum."""
+    """Whether log p(y | f) is quadratic in f. One site step of rate 1 with all rows then reaches the optimum."""
 
     slopes_vanish: ClassVar[bool] = False
-    """Whether log p(y | f) is flat where y is unlikely, so that a q(u) there has no gradient to return by."""
+    """Whether log p(y | f) is flat where y is unlikely. The gradient there is too small to improve q(u)."""
 
     log_link: ClassVar[bool] = False
-    """Whether the mean of y is a multiple of exp(f), so that an exposure adds its logarithm to f."""
+    """Whether the mean of y is a multiple of exp(f). An exposure then adds its logarithm to f."""
 
     support: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
-    """Open bounds for quantiles and draws: 0 or 1 for positive targets and shares, infinite for whole numbers."""
+    """Bounds of quantiles and draws, both excluded: 0 and infinity for positive targets, 0 and 1 for proportions.
+
+    Both bounds of whole numbers are infinite.
+    """
 
     whole_numbers: ClassVar[bool] = False
-    """Whether observations are whole numbers from 0 on."""
+    """Whether observations are whole numbers of at least 0."""
 
     missing: bool = False
-    """Whether NaN marks an unobserved target; otherwise NaN is refused."""
+    """Whether targets may be NaN, which marks them as unobserved. Otherwise NaN raises an error."""
 
     def latents(self, columns: int, /) -> int:
-        """The number of latent functions P for targets with K columns; usually K.
+        """Return the number of latent functions P for targets with K columns, which is usually K.
 
         Raises
         ------
         ValueError
-            If targets cannot have this number of columns.
+            If the likelihood does not take targets with this number of columns.
         """
         return columns
 
     def with_columns(self, y: Array, latents: int, /) -> Array:
-        """Targets for predictions with all columns [N, K] of training targets; missing columns get their default."""
+        """Return targets [N, K] with all columns of training targets; absent columns get their default values."""
         return y
 
-    def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most serve any number
+    def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most likelihoods take any number
         """Raise ValueError unless the parameters fit this number of latent functions."""
 
     @property
     def infinite_variance(self) -> bool:
-        """Whether the variance of observations is infinite."""
+        """Whether the noise has infinite variance."""
         return False
 
     @abstractmethod
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
-        """E[log p(y_n | f_n)] under f_np ~ N(mu_np, var_np), with its pullback.
+        """Compute E[log p(y_n | f_n)] under f_np ~ N(mu_np, var_np), and its pullback.
 
         Parameters
         ----------
         mu, var
-            Marginals [N, P].
+            Means and variances of the latent functions [N, P].
         y
             Targets [N, K].
         draws
-            The result of `draws` for these rows, as arrays like mu. Without it, Monte Carlo estimates use fixed noise.
+            The result of `draws` for these rows, as arrays like `mu`. By default Monte Carlo estimates use fixed noise.
 
         Returns
         -------
         value
-            [N], summed over the outputs of a datum.
+            The expectations [N], summed over the outputs.
         pullback
             ``bar [N] -> (likelihood_bar, mu_bar [N, P], var_bar [N, P])``.
         """
 
     def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
-        """alpha and beta [N, P] of the Gaussian site alpha f - beta (f - mu)^2 / 2 that approximates each datum.
+        """Return alpha and beta [N, P], the coefficients of a Gaussian site that approximates each row.
 
-        alpha = E[d/df log p(y_n | f)] is the derivative of the expected log density with respect to the mean;
-        beta = -E[d^2/df^2 log p(y_n | f)] is -2 times its derivative with respect to the variance, and not negative for
-        log-concave likelihoods. Arguments as for `expected_log_density`.
+        The logarithm of the site is alpha f - beta (f - mu)^2 / 2. alpha = E[d/df log p(y_n | f)] is the derivative of
+        the expected log density with respect to the mean. beta = -E[d^2/df^2 log p(y_n | f)] is -2 times the derivative
+        with respect to the variance; it is not negative for log-concave likelihoods. The arguments are those of
+        `expected_log_density`.
 
         Raises
         ------
         TypeError
-            If the likelihood does not return these derivatives.
+            If the pullback of the likelihood does not return these derivatives.
         """
         ell, pullback = self.expected_log_density(mu, var, y, draws)
         _, alpha, var_bar = pullback(backend_of(ell).xp.ones_like(ell))
         if alpha is None or var_bar is None:
             name = type(self).__name__
             msg = (
-                f"{name} gives no derivative of its expected log density with respect to the "
+                f"{name} returns no derivative of its expected log density with respect to the "
                 f"{'mean' if alpha is None else 'variance'}, which natural gradients and sites need; return it from "
                 "the pullback, or define site_gradients."
             )
@@ -127,211 +131,221 @@ class Likelihood(ABC):
         return alpha, -2.0 * var_bar
 
     def variance_cost(self) -> Array | None:
-        """The expected log density lost per unit of marginal variance, 0-d or [P]; None if it depends on the datum."""
+        """Return the decrease in expected log density per unit of latent variance, 0-d or [P]; None if rows differ."""
         return None
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
-        """The noise that a Monte Carlo estimate needs, as arrays [S, rows, ...] by name for S samples; usually none.
+        """Draw the noise for a Monte Carlo estimate with S samples, as arrays [S, rows, ...] by name.
 
-        `rng` is a NumPy generator or an `agp.random.Noise`.
+        The dictionary is empty for likelihoods without such estimates. `rng` is a NumPy generator or an
+        `agp.random.Noise`.
         """
         return {}
 
     @abstractmethod
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        """Mean and variance of the observations y [N, P] for marginals [N, P]."""
+        """Return the means and variances of observations [N, P], for latent means and variances [N, P]."""
 
     @abstractmethod
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        """Log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for marginals [N, P] and targets [N, K]."""
+        """Compute the log of the integral of p(y_n | f) N(f; mu_n, var_n) df [N], for targets y [N, K]."""
 
     @public(repairs=False, context=False, ignore="underflow")
     def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
-        """The smallest y with P(y_nk <= y) >= level [Q, N, K], for each of Q levels and marginals [N, P].
+        """Compute quantiles of observations [Q, N, K] for Q levels: the smallest y with P(y_nk <= y) >= level.
 
-        P is the predictive distribution, the integral of p(y_n | f) N(f; mu_n, var_n) df, so that intervals between two
-        quantiles cover both noise and uncertainty about f. Quantiles of whole numbers are whole numbers; intervals
-        between them contain at least the stated probability. Quantiles without a closed form are computed on the host.
+        P is the predictive distribution, with density integral p(y_n | f) N(f; mu_n, var_n) df. Intervals between two
+        quantiles therefore include both the noise and the uncertainty about f. Quantiles of whole numbers are whole
+        numbers, and intervals between them contain at least the stated probability. Quantiles without a closed form
+        are computed with NumPy on the host.
 
         Parameters
         ----------
         mu, var
-            Marginals [N, P]; or [S N, P], sample after sample, for S of each row.
+            Means and variances of the latent functions [N, P]; for S samples [S N, P], one block of N rows per sample.
         levels
-            Probabilities between 0 and 1, both excluded.
+            Q probabilities between 0 and 1, both excluded.
         samples
-            S. Quantiles are those of the mixture of the S marginals of a row.
+            S. The predictive distribution of a row is the mixture over its S samples.
 
         Raises
         ------
         ValueError
             If a level is not between 0 and 1, or the number of rows is not a multiple of `samples`.
         TypeError
-            If observations have no order, the likelihood has no distribution function, or quantiles without a closed
-            form are traced.
+            If observations have no order, if the likelihood has no distribution function, or if quantiles without a
+            closed form are traced.
         """
         levels = check_levels(levels)
         return self._quantiles(*_by_sample(mu, var, samples), levels)
 
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        """Quantiles [Q, N, K] for marginals [S, N, P]; by default those of `mixture`, searched on the host."""
+        """Compute quantiles [Q, N, K] for latent moments [S, N, P]; by default from `mixture`, on the host."""
         found = mixture_quantiles(*self._on_host("quantiles", mu, var), levels)
         return in_range("predicted quantiles", found, mu, self.support)
 
     @public(repairs=False, context=False, ignore="underflow")
     def predictive_cdf(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
-        """P(Y_nk <= y_nk) [N, K] of observations Y, for marginals and samples as `predictive_quantiles`.
+        """Compute P(Y_nk <= y_nk) [N, K], the distribution function of predicted observations Y at given values y.
 
         Parameters
         ----------
         mu, var, samples
-            As `predictive_quantiles`.
+            As for `predictive_quantiles`.
         y
-            Any numbers [N, K]; NaN gives NaN. For `HeteroscedasticGaussian` with the known variances, [N, 2 K].
+            Any numbers [N, K]; the result for NaN is NaN. `HeteroscedasticGaussian` needs values and variances,
+            [N, 2 K].
 
         Raises
         ------
         ValueError, TypeError
-            As `predictive_quantiles`.
+            As for `predictive_quantiles`.
         """
         return self._cdf(*_by_sample(mu, var, samples), y)
 
     @public(repairs=False, context=False, ignore="underflow")
     def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
-        """The continuous ranked probability score of each target [N, K], in its unit: lower is better.
+        """Compute the continuous ranked probability score (CRPS) of each target [N, K]; lower is better.
 
-        The integral of (P(Y <= x) - [y <= x])^2 over x: in closed form for Gaussian noise and categories, otherwise on
-        the host to a relative accuracy of about 1e-4. Arguments and errors as for `predictive_cdf`.
+        The score is the integral of (P(Y <= x) - [y <= x])^2 over x, in the unit of the targets. It has a closed form
+        for Gaussian noise and categories. For other likelihoods it is computed on the host, with a relative accuracy of
+        about 1e-4. Arguments and errors are those of `predictive_cdf`.
 
         Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
         """
         return self._crps(*_by_sample(mu, var, samples), y)
 
     def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
-        """P(Y <= y) [N, K] for marginals [S, N, P]; by default that of `mixture`, on the host."""
+        """Compute P(Y <= y) [N, K] for latent means and variances [S, N, P]; by default from `mixture`, on the host."""
         return asarray_like(
             mixture_cdf(*self._on_host("distribution functions", mu, var), as_widest_float(to_numpy(y))), mu
         )
 
     def _crps(self, mu: Array, var: Array, y: Array) -> Array:
-        """The CRPS [N, K] for marginals [S, N, P]; by default that of `mixture`, on the host."""
+        """Compute the CRPS [N, K] for latent means and variances [S, N, P]; by default from `mixture`, on the host."""
         scores = mixture_crps(*self._on_host("scores", mu, var), as_widest_float(to_numpy(y)))
         return in_range("scores", scores, mu, (-math.inf, math.inf))
 
     def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
-        """`mixture` and the marginals, with all arrays on the host. TypeError for traced arrays."""
+        """Return `mixture`, mu and var with all arrays on the host. Raise TypeError for traced arrays."""
         if not backend_of(mu).is_concrete(mu):
             name = type(self).__name__
-            msg = f"{what} of {name} are computed on the host, not inside traced functions; call this untraced."
+            msg = f"{what} of {name} are computed on the host, not in traced functions; call this method untraced."
             raise TypeError(msg)
         return self._host_copy().mixture, as_widest_float(to_numpy(mu)), as_widest_float(to_numpy(var))
 
     def observation_model(self) -> ObservationModel:
-        """The tails of p(y | f) on the host, for quantiles; TypeError if the likelihood does not define them."""
+        """Return the tails of p(y | f) on the host, for quantiles. Raise TypeError if the likelihood has none."""
         msg = f"{type(self).__name__} has no distribution function, which quantiles need; define `observation_model`."
         raise TypeError(msg)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        """The tails of observations on the host: `observation_model` averaged over marginals [S, N, P]."""
+        """Return the tails of predicted observations on the host, for latent means and variances [S, N, P].
+
+        They are averages of `observation_model` over f and over S samples.
+        """
         return marginal_mixture(self.observation_model(), mu, var)
 
     def sample(self, f: Array, rng: Any, /) -> Array:
-        """Draw observations [..., K] given latent functions f [..., P], on the host from a NumPy generator.
+        """Draw observations [..., K] given latent functions f [..., P], on the host with a NumPy generator.
 
-        TypeError if the likelihood does not define `_sample`.
+        Raises
+        ------
+        TypeError
+            If the likelihood does not define `_sample`.
         """
         return in_range("draws", self._host_copy()._sample(as_widest_float(to_numpy(f)), rng), f, self.support)
 
     def _sample(self, f: Any, rng: Any) -> Any:
-        """`sample` with NumPy arrays."""
+        """Draw observations as `sample` does, as NumPy arrays of float64."""
         msg = f"{type(self).__name__} cannot draw observations; define `_sample`."
         raise TypeError(msg)
 
     def _host_copy(self) -> Self:
-        """The same with all leaves as NumPy arrays of float64."""
+        """Return a copy of the likelihood with all leaves as NumPy arrays of float64."""
         leaves = tree.leaves(self).items()
         arrays = {name: scalar(x) if isinstance(x, int | float) else as_widest_float(to_numpy(x)) for name, x in leaves}
         return tree.with_leaves(self, arrays)
 
     @property
     def floats_per_row(self) -> int:
-        """The numbers held by an evaluation for each row and latent function, for memory budgets."""
+        """The number of floats per row and latent function that an evaluation keeps in memory."""
         return 8
 
     def observations(self, y: Array, /) -> Array | None:
-        """The values [N, P] among the targets y [N, K] that observe the latent functions directly, or None.
+        """Return the values [N, P] by which targets y [N, K] observe the latent functions; None if they do not.
 
-        The prior starts at their mean and variance; without them, at 0 and 1.
+        The prior starts at the mean and the variance of these values. Without them it starts at 0 and 1.
         """
         return None
 
     def level(self, y: Array, /) -> Array | None:
-        """The average [P] of the latent functions, estimated from targets that do not observe them; None if unknown.
+        """Estimate the average [P] of the latent functions from targets y [N, K]; None if there is no estimate.
 
-        If given, the default mean function is a constant that starts there.
+        The default mean function is then a constant with this starting value. `observations` takes precedence.
         """
         return None
 
     def proxies(self, y: Array, /) -> Array:
-        """Numbers [N, Q] that grow with the latent functions, to compare starting values by least squares.
+        """Return numbers [N, Q] that increase with the latent functions, for least-squares fits of starting values.
 
-        By default `observations`, or else the targets y [N, K].
+        By default these are the `observations` or, if there are none, the targets y [N, K].
         """
         values = self.observations(y)
         return y if values is None else values
 
     def row_weights(self, y: Array, /) -> Array | None:
-        """The number of observations [N] that each row of y [N, K] counts as; None if one each."""
+        """Return the number of observations [N] that each row of y [N, K] counts as; None if each row counts once."""
         return None
 
     def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
-        """The log density per row of targets y [N, K] without inputs, at the best constants and parameters.
+        """Compute the largest log density per row that targets y [N, K] can have without inputs.
 
-        Rows count with their weights [N]. None if there is no closed form; constants are then fitted at the present
-        parameters.
+        This is the maximum over the parameters and one constant f per output. Rows count with their weights [N]. The
+        result is None if the maximum has no closed form. The constants are then fitted at the current parameters.
         """
         return None
 
     def from_data(self, variance: float, /) -> Self:
-        """The likelihood with missing leaves filled for this variance of the latent functions; by default itself."""
+        """Return the likelihood with starting values for leaves that are None, given the prior variance of f."""
         return self
 
     def from_outputs(self, variances: Array, /) -> Self:
-        """As `from_data`, for the variances [P] of several latent functions; by default their average."""
+        """Return `from_data` for P latent functions with these prior variances [P]; by default for their average."""
         return self.from_data(float(backend_of(variances).xp.mean(variances)))
 
     def check_parameters(self) -> None:  # noqa: B027 - most likelihoods have nothing to check
         """Raise ValueError if a parameter is invalid."""
 
     def check_targets(self, y: Array, /) -> None:  # noqa: B027 - any finite number
-        """Raise ValueError if a target of y [N, K] lies outside the support; by default any finite number is valid."""
+        """Raise ValueError if a target in y [N, K] is outside the support; by default any finite number is valid."""
 
 
 def check_number(name: str, value: Array) -> None:
-    """ValueError unless a parameter is 0-d."""
+    """Raise ValueError unless a parameter is 0-d."""
     if value.ndim != 0:
         msg = f"{name} has shape {tuple(value.shape)}, but must be one number."
         raise ValueError(msg)
 
 
 def check_by_output(name: str, value: Any, outputs: int | None = None, /) -> None:
-    """ValueError unless a parameter is missing, one number, or one number for each output (any count if None)."""
+    """Raise ValueError unless a parameter is None, one number, or one per output (any count if `outputs` is None)."""
     if value is None or isinstance(value, numbers.Real):
         return
     shape = (len(value),) if isinstance(value, (list, tuple)) else tuple(value.shape)
     if len(shape) > 1:
-        msg = f"{name} has shape {shape}, but must be one number, or one for each output."
+        msg = f"{name} has shape {shape}, but must be one number or one per output."
         raise ValueError(msg)
     if shape and outputs not in (None, shape[0]):
-        msg = f"{name} has {shape[0]} entries, but there are {outputs} outputs; give one for each, or one for all."
+        msg = f"{name} has {shape[0]} entries, but there are {outputs} outputs; give one number, or one per output."
         raise ValueError(msg)
 
 
 def _by_sample(mu: Array, var: Array, samples: int) -> tuple[Array, Array]:
-    """Marginals [S N, P] as [S, N, P]."""
+    """Reshape latent means and variances from [S N, P] to [S, N, P]."""
     S = check_whole("samples", samples)
     if mu.shape[0] % S:
-        msg = f"mu has {mu.shape[0]} rows, not a multiple of samples={S}; give S marginals for each row."
+        msg = f"mu has {mu.shape[0]} rows, which is not a multiple of samples={S}; give S rows for each test input."
         raise ValueError(msg)
     xp, shape = backend_of(mu).xp, (S, mu.shape[0] // S, mu.shape[1])
     return xp.reshape(mu, shape), xp.reshape(var, shape)

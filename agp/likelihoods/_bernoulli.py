@@ -16,13 +16,13 @@ LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class _Link(NamedTuple):
-    """A symmetric distribution function F, from f to the probability of 1."""
+    """A link: a symmetric distribution function F that maps f to the probability of the label 1."""
 
     cdf: Callable[[Array], Array]
     log_cdf: Callable[[Array], Array]
-    """Log F(x), exact in the tails."""
+    """log F(x), accurate in both tails."""
     log_slope: Callable[[Array], Array]
-    """Log F'(x)."""
+    """log F'(x)."""
     closed: bool
     """Whether E[F(f)] = F(mu / sqrt(1 + var)) for f ~ N(mu, var)."""
 
@@ -49,30 +49,30 @@ LINKS = {
 
 
 def check_link(name: str) -> None:
-    """ValueError unless there is such a link."""
+    """Raise ValueError unless the name is that of a link."""
     if name not in LINKS:
-        msg = f"unknown link {name!r}; known are {', '.join(LINKS)}."
+        msg = f"link is {name!r}, but must be {' or '.join(map(repr, LINKS))}."
         raise ValueError(msg)
 
 
 def _pull_density(B: Backend, bar: Array, sign: Array, log_slope: Array, value: Array, share: float) -> tuple[Array]:
-    # d/dx log((1 - 2q) F(x) + q) = (1 - 2q) F'(x) / p, formed in the log so that it is safe in the tails
+    # d/dx log((1 - 2q) F(x) + q) = (1 - 2q) F'(x) / p, computed from logarithms, which do not underflow in the tails
     return (bar * sign * (share * B.xp.exp(log_slope - value)),)
 
 
 @tree.model
 class Bernoulli(OrderedCategories, ByQuadrature):
-    """y in {0, 1} with p(y = 1 | f) = (1 - 2 squash) F(f) + squash.
+    """The Bernoulli likelihood for labels 0 and 1: p(y = 1 | f) = (1 - 2 squash) F(f) + squash, with a link F.
 
     Parameters
     ----------
     squash
-        The probability that a label is flipped, each way; 0 is the pure link, and 1e-3 the value of GPflow for probit.
+        The probability that a label is flipped, in either direction. GPflow uses 1e-3 for its probit link.
     points
-        Nodes of the Gauss-Hermite quadrature in expectations.
+        Number of nodes of the Gauss-Hermite quadrature in expectations.
     link
-        F: "probit", the standard normal distribution function, or "logit", 1 / (1 + exp(-f)). Predictions have closed
-        forms for probit, and need quadrature for logit.
+        The link F: "probit" is the standard normal distribution function, and "logit" is 1 / (1 + exp(-f)). Predictions
+        have closed forms for probit and use quadrature for logit.
     """
 
     squash: float = 0.0
@@ -96,12 +96,12 @@ class Bernoulli(OrderedCategories, ByQuadrature):
         return value, pullback
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        # the probabilities of 1 and of 0 separately: 1 - p would lose the digits of a small one
+        # p and q are computed separately because 1 - p is inaccurate for p close to 1
         p, q = (backend_of(mu).xp.exp(self._log_probability(x, var)) for x in (mu, -mu))
         return Prediction(p, positive_variance(p * q))
 
     def _log_probability(self, mu: Array, var: Array) -> Array:
-        """The log probability of 1 [N, P], for f ~ N(mu, var)."""
+        """Compute the log probability of label 1 [N, P], for f ~ N(mu, var)."""
         xp = backend_of(mu).xp
         link = LINKS[self.link]
         if link.closed:
@@ -142,7 +142,7 @@ class Bernoulli(OrderedCategories, ByQuadrature):
 
 
 def _log_cdf_of_logit(like_this: Array) -> Datum:
-    """-log(1 + exp(-f)) as a function of f for arrays of this shape: concave, with its bend at 0."""
+    """The concave function -log(1 + exp(-f)) of f, for arrays of the same shape; it bends at 0."""
     zero = backend_of(like_this).xp.zeros_like(like_this)
     link = LINKS["logit"]
     return Datum(

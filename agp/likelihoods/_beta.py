@@ -1,4 +1,4 @@
-"""The beta likelihood, for shares between 0 and 1."""
+"""The beta likelihood for proportions between 0 and 1."""
 
 import math
 from typing import Any, ClassVar, Literal
@@ -19,19 +19,20 @@ ROUNDING = 2.0**-53
 
 @tree.model
 class Beta(ByPanels, ByQuadrature):
-    """y_np ~ Beta(s F(f_np), s F(-f_np)): shares between 0 and 1, both excluded, with the mean F(f).
+    """The beta likelihood y_np ~ Beta(s F(f_np), s F(-f_np)) for proportions between 0 and 1, both excluded.
 
-    log p(y | f) = lgamma(s) - lgamma(a) - lgamma(b) + (a - 1) log y + (b - 1) log(1 - y). The variance of y is
-    F(f) F(-f) / (s + 1). Both tails of F are exact, without clipping the mean away from 0 and 1.
+    With a = s F(f) and b = s F(-f), log p(y | f) = lgamma(s) - lgamma(a) - lgamma(b) + (a - 1) log y
+    + (b - 1) log(1 - y). The mean of y is F(f) and its variance is F(f) F(-f) / (s + 1). Both tails of F are accurate,
+    so means are not clipped near 0 and 1.
 
     Parameters
     ----------
     precision
-        s, 0-d, without unit. Trained; freeze it to keep it.
+        The positive number s, 0-d and without unit. It is trained; freeze it to keep its value.
     points
-        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities use other panels.
+        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different rule.
     link
-        F: "probit", the standard normal distribution function, or "logit", 1 / (1 + exp(-f)).
+        The link F: "probit" is the standard normal distribution function, and "logit" is 1 / (1 + exp(-f)).
 
     Source: Ferrari & Cribari-Neto, "Beta regression for modelling rates and proportions", J. Applied Statistics 2004.
     """
@@ -42,10 +43,10 @@ class Beta(ByPanels, ByQuadrature):
 
     bounded_curvature: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    # not log-concave: for large s, log p levels off in the tails of F
+    # log_concave is False: for large s, log p becomes flat in the tails of F
 
     def _shapes(self, f: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
-        """The parameters a = s F(f) and b = s F(-f) at f, their logarithms, d log a / df and -d log b / df."""
+        """Return a = s F(f), b = s F(-f), log a, log b, d log a / df and -d log b / df."""
         xp, link = backend_of(f).xp, LINKS[self.link]
         log_p, log_q, log_slope, log_s = link.log_cdf(f), link.log_cdf(-f), link.log_slope(f), xp.log(self.precision)
         return (
@@ -62,12 +63,12 @@ class Beta(ByPanels, ByQuadrature):
         xp, s = B.xp, self.precision
         a, b, log_a, log_b, a_ratio, b_ratio = self._shapes(f)
         log_y, log_rest = xp.log(y), xp.log1p(-y)
-        # lgamma(a) = lgamma(1 + a) - log a, which also holds where a underflows
+        # lgamma(a) = lgamma(1 + a) - log a is also accurate where a underflows
         norm = B.special("gammaln", s) - B.special("gammaln", 1.0 + a) - B.special("gammaln", 1.0 + b) + log_a + log_b
         value = norm + (a - 1.0) * log_y + (b - 1.0) * log_rest
 
         def pullback(bar):
-            # by log a and log b: a (log y - digamma(a)) = a (log y - digamma(1 + a)) + 1
+            # derivatives with respect to log a and log b: a (log y - digamma(a)) = a (log y - digamma(1 + a)) + 1
             a_bar = bar * (a * (log_y - B.special("digamma", 1.0 + a)) + 1.0)
             b_bar = bar * (b * (log_rest - B.special("digamma", 1.0 + b)) + 1.0)
             s_bar = xp.sum(bar) * B.special("digamma", s) + xp.sum(a_bar + b_bar) / s
@@ -113,7 +114,10 @@ class Beta(ByPanels, ByQuadrature):
         return ObservationModel(tail, cdf, self._bends, 1.0 / math.sqrt(s + 1.0), (-end, end))
 
     def _bends(self, v: Any) -> tuple[tuple[Any, Any], ...]:
-        """Where the tails at y = F(v) bend: at f = v, and where y^a does for small a, at a log y = -1 or else f = 0."""
+        """Return the places and widths of the bends of the tails at y = F(v), as functions of f.
+
+        One bend is at f = v. The other is that of y^a for small a: at a log y = -1, but not beyond f = 0.
+        """
         B, link, s = backend_of(v), LINKS[self.link], float(self.precision)
         xp = B.xp
         share = xp.minimum(-1.0 / (s * link.log_cdf(-xp.abs(v))), xp.full_like(v, 0.5))
@@ -122,7 +126,7 @@ class Beta(ByPanels, ByQuadrature):
         return (v, xp.minimum(own, self._scale(v))), (-xp.sign(v) * depth, self._scale(depth))
 
     def _scale(self, f: Any) -> Any:
-        """The distance over which log F changes in its lower tail."""
+        """Return the distance over which log F changes in its lower tail."""
         xp = backend_of(f).xp
         return 1.0 / (1.0 + xp.abs(f)) if self.link == "probit" else xp.ones_like(f)
 

@@ -1,4 +1,4 @@
-"""Likelihoods for labels 0 .. C-1: ordered categories, and classes without an order."""
+"""Base classes of likelihoods for labels 0 to C-1: ordered categories, and classes without an order."""
 
 import math
 from abc import abstractmethod
@@ -10,20 +10,20 @@ from agp.checks import check_whole
 from agp.likelihoods._base import Likelihood
 
 Tails = list[tuple[Array, Array]]
-"""P(y <= k) and P(y > k) [S, N, P] for k = 0 .. C-2, of S samples."""
+"""The pairs P(y <= k) and P(y > k), each [S, N, P] for S samples, for k from 0 to C-2."""
 
 
 class OrderedCategories(Likelihood):
-    """Ordered categories 0 .. C-1, with quantiles, distribution functions and CRPS as finite sums."""
+    """Base class for ordered categories 0 to C-1. Quantiles, distribution functions and the CRPS are finite sums."""
 
     whole_numbers: ClassVar[bool] = True
 
     @abstractmethod
     def _tails(self, mu: Array, var: Array) -> Tails:
-        """The tails for marginals [S, N, P]."""
+        """Compute the tails for latent means and variances [S, N, P]."""
 
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        # the number of categories whose distribution function is below the level, by the smaller of both tails
+        # count the categories with P(y <= k) < level; the smaller of both tails is the accurate one
         xp, tails = backend_of(mu).xp, self._tails(mu, var)
         averages = [(xp.mean(up_to, axis=0), xp.mean(rest, axis=0)) for up_to, rest in tails]
         found = []
@@ -34,7 +34,7 @@ class OrderedCategories(Likelihood):
 
     def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
         xp = backend_of(y).xp
-        one, found = xp.ones_like(y), 0.0 * y  # NaN where y is
+        one, found = xp.ones_like(y), 0.0 * y  # NaN where y is NaN
         for k, share in enumerate([*(xp.mean(up_to, axis=0) for up_to, _ in self._tails(mu, var)), one]):
             found = xp.where(y >= float(k), xp.minimum(share, one), found)
         return found
@@ -50,7 +50,7 @@ class OrderedCategories(Likelihood):
 
 @former_methods(chosen="is_label")
 class MultiClass(Likelihood):
-    """Classes 0 .. C-1 as labels in one column [N, 1], with a latent function for each class."""
+    """Base class for classes 0 to C-1. Labels are one column [N, 1], and each class has a latent function."""
 
     classes: int
 
@@ -61,23 +61,23 @@ class MultiClass(Likelihood):
         if columns != 1:
             msg = (
                 f"y has {columns} columns, but {type(self).__name__} takes one column of labels 0 to "
-                f"{self.classes - 1}; it has a latent function for each class."
+                f"{self.classes - 1}."
             )
             raise ValueError(msg)
         return self.classes
 
     def is_label(self, y: Array) -> Array:
-        """Whether each class is the label: Boolean [N, C], for labels [N, 1]."""
+        """Compare labels y [N, 1] with all classes; the result is Boolean [N, C]."""
         return y == backend_of(y).xp.arange(self.classes, **like(y))
 
     def proxies(self, y: Array, /) -> Array:
-        """Whether each class is the label, as 0 and 1 [N, C]."""
+        """Return the labels in one-hot encoding [N, C]."""
         return backend_of(y).xp.astype(self.is_label(y), y.dtype)
 
     def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
         msg = (
-            f"{type(self).__name__} predicts classes, which have no order and so no {what}; `predict` gives their "
-            "probabilities, and Ordinal is for classes in an order."
+            f"{type(self).__name__} predicts classes without an order, which have no {what}; call `predict` for their "
+            "probabilities, or use Ordinal for ordered classes."
         )
         raise TypeError(msg)
 
@@ -91,12 +91,12 @@ class MultiClass(Likelihood):
 
 
 def check_labels(y: Array, classes: int, name: str) -> None:
-    """ValueError unless the targets are labels 0 to classes - 1, for the likelihood of that name."""
+    """Raise ValueError unless the targets are labels from 0 to classes - 1; `name` is the name of the likelihood."""
     xp = backend_of(y).xp
     fraction = y != xp.floor(y)
     if bool(xp.any(fraction)):
         example = float(xp.max(xp.where(fraction, y, xp.full_like(y, -math.inf))))
-        msg = f"labels must be whole numbers, the classes 0 to {classes - 1}; found {example:g}."
+        msg = f"labels must be whole numbers from 0 to {classes - 1}; found {example:g}."
         raise ValueError(msg)
     lowest, highest = float(xp.min(y)), float(xp.max(y))
     if lowest < 0.0 or highest >= classes:

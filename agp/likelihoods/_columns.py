@@ -1,4 +1,4 @@
-"""Likelihoods with a further column of targets: the weight or the exposure of each datum."""
+"""Likelihoods whose targets have an additional last column: the weight or the exposure of each row."""
 
 from operator import attrgetter
 from typing import Any, ClassVar, Self
@@ -10,21 +10,21 @@ from agp.quantiles import Mixture, ObservationModel
 
 
 def _forward(name: str) -> Any:
-    """A property that is that of the wrapped likelihood."""
+    """Return a property that reads the attribute of the wrapped likelihood."""
     return property(attrgetter(f"likelihood.{name}"))
 
 
 class WithColumn(Likelihood):
-    """A likelihood of targets [N, K + 1]: those of another likelihood, and a further column.
+    """Base class of likelihoods that add a last column to the K columns of targets of another likelihood.
 
-    Predictions do not need the column, which is 1 if it is absent.
+    Predictions do not need the column; its default value is 1.
     """
 
     likelihood: Likelihood
     column: ClassVar[str]
-    """The contents of the column, in the plural."""
+    """The name of the contents of the column, in the plural, for messages."""
     positive: ClassVar[bool]
-    """Whether zeros in the column are refused."""
+    """Whether zeros in the column raise an error."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.likelihood, Likelihood):
@@ -33,7 +33,7 @@ class WithColumn(Likelihood):
             raise TypeError(msg)
 
     def _inner(self, mu: Array, y: Array) -> tuple[Array, Array]:
-        """Latent means [S N, P] and targets [N, K] of the wrapped likelihood, for targets [N, K + 1]."""
+        """Return the latent means [S N, P] and targets [N, K] for the wrapped likelihood, given targets [N, K + 1]."""
         return mu, y[:, :-1]
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
@@ -92,7 +92,7 @@ class WithColumn(Likelihood):
 
     def latents(self, columns: int, /) -> int:
         if columns < 2:
-            msg = f"y has {columns} columns, but {type(self).__name__} takes targets, then a column of {self.column}."
+            msg = f"y has {columns} columns, but {type(self).__name__} needs a last column of {self.column}."
             raise ValueError(msg)
         return self.likelihood.latents(columns - 1)
 
@@ -137,7 +137,7 @@ class WithColumn(Likelihood):
 
 
 def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:
-    """Whether the targets have the columns for this number of latent functions."""
+    """Whether the number of columns of the targets fits this number of latent functions."""
     try:
         return likelihood.latents(y.shape[1]) == latents
     except ValueError:
@@ -146,16 +146,17 @@ def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:
 
 @tree.model
 class Weighted(WithColumn):
-    """p(y_n | f_n)^(w_n): the last column of the targets [N, K + 1] is the number of observations each row counts as.
+    """A weighted likelihood p(y_n | f_n)^(w_n), where the weight w_n is the last column of the targets [N, K + 1].
 
-    Weights w_n >= 0 need not be whole, and stay with their rows in minibatches and blocks. They count in training, in
-    starting values and in `Predictor.condition_on`. Predictive log densities are those of single observations, for
-    targets with or without the column. `agp.GPR` and `agp.SGPR` have a `weights` argument of their own.
+    A weight is the number of observations that a row counts as. It must be at least 0, but need not be a whole number.
+    Training, starting values and `Predictor.condition_on` use the weights. Predictive log densities do not: they are
+    those of single observations, for targets with or without the column. `agp.GPR` and `agp.SGPR` have a `weights`
+    argument instead.
 
     Parameters
     ----------
     likelihood
-        p(y | f) of one observation, for the targets [N, K].
+        The likelihood p(y | f) of one observation, for targets [N, K].
     """
 
     likelihood: Likelihood
@@ -182,17 +183,17 @@ class Weighted(WithColumn):
 
 @tree.model
 class Exposed(WithColumn):
-    """The last column of the targets [N, K + 1] is an exposure e_n that multiplies the mean of y_n.
+    """A likelihood whose mean is multiplied by an exposure e_n, the last column of the targets [N, K + 1].
 
-    The exposure is the time, area or population that a count, a sum or a waiting time belongs to: for likelihoods whose
-    mean is a multiple of exp(f), f is shifted by log(e). Predictions, and targets without the column, have an exposure
-    of 1. Starting values come from the rates y / e. Weights come last: ``Weighted(Exposed(Poisson()))`` has the columns
-    y, exposure, weight.
+    The exposure is the time, the area or the population in which a target was counted or summed. The mean of the
+    wrapped likelihood must be a multiple of exp(f), so that the exposure adds log(e_n) to f. Predictions, and targets
+    without the column, have an exposure of 1. Starting values are computed from the rates y / e. A column of weights
+    follows that of exposures: the targets of ``Weighted(Exposed(Poisson()))`` are y, exposure, weight.
 
     Parameters
     ----------
     likelihood
-        `Poisson`, `NegativeBinomial`, `Gamma` or `Exponential`, or another one with `log_link`.
+        `Poisson`, `NegativeBinomial`, `Gamma`, `Exponential`, or your own likelihood with `log_link = True`.
     """
 
     likelihood: Likelihood
@@ -204,13 +205,13 @@ class Exposed(WithColumn):
         super().__post_init__()
         if not self.likelihood.log_link:
             msg = (
-                f"Exposed takes a likelihood whose mean is a multiple of exp(f), not {type(self.likelihood).__name__}: "
-                "Poisson, NegativeBinomial, Gamma or Exponential."
+                f"likelihood is {type(self.likelihood).__name__}, but Exposed needs one whose mean is a multiple of "
+                "exp(f); use Poisson, NegativeBinomial, Gamma or Exponential."
             )
             raise TypeError(msg)
 
     def _inner(self, mu: Array, y: Array) -> tuple[Array, Array]:
-        # log(exposure) is added to mu, for each of S samples
+        # add log(exposure) to mu in each of S samples
         xp = backend_of(mu).xp
         offset = xp.log(y[:, -1:])
         samples = mu.shape[0] // max(offset.shape[0], 1)
@@ -220,7 +221,7 @@ class Exposed(WithColumn):
         return self.likelihood.observations(y[:, :-1] / y[:, -1:])
 
     def level(self, y: Array, /) -> Array:
-        # the logarithm of the overall rate; a total of zero counts as one half
+        # the logarithm of the overall rate; a total of 0 is replaced by 0.5
         xp = backend_of(y).xp
         total = xp.sum(y[:, :-1], axis=0)
         return xp.log(xp.where(total > 0.0, total, xp.full_like(total, 0.5))) - xp.log(xp.sum(y[:, -1]))

@@ -1,4 +1,4 @@
-"""The Poisson and the negative binomial likelihood, for counts."""
+"""The Poisson and the negative binomial likelihoods for counts."""
 
 import math
 from collections.abc import Callable
@@ -15,30 +15,33 @@ from agp.likelihoods._quadrature import ByQuadrature
 from agp.quantiles import MAX_LOG, ObservationModel, beta_tail, gamma_tail
 
 LARGEST_RATE = 9e18
-"""The largest rate of the counts that NumPy draws."""
+"""The largest rate for which NumPy can draw Poisson counts."""
 SERIES = 100.0
-"""From this size on, differences of lgamma and of digamma are computed by their asymptotic series."""
+"""Above this argument, differences of lgamma and of digamma are computed from their asymptotic series."""
 
 
 class Counts(LogLink):
-    """Counts with the mean exposure exp(f)."""
+    """Base class of likelihoods for counts with the mean exposure * exp(f)."""
 
     exposure: float
 
     whole_numbers: ClassVar[bool] = True
 
     def proxies(self, y: Array, /) -> Array:
-        return backend_of(y).xp.log(y + 0.5)  # f, up to a constant
+        return backend_of(y).xp.log(y + 0.5)  # approximately f plus a constant
 
     def _sample_counts(self, rate: Any, rng: Any) -> Any:
         return rng.poisson(rate.clip(max=LARGEST_RATE)) + 0.0
 
     def _observation_model(self, tail: Callable[[Any, Any, bool], Any], dispersion: float = 0.0) -> ObservationModel:
-        """The tails on the host, from tail(y + 1, log mean, upper), continuous in y: y + 1 = exposure exp(v)."""
+        """Return the tails on the host, from tail(y + 1, log mean, upper), with y + 1 = exposure * exp(v).
+
+        `tail` must be continuous in y.
+        """
         log_exposure = math.log(self.exposure)
 
         def bends(v: Any) -> tuple[tuple[Any, Any], ...]:
-            # those of the density, see `NegativeBinomial._datum`
+            # the bends of the density, as in `NegativeBinomial._datum`
             xp = backend_of(v).xp
             square = xp.minimum(xp.exp(-v - log_exposure) + dispersion, xp.ones_like(v))
             return ((v - math.log(max(dispersion, 1.0)), xp.sqrt(square)),)
@@ -64,22 +67,22 @@ class Counts(LogLink):
         if bool(xp.any(bad)):
             example = float(xp.min(xp.where(bad, y, xp.full_like(y, math.inf))))
             name = type(self).__name__
-            msg = f"counts must be whole numbers from 0 on for the {name} likelihood; found {example:g}."
+            msg = f"counts must be whole numbers of at least 0 for the {name} likelihood; found {example:g}."
             raise ValueError(msg)
 
 
 @tree.model
 class Poisson(Counts):
-    """Counts y_np ~ Poisson(exposure exp(f_np)): f is the logarithm of the rate.
+    """The Poisson likelihood y_np ~ Poisson(exposure * exp(f_np)) for counts; f is the logarithm of the rate.
 
-    Expectations have closed forms; only predictive densities need quadrature. A predicted mean or variance beyond the
-    largest float comes back as that float, with a `RepairWarning`.
+    Expectations have closed forms; only predictive densities need quadrature. A predicted mean or variance above the
+    largest float is replaced by that float, with a `RepairWarning`.
 
     Parameters
     ----------
     exposure
-        The factor of the rate: the length of time, area or bin that each count belongs to. Since f has prior mean 0, it
-        is also the expected count before any data.
+        The time, the area or the size of the bin in which each count was made; it multiplies the rate. With f = 0, the
+        default prior mean, it is the expected count.
     """
 
     exposure: float = 1.0
@@ -120,7 +123,7 @@ class Poisson(Counts):
         )
 
     def observation_model(self) -> ObservationModel:
-        # P(y <= k) is the probability that a gamma variable of shape k + 1 exceeds the rate
+        # P(y <= k) is the probability that a gamma variable with shape k + 1 exceeds the rate
         return self._observation_model(lambda more, log_rate, upper: gamma_tail(more, log_rate, not upper))
 
     def _sample(self, f: Any, rng: Any) -> Any:
@@ -129,38 +132,39 @@ class Poisson(Counts):
 
 @tree.model
 class NegativeBinomial(Counts, ByQuadrature):
-    """Counts y_np with the mean m = exposure exp(f_np) and the variance m + dispersion m^2.
+    """The negative binomial likelihood: counts with mean m = exposure * exp(f) and variance m + dispersion m^2.
 
-    They are Poisson counts with a gamma distributed rate. With r = 1 / dispersion,
+    These are Poisson counts with gamma-distributed rates. With r = 1 / dispersion,
     log p(y | f) = lgamma(y + r) - lgamma(r) - lgamma(y + 1) + y log(m / r) - (y + r) log(1 + m / r).
 
     Parameters
     ----------
     dispersion
-        0-d, without unit; 0 would be `Poisson`. Trained; freeze it to keep it.
+        A positive number, 0-d and without unit. It is trained; freeze it to keep its value. In the limit of 0 the
+        likelihood is `Poisson`.
     exposure
-        The factor of the rate: the length of time, area or bin that each count belongs to.
+        The time, the area or the size of the bin in which each count was made; it multiplies the mean.
     points
-        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities use other panels.
+        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different rule.
     """
 
     dispersion: Array = tree.param(POSITIVE, default=1.0)
     exposure: float = 1.0
     points: int = 20
 
-    # no bounded_curvature: it is at most (y + r) / 4, but r may be anything
+    # bounded_curvature is False: the curvature is at most (y + r) / 4, but r has no bound
 
     def _log_constant(self, y: Array) -> Array:
-        """Lgamma(y + r) - lgamma(r) - y log r - lgamma(y + 1)."""
+        """Compute lgamma(y + r) - lgamma(r) - y log r - lgamma(y + 1)."""
         B = backend_of(y)
         xp, r = B.xp, 1.0 / self.dispersion
-        # in Stirling's series the terms that a large r would lose to rounding cancel by hand
+        # Stirling's series, without the terms that cancel and that would cause rounding errors for large r
         series = (y + r - 0.5) * xp.log1p(y / r) - y + _tail(y + r) - _tail(r + xp.zeros_like(y))
         direct = B.special("gammaln", y + r) - B.special("gammaln", r) - y * xp.log(r)
         return xp.where(r > SERIES, series, direct) - B.special("gammaln", y + 1.0)
 
     def _constant_slope(self, y: Array) -> Array:
-        """The derivative of `_log_constant` with respect to r."""
+        """Compute the derivative of `_log_constant` with respect to r."""
         B = backend_of(y)
         xp, r = B.xp, 1.0 / self.dispersion
         series = xp.log1p(y / r) - y / r + 0.5 * y / (r * (y + r)) + _tail_slope(y + r) - _tail_slope(r + 0.0 * y)
@@ -168,7 +172,7 @@ class NegativeBinomial(Counts, ByQuadrature):
         return xp.where(r > SERIES, series, direct)
 
     def _log_bend(self, f: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Y log m - (y + r) log(1 + m / r), log(1 + m / r), and the derivative of the latter, m / (m + r)."""
+        """Compute y log m - (y + r) log(1 + m / r), log(1 + m / r), and the derivative of the latter, m / (m + r)."""
         xp = backend_of(f).xp
         z = f + (math.log(self.exposure) + xp.log(self.dispersion))  # log(m / r)
         log_total = xp.logaddexp(z, xp.zeros_like(z))
@@ -203,7 +207,7 @@ class NegativeBinomial(Counts, ByQuadrature):
             weight = y + 1.0 / self.dispersion
             return y - weight * share, weight * share * (1.0 - share)
 
-        # as for a gamma variable of shape r, and for a Poisson one where r is large
+        # the bend of a gamma density with shape r; for large r that of a Poisson density
         some = xp.maximum(y, one)
         return Datum(
             log_density=lambda f: self._log_bend(f, y[..., None])[0],
@@ -216,7 +220,7 @@ class NegativeBinomial(Counts, ByQuadrature):
         dispersion = float(self.dispersion)
         odds, expit = math.log(dispersion), LINKS["logit"].cdf
 
-        # P(y <= k) is the probability that a beta variable with r and k + 1 is at most r / (m + r)
+        # P(y <= k) is the probability that a Beta(r, k + 1) variable is at most r / (m + r)
         def tail(more: Any, log_mean: Any, upper: bool) -> Any:
             z = log_mean + odds
             return beta_tail(1.0 / dispersion, more, expit(-z), expit(z), upper)
@@ -224,7 +228,7 @@ class NegativeBinomial(Counts, ByQuadrature):
         return self._observation_model(tail, dispersion)
 
     def _sample(self, f: Any, rng: Any) -> Any:
-        # the rate is gamma distributed with the mean m and the variance dispersion m^2
+        # the rate has a gamma distribution with mean m and variance dispersion * m^2
         dispersion = float(self.dispersion)
         rate = self.exposure * capped_exp(f) * dispersion * rng.standard_gamma(1.0 / dispersion, f.shape)
         return self._sample_counts(rate, rng)
@@ -239,13 +243,13 @@ class NegativeBinomial(Counts, ByQuadrature):
 
 
 def _tail(x: Array) -> Array:
-    """The difference of lgamma(x) and (x - 1/2) log x - x + log(2 pi) / 2, for x > 100: error below 1e-17."""
+    """Compute lgamma(x) - ((x - 1/2) log x - x + log(2 pi) / 2) for x > 100, with an error below 1e-17."""
     inverse = 1.0 / x
     square = inverse * inverse
     return inverse * (1.0 / 12.0 - square * (1.0 / 360.0 - square / 1260.0))
 
 
 def _tail_slope(x: Array) -> Array:
-    """The derivative of `_tail`."""
+    """Compute the derivative of `_tail`."""
     square = 1.0 / (x * x)
     return -square * (1.0 / 12.0 - square * (1.0 / 120.0 - square / 252.0))

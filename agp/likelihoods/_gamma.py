@@ -1,4 +1,4 @@
-"""The gamma and the exponential likelihood, for positive targets."""
+"""The gamma and the exponential likelihoods for positive targets."""
 
 import math
 from abc import abstractmethod
@@ -14,22 +14,22 @@ from agp.quantiles import MAX_LOG, Mixture, ObservationModel, gamma_tail, margin
 
 
 def _ratio(f: Array, y: Array) -> Array:
-    """y exp(-f) for y >= 0, capped below overflow."""
+    """Compute y exp(-f) for y >= 0, with a cap that prevents overflow."""
     xp = backend_of(f).xp
     return capped_exp(xp.log(xp.where(y > 0.0, y, xp.ones_like(y))) - f) * xp.astype(y > 0.0, y.dtype)
 
 
 class GammaForm(LogLink):
-    """y_np = exp(f_np) times a gamma variable."""
+    """Base class of likelihoods in which y_np is exp(f_np) times a gamma variable."""
 
     support: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     @abstractmethod
     def _shape_like(self, x: Array) -> Array:
-        """The shape of the gamma variable, 0-d, as an array like x."""
+        """Return the shape parameter of the gamma distribution as a 0-d array like x."""
 
     def _datum(self, y: Array) -> Datum:
-        # -shape f - y exp(-f), which falls off towards small f, at shape f of the order of y exp(-f)
+        # -shape f - y exp(-f) decreases steeply at small f, where y exp(-f) exceeds the shape
         xp, shape = backend_of(y).xp, self._shape_like(y)
 
         def slopes(f: Array) -> tuple[Array, Array]:
@@ -50,7 +50,7 @@ class GammaForm(LogLink):
 
 
 def _observation_model(shape: Any) -> ObservationModel:
-    """The tails of gamma variables of scale exp(f), for a shape 0-d on the host: y = max(shape, 1) exp(v)."""
+    """Return the tails of gamma distributions with scale exp(f), on the host, with y = max(shape, 1) * exp(v)."""
     xp = backend_of(shape).xp
     steep = xp.maximum(shape, xp.ones_like(shape))
     log_steep = float(xp.log(steep))
@@ -65,17 +65,18 @@ def _observation_model(shape: Any) -> ObservationModel:
 
 @tree.model
 class Gamma(GammaForm):
-    """y_np ~ Gamma(shape, scale exp(f_np)): positive targets with the mean shape exp(f), whose spread is a share of it.
+    """The gamma likelihood y_np ~ Gamma(shape, scale=exp(f_np)) for positive targets.
 
-    log p(y | f) = -shape f - lgamma(shape) + (shape - 1) log y - y exp(-f). Expectations have closed forms; only
-    predictive densities need quadrature. A predicted mean or variance beyond the largest float comes back as that
-    float, with a `RepairWarning`. The prior of f starts at the logarithms of the targets, which observe f up to a
-    constant.
+    log p(y | f) = -shape f - lgamma(shape) + (shape - 1) log y - y exp(-f). The mean of y is shape * exp(f), and its
+    standard deviation is proportional to the mean. Expectations have closed forms; only predictive densities need
+    quadrature. A predicted mean or variance above the largest float is replaced by that float, with a `RepairWarning`.
+    Starting values of the prior are computed from log y, which is a noisy observation of f plus a constant.
 
     Parameters
     ----------
     shape
-        0-d, without unit: the mean over the standard deviation of the noise, squared. Trained; freeze it to keep it.
+        The squared ratio of the mean of y to its standard deviation, 0-d and without unit. It is trained; freeze it to
+        keep its value.
     """
 
     shape: Array = tree.param(POSITIVE, default=1.0)
@@ -126,11 +127,11 @@ class Gamma(GammaForm):
 
 @tree.model
 class Exponential(GammaForm):
-    """y_np ~ Exponential with the mean exp(f_np): waiting times, `Gamma` with shape 1.
+    """The exponential likelihood with mean exp(f_np), for waiting times; `Gamma` with shape 1.
 
     log p(y | f) = -f - y exp(-f). Expectations have closed forms; only predictive densities need quadrature. A
-    predicted mean or variance beyond the largest float comes back as that float, with a `RepairWarning`. The prior of f
-    starts at the logarithms of the targets, with zeros replaced by the smallest positive target.
+    predicted mean or variance above the largest float is replaced by that float, with a `RepairWarning`. Starting
+    values of the prior are computed from log y, with zeros replaced by the smallest positive target.
     """
 
     def _shape_like(self, x: Array) -> Array:

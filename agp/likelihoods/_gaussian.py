@@ -1,4 +1,4 @@
-"""Gaussian likelihoods, y = f + noise: the variance of the noise is trained, or known for each datum."""
+"""Gaussian likelihoods y = f + noise, with a trained variance of the noise or a known variance for each target."""
 
 import dataclasses
 import math
@@ -36,7 +36,7 @@ def _pull_noise(_: Backend, column: Array, square: Array, noise: Array) -> tuple
 
 
 def _absolute(mean: Array, var: Array) -> Array:
-    """E|x| for x ~ N(mean, var): mean (2 Phi(z) - 1) + 2 s phi(z), with z = mean / s."""
+    """Compute E|x| for x ~ N(mean, var), which is mean (2 Phi(z) - 1) + 2 s phi(z) with z = mean / s, s^2 = var."""
     B = backend_of(mean)
     root = B.xp.sqrt(var)
     z = mean / root
@@ -45,7 +45,7 @@ def _absolute(mean: Array, var: Array) -> Array:
 
 
 class GaussianNoise(Likelihood):
-    """Gaussian noise of any variances: predictions are normal, and a mixture of normals for several samples."""
+    """Base class of likelihoods with Gaussian noise, whose predictions are normal distributions or their mixtures."""
 
     bounded_curvature: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
@@ -53,19 +53,19 @@ class GaussianNoise(Likelihood):
 
     @abstractmethod
     def _split(self, y: Array) -> tuple[Array, Array]:
-        """Observed values [N, P], and the variances of their noise, 0-d, [P] or [N, P]."""
+        """Split targets into observed values [N, P] and variances of the noise, 0-d, [P] or [N, P]."""
 
     @abstractmethod
     def _with_noise(self, var: Array) -> Array:
-        """Variances [..., P] of f plus those of the noise of new observations."""
+        """Add the variance of the noise of new observations to variances of f [..., P]."""
 
     def _mask_missing(self, y: Array) -> tuple[Array, Array | None]:
-        """The values with zeros for unobserved ones, and weights [N, P], 1 where observed; None if all are."""
+        """Replace unobserved values by 0; return also weights [N, P], 1 where observed, or None if all are observed."""
         return y, None
 
     @abstractmethod
     def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
-        """The cotangent of the likelihood, from a function that returns those of the noise variances [N, P]."""
+        """Return the cotangent of the likelihood; `noise_bar` returns the cotangents of the noise variances [N, P]."""
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         B = backend_of(mu)
@@ -76,7 +76,7 @@ class GaussianNoise(Likelihood):
         def pullback(bar):
             column = bar[:, None] if weight is None else bar[:, None] * weight
             mu_bar, var_bar = B.fused(_pull_moments, column, residual, noise)
-            # evaluated only if needed, since it is the first to overflow
+            # _pull_noise is called only if needed, because it overflows before the other terms
             return self._bar(partial(B.fused, _pull_noise, column, square, noise)), mu_bar, var_bar
 
         return -0.5 * B.xp.sum(terms if weight is None else weight * terms, axis=-1), pullback
@@ -100,7 +100,7 @@ class GaussianNoise(Likelihood):
         return B.xp.mean(B.special("ndtr", (values - mu) / B.xp.sqrt(var + noise)), axis=0)
 
     def _crps(self, mu: Array, var: Array, y: Array) -> Array:
-        """E|Y - y| - E|Y - Y'| / 2 [N, P].
+        """Compute the CRPS E|Y - y| - E|Y - Y'| / 2 [N, P], for independent predicted observations Y and Y'.
 
         Source: Grimit et al., "The continuous ranked probability score for circular variables and its application to
         mesoscale forecast ensemble verification", QJRMS 2006, Eq. 5.
@@ -124,18 +124,17 @@ class GaussianNoise(Likelihood):
 
 @tree.model
 class Gaussian(GaussianNoise):
-    """y_np ~ N(f_np, noise_variance_p): noise with one variance for all outputs, or one for each.
+    """The Gaussian likelihood y_np ~ N(f_np, noise_variance_p).
 
     Parameters
     ----------
     noise_variance
-        sigma^2, 0-d for all outputs or [P] for each, in squared units of the targets. None starts at a tenth of their
-        variance, output by output; exact models and their collapsed forms use one value, since their outputs share a
-        covariance.
+        The variance of the noise in squared units of the targets: one number (0-d) for all outputs, or one per output
+        [P]. By default the starting value is a tenth of the variance of each output's targets. `GPR`, `SGPR` and
+        `CGGP` take only one number, because their outputs share a covariance matrix.
     missing
-        Whether NaN marks an unobserved target, which has no influence: its log density is 0. By default NaN is refused.
-        Available in models that treat targets one by one, such as `agp.SVGP`; exact models and their collapsed forms
-        need all targets of a row.
+        Whether targets may be NaN, which marks them as unobserved and ignores them. By default NaN raises an error.
+        Only models whose outputs are independent, such as `agp.SVGP`, accept True.
     """
 
     noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
@@ -202,16 +201,15 @@ class Gaussian(GaussianNoise):
 
 @tree.model
 class HeteroscedasticGaussian(GaussianNoise):
-    """y_np ~ N(f_np, s_np + common), with a known noise variance s_np for each datum.
+    """The Gaussian likelihood y_np ~ N(f_np, s_np + common) with a known noise variance s_np for each target.
 
-    The targets [N, 2 P] are P columns of values, then P columns of their noise variances, so that these stay with their
-    rows in minibatches and blocks. Predictions at new inputs include only the common noise; log densities use the
-    variances of their targets.
+    The targets [N, 2 P] are P columns of values followed by P columns of noise variances. Predictions at new inputs
+    include only the common noise. Log densities of targets also include the known variances.
 
     Parameters
     ----------
     common
-        A `Gaussian` for additional noise that all data share and whose variance is trained; None for none.
+        A `Gaussian` for additional noise of all rows, whose variance is trained. By default there is no such noise.
     """
 
     common: Gaussian | None = None
@@ -219,8 +217,8 @@ class HeteroscedasticGaussian(GaussianNoise):
     def latents(self, columns: int, /) -> int:
         if columns % 2:
             msg = (
-                f"y has {columns} columns, but {type(self).__name__} takes an even number: values, then the known "
-                "variance of the noise of each."
+                f"y has {columns} columns, but {type(self).__name__} needs an even number; pass the values, then the "
+                "known noise variance of each value."
             )
             raise ValueError(msg)
         return columns // 2
@@ -251,7 +249,7 @@ class HeteroscedasticGaussian(GaussianNoise):
 
     def __post_init__(self) -> None:
         if self.common is not None and not isinstance(self.common, Gaussian):
-            msg = f"common is {self.common!r}, but must be None or Gaussian(...), the noise that all data share."
+            msg = f"common is {self.common!r}, but must be None or Gaussian(...), the additional noise of all rows."
             raise TypeError(msg)
 
     def from_data(self, variance: float, /) -> Self:

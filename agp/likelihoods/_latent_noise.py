@@ -1,4 +1,4 @@
-"""The Gaussian likelihood whose noise is a function of the inputs: two latent functions for each target."""
+"""The Gaussian likelihood whose noise variance is a latent function of the inputs."""
 
 import math
 from typing import Any, ClassVar, Self
@@ -13,22 +13,23 @@ from agp.quantiles import MAX_LOG, MIN_PROBABILITY, Mixture, gaussian_expectatio
 
 LOG_2PI = math.log(2.0 * math.pi)
 NOISE_FRACTION = 0.1
-"""The share of noise in the variance of the targets at the start."""
+"""The starting value of the noise variance, as a fraction of the variance of the targets."""
 
 
 @tree.model
 class LatentNoiseGaussian(Likelihood):
-    """y_nk ~ N(f_nk, (u exp(g_nk / u))^2): the mean f and the logarithm of the standard deviation are latent functions.
+    """The Gaussian likelihood y_nk ~ N(f_nk, (u exp(g_nk / u))^2), whose latent functions are f and g.
 
-    Targets [N, K] have P = 2 K latent functions: the K means, then the K functions g. Expectations are closed forms;
-    predictive densities integrate over g by quadrature, over f exactly. (`HeteroscedasticGaussian` is for noise whose
-    variance is known for each datum.)
+    The mean is f, and g determines the standard deviation of the noise. Targets [N, K] have P = 2 K latent functions:
+    the K functions f, then the K functions g. Expectations have closed forms. Predictive densities integrate over f
+    exactly and over g by quadrature. Use `HeteroscedasticGaussian` if the noise variance of each target is known.
 
     Parameters
     ----------
     unit
-        u, 0-d or [K], a constant in the unit of the targets. It gives g the unit of f, so that both can share a kernel.
-        None uses the standard deviation of the targets (1 without data); g starts at a tenth of their variance.
+        The constant u, 0-d or [K], in the unit of the targets. It gives g the same unit as f, so that both can share a
+        kernel. The default is the standard deviation of the targets, or 1 without data. The noise variance starts at a
+        tenth of the variance of the targets.
 
     Source: Lazaro-Gredilla & Titsias, "Variational heteroscedastic Gaussian process regression", ICML 2011.
     """
@@ -44,7 +45,7 @@ class LatentNoiseGaussian(Likelihood):
         return g if self.unit is None else g / self.unit
 
     def _log_noise(self, g: Array) -> Array:
-        """The logarithm of the standard deviation at g."""
+        """Compute the logarithm of the standard deviation of the noise for g."""
         scaled = self._in_units(g)
         return scaled if self.unit is None else scaled + backend_of(g).xp.log(self.unit)
 
@@ -52,7 +53,7 @@ class LatentNoiseGaussian(Likelihood):
         return self._in_units(self._in_units(var))
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
-        # -log(2 pi) / 2 - l - ((y - m)^2 + v) E[exp(-2 log noise)] / 2, l = E[log noise]
+        # -log(2 pi) / 2 - l - ((y - m)^2 + v) E[exp(-2 log noise)] / 2 with l = E[log noise]
         xp, K = backend_of(mu).xp, y.shape[1]
         log_noise = self._log_noise(mu[:, K:])
         precision = capped_exp(2.0 * (self._variance_in_units(var[:, K:]) - log_noise))
@@ -72,7 +73,7 @@ class LatentNoiseGaussian(Likelihood):
         return -xp.sum(0.5 * LOG_2PI + log_noise + 0.5 * square, axis=-1), pullback
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        """Mean and variance of the observations y [N, K], for marginals [N, 2 K]."""
+        """Return the means and variances of observations [N, K], for latent means and variances [N, 2 K]."""
         xp, K = backend_of(mu).xp, mu.shape[1] // 2
         log_noise = 2.0 * (self._log_noise(mu[:, K:]) + self._variance_in_units(var[:, K:]))
         own = var[:, :K]
@@ -84,13 +85,16 @@ class LatentNoiseGaussian(Likelihood):
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         xp, K = backend_of(mu).xp, y.shape[1]
         own, square = var[:, :K], (y - mu[:, :K]) ** 2
-        # N(y; m, v + e^(2 l)) as a function of l rises up to l = log((y - m)^2 - v) / 2, or falls all the way
+        # N(y; m, v + e^(2 l)) has its maximum at l = log((y - m)^2 - v) / 2, or decreases everywhere if (y - m)^2 < v
         log_noise, spread = self._log_noise(mu[:, K:]), self._variance_in_units(var[:, K:])
         datum = _density_of_log_noise(own, square)
         return xp.sum(log_predictive_density(datum, log_noise, spread), axis=-1)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        """By quadrature over the logarithm of the noise, with bends where it equals the residual or the spread of f."""
+        """Return the tails, integrated over the logarithm of the noise by quadrature.
+
+        They bend where the standard deviation of the noise equals the residual or the standard deviation of f.
+        """
         xp, K = backend_of(mu).xp, mu.shape[2] // 2
         mean, own = mu[..., :K], xp.sqrt(var[..., :K] + MIN_PROBABILITY)
         log_noise, spread = self._log_noise(mu[..., K:]), self._variance_in_units(var[..., K:])
@@ -127,7 +131,7 @@ class LatentNoiseGaussian(Likelihood):
         return self.from_data(float(variances[0])) if K == 1 else tree.with_defaults(self, unit=variances[:K] ** 0.5)
 
     def observations(self, y: Array, /) -> Array:
-        # for g: values with its starting mean, and the variance of the targets, which is that of its prior
+        # columns for g with its starting mean and its prior variance, the variance of the targets
         xp = backend_of(y).xp
         centred = y - xp.mean(y, axis=0)
         start = 0.5 * math.log(NOISE_FRACTION) * xp.sqrt(xp.mean(centred * centred, axis=0))
@@ -135,7 +139,7 @@ class LatentNoiseGaussian(Likelihood):
 
 
 def _density_of_log_noise(own: Array, square: Array) -> Datum:
-    """Log N(y; m, v + e^(2 l)) as a function of l, for variances v and squared residuals [N, K]."""
+    """log N(y; m, v + e^(2 l)) as a function of l, for v = `own` and (y - m)^2 = `square`, each [N, K]."""
     xp = backend_of(own).xp
     tiny = float(xp.finfo(own.dtype).smallest_normal) ** 0.5
 

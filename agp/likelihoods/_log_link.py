@@ -1,4 +1,4 @@
-"""Likelihoods whose mean is a multiple of exp(f), so that it is log-normal for Gaussian f."""
+"""Likelihoods whose mean is a multiple of exp(f). For Gaussian f the mean is log-normal."""
 
 from typing import ClassVar
 
@@ -9,22 +9,23 @@ from agp.likelihoods._range import exp_in_range, log_range
 
 
 class LogLink(ByPanels):
-    """A log-concave likelihood whose mean is a multiple of exp(f)."""
+    """Base class of log-concave likelihoods whose mean is a multiple of exp(f)."""
 
     log_concave: ClassVar[bool] = True
     log_link: ClassVar[bool] = True
 
 
 def capped_exp(x: Array) -> Array:
-    """exp(x), capped far enough below the largest float that sums stay finite."""
+    """Compute exp(x), with a cap below the largest float that keeps sums finite."""
     xp = backend_of(x).xp
     return xp.exp(xp.minimum(x, xp.full_like(x, log_range(x)[1] - 20.0)))
 
 
 def log_normal_prediction(log_mean: Array, log_noise: Array, var: Array) -> Prediction:
-    """Mean and variance of observations [N, P], from log E[m], log E[var(y | f)] and the variance of log m = f + const.
+    """Compute the mean and the variance of y [N, P] from log E[m], log E[var(y | f)] and the variance of f.
 
-    var(y) = E[var(y | f)] + E[m]^2 (e^var - 1), computed in logarithms, which do not overflow.
+    Given f, y has the mean m, a multiple of exp(f). var(y) = E[var(y | f)] + E[m]^2 (e^var - 1) is computed from
+    logarithms, which do not overflow.
     """
     xp = backend_of(var).xp
     some = var > 0.0

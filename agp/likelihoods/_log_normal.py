@@ -1,4 +1,4 @@
-"""The log-normal likelihood, for positive targets whose logarithm has Gaussian noise."""
+"""The log-normal likelihood for positive targets whose logarithm has Gaussian noise."""
 
 from typing import Any, ClassVar, Self
 
@@ -12,16 +12,16 @@ from agp.quantiles import MAX_LOG, Mixture
 
 @tree.model
 class LogNormal(Likelihood):
-    """log y_np ~ N(f_np, noise_variance_p): positive targets whose spread is a share of their size.
+    """The log-normal likelihood log y_np ~ N(f_np, noise_variance_p) for positive targets.
 
-    p(y | f) = N(log y; f, noise_variance) / y. Predictions are for y: E[y] = exp(mu + (var + noise_variance) / 2), and
-    quantiles are the exponentials of those of log y. A predicted mean or variance beyond the largest float comes back
-    as that float, with a `RepairWarning`.
+    p(y | f) = N(log y; f, noise_variance) / y. The standard deviation of the noise is proportional to y. Predictions
+    are for y: the mean is E[y] = exp(mu + (var + noise_variance) / 2), and quantiles are the exponentials of quantiles
+    of log y. A predicted mean or variance above the largest float is replaced by that float, with a `RepairWarning`.
 
     Parameters
     ----------
     logs
-        The likelihood of log y.
+        The Gaussian likelihood of log y.
     """
 
     logs: Gaussian = Gaussian()
@@ -46,7 +46,7 @@ class LogNormal(Likelihood):
         return value - _log_jacobian(log_y), pullback
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        # var(y) = E[y]^2 (e^v - 1) with the variance v of log y
+        # var(y) = E[y]^2 (e^v - 1), where v is the variance of log y
         of_logs = self.logs.predict(mu, var)
         assert of_logs.variance is not None
         no_noise = backend_of(mu).xp.full_like(mu, -float("inf"))
@@ -87,7 +87,7 @@ class LogNormal(Likelihood):
 
     def __post_init__(self) -> None:
         if not isinstance(self.logs, Gaussian):
-            msg = f"logs is {self.logs!r}, but must be Gaussian(...), the noise of the logarithms."
+            msg = f"logs is {self.logs!r}, but must be Gaussian(...), the likelihood of log y."
             raise TypeError(msg)
 
     def from_data(self, variance: float, /) -> Self:
@@ -110,6 +110,6 @@ class LogNormal(Likelihood):
 
 
 def _log_jacobian(log_y: Array) -> Array:
-    """sum_k log y_nk [N] over the observed targets: log of the derivative of y in log y."""
+    """Compute the sum of log y_nk over observed targets [N], the log of the Jacobian of y with respect to log y."""
     xp = backend_of(log_y).xp
     return xp.sum(xp.where(xp.isnan(log_y), xp.zeros_like(log_y), log_y), axis=-1)

@@ -1,4 +1,4 @@
-"""The ordinal likelihood: categories that have an order."""
+"""The ordinal likelihood for ordered categories."""
 
 import math
 from typing import Any, ClassVar, Self
@@ -18,20 +18,21 @@ LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 @tree.model
 class Ordinal(OrderedCategories, ByQuadrature):
-    """Ordered categories y_np = 0 .. K-1: the bin into which f_np plus standard normal noise falls.
+    """The ordinal likelihood for ordered categories 0 to K-1: y_np is the bin that contains f_np plus normal noise.
 
-    p(y = k | f) = Phi(e_k - f) - Phi(e_(k-1) - f), for the edges e_0 < ... < e_(K-2) between the bins; the outer bins
-    are unbounded. Predictions are the mean and variance of the category as a number, in closed form.
+    p(y = k | f) = Phi(e_k - f) - Phi(e_(k-1) - f), where e_0 < ... < e_(K-2) are the edges between the bins. The first
+    and the last bin are unbounded. The noise has variance 1. Predictions are the mean and the variance of the number of
+    the category, in closed form.
 
     Parameters
     ----------
     classes
-        K.
+        The number of categories K.
     edges
-        [K-1], ascending. Training moves the first edge freely and keeps the distances between edges positive. None
-        starts with bins of equal probability for f ~ N(0, 1).
+        The edges between the bins in ascending order, [K-1]. Training moves the first edge freely and keeps the
+        distances between edges positive. By default bins start with equal probabilities under f ~ N(0, 1).
     points
-        Nodes of the Gauss-Hermite quadrature in expectations.
+        Number of nodes of the Gauss-Hermite quadrature in expectations.
 
     Source: Chu & Ghahramani, "Gaussian processes for ordinal regression", JMLR 2005.
     """
@@ -40,16 +41,16 @@ class Ordinal(OrderedCategories, ByQuadrature):
     edges: Array = tree.param(ORDERED, default=None)
     points: int = 20
 
-    bounded_curvature: ClassVar[bool] = True  # by 1, that of the noise
+    bounded_curvature: ClassVar[bool] = True  # the bound is 1, the precision of the noise
     log_concave: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array, scale: Array | None = None) -> tuple[Array, Pullback]:
-        """Log p(y | f) for noise of standard deviation 1, or of the given scale."""
+        """log p(y | f) for noise with the standard deviation `scale`, which is 1 by default."""
         B = backend_of(f)
         xp = B.xp
         number = xp.arange(self.classes - 1, **like(y))
-        at_top = xp.astype(y[..., None] == number, f.dtype)  # the edge above the bin, and the one below it
-        at_bottom = xp.astype(y[..., None] == number + 1.0, f.dtype)
+        at_top = xp.astype(y[..., None] == number, f.dtype)  # the upper edge of the bin
+        at_bottom = xp.astype(y[..., None] == number + 1.0, f.dtype)  # the lower edge
         first, last = y == 0.0, y == self.classes - 1.0
         one = xp.ones_like(f) if scale is None else scale
         top = (xp.sum(at_top * self.edges, axis=-1) - f) / one
@@ -98,15 +99,15 @@ class Ordinal(OrderedCategories, ByQuadrature):
 
     def from_data(self, variance: float, /) -> Self:
         K = check_whole("classes", self.classes, least=2)
-        spread = math.sqrt(2.0)  # of f ~ N(0, 1) and the noise
+        spread = math.sqrt(2.0)  # of f ~ N(0, 1) plus the noise
         return tree.with_defaults(self, edges=[spread * normal_quantile(k / K) for k in range(1, K)])
 
     def check_parameters(self) -> None:
         check_whole("classes", self.classes, least=2)
         if tuple(self.edges.shape) != (self.classes - 1,):
             msg = (
-                f"edges has shape {tuple(self.edges.shape)}, but classes={self.classes} have {self.classes - 1} edges "
-                "between them."
+                f"edges has shape {tuple(self.edges.shape)}, but must have shape ({self.classes - 1},) for "
+                f"classes={self.classes}."
             )
             raise ValueError(msg)
         super().check_parameters()
@@ -116,11 +117,11 @@ class Ordinal(OrderedCategories, ByQuadrature):
 
 
 def _log_interval(bottom: Array, top: Array, first: Array, last: Array) -> Array:
-    """Log(Phi(top) - Phi(bottom)), accurate in both tails; the first bin has no bottom, the last no top."""
+    """Compute log(Phi(top) - Phi(bottom)) accurately in both tails; the first bin has no bottom and the last no top."""
     B = backend_of(top)
     xp = B.xp
     inner = ~(first | last)
-    # in the right tail by Phi(-bottom) - Phi(-top); for open bins any values with bottom < top
+    # the right tail uses Phi(-bottom) - Phi(-top); unbounded bins use arbitrary values with bottom < top
     right = bottom > 0.0
     upper = xp.where(inner, xp.where(right, -bottom, top), xp.ones_like(top))
     lower = xp.where(inner, xp.where(right, -top, bottom), -xp.ones_like(top))

@@ -1,7 +1,7 @@
-"""Predictive densities by composite quadrature, with panels around the prior, the density of the datum and their peak.
+"""Predictive densities by composite quadrature, with panels around the prior of f, p(y | f) and their product.
 
-The nodes of a Gauss-Hermite rule are spread over the prior. They miss the datum if the prior is wide, and the posterior
-if the datum is far away.
+A Gauss-Hermite rule would spread its nodes over the prior N(f; mu, var). Its nodes would miss a narrow p(y | f) if the
+prior is wide, and the peak of the product if y is improbable under the prior.
 """
 
 import math
@@ -15,42 +15,42 @@ from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
 from agp.quadrature import gauss_legendre
 
 REACH = 9.0
-"""Standard deviations of the prior beyond which exp(-t^2 / 2) vanishes in float64."""
+"""The number of standard deviations beyond which the prior density is negligible in float64."""
 GROWING = 6
-"""Panels on each side of a centre; their widths grow in equal ratios from that of the centre to the reach."""
+"""The number of panels on each side of a centre. Their widths grow geometrically up to `REACH`."""
 NODES = 12
-"""Nodes of the Gauss-Legendre rule in each panel."""
+"""The number of nodes of the Gauss-Legendre rule in each panel."""
 STEPS = 40
-"""Steps towards the peak, Newton steps and bisections in turn."""
+"""The number of steps towards the peak; Newton steps and bisections alternate."""
 PANELS_AT_ONCE = 5
-"""Panels evaluated at once."""
+"""The number of panels that are evaluated together, which limits the memory."""
 FLOATS = 6 * PANELS_AT_ONCE * NODES + 6 * GROWING + 12
-"""Numbers held for each datum and latent function."""
+"""The number of floats in memory per row and latent function."""
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Datum(NamedTuple):
-    """log p(y | f) as a function of f, concave or with one peak, and the place where it bends; arrays are [N, P]."""
+    """log p(y | f) of given targets as a function of f, which must be concave or have one peak; arrays are [N, P]."""
 
     log_density: Callable[[Array], Array]
-    """Of latent values [N, P, I], up to a constant of the datum."""
+    """log p(y | f) at I values of each f [N, P, I], up to a constant for each target."""
     slopes: Callable[[Array], tuple[Array, Array]]
-    """Its first derivative and minus its second, at f [N, P]."""
+    """The first derivative and the negative second derivative at f [N, P]."""
     bend: Array
-    """Its peak, or the place where it falls off."""
+    """The value of f at the peak, or where a monotonic log p(y | f) bends."""
     width: Array
-    """The width of that place."""
+    """The width of the peak or bend."""
 
 
 class ByPanels(Likelihood):
-    """A likelihood whose predictive densities are computed by `log_predictive_density`."""
+    """Base class of likelihoods whose predictive densities are computed by `log_predictive_density`."""
 
     @abstractmethod
     def _datum(self, y: Array) -> Datum:
-        """log p(y | f) of targets [N, P]."""
+        """Return log p(y | f) of targets y [N, P] as a function of f."""
 
     def _log_constant(self, y: Array) -> Array | None:
-        """The terms of log p(y | f) that `_datum` leaves out [N, P]; None if there are none."""
+        """Return the terms of log p(y | f) that `_datum` omits [N, P]; None if it omits none."""
         return None
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
@@ -63,12 +63,13 @@ class ByPanels(Likelihood):
 
 
 def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
-    """Log of the integral of p(y | f) N(f; mu, var) df [N, P].
+    """Compute the log of the integral of p(y | f) N(f; mu, var) df [N, P].
 
-    In t = (f - mu) / sqrt(var) the integrand is exp(l(t) - t^2 / 2). Gauss-Legendre panels whose widths grow in equal
-    ratios surround its peak, 0, and the bend of l, up to `REACH` beyond all three. If l is concave, the integrand falls
-    from its peak at least as fast as exp(-t^2 / 2), so that nothing is left out. If l has one peak, the posterior lies
-    between that peak and 0, apart from the tails of the prior. Panels are constants of differentiation, since the
+    As a function of t = (f - mu) / sqrt(var), the integrand is exp(l(t) - t^2 / 2). Gauss-Legendre panels with
+    geometrically growing widths surround three centres: the peak of the integrand, 0, and the bend of l. They extend to
+    `REACH` beyond the outer centres. If l is concave, the integrand decreases from its peak at least as fast as
+    exp(-t^2 / 2), so its integral beyond the panels is negligible. If l is not concave but has one peak, the posterior
+    lies between this peak and 0, up to the tails of the prior. Derivatives treat the panels as constants, because the
     integral does not depend on them.
     """
     B = backend_of(mu)
@@ -92,7 +93,7 @@ def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
 
 
 def _edges(datum: Datum, mu: Array, root: Array) -> Array:
-    """The ends of all panels [N, P, K] in ascending order; panels may be empty."""
+    """Return the ends of all panels [N, P, K] in ascending order; panels may be empty."""
     xp = backend_of(mu).xp
     bend, width = (datum.bend - mu) / root, datum.width / root
     peak = _peak(datum, mu, root, bend)
@@ -110,7 +111,7 @@ def _edges(datum: Datum, mu: Array, root: Array) -> Array:
 
 
 def _panel_ends(centre: Array, width: Array) -> Array:
-    """Ends of panels on both sides of a centre [..., K], at distances from its width to `REACH`."""
+    """Return the ends of panels on both sides of a centre [..., K], at distances from `width` to `REACH`."""
     xp = backend_of(centre).xp
     growth = xp.log(REACH / width) / GROWING
     distance = [width * xp.exp(j * growth) for j in range(GROWING + 1)]
@@ -118,9 +119,10 @@ def _panel_ends(centre: Array, width: Array) -> Array:
 
 
 def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
-    """The t [N, P] at which l(t) - t^2 / 2 is largest, by a fixed number of steps.
+    """Return the t [N, P] that maximises l(t) - t^2 / 2, after a fixed number of steps.
 
-    If l is concave there is one peak, found within a bracket. Otherwise there may be two, and the higher one counts.
+    If l is concave, there is one peak, which is found within a bracket. Otherwise there may be two peaks, and the
+    higher one is returned.
     """
     xp = backend_of(mu).xp
 
@@ -141,7 +143,11 @@ def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
 
 
 def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tuple[Array, Array]:
-    """Two ends around the peak: 0 and the bend, or, if a concave l has its peak beyond both, up to l' from there."""
+    """Return two ends of a bracket of the peak.
+
+    The ends are 0 and the bend of l. If l is concave and the peak lies beyond both, the ends are the nearer of the two
+    and that point plus the slope there: the slope decreases at a rate of at least 1.
+    """
     xp = backend_of(bend).xp
     low, high = xp.minimum(bend, xp.zeros_like(bend)), xp.maximum(bend, xp.zeros_like(bend))
     beyond, before = slopes(high)[0], slopes(low)[0]
@@ -153,7 +159,7 @@ def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tup
 
 
 def _find_root(slopes: Callable[[Array], tuple[Array, Array]], low: Array, high: Array, t: Array) -> Array:
-    """Newton steps and bisections in turn, between two ends."""
+    """Find the root of the first derivative between two ends, by alternating Newton steps and bisections."""
     xp = backend_of(t).xp
     for step in range(STEPS):
         slope, curvature = slopes(t)

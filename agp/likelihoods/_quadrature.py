@@ -13,18 +13,18 @@ LogDensity = Callable[[Array, Array], tuple[Array, Pullback]]
 
 
 def check_points(points: int) -> None:
-    """ValueError unless there is a quadrature with this number of nodes."""
+    """Raise ValueError unless agp has a quadrature rule with this number of nodes."""
     gauss_hermite(check_whole("points", points))
 
 
 class ByQuadrature(Likelihood):
-    """A likelihood whose expected log densities are Gauss-Hermite quadratures with `points` nodes."""
+    """Base class of likelihoods that compute expected log densities by Gauss-Hermite quadrature with `points` nodes."""
 
     points: int
 
     @abstractmethod
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
-        """Log p(y | f) as `expectation` takes it."""
+        """Compute log p(y | f) and its pullback, with the shapes that `expectation` needs."""
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         return expectation(self._log_density, mu, var, y, self.points)
@@ -34,9 +34,10 @@ class ByQuadrature(Likelihood):
 
 
 def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:
-    """The standard deviations sqrt(var) and their slopes d sqrt(var) / d var.
+    """Compute the standard deviations sqrt(var) and their derivatives with respect to var.
 
-    Variances below the floor (tiny by default) are raised to it, since the square root has no slope at 0.
+    Smaller variances than `floor` are replaced by it, since the derivative is infinite at 0. By default `floor` is the
+    square root of the smallest normal float.
     """
     B = backend_of(var)
     return B.fused(_root_and_slope, var, _tiny(B, var) if floor is None else floor)
@@ -58,7 +59,10 @@ def _at_nodes(B: Backend, mu: Array, var: Array, t: Array, floor: float) -> tupl
 
 
 def nodes_and_weights(mu: Array, var: Array, points: int, floor: float | None = None) -> tuple[Array, Array, Array]:
-    """Latent values f = mu + sqrt(2 var) t [..., I], slopes df/dvar [..., I] and weights [I], for mu, var [...]."""
+    """Return Gauss-Hermite nodes f = mu + sqrt(2 var) t [..., I], df/dvar [..., I] and weights [I] for mu, var [...].
+
+    Smaller variances than `floor` are replaced by it. By default it is the square root of the smallest normal float.
+    """
     nodes, weights = gauss_hermite(points)
     t = constant(tuple(math.sqrt(2.0) * node for node in nodes), mu)
     B = backend_of(mu)
@@ -67,12 +71,13 @@ def nodes_and_weights(mu: Array, var: Array, points: int, floor: float | None = 
 
 
 def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> tuple[Array, Pullback]:
-    """E[g(f_np)] summed over p [N], for g = log_density(f, y), and its pullback.
+    """Compute E[g(f_np)] summed over p [N] by Gauss-Hermite quadrature, and its pullback.
 
-    `log_density(f, y)` takes latent values [N, P, I] for I nodes and targets [N, P, 1]; it returns values [N, P, I]
-    with the pullback ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P] the pullback
-    returned here is ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as for `Likelihood.expected_log_density`. It
-    differentiates the weighted sum, so it agrees with automatic differentiation.
+    Here f_np ~ N(mu_np, var_np) and g(f) = log_density(f, y). `log_density` takes latent values [N, P, I] for I nodes
+    and targets [N, P, 1]. It returns values [N, P, I] with the pullback
+    ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P], the pullback of the expectation is
+    ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as for `Likelihood.expected_log_density`. It is the derivative of
+    the weighted sum, so it agrees with automatic differentiation.
     """
     xp = backend_of(mu).xp
     f, slope, weights = nodes_and_weights(mu, var, points)
@@ -86,20 +91,20 @@ def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points
 
 
 def log_expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> Array:
-    """Log E[exp g(f_np)] [N, P], for g = log_density(f, y) as for `expectation`."""
+    """Compute log E[exp g(f_np)] [N, P] for g(f) = log_density(f, y), with the arguments of `expectation`."""
     f, _, _ = nodes_and_weights(mu, var, points)
-    # weights too small for single precision still have finite logarithms
+    # the logarithms of weights that underflow in float32 are finite
     log_weights = tuple(math.log(max(weight, 1e-300)) for weight in gauss_hermite(points)[1])
     return log_sum_exp(log_density(f, y[..., None])[0] + constant(log_weights, mu), axis=-1)
 
 
 def log_sum_exp(x: Array, *, axis: int) -> Array:
-    """Log of the sum of exp(x) along an axis, without overflow."""
+    """Compute the log of the sum of exp(x) along an axis, without overflow."""
     B = backend_of(x)
     top = B.stop_gradient(B.xp.max(x, axis=axis, keepdims=True))
     return B.xp.log(B.xp.sum(B.xp.exp(x - top), axis=axis)) + B.xp.squeeze(top, axis=axis)
 
 
 def log_mean_exp(x: Array, *, axis: int) -> Array:
-    """Log of the mean of exp(x) along an axis, without overflow."""
+    """Compute the log of the mean of exp(x) along an axis, without overflow."""
     return log_sum_exp(x, axis=axis) - math.log(x.shape[axis])

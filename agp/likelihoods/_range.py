@@ -1,4 +1,4 @@
-"""Moments of observations beyond the floating-point range: replaced by the nearest number, and reported."""
+"""Replacement of predictions outside the floating-point range by the nearest number, with a warning."""
 
 import math
 from typing import Any
@@ -8,14 +8,14 @@ from agp.repairs import report
 
 
 def log_range(x: Array) -> tuple[float, float]:
-    """The logarithms between which exp(x) is a normal number of the dtype of x, with a margin for rounding."""
+    """Return the range of logarithms of normal floats with the dtype of x, with a margin for rounding."""
     info = backend_of(x).xp.finfo(x.dtype)
     margin = 1.0 - 4.0 * float(info.eps)
     return margin * math.log(float(info.smallest_normal)), margin * math.log(float(info.max))
 
 
 def exp_in_range(*logs: Array) -> tuple[Array, ...]:
-    """exp of each, clipped to the largest and the smallest normal float."""
+    """Return the exponential of each array, clipped to the range of normal floats."""
     low, high = log_range(logs[0])
     xp = backend_of(logs[0]).xp
     info = xp.finfo(logs[0].dtype)
@@ -30,7 +30,7 @@ def exp_in_range(*logs: Array) -> tuple[Array, ...]:
 
 
 def positive_variance(variance: Array) -> Array:
-    """The variances of observations, raised to the smallest normal float."""
+    """Replace variances of observations below the smallest normal float by that number."""
     xp = backend_of(variance).xp
     smallest = xp.full_like(variance, float(xp.finfo(variance.dtype).smallest_normal))
     under = variance < smallest
@@ -39,9 +39,10 @@ def positive_variance(variance: Array) -> Array:
 
 
 def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]) -> Array:
-    """Host observations as an array like another, clipped to its range and to the support.
+    """Convert NumPy values to an array like `beside`, clipped to the range of its dtype and to the support.
 
-    Values beyond the range are reported; those clipped at 0 or 1 only differ by rounding.
+    Values outside the range are reported. Values that are clipped at 0 or 1 are not, because only rounding moves them
+    there.
     """
     info = backend_of(beside).xp.finfo(beside.dtype)
     low = float(info.smallest_normal) if support[0] == 0.0 else -float(info.max)
@@ -52,12 +53,12 @@ def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]
 
 
 def report_clipping(what: str, *outside: Array) -> None:
-    """Report how many numbers, marked by Booleans, were outside the range of their dtype, if any."""
+    """Warn of numbers outside the range of their dtype, which the Boolean arrays `outside` mark, with their count."""
     xp = backend_of(outside[0]).xp
     count = xp.astype(sum((xp.count_nonzero(x) for x in outside[1:]), start=xp.count_nonzero(outside[0])), xp.float32)
     report(
         f"{{0:.0f}} {what} of observations are too large or too small for their dtype and were replaced by the nearest "
-        "normal number. Check the latent means and variances there.",
+        "normal number; check the latent means and variances.",
         count,
         count=count > 0.0,
     )

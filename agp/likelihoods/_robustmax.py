@@ -1,4 +1,4 @@
-"""The robust-max likelihood for several classes, by one-dimensional quadrature."""
+"""The robust-max likelihood for several classes, with one-dimensional quadrature."""
 
 import math
 from typing import Any, ClassVar
@@ -12,26 +12,27 @@ from agp.likelihoods._range import positive_variance
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 FLOOR = 1e-10
-"""Smaller variances are raised to this: no quadrature resolves a step of zero width."""
+"""The minimum variance: quadrature cannot resolve steps of zero width. Smaller variances are replaced by it."""
 
 
 @tree.model
 class RobustMax(MultiClass):
-    """p(y = c | f) = 1 - epsilon where f_c is the largest, and epsilon / (C - 1) elsewhere; labels y [N, 1].
+    """The robust-max likelihood for C classes, with labels y [N, 1] and one latent function per class.
 
-    The probability that a function is the largest is E[prod_c Phi((f_y - mu_c) / sqrt(var_c))] over f_y, c != y, by
-    Gauss-Hermite quadrature; the predicted probabilities of the classes sum to 1 up to its error.
+    p(y = c | f) = 1 - epsilon if f_c is the largest latent function, otherwise epsilon / (C - 1). The probability that
+    f_y is the largest is E[prod_(c != y) Phi((f_y - mu_c) / sqrt(var_c))], an expectation over f_y. It is computed by
+    Gauss-Hermite quadrature. The predicted probabilities of the classes sum to 1 up to the quadrature error.
 
     Parameters
     ----------
     classes
-        C.
+        The number of classes C.
     epsilon
         The probability of a wrong label.
     squash
-        Phi is mapped to [squash, 1 - squash], for safe products.
+        Phi is mapped to [squash, 1 - squash], which prevents factors of 0.
     points
-        Nodes of the quadrature.
+        Number of nodes of the Gauss-Hermite quadrature.
 
     Source: Hernandez-Lobato, Hernandez-Lobato & Dupont, "Robust multi-class Gaussian process classification", NeurIPS
     2011.
@@ -45,9 +46,10 @@ class RobustMax(MultiClass):
     slopes_vanish: ClassVar[bool] = True
 
     def _largest(self, mu: Array, var: Array, chosen: Array) -> tuple[Array, Pullback]:
-        """The probability that the chosen function is the largest [N], and ``bar [N] -> (mu_bar, var_bar)`` [N, C].
+        """Compute the probability [N] that the chosen latent function is the largest, and its pullback.
 
-        `chosen` is Boolean [N, C], with one True in each row.
+        `chosen` is Boolean [N, C] with one True in each row. The pullback is ``bar [N] -> (mu_bar, var_bar)`` with
+        cotangents [N, C].
         """
         B = backend_of(mu)
         xp = B.xp
@@ -62,7 +64,7 @@ class RobustMax(MultiClass):
         log_product = xp.sum(log_cdf, axis=-1)
 
         def pullback(bar):
-            # the cotangents of the distances: w prod / Phi~ (1 - 2q) phi, none for the chosen function
+            # the cotangents of the distances are w prod / Phi~ (1 - 2q) phi, and 0 for the chosen function
             log_ratio = log_product[..., None] - log_cdf - 0.5 * distance * distance - LOG_SQRT_2PI
             ratio = (1.0 - 2.0 * self.squash) * weights[:, None] * xp.exp(log_ratio)
             h = bar[:, None, None] * (1.0 - label[:, None, :]) * ratio / root[:, None, :]
@@ -77,7 +79,7 @@ class RobustMax(MultiClass):
         return largest * (1.0 - self.epsilon) + (1.0 - largest) * self.epsilon / (self.classes - 1)
 
     def _density_of_others(self, largest: Array) -> Array:
-        """1 - `_density`, without the cancellation."""
+        """Compute 1 - `_density` without cancellation."""
         return largest * self.epsilon + (1.0 - largest) * (1.0 - self.epsilon / (self.classes - 1))
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
@@ -91,7 +93,7 @@ class RobustMax(MultiClass):
         return wrong + (right - wrong) * largest, pullback
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        """The probabilities p of the classes [N, C], and p (1 - p), for marginals [N, C]."""
+        """Return the probabilities p of the classes [N, C] as means, and p (1 - p) [N, C] as variances."""
         xp = backend_of(mu).xp
         label = xp.zeros_like(mu[:, :1])
         columns = [self._largest(mu, var, self.is_label(label + float(c)))[0] for c in range(self.classes)]

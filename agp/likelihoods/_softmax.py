@@ -1,4 +1,4 @@
-"""The softmax likelihood for several classes, by Monte Carlo."""
+"""The softmax likelihood for several classes, with Monte Carlo estimates."""
 
 from functools import cache
 from typing import Any, ClassVar
@@ -15,21 +15,21 @@ from agp.random import generator
 
 @tree.model
 class Softmax(MultiClass):
-    """p(y = c | f) = exp(f_c) / sum_k exp(f_k), for labels y [N, 1] and C latent functions.
+    """The softmax likelihood p(y = c | f) = exp(f_c) / sum_k exp(f_k) for C classes, with labels y [N, 1].
 
-    Expectations are means over samples f = mu + sqrt(var) eps. Training draws new standard normal noise eps [S, N, C]
-    for each step. Predictions, and bounds without draws, use fixed noise: seeded antithetic pairs with unit variance,
-    the same for all rows. They are deterministic and independent of chunking; their error is of order
-    1 / sqrt(fixed_samples).
+    Expectations are averages over S samples f = mu + sqrt(var) eps. In each training step, eps [S, N, C] is new
+    standard normal noise. Predictions, and bounds without `draws`, use fixed noise: seeded antithetic pairs with unit
+    variance, which are the same for all rows. They are therefore deterministic and do not depend on the chunk size.
+    Their error is of order 1 / sqrt(fixed_samples).
 
     Parameters
     ----------
     classes
-        C.
+        The number of classes C.
     samples
-        S in training.
+        The number of samples S in training.
     fixed_samples
-        S of the fixed noise, rounded up to an even number.
+        The number of samples S for predictions, rounded up to an even number.
     """
 
     classes: int
@@ -42,18 +42,18 @@ class Softmax(MultiClass):
         return {"eps": rng.standard_normal((self.samples, rows, latents))}
 
     def _noise(self, mu: Array, draws: Drawn = None) -> Array:
-        """Standard normal noise [S, N, C] or [S, 1, C]."""
+        """Return standard normal noise: `draws` [S, N, C], or fixed noise [S, 1, C]."""
         if draws and "eps" in draws:
             return draws["eps"]
         return asarray_like(_fixed_noise(self.fixed_samples, self.classes), mu)
 
     def _log_probabilities(self, mu: Array, root: Array, eps: Array) -> Array:
-        """Log softmax of the samples [S, N, C]."""
+        """Compute the log softmax of the samples [S, N, C]."""
         f = mu + root * eps
         return f - log_sum_exp(f, axis=-1)[..., None]
 
     def _log_density(self, log_p: Array, y: Array) -> Array:
-        """The log probabilities of the labels [S, N]."""
+        """Return the log probabilities of the labels [S, N]."""
         xp = backend_of(log_p).xp
         return xp.sum(xp.where(self.is_label(y), log_p, xp.zeros_like(log_p)), axis=-1)
 
@@ -71,10 +71,10 @@ class Softmax(MultiClass):
         return xp.mean(self._log_density(log_p, y), axis=0), pullback
 
     def site_gradients(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Array]:
-        """alpha = 1[y = c] - E[p_c] and beta = E[p_c (1 - p_c)], both [N, C].
+        """Return alpha = 1[y = c] - E[p_c] and beta = E[p_c (1 - p_c)], both [N, C].
 
-        By Price's theorem beta is -2 times the derivative with respect to the variance. This estimate is never negative
-        and less noisy than the derivative of the estimated expectation.
+        By Price's theorem, beta is -2 times the derivative of the expected log density with respect to the variance.
+        This estimate is never negative, and it is less noisy than the derivative of the Monte Carlo estimate.
         """
         xp = backend_of(mu).xp
         p = xp.exp(self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu, draws)))
@@ -82,11 +82,11 @@ class Softmax(MultiClass):
         return label - xp.mean(p, axis=0), xp.mean(p * (1.0 - p), axis=0)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        """The probabilities p of the classes [N, C], and p (1 - p), for marginals [N, C]."""
+        """Return the probabilities p of the classes [N, C] as means, and p (1 - p) [N, C] as variances."""
         xp = backend_of(mu).xp
         log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
         p = xp.mean(xp.exp(log_p), axis=0)
-        # the sum of the others: 1 - p would lose the digits of a small one
+        # 1 - p as the sum of the other probabilities, which is accurate for p close to 1
         others = p @ (xp.ones((self.classes, self.classes), **like(p)) - xp.eye(self.classes, **like(p)))
         return Prediction(p, positive_variance(p * others))
 
@@ -95,7 +95,7 @@ class Softmax(MultiClass):
         return log_mean_exp(self._log_density(log_p, y), axis=0)
 
     def _sample(self, f: Any, rng: Any) -> Any:
-        # the class whose function plus Gumbel noise is the largest
+        # the class with the largest sum of latent function and Gumbel noise
         return (f + rng.gumbel(size=f.shape)).argmax(axis=-1)[..., None] + 0.0
 
     @property
@@ -110,7 +110,7 @@ class Softmax(MultiClass):
 
 @cache
 def _fixed_noise(samples: int, classes: int) -> list:
-    """Nested lists [S, 1, C]: pairs +eps, -eps whose squares average to 1 in each column."""
+    """Draw antithetic pairs +eps, -eps as nested lists [S, 1, C]; the mean of squares is 1 in each column."""
     half = generator(0, 5, classes).standard_normal(((samples + 1) // 2, 1, classes))
     half = half / (half**2).mean(axis=0) ** 0.5
     return [*half.tolist(), *(-half).tolist()]

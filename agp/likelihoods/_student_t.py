@@ -1,4 +1,4 @@
-"""The Student-t likelihood: regression with heavy-tailed noise."""
+"""The Student-t likelihood for regression with heavy-tailed noise."""
 
 import math
 from typing import Any, ClassVar, Self
@@ -27,27 +27,28 @@ def _density(
 def _pull_density(
     _: Backend, bar: Array, residual: Array, square: Array, scale: Array, nu: float, above: float
 ) -> tuple[Array, Array]:
-    """The cotangents of log c, entry by entry, and of f; `above` is nu + 1."""
+    """Return the cotangents of log c, one per entry of f, and of f; `above` is nu + 1."""
     weight = above / (nu * scale * scale + square)
     return bar * (weight * square - 1.0), bar * weight * residual
 
 
 @tree.model
 class StudentT(ByPanels, ByQuadrature):
-    """y_np = f_np + scale e_np, e_np ~ Student-t with nu degrees of freedom: robust to outliers.
+    """The Student-t likelihood y_np = f_np + scale * e_np, which is robust to outliers.
 
-    The variance of the noise is scale^2 nu / (nu - 2), infinite for nu <= 2. For nu <= 1 the predicted mean is the
-    median.
+    The noise e_np has a Student-t distribution with nu degrees of freedom. The variance of scale * e_np is
+    scale^2 nu / (nu - 2), and infinite for nu <= 2. For nu <= 1, where the mean does not exist, predictions contain the
+    median instead.
 
     Parameters
     ----------
     scale
-        0-d for all outputs or [P] for each, in the unit of the targets. None starts at the root of a tenth of their
-        variance.
+        The scale of the noise in the unit of the targets: one number (0-d) for all outputs, or one per output [P]. By
+        default the starting value is the square root of a tenth of the variance of the targets.
     degrees_of_freedom
-        nu > 0, fixed.
+        The positive number nu. It is not trained.
     points
-        Nodes of the Gauss-Hermite quadrature in expectations; predictive densities use other panels.
+        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different rule.
     """
 
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")
@@ -70,7 +71,7 @@ class StudentT(ByPanels, ByQuadrature):
         return value, pullback
 
     def _by_node(self) -> Array:
-        """The scale, broadcastable to latent values [N, P, I]."""
+        """Return the scale in a shape that broadcasts to latent values [N, P, I]."""
         return self.scale[:, None] if self.scale.ndim else self.scale
 
     @property

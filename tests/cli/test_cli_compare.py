@@ -217,7 +217,7 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--kernel", "rbf*cubic+white"], "unknown kernel 'cubic' in 'rbf*cubic+white'; choose from rbf, matern32"),
         (["--kernel", "rbf+"], "unknown kernel '' in 'rbf+'"),
         (["--likelihood", "normal"], "argument --likelihood: invalid choice: 'normal'"),
-        (["--likelihood", "poisson"], "plane: counts must be whole numbers from 0 on"),
+        (["--likelihood", "poisson"], "plane: counts must be whole numbers of at least 0"),
         (["--likelihood", "softmax"], "plane: labels must be whole numbers"),
         (["--likelihood", "softmax", "--task", "regression"], "the likelihood softmax is for classification"),
         (["--likelihood", "gaussian", "--task", "classification"], "bernoulli, bernoulli-logit, softmax, robustmax"),

@@ -574,7 +574,7 @@ BAD |= {
         ["--likelihood", "poisson", "--exposure", "sound"],
         "--exposure is 'sound', the target; name another column",
     ),
-    "no counts": (TABLE, ["--likelihood", "poisson"], "counts must be whole numbers from 0 on"),
+    "no counts": (TABLE, ["--likelihood", "poisson"], "counts must be whole numbers of at least 0"),
     "no logarithm": (TABLE, ["--transform", "log"], "target_transform='log' takes positive targets, but y has -"),
     "transform of another": (
         COUNTS.assign(sound=DAYS),

@@ -365,7 +365,7 @@ def test_rates_outside_the_unit_interval_are_refused(rate):
 
 @tree.model
 class Opaque(Gaussian):
-    """A likelihood whose pullback gives no derivative with respect to the variance."""
+    """A likelihood whose pullback returns no derivative with respect to the variance."""
 
     def expected_log_density(self, mu, var, y, /, draws=None):
         value, pullback = super().expected_log_density(mu, var, y, draws)
@@ -376,12 +376,12 @@ class Opaque(Gaussian):
 def test_a_likelihood_without_derivatives_is_refused(storage):
     X, y = data("gaussian")
     model, update = _with(Opaque(0.1), storage, X, y), SiteStep(0.5)
-    with pytest.raises(TypeError, match="Opaque gives no derivative .* with respect to the variance.*site_gradients"):
+    with pytest.raises(TypeError, match="Opaque returns no derivative .* with respect to the variance.*site_gradients"):
         update(model, model._batch(X, y), update.init(model))
     prior, q = process(model), Whitened.from_prior(np.eye(3), 2)
     other = svgp(prior.kernel, model.likelihood, q, X[:3], None, prior.mean_function)
     natural = NaturalGradient(0.5)
-    with pytest.raises(TypeError, match="Opaque gives no derivative"):
+    with pytest.raises(TypeError, match="Opaque returns no derivative"):
         natural(other, other._batch(X, y), natural.init(other))
     assert issubclass(Opaque, Likelihood)
 

@@ -230,7 +230,7 @@ def test_logarithms_of_targets_are_answered_as_targets():
 @pytest.mark.parametrize(
     ("settings", "y", "beside", "error", "message"),
     [
-        ({"likelihood": "poisson"}, F, {}, ValueError, "counts must be whole numbers from 0 on"),
+        ({"likelihood": "poisson"}, F, {}, ValueError, "counts must be whole numbers of at least 0"),
         ({"likelihood": "gamma"}, F, {}, ValueError, "targets must be positive for the Gamma likelihood"),
         ({"likelihood": "beta"}, F + 2.0, {}, ValueError, "targets must be between 0 and 1"),
         (

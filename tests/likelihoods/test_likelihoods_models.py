@@ -252,8 +252,8 @@ REFUSED = {
     "one-hot labels": (Softmax(2), [[0.0, 1.0], [1.0, 0.0]], "y has 2 columns, but Softmax takes one column"),
     "one class": (RobustMax(1), [[0.0], [0.0]], "classes is 1"),
     "no number of classes": (Softmax("abc"), [[0.0], [1.0]], "classes is 'abc'"),
-    "a negative count": (Poisson(), [[0.0], [-2.0]], "counts must be whole numbers from 0.*found -2"),
-    "half a count": (Poisson(), [[0.0], [1.5]], "counts must be whole numbers from 0.*found 1.5"),
+    "a negative count": (Poisson(), [[0.0], [-2.0]], "counts must be whole numbers of at least 0.*found -2"),
+    "half a count": (Poisson(), [[0.0], [1.5]], "counts must be whole numbers of at least 0.*found 1.5"),
     "half a count of more variance": (NegativeBinomial(), [[0.0], [1.5]], "counts must be .* NegativeBinomial.*1.5"),
     "nothing": (Gamma(), [[0.0], [1.5]], "targets must be positive for the Gamma likelihood; found 0"),
     "a negative time": (Exponential(), [[0.0], [-1.5]], "must not be negative for the Exponential .* found -1.5"),
@@ -287,7 +287,7 @@ def test_later_targets_outside_the_support_are_refused(name):
 
 
 SETTINGS = {
-    "link": (lambda: Bernoulli(link="cauchit"), "unknown link 'cauchit'; known are probit, logit"),
+    "link": (lambda: Bernoulli(link="cauchit"), "link is 'cauchit', but must be 'probit' or 'logit'"),
     "points": (lambda: Bernoulli(link="logit", points=0), "points is 0"),
     "exposure": (lambda: Poisson(exposure=0.0), "exposure is 0.0"),
     "exposure of more variance": (lambda: NegativeBinomial(exposure=-1.0), "exposure is -1.0"),
@@ -295,9 +295,9 @@ SETTINGS = {
     "no dispersion": (lambda: NegativeBinomial(0.0), "dispersion must be positive"),
     "shape": (lambda: Gamma((1.0, 2.0)), "shape has shape"),
     "precision": (lambda: Beta((1.0, 2.0)), "precision has shape"),
-    "link of shares": (lambda: Beta(link="cauchit"), "unknown link 'cauchit'; known are probit, logit"),
+    "link of shares": (lambda: Beta(link="cauchit"), "link is 'cauchit', but must be 'probit' or 'logit'"),
     "one category": (lambda: Ordinal(1), "classes is 1"),
-    "edges": (lambda: Ordinal(4, (0.0, 1.0)), "edges has shape .2,., but classes=4 have 3 edges"),
+    "edges": (lambda: Ordinal(4, (0.0, 1.0)), "edges has shape .2,., but must have shape .3,. for classes=4"),
     "descending edges": (lambda: Ordinal(3, (1.0, 0.0)), "edges must be in ascending order and finite"),
     "degrees of freedom": (lambda: StudentT(degrees_of_freedom=0.0), "degrees_of_freedom is 0.0"),
     "scale": (lambda: StudentT((1.0, 2.0)), "scale has 2 entries, but there are 1 outputs"),

@@ -439,7 +439,7 @@ def test_levels_that_are_none_are_refused(levels, error, message):
 
 
 def test_rows_that_are_no_multiple_of_samples_are_refused():
-    with pytest.raises(ValueError, match="mu has 3 rows, not a multiple of samples=2; give S marginals"):
+    with pytest.raises(ValueError, match="mu has 3 rows, which is not a multiple of samples=2; give S rows"):
         as_arrays(Gaussian(0.1)).predictive_quantiles(np.zeros((3, 1)), np.ones((3, 1)), (0.5,), samples=2)
     with pytest.raises(ValueError, match="samples is 0, but must be a whole number"):
         as_arrays(Gaussian(0.1)).predictive_quantiles(np.zeros((3, 1)), np.ones((3, 1)), (0.5,), samples=0)
@@ -447,7 +447,7 @@ def test_rows_that_are_no_multiple_of_samples_are_refused():
 
 @pytest.mark.parametrize("likelihood", [Softmax(3), RobustMax(3)], ids=["softmax", "robustmax"])
 def test_classes_have_no_quantiles(likelihood):
-    with pytest.raises(TypeError, match="classes, which have no order and so no quantiles; `predict` gives"):
+    with pytest.raises(TypeError, match="classes without an order, which have no quantiles; call `predict`"):
         likelihood.predictive_quantiles(np.zeros((2, 3)), np.ones((2, 3)), (0.5,))
 
 
@@ -479,7 +479,7 @@ def test_a_search_cannot_be_traced_but_closed_forms_can():
     mu, var = JAX.array(np.zeros((2, 1))), JAX.array(np.ones((2, 1)))
     closed = jax.jit(lambda mu, var: JAX.move(as_arrays(Gaussian(0.2))).predictive_quantiles(mu, var, (0.9,)))
     np.testing.assert_allclose(JAX.numpy(closed(mu, var)), math.sqrt(1.2) * scipy.stats.norm.ppf(0.9), rtol=1e-12)
-    with pytest.raises(TypeError, match="computed on the host, not inside traced functions"):
+    with pytest.raises(TypeError, match="computed on the host, not in traced functions"):
         jax.jit(lambda mu, var: Poisson().predictive_quantiles(mu, var, (0.9,)))(mu, var)
 
 

@@ -561,7 +561,7 @@ def test_wrong_shapes_are_refused():
 
 
 def test_targets_outside_the_support_are_refused():
-    with pytest.raises(ValueError, match="whole numbers from 0 on"):
+    with pytest.raises(ValueError, match="whole numbers of at least 0"):
         predictor_of("poisson-wsvgp").condition_on(NEW, np.full((len(NEW), 1), -1.0))
 
 

@@ -512,7 +512,7 @@ def test_leading_axes_are_rows_of_scores_and_samples_one_mixture():
 def test_transforms_of_impossible_targets_are_refused_and_thresholds_are_free():
     predictor = model_of("poisson-wsvgp").predictor()
     y = np.full((len(NEW), 1), 0.5)
-    with pytest.raises(ValueError, match="counts must be whole numbers from 0 on"):
+    with pytest.raises(ValueError, match="counts must be whole numbers of at least 0"):
         predictor.pit(NEW, y)
     np.testing.assert_array_equal(predictor.cdf(NEW, y), predictor.cdf(NEW, 0.0 * y))
     with pytest.raises(ValueError, match="each row of X needs its target"):
