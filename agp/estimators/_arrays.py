@@ -1,4 +1,4 @@
-"""Conversion and checks of the arrays that estimators take and return."""
+"""Conversion and validation of the arrays that estimators take and return."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def on_host(x: Any) -> Any:
 
 
 def resolve_seed(random_state: Any) -> int:
-    """Return a seed, drawn from any `random_state` of scikit-learn. Raise ValueError for anything else."""
+    """Convert a `random_state` of scikit-learn to a seed. Raise ValueError if it is invalid."""
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except (TypeError, ValueError) as error:
@@ -30,7 +30,7 @@ def resolve_seed(random_state: Any) -> int:
 
 
 def check_choice(name: str, value: Any, known: tuple[Any, ...]) -> None:
-    """Raise ValueError unless a parameter has one of the known values."""
+    """Raise ValueError unless the value of a parameter is among the known values."""
     if value not in known:
         msg = f"{name} is {value!r}, but must be {' or '.join(map(repr, known))}."
         raise ValueError(msg)
@@ -51,8 +51,8 @@ def asarray_in_range(name: str, numbers: Any, beside: Array, *, positive: bool =
     if beyond.any():
         row = int(np.argwhere(beyond)[0, 0])
         dtype = B.dtype_name(beside)
-        found = f"{name} has {numbers[beyond][0]:g} in row {row}, which {dtype} cannot hold"
-        msg = f"{found}; give it in another unit{', or as float64' if dtype != 'float64' else ''}."
+        found = f"{name} has {numbers[beyond][0]:g} in row {row}, which is outside the range of {dtype}"
+        msg = f"{found}; use another unit{', or float64' if dtype != 'float64' else ''}."
         raise ValueError(msg)
     return asarray_like(numbers, beside)
 
@@ -68,7 +68,7 @@ def fill_masked(x: Any) -> Any:
     if not isinstance(x, np.ma.MaskedArray):
         return x
     found = np.ma.getdata(x)
-    if not np.ma.is_masked(x) or found.dtype.kind in "mM":  # dates are refused as such
+    if not np.ma.is_masked(x) or found.dtype.kind in "mM":  # a later check refuses dates
         return found
     numbers = found.dtype.kind in "biuf"
     kind: Any = found.dtype if found.dtype.kind == "f" else np.float64 if numbers else object
@@ -78,7 +78,7 @@ def fill_masked(x: Any) -> Any:
 
 
 def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
-    """Raise ValueError for infinite cells of a NumPy array and, if a remedy is given, for missing cells (NaN)."""
+    """Raise ValueError if a NumPy array has infinite cells or, unless `remedy` is None, missing cells (NaN)."""
     for what, found, then in (("inf", np.isinf(x), "correct it"), ("NaN", np.isnan(x), remedy)):
         if then is not None and found.any():
             row, *column = np.argwhere(found)[0].tolist()
@@ -91,7 +91,7 @@ def refuse_words(name: str, x: Any, /) -> None:
     """Raise ValueError if a NumPy array holds text or dates, which would silently become numbers."""
     kind = x.dtype.kind
     if kind in "mM":
-        remedy = "pass a data frame, whose dates become days" if name == "X" else "convert them to numbers"
+        remedy = "pass a data frame, in which dates become days" if name == "X" else "convert them to numbers"
         msg = f"{name} holds dates; {remedy}."
         raise ValueError(msg)
     if kind in "SU" or (kind == "O" and any(isinstance(one, (str, bytes)) for one in x.ravel())):
@@ -100,9 +100,9 @@ def refuse_words(name: str, x: Any, /) -> None:
 
 
 def take_rows(x: Array, rows: Array) -> Array:
-    """Return the rows of x [N, ...] where a Boolean array [N] is true. A lazy array gets chunks of known lengths."""
+    """Return the rows of x [N, ...] where a Boolean array [N] is true. Chunks of lazy results have known lengths."""
     found: Any = x[rows]
     if not backend_of(x).is_lazy:
         return found
     found = found.compute_chunk_sizes()
-    return found.blocks[np.flatnonzero(found.chunks[0]).tolist()]  # the chunks that have rows
+    return found.blocks[np.flatnonzero(found.chunks[0]).tolist()]  # without empty chunks

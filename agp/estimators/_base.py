@@ -1,4 +1,4 @@
-"""The base class of regressor and classifier: conversion of inputs, choice of the method, and training."""
+"""The base class of both estimators: conversion of inputs, selection of the method, and training."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -48,21 +48,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PREDICTORS: WeakKeyDictionary[Any, Predictor] = WeakKeyDictionary()
 """The predictor of each model, stored outside of the estimators because predictions must not change their state."""
 PART_STEPS = 1000
-"""The number of steps that the rates of `partial_fit` assume; inducing inputs stay fixed for the first twentieth."""
+"""The number of steps over which learning rates of `partial_fit` decay. Inducing inputs are fixed in the first 5 %."""
 
 SQUARE_ROOTS, MIN_INDUCING, MAX_INDUCING = 2.0, 128, 1000
 """The default number of inducing inputs is this multiple of the square root of N, within limits."""
 ROWS_PER_INDUCING, MIN_OF_FEW_ROWS = 3, 32
-"""With few rows, the default is a third of their number, but at least 32."""
+"""With few rows, the default number of inducing inputs is a third of the number of rows, but at least 32."""
 START_INDUCING = 64
-"""The number of inducing inputs from which growth starts."""
+"""The initial number of inducing inputs if training chooses the number."""
 FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
-"""The attributes of a training that notebooks show in addition to `facts`."""
+"""The attributes that notebooks show in addition to `facts`, and their labels."""
 TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
 
 
 def usual_inducing(rows: int) -> int:
-    """Return the default number of inducing inputs for this number of rows."""
+    """Return the default number of inducing inputs for a given number of rows."""
     usual = max(MIN_INDUCING, min(MAX_INDUCING, int(SQUARE_ROOTS * rows**0.5)))
     return min(rows, max(MIN_OF_FEW_ROWS, min(usual, rows // ROWS_PER_INDUCING)))
 
@@ -73,9 +73,9 @@ def takes_parts(estimator: Any) -> bool:
 
 
 def all_or_nothing(train: F) -> F:
-    """Decorate a method that trains: if it raises or is interrupted, the estimator is left unchanged.
+    """Decorate a training method so that the estimator stays unchanged if the method raises or is interrupted.
 
-    `agp.errors.Interrupted` holds the result of an interrupted training as `result`.
+    After an interruption, the attribute `result` of `agp.errors.Interrupted` is the result of the training so far.
     """
 
     @wraps(train)
@@ -91,9 +91,9 @@ def all_or_nothing(train: F) -> F:
 
 
 class Learned:
-    """The attributes that `fit` and `partial_fit` set. Some are set only by some kinds of training.
+    """The attributes that `fit` and `partial_fit` set. Some of them exist only for certain parameters.
 
-    They have their own class because the fields of an estimator are its parameters.
+    They are not fields of `GPEstimator`, because scikit-learn treats all of its fields as parameters.
     """
 
     model_: Model
@@ -117,9 +117,9 @@ class Learned:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPEstimator(Learned, ABC, BaseEstimator):
-    """The parameters and the training of `GPRegressor` and `GPClassifier`.
+    """Base class of `GPRegressor` and `GPClassifier`, with the common parameters and the training.
 
-    Each field is a parameter: scikit-learn reads them from the signature that the dataclass generates.
+    Each field is a parameter. scikit-learn reads the parameters from the signature that the dataclass generates.
     """
 
     method: str = "auto"
@@ -173,7 +173,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return bundle | added
 
     def _learned_html(self) -> str:
-        """Return what notebooks show below scikit-learn's diagram: training, candidates and model, once trained."""
+        """Return the tables that notebooks show below scikit-learn's diagram; an empty text before training."""
 
         def tables() -> str:
             here = vars(self)
@@ -189,7 +189,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def _inputs(self, X: Any, *, reset: bool) -> Array:
-        """Convert rows of any kind to an array [N, D]; arrays of other libraries stay in their library."""
+        """Convert rows of any type to a NumPy array [N, D]; arrays of other libraries keep their library."""
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
         X = fill_masked(X)
@@ -214,7 +214,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if self.missing == "refuse":
             return "fill it in, or set missing='impute'"
         if columns is None or columns.missing == "refuse":
-            return "fill it in, or fit again, because training did not learn how to impute"
+            return "fill it in, or fit again to a NumPy array or a table with missing='impute'"
         return None
 
     def _table_inputs(self, X: Any, frame: Any, *, reset: bool) -> Array:
@@ -252,7 +252,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if B.is_lazy:  # the model decides which library evaluates the rows
             if self.dtype is None:
                 return X
-            return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # checks the name
+            return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # also checks the name
         library = self.backend or B.name
         return to_backend(X, library, device=self.device, dtype=self.dtype)
 
@@ -271,7 +271,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self.method
 
     def _methods(self) -> list[str]:
-        """The names of the methods for this task."""
+        """Return the names of the methods that support this task."""
         return list(METHODS)
 
     @abstractmethod
@@ -301,11 +301,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return model
 
     def _training_targets(self, likelihood: Likelihood, data: Observations) -> Array:
-        """Return the targets with the columns that the likelihood takes; Gaussian models hold the weights instead."""
+        """Return the targets with columns of exposures and weights; Gaussian models store weights separately."""
         return targets_for(likelihood, data._replace(weights=None) if self.method_ in GAUSSIAN_METHODS else data)
 
     def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
-        """Return the kernel in the parameters, or for "auto" the kernel that predicts a sample of the rows best."""
+        """Return the given kernel or, for "auto", the kernel that predicts a sample of the rows best."""
         kernel = kernel_or_auto(self.kernel)
         if not isinstance(kernel, str):
             return kernel
@@ -317,7 +317,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             return {}
         if self.method_ not in DEEP_METHODS:
             some = ", ".join(name for name in self._methods() if name in DEEP_METHODS)
-            msg = f"layers is {self.layers!r}, but {self._method_in_words} has none; leave it out, or use {some}."
+            msg = f"layers is {self.layers!r}, but {self._method_in_words} has no layers; leave it out, or use {some}."
             raise ValueError(msg)
         return {"layers": check_whole("layers", self.layers)}
 
@@ -420,7 +420,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         seen = self.n_rows_seen_ + X.shape[0]
         total = seen if self.total_rows is None else self._total(X.shape[0])
         if "_updates" not in vars(self):
-            # after `fit`, at the final rate: the initial rate would undo some of the training
+            # after `fit`, use the final rate, because the initial rate would undo part of the training
             rate, fall = (FINAL_RATE_FRACTION * RATE, 1.0) if self.n_iter_ else (RATE, FINAL_RATE_FRACTION)
             self.model_ = initial_state(self.model_)
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
@@ -432,14 +432,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             model, state, info = update(model, batch, state)
             states.append(state)
             logged |= info
-        check_results("after these rows", logged | leaves(model), "they were not learned from")
+        check_results("after a step with these rows,", logged | leaves(model), "the estimator is left unchanged")
         self.model_, self._states, self.n_rows_seen_, self.n_iter_ = model, states, seen, self.n_iter_ + 1
         numbers = {name: float(value) for name, value in logged.items()}
         self.history_ = {name: [*self.history_.get(name, []), number] for name, number in numbers.items()}
         self.bound_, self.converged_, self.learned_ = numbers["bound"], False, True
 
     def _total(self, rows: int) -> int:
-        """Return the total number of rows. Raise ValueError if one call had more."""
+        """Return the total number of rows. Raise ValueError if it is less than the number of rows in one call."""
         total = check_whole("total_rows", self.total_rows)
         if total < rows:
             msg = f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
@@ -449,7 +449,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- predictions ------------------------------------------------------------------------------------------------
 
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
-        """Return test inputs as the model takes them, and whether results are returned as NumPy arrays."""
+        """Convert test inputs to those of the model; return also whether results become NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
         return asarray_like(A, next(iter(leaves(self.model_).values()))) if host else self._to_array(A), host
@@ -469,9 +469,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return plain(trained)
 
     def name_columns(self, example: Any) -> Self:
-        """Name the columns of the training array after those of a data frame of numbers.
+        """Take names for the columns of the training array from a data frame of numbers.
 
-        Afterwards the estimator accepts tables with these columns. Raise ValueError if the data frame and the training
+        The estimator then also accepts tables with these columns. Raise ValueError if the data frame and the training
         array have different numbers of columns.
         """
         check_is_fitted(self, "model_")
@@ -485,7 +485,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self
 
     def model_inputs(self, X: Any) -> Array:
-        """Convert rows of X to the numbers [N, D] that `model_` takes.
+        """Convert rows of X to the inputs [N, D] of `model_`.
 
         In data frames, dates and times become days since 1970-01-01, durations become days, and each category becomes
         one column of 0 and 1 per value. Missing cells are imputed.
@@ -497,7 +497,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self.columns_.names() if "columns_" in vars(self) else self._unnamed_columns()
 
     def model_sources(self) -> list[str]:
-        """Return, for each column of `model_inputs`, the name of the table column that it was made from."""
+        """Return, for each column of `model_inputs`, the name of the table column from which it is computed."""
         return self.columns_.sources() if "columns_" in vars(self) else self._unnamed_columns()
 
     def _unnamed_columns(self) -> list[str]:

@@ -25,16 +25,16 @@ from agp.models import level_probabilities
 
 LIKELIHOODS = ("auto", "ordinal")
 FULL_ROWS = 128
-"""The largest number of rows for which the default method has no inducing inputs."""
+"""The maximum number of rows for which the default method uses no inducing inputs."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPClassifier(ClassifierMixin, Distribution):
     """Gaussian-process classification of two or more classes, with calibrated probabilities.
 
-    Two classes use a Bernoulli likelihood with the probit link; more classes use a softmax with one latent function per
-    class. With ``likelihood="ordinal"``, ordered classes share one latent function, which is cut into bins
-    (`agp.Ordinal`).
+    The likelihood of two classes is Bernoulli with the probit link. The likelihood of more classes is a softmax, with
+    one latent function per class. With ``likelihood="ordinal"``, ordered classes share one latent function, and each
+    class is a bin of its values (`agp.Ordinal`).
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class GPClassifier(ClassifierMixin, Distribution):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "GPClassifier":
         """Train on a table X [N, D] of any kind and labels y [N] (text, numbers or Booleans).
 
-        `sample_weight` [N] says how often each row was observed; a row with weight zero is left out.
+        `sample_weight` [N] is the number of times that each row was observed. Rows with weight 0 are left out.
         """
         A = self._to_array(self._inputs(X, reset=True))
         labels = self._labels(X, y)
@@ -125,7 +125,7 @@ class GPClassifier(ClassifierMixin, Distribution):
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy: the share of rows whose predicted label is correct, weighted if weights are given."""
+        """Return the accuracy: the fraction of rows with a correct label, weighted if weights are given."""
         y, found = fill_masked(on_host(y)), on_host(self.predict(X))
         return float(accuracy_score(y, found, sample_weight=on_host(sample_weight)))
 
@@ -144,7 +144,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return self._targets(self._labels(X, y), A)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
-        """Return the labels [N, ...] of the likelihood's classes [N, 1, ...]."""
+        """Convert class numbers of the likelihood [N, 1, ...] to labels [N, ...]."""
         codes = self._order()[to_numpy(x[:, 0, ...]).astype(int)]
         classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
         if not is_foreign(classes):
@@ -179,7 +179,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return labels
 
     def _learn_classes(self, labels: Any, given: Any) -> None:
-        """Set the sorted labels, in the labels' library and on their device, and the order of `given`, if any."""
+        """Set `classes_`, in the library and on the device of the labels, and `order_` for ordinal classes."""
         if is_foreign(labels):
             self._encoder: Any = None
             B = backend_of(labels)
@@ -199,7 +199,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return self.order_ if "order_" in vars(self) else np.arange(self.classes_.shape[0])
 
     def _targets(self, labels: Any, X: Array) -> Array:
-        """Return the class numbers [N, 1] of the labels."""
+        """Convert labels [N] to class numbers [N, 1] of the likelihood."""
         if not is_foreign(labels):
             known = self._encoder or LabelEncoder().fit(to_numpy(self.classes_))
             return asarray_like(np.argsort(self._order())[known.transform(labels)].astype(np.float64)[:, None], X)
@@ -225,15 +225,15 @@ class GPClassifier(ClassifierMixin, Distribution):
 
 
 def _order_of(classes: Any, values: list[Any] | None) -> Any:
-    """Return the positions [C] of classes from the lowest to the highest, by ordered values or by their numbers.
+    """Return the positions [C] of classes, from the lowest class to the highest.
 
-    Raise ValueError if no values are given and the classes are not numbers.
+    `values` are the labels in ascending order. By default, classes must be numbers, otherwise ValueError is raised.
     """
     if values is not None:
         return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])
     if not all(isinstance(label, Real) for label in classes.tolist()):
         msg = (
-            f"y has labels such as {classes.tolist()[0]!r}, whose order is unknown; give numbers, or an ordered "
+            f"y has labels such as {classes.tolist()[0]!r}, whose order is unknown; use numbers, or an ordered "
             "categorical series."
         )
         raise ValueError(msg)
@@ -247,7 +247,7 @@ def _check_labels(labels: Array) -> Array:
         msg = f"y has shape {tuple(labels.shape)}, but must be 1-dimensional."
         raise ValueError(msg)
     if xp.isdtype(labels.dtype, "real floating") and not bool(xp.all(xp.floor(labels) == labels)):
-        msg = "y has numbers that are not whole, which cannot be labels; use GPRegressor for regression."
+        msg = "y has numbers that are not whole, but labels must be whole; use GPRegressor for regression."
         raise ValueError(msg)
     return labels
 

@@ -1,4 +1,4 @@
-"""Conversion of tables to numbers: one-hot categories, dates as days, missing cells imputed or refused."""
+"""Conversion of tables to numbers: categories become one-hot columns, and dates become days."""
 
 import datetime as dt
 import re
@@ -22,7 +22,7 @@ Missing = Literal["refuse", "impute"]
 
 NUMBER_TYPES = (Real, Decimal)  # in Python, Decimal is not a subclass of Real
 TEXT_TYPES = (str, bool, np.bool_)
-"""The types that cells of a column of Python objects may have: all numbers, or all categories."""
+"""The types of cells that make a column of Python objects a column of numbers, or a column of categories."""
 DAYS, DAYS_UTC, DURATION = "days since 1970-01-01", "days since 1970-01-01 UTC", "days"
 UNITS = {DAYS: "dates", DAYS_UTC: "times with a time zone", DURATION: "durations"}
 """The units of dates (or times without a time zone), times and durations, and the names of the kinds in messages."""
@@ -53,7 +53,7 @@ def as_frame(X: Any, name: str = "X") -> Any:
 
 
 def missing_rows(y: Any) -> list[int]:
-    """Return the rows in which a series, list or NumPy array of labels [N] has None, NaN or a library's null."""
+    """Return the numbers of the rows in which a series, list or NumPy array of labels [N] has None, NaN or null."""
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         gone = series.is_null().to_list()
@@ -64,19 +64,19 @@ def missing_rows(y: Any) -> list[int]:
 
 
 def category_order(y: Any) -> list[Any] | None:
-    """Return the values of an ordered categorical series, in order; return None for anything else."""
+    """Return the categories of an ordered categorical series in ascending order; return None for anything else."""
     series = nw.from_native(y, series_only=True, allow_series=True, pass_through=True)
     return [*series.cat.get_categories()] if isinstance(series, nw.Series) and series.dtype == nw.Enum else None
 
 
 class Columns:
-    """Converts the columns of a table to numbers, as learned from training rows.
+    """A transformer of tables to arrays of numbers, which is fitted to training rows.
 
     Numbers and Booleans stay as they are, and decimal numbers become floats. Dates and times become days since
-    1970-01-01 (in UTC if they have a time zone), and durations become days. Text, categories and enumerations become a
-    column of 0 and 1 for each of their values; a value unseen in training is zero in all of them. Missing numbers and
-    dates raise an error, or are replaced by the mean and marked in a further column. A missing category counts as a
-    category.
+    1970-01-01 (in UTC if they have a time zone), and durations become days. A column of text, categories or
+    enumerations becomes one column of 0 and 1 for each of its values. A value unseen in training is 0 in all of these
+    columns. If `missing` is "refuse", missing cells raise an error. If it is "impute", missing numbers and dates are
+    replaced by the mean and marked in an additional column, and a missing category becomes a category.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Columns:
         return self
 
     def transform(self, frame: Any) -> npt.NDArray[np.float64]:
-        """Return the numbers [N, D] of a data frame with the same columns."""
+        """Convert a data frame with the same columns to numbers [N, D]."""
         parts = []
         if self.numbers:
             numbers = self._numbers(frame)
@@ -137,24 +137,24 @@ class Columns:
         return self.imputer.transform(X) if self.missing == "impute" else X
 
     def names(self) -> list[str]:
-        """Return the names of the columns that `transform` makes; names of dates and durations end with the unit."""
+        """Return the column names of the result of `transform`; names of dates and durations end with the unit."""
         numbers = [f"{name} [{self.times[name]}]" if name in self.times else name for name in self.numbers]
         found = [*numbers, *(f"{name} is missing" for name in self._mark_missing)]
         return found + [f"{name} = {value}" for name, values in self.values.items() for value in values]
 
     def sources(self) -> list[str]:
-        """Return, for each column that `transform` makes, the table column it is made from."""
+        """Return, for each column of the result of `transform`, the table column from which it is computed."""
         return [*self.numbers, *self._mark_missing, *(name for name, values in self.values.items() for _ in values)]
 
     @property
     def values(self) -> dict[str, list[Any]]:
-        """The values of each category seen in training, in order; None stands for a missing cell."""
+        """The sorted values of each category in the training rows; None stands for a missing cell."""
         found = self.encoder.categories_ if self.categories else []
         return {name: known.tolist() for name, known in zip(self.categories, found, strict=True)}
 
     @property
     def _mark_missing(self) -> list[str]:
-        """The columns of numbers whose missing cells are marked in a further column."""
+        """The columns of numbers whose missing cells are marked in an additional column."""
         if self.missing == "refuse" or not self.numbers:
             return []
         indicator: Any = self.imputer.indicator_
@@ -183,12 +183,12 @@ class Columns:
 
 
 def new_imputer() -> Any:
-    """Return a transformer that fills missing cells with column means, and marks them in further columns."""
+    """Return a transformer that replaces missing cells by column means and marks them in additional columns."""
     return SimpleImputer(add_indicator=True, keep_empty_features=True)
 
 
 def new_encoder() -> Any:
-    """Return a transformer that makes a column of 0 and 1 for each value of a category."""
+    """Return a transformer that computes a column of 0 and 1 for each value of a category."""
     return OneHotEncoder(handle_unknown="ignore", sparse_output=False)
 
 
@@ -228,7 +228,7 @@ def _warn_of_dates(name: str, column: Any) -> None:
 
 
 def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
-    """Convert a column that held numbers in training, or dates or durations with this unit, to numbers [N]."""
+    """Convert a column to numbers [N], given its unit in training; None means numbers without a unit."""
     if column.dtype in (nw.String, nw.Object) and column.is_null().all():  # all cells are missing
         return np.full(len(column), np.nan)
     found = _unit_of(name, column)

@@ -16,13 +16,13 @@ from agp.random import generator
 
 
 class Distribution(GPEstimator):
-    """The predictive distribution of observations."""
+    """Base class of estimators with methods for the predictive distribution of observations."""
 
     @public(repairs=False, ignore=None)
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), exposure: Any = None) -> Any:
-        """Return the quantiles of an observation [N, Q], or [N, K, Q] for several targets.
+        """Return quantiles of new observations [N, Q], or [N, K, Q] for several targets.
 
-        They include the noise and the uncertainty of the function; quantiles of counts are whole numbers.
+        The quantiles include both the noise and the uncertainty of the function. Quantiles of counts are whole numbers.
 
         Parameters
         ----------
@@ -40,8 +40,8 @@ class Distribution(GPEstimator):
     def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None) -> Any:
         """Return the ends of intervals that contain an observation with probability `level`: [N, 2], or [N, K, 2].
 
-        The observation is equally likely to lie below and above the interval; for counts, the interval contains it with
-        probability `level` or more. Arguments are as in `predict_quantiles`.
+        The observation is equally likely to lie below and above the interval. For counts, the probability of the
+        interval is at least `level`. The other arguments are those of `predict_quantiles`.
         """
         return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure)
 
@@ -63,8 +63,9 @@ class Distribution(GPEstimator):
     def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None) -> Any:
         """Draw observations at X, jointly for all rows: [N, count], or [N, K, count].
 
-        Each draw uses one sample of the function, so sums over rows have the right spread; `sample_y` draws functions
-        without noise. This takes O(N^3) operations; deep models draw functions by random features instead.
+        Each draw uses one sample of the function for all rows, so sums over rows have the correct distribution.
+        `sample_y` draws functions without noise. The method takes O(N^3) operations, except for deep models, which
+        draw functions by random features.
 
         Parameters
         ----------
@@ -87,18 +88,18 @@ class Distribution(GPEstimator):
 
     @abstractmethod
     def _prepare_targets(self, X: Any, y: Any, A: Array) -> Array:
-        """Convert y to targets [N, K] as the likelihood takes them; X are the rows of the user, A the model inputs."""
+        """Convert y to targets [N, K] of the likelihood, for rows X as passed by the user and model inputs A."""
 
     @abstractmethod
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
-        """Return a result [N, K, ...] in the shape of the targets: without the axis K if they were [N]."""
+        """Remove the axis K of a result [N, K, ...] if the training targets were [N]."""
 
     @abstractmethod
     def _check_takes_exposure(self) -> None:
         """Raise ValueError unless the likelihood takes exposures."""
 
     def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
-        """Return a predictor of observations, its inputs at X, and whether results are returned as NumPy arrays."""
+        """Return a predictor of observations, its inputs at X, and whether results become NumPy arrays."""
         A, host = self._prepare_inputs(X)
         predictor = self.predictor_
         if exposure is None:

@@ -1,4 +1,4 @@
-"""Storage of estimators in files: the model and all else that predictions need, as facts and arrays, without code."""
+"""Storage of estimators in files. A file contains the model and all other inputs of predictions, but no code."""
 
 import inspect
 import math
@@ -37,13 +37,13 @@ FITTED_TYPES: dict[str, type] = {
     "_seed": int,
     "_single": bool,
 }
-"""The types of the attributes that training sets, apart from the model, columns, classes and history."""
+"""The types of the attributes that training sets, except for the model, the columns, the classes and the history."""
 FORMER_DEFAULTS = {"learned_": True}
-"""The values of attributes that files of version 0.2.0 lack."""
+"""The values of attributes that are absent from files of version 0.2.0."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 LABELS += ("float32", "float64")
-"""The dtypes that labels may have: NumPy text, text as Python objects, Booleans, or numbers."""
+"""The dtypes that labels may have: text in NumPy arrays or as Python objects, Booleans, or numbers."""
 
 
 def register() -> None:
@@ -114,7 +114,7 @@ def _plain(name: str, value: Any) -> Any:
 
 
 def _labels(given: Any) -> dict[str, Any]:
-    """Convert labels to the form that is written to a file, with a mark for arrays of libraries other than NumPy."""
+    """Convert labels to the form that is written to a file; `foreign` marks arrays of libraries other than NumPy."""
     foreign = is_foreign(given)
     classes = to_numpy(given) if foreign else given
     name = "str" if classes.dtype.kind == "U" else classes.dtype.name
@@ -141,7 +141,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     Raises
     ------
     LookupError, TypeError, ValueError
-        If something is missing, has a wrong type, or is inconsistent with the rest.
+        If an entry is missing, has a wrong type, or is inconsistent with other entries.
     """
     facts = found.facts
     cls = CLASSES[facts["class"]]
@@ -151,7 +151,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     vars(estimator).update(learned, model_=found.model)
     if "names" in facts:
         count, names = learned["n_features_in_"], facts["names"]
-        what = f"the names of {count} columns belong"
+        what = f"the names of {count} columns"
         names = _check(len(_texts(names, what)) == count, names, what)
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
     if "columns" in facts:
@@ -164,7 +164,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         estimator.candidates_ = {"kernel": [str(name) for name in compared["compared"]], **numbers}
     if "growth" in facts:
         reason = facts["growth"]
-        estimator.growth_reason_ = _check(isinstance(reason, str), reason, "the reason of an end belongs")
+        estimator.growth_reason_ = _check(isinstance(reason, str), reason, "the reason why growth ended")
         estimator.growth_ = {name: found.arrays[f"growth.{name}"].tolist() for name in Round._fields}
     if cls is GPClassifier:
         classes = _classes(facts["classes"])
@@ -208,15 +208,15 @@ def _parameters(cls: type, given: Mapping[str, Any], asked: Mapping[str, str | N
 
 
 def _check(sound: bool, found: Any, what: str) -> Any:
-    """Return `found`. Raise ValueError unless it is sound."""
+    """Return `found`. Raise ValueError unless `sound` is true; `what` describes the expected value."""
     if not sound:
-        msg = f"it has {str(found)[:80]} where {what}"
+        msg = f"it has {str(found)[:80]} instead of {what}"
         raise ValueError(msg)
     return found
 
 
 def _texts(found: Any, what: str, *, gaps: bool = False) -> list[Any]:
-    """Check a list of texts, some of which may be None if `gaps` is true, and return it."""
+    """Return a list of texts after checking it. Entries may be None if `gaps` is true."""
     sound = isinstance(found, list) and all(isinstance(text, str) or (gaps and text is None) for text in found)
     return _check(sound, found, what)
 
@@ -225,17 +225,17 @@ def _classes(facts: Any) -> Any:
     name, values = facts["dtype"], facts["values"]
     kind = str if name in TEXT_LABELS else bool if name == "bool" else float if name.startswith("float") else int
     sound = name in LABELS and isinstance(values, list) and all(type(value) is kind for value in values)
-    _check(sound, facts, "labels belong")
+    _check(sound, facts, "labels")
     classes = np.asarray(values, dtype=name)
     if len(classes) < 2 or (classes[1:] <= classes[:-1]).any():
-        msg = "its labels are not in order, or are repeated"
+        msg = "its labels are not sorted, or some are repeated"
         raise ValueError(msg)
     return classes
 
 
 def _order(found: Any, count: int) -> Any:
     sound = isinstance(found, list) and all(type(k) is int for k in found) and sorted(found) == [*range(count)]
-    return np.asarray(_check(sound, found, f"the order of {count} labels belongs"))
+    return np.asarray(_check(sound, found, f"the order of {count} labels"))
 
 
 def _check_fit(estimator: Any) -> None:
@@ -247,10 +247,10 @@ def _check_fit(estimator: Any) -> None:
         given, width = len(columns.numbers) + len(columns.categories), len(columns.sources())
     if "feature_names_in_" in vars(estimator):
         if columns is None or not columns.named:
-            msg = "it has column names, but nothing that was learned about the columns"
+            msg = "it has column names, but no fitted columns"
             raise ValueError(msg)
         if sorted(estimator.feature_names_in_) != sorted([*columns.numbers, *columns.categories]):
-            msg = "its column names differ from the names of the columns that training saw"
+            msg = "its column names differ from those of its fitted columns"
             raise ValueError(msg)
     if (given, width) != (estimator.n_features_in_, model._width):
         takes = f"{model._width} inputs from {estimator.n_features_in_} columns"
@@ -271,7 +271,7 @@ def _check_fit(estimator: Any) -> None:
 
 
 def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], int | None]:
-    """Return the likelihoods for `count` labels (0 in regression), and the number of latent functions if known."""
+    """Return the possible likelihoods for `count` labels (0 in regression) and the number of outputs, or None."""
     if not count:
         asked = estimator.likelihood
         return (LIKELIHOODS[asked] if isinstance(asked, str) else type(asked),), None
@@ -284,7 +284,7 @@ def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], 
 
 
 def state_of(columns: Columns) -> dict[str, Any]:
-    """Return what was learned about columns, as text, numbers and lists. Raise TypeError if a name is not text."""
+    """Convert fitted columns to text, numbers and lists. Raise TypeError if a column name is not text."""
     if other := [name for name in (*columns.numbers, *columns.categories) if not isinstance(name, str)]:
         msg = f"the table has a column named {other[0]!r}, which is not text; use text as column names, and fit again."
         raise TypeError(msg)
@@ -297,12 +297,12 @@ def state_of(columns: Columns) -> dict[str, Any]:
 
 
 def columns_of(state: dict[str, Any]) -> Columns:
-    """Return the columns that `state_of` described. Raise LookupError, TypeError or ValueError if it is damaged."""
+    """Restore columns from the result of `state_of`. Raise LookupError, TypeError or ValueError if it is damaged."""
     means, holes = state["means"], state["holes"]
     width = len(means)
     sound = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
-    _check(sound and width > 0 and holes == sorted(set(holes)), state, "means and missing cells belong")
-    row = np.asarray(means)  # refit the imputer on two rows: the means, and the means with the missing cells
+    _check(sound and width > 0 and holes == sorted(set(holes)), state, "means and missing cells")
+    row = np.asarray(means)  # refit the imputer on two rows: the means, and the means with NaN in columns with missing cells
     imputer = new_imputer().fit(np.stack([row, np.where(np.isin(np.arange(width), holes), np.nan, row)]))
     found = Columns("impute" if state["of"] == "array" else state["missing"])
     check_missing(found.missing)
@@ -310,27 +310,27 @@ def columns_of(state: dict[str, Any]) -> Columns:
     if state["of"] == "array":
         found.named, found.numbers = False, [*column_names(width)]
         return found
-    found.numbers, found.categories = (_texts(state[name], "texts belong") for name in ("numbers", "categories"))
-    times = state.get("times", {})  # files of version 0.2.0 have none
+    found.numbers, found.categories = (_texts(state[name], "texts") for name in ("numbers", "categories"))
+    times = state.get("times", {})  # absent from files of version 0.2.0
     sound = isinstance(times, dict) and times.keys() <= {*found.numbers} and {*times.values()} <= UNITS.keys()
-    found.times = _check(sound, times, "the units of dates belong")
-    values = [_texts(column, "texts belong", gaps=True) for column in state["values"]]
-    _check(all(values), values, "texts belong")
+    found.times = _check(sound, times, "the units of dates")
+    values = [_texts(column, "texts", gaps=True) for column in state["values"]]
+    _check(all(values), values, "texts")
     if width != max(1, len(found.numbers)) or len(values) != len(found.categories):
-        msg = "its columns do not fit what was learned about them"
+        msg = "its columns do not match the fitted means and categories"
         raise ValueError(msg)
     found.encoder = _encoder_of(values)
     return found
 
 
 def _encoder_of(values: list[list[Any]]) -> Any:
-    """Return an encoder of the values of each category, refitted on rows that contain every value of each column."""
+    """Return an encoder of these values of each category, fitted to rows that contain every value of each column."""
     encoder = new_encoder()
     if not values:
         return encoder
     rows = [[column[i % len(column)] for column in values] for i in range(max(map(len, values)))]
     encoder.fit(np.asarray(rows, dtype=object))
     if [column.tolist() for column in encoder.categories_] != values:
-        msg = "its categories are not in order, or are repeated"
+        msg = "its categories are not sorted, or some are repeated"
         raise ValueError(msg)
     return encoder

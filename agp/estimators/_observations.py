@@ -17,16 +17,16 @@ MAX_COMPARED = 4000
 
 
 class Observations(NamedTuple):
-    """N observations."""
+    """N rows with their targets, weights and exposures."""
 
     X: Array
     """Inputs [N, D]."""
     y: Array
     """Targets [N, K]."""
     weights: Array | None = None
-    """How often each row counts [N]; None means once."""
+    """The number of times that each row counts [N]; None means once."""
     exposure: Array | None = None
-    """The factors of the rates [N]; None means 1."""
+    """The factors that multiply the rates [N]; None means 1."""
 
     def where(self, rows: Array) -> "Observations":
         """Return the rows where a Boolean array [N] is true."""
@@ -41,8 +41,9 @@ class Observations(NamedTuple):
     def distinct(self, *, spread_learned: bool) -> "Observations":
         """Merge repeated rows into one row with a weight, for methods that take weights.
 
-        Copies of a row carry no information about the spread of observations. If the spread is learned, and less than
-        half of the weight is at inputs with different targets, the weights are scaled to mean 1.
+        Copies of a row carry no information about the noise. If the likelihood has a trained noise parameter
+        (`spread_learned`), and less than half of the weight is at inputs with different targets, the weights are scaled
+        to mean 1.
         """
         B = backend_of(self.X)
         compared = B.name == "numpy" and (self.weights is not None or self.X.shape[0] <= MAX_COMPARED)
@@ -52,7 +53,7 @@ class Observations(NamedTuple):
         return data._replace(weights=data.weights / B.xp.mean(data.weights))
 
     def _distinct(self) -> tuple["Observations", float]:
-        """Return the distinct rows, and the share of the weight at inputs with several targets, computed with NumPy."""
+        """Return the distinct rows, and the fraction of the weight at inputs with different targets."""
         columns = [self.X, self.y, *([] if self.exposure is None else [self.exposure[:, None]])]
         _, first, inverse = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
         if self.weights is None and len(first) * MIN_REPEATS > len(self.X):
@@ -66,20 +67,20 @@ class Observations(NamedTuple):
 
 
 def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """Wrap the likelihood so that its targets have a column of exposures, if any, and of weights if `weighted`."""
+    """Wrap the likelihood so that its targets have a column of exposures (if any) and of weights (if `weighted`)."""
     likelihood = likelihood if data.exposure is None else Exposed(likelihood)
     return Weighted(likelihood) if weighted and data.weights is not None else likelihood
 
 
 def plain(likelihood: Likelihood) -> Likelihood:
-    """Return the likelihood without exposures and weights."""
+    """Return the likelihood inside the wrappers for exposures and weights."""
     return plain(likelihood.likelihood) if isinstance(likelihood, Exposed | Weighted) else likelihood
 
 
 def targets_for(likelihood: Likelihood, data: Observations) -> Array:
-    """Append to the targets the exposures and weights that the likelihood takes, or ones if none are given.
+    """Append to the targets the exposures and weights that the likelihood needs; by default they are 1.
 
-    Raise ValueError if exposures or weights are given that the likelihood does not take.
+    Raise ValueError if exposures or weights are given but the likelihood has no column for them.
     """
     columns = [data.y]
     for name, kind, numbers in (("exposure", Exposed, data.exposure), ("sample_weight", Weighted, data.weights)):
@@ -100,7 +101,7 @@ def _has(likelihood: Likelihood, kind: type) -> bool:
 def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> Array | None:
     """Convert weights or exposures [N] to an array like X; return None if none are given.
 
-    Raise ValueError unless each row has a number, none is negative (or zero, if `positive`), and some are not zero.
+    Raise ValueError unless there is one number per row, none is negative (or 0 if `positive`), and not all are 0.
     """
     if given is None:
         return None
@@ -123,7 +124,7 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
 
 
 def log_exposures(exposure: Any, X: Array) -> Array:
-    """Return the logarithms [N, 1] of the exposures of the rows of X."""
+    """Compute the logarithms [N, 1] of the exposures of the rows of X."""
     numbers = row_numbers("exposure", exposure, X, positive=True)
     assert numbers is not None
     return backend_of(numbers).xp.log(numbers)[:, None]

@@ -53,68 +53,68 @@ from agp.selection import EXACT_ROWS, Candidate, fit_regression
 
 TRANSFORMS = (None, "log")
 GROWING_KINDS = ("shared", "intrinsic")
-"""The values of `outputs` with one set of inducing inputs, whose number training can choose."""
+"""The values of `outputs` with one set of inducing inputs. Training can choose their number."""
 NOISE_KINDS = ("shared", "separate")
-"""The values of `outputs` that support noise functions, because the outputs are independent."""
+"""The values of `outputs` with independent outputs, which the likelihood "latent-noise" needs."""
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
-"""Likelihoods that learn the spread of observations. Copies of a row carry no information about the spread."""
+"""Likelihoods with a trained noise parameter, about which copies of a row carry no information."""
 MISSING_TARGETS = ("refuse", "ignore")
 LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPRegressor(RegressorMixin, Distribution):
-    """Gaussian-process regression, with means and error bars.
+    """Gaussian-process regression, which predicts means and error bars.
 
     Parameters
     ----------
     method
-        "auto", or the short name of a method of `agp compare` for Gaussian noise: "gpr" (exact), "sgpr" (collapsed),
-        "wsvgp", "rsvgp" (inverse-free), "deep-rsvgp" and so on. "auto" selects "gpr" for up to 4,000 rows and "sgpr"
-        for more rows (`agp.fit_regression`), but "wsvgp" for several targets, whose noise may differ, and for
-        `partial_fit`.
+        "auto", or the short name of a method of `agp compare` for Gaussian noise, such as "gpr" (exact), "sgpr"
+        (collapsed), "wsvgp", "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and
+        "sgpr" for more rows (`agp.fit_regression`). It selects "wsvgp" for several targets, whose noise may differ, and
+        for `partial_fit`.
     kernel
-        An `agp.kernels.Kernel`, text such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto", which chooses the
-        kernel that predicts held-out rows best (RBF for deep methods).
+        An `agp.kernels.Kernel`, a text such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto". "auto" selects the
+        kernel with the best predictions of held-out rows, or RBF for deep methods.
     num_inducing
         The number of inducing inputs per group (for methods with two groups) or per layer (for deep methods), or the
-        number of actions (for computation-aware GPs). It is reduced if there are too few rows. For one target,
-        `agp.fit_regression` chooses it by default, up to 4,096. Otherwise the default is 2 sqrt(N), limited to the
+        number of actions (for computation-aware GPs). It is reduced if there are too few rows. By default,
+        `agp.fit_regression` chooses up to 4,096 for one target. Otherwise the default is 2 sqrt(N), limited to the
         range from 128 to 1,000, or N / 3 if N is less than 384. "auto" chooses the number during training
-        (`agp.fit_growing`), for the M-, W-, L-, R- and A-SVGP.
+        (`agp.fit_growing`). It is available for the M-, W-, L-, R- and A-SVGP.
     layers
-        The number of layers of a deep method, two by default; other methods have no layers.
+        The number of layers of a deep method; by default 2. Other methods have no layers.
     outputs
-        What several columns of targets share: "shared" (one kernel), "separate" (one kernel per target),
-        "coregionalised" or "intrinsic" (mixtures of latent functions with one kernel each, or with a common kernel), as
-        in `SVGP.from_data`. All but "shared" need a method with a sparse posterior.
+        How several columns of targets are related: "shared" (one kernel for all), "separate" (one kernel per target),
+        "coregionalised" (mixtures of latent functions with one kernel each) or "intrinsic" (mixtures of latent
+        functions with a common kernel), as in `SVGP.from_data`. All but "shared" need a method with a sparse posterior.
     num_latents
         The number of latent functions of coregionalised outputs; by default one per output.
     likelihood
-        "gaussian" for noise of constant size (for each target); "student-t" for noise with outliers; "latent-noise" for
-        noise whose size depends on X; "poisson" or "negative-binomial" for counts; "gamma" or "exponential" for
-        positive numbers; "beta" for shares between 0 and 1; or an `agp.likelihoods.Likelihood`. All but "gaussian" need
-        a variational method, by default W-SVGP.
+        "gaussian" for noise of constant variance per target; "student-t" for noise with outliers; "latent-noise" for
+        noise whose variance depends on X; "poisson" or "negative-binomial" for counts; "gamma" or "exponential" for
+        positive numbers; "beta" for proportions between 0 and 1; or an `agp.likelihoods.Likelihood`. All but "gaussian"
+        need a variational method, by default W-SVGP.
     target_transform
-        "log" models the logarithms of positive targets. Predictions, densities and `bound_` still refer to the targets
-        themselves. Only for the likelihood "gaussian", which then becomes `agp.LogNormal`.
+        "log" models the logarithms of positive targets. Predictions, densities and `bound_` still refer to the original
+        targets. "log" needs the likelihood "gaussian", which becomes `agp.LogNormal`.
     missing
-        How to treat missing cells of X: "refuse" raises an error; "impute" fills in the mean, and marks the missing
-        cells in a further column.
+        How to treat missing cells of X: "refuse" raises an error; "impute" replaces them by the mean and marks them in
+        an additional column.
     missing_targets
-        How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as not observed. Rows without any target
-        are left out; rows with only some of several targets need a variational method.
+        How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as unobserved. Rows without any observed
+        target are left out. Rows with only some observed targets need a variational method.
     backend, device, dtype
         The library, device and precision of the computation, as in `agp.to_backend`; by default those of the inputs.
     tolerance, max_steps, max_seconds
-        When training ends, as in `agp.fit`.
+        Conditions that end training, as in `agp.fit`.
     batch_size
         The number of rows per step, as in `agp.fit`. Ignored if the method is "auto" and needs no minibatches.
     total_rows
-        For `partial_fit`: the total number of rows, if rows are passed more than once. By default, all rows are assumed
-        to be new, and the total is the number of rows passed so far.
+        The total number of different rows, for calls of `partial_fit` that pass rows repeatedly. By default all rows
+        are assumed to be new, so the total is the number of rows passed so far.
     random_state
-        A seed, a `numpy.random.RandomState`, or None, for the choice of inducing inputs and minibatches.
+        A seed, a `numpy.random.RandomState`, or None, for the selection of inducing inputs and minibatches.
     verbose
         Whether to show a progress bar.
 
@@ -128,17 +128,17 @@ class GPRegressor(RegressorMixin, Distribution):
     bound_
         The bound on the log evidence of the training data.
     history_
-        The values that each step logged, by name.
+        The values that training logged in each step, by name.
     growth_, growth_reason_
-        If training chose the number of inducing inputs: the results for each number, under the field names of
-        `agp.training.Round`, and the reason why growth ended.
+        The results for each number of inducing inputs, under the field names of `agp.training.Round`, and the reason
+        why growth ended. They exist only if training chose the number of inducing inputs.
     kernel_, candidates_
-        If `agp.fit_regression` chose the model: the kernel, and the candidates, under the field names of
-        `agp.selection.Candidate`.
+        The selected kernel, and the compared candidates under the field names of `agp.selection.Candidate`. They exist
+        only if `agp.fit_regression` chose the model.
     learned_
         Whether the inputs carry information about the targets.
     n_iter_, converged_
-        The number of steps, and whether training ended by its tolerance.
+        The number of training steps, and whether training reached its tolerance.
     n_rows_seen_
         The number of rows passed to `fit` and to each later `partial_fit`.
     n_features_in_, feature_names_in_
@@ -168,13 +168,14 @@ class GPRegressor(RegressorMixin, Distribution):
         X, y
             The rows and their targets.
         sample_weight
-            How often each row was observed [N]; a row with weight zero is left out. Copies of a row carry no
-            information about the size of the noise. If the size is learned ("gaussian", "student-t", "latent-noise",
-            "gamma", "beta"), weights are therefore scaled to mean 1, unless most inputs were observed with different
-            targets. Supported by all methods except SOLVE-GP's collapsed form, CGGP and computation-aware GPs.
+            The number of times that each row was observed [N]. Rows with weight 0 are left out. Copies of a row carry
+            no information about the variance of the noise. Likelihoods with a trained noise parameter ("gaussian",
+            "student-t", "latent-noise", "gamma" and "beta") therefore scale weights to mean 1, unless most inputs were
+            observed with different targets. All methods support weights, except SOLVE-GP's collapsed form, CGGP and
+            computation-aware GPs.
         exposure
-            The factor by which the rate of each row is multiplied [N]: the time, area or number of items that a count
-            refers to. Only for likelihoods with a logarithmic link, such as "poisson".
+            The factor by which the rate of each row is multiplied [N]: the time, area or number of items in which a
+            count was made. The likelihood must have a logarithmic link, such as "poisson".
         """
         data = self._data(X, y, sample_weight, exposure, reset=True)
         rows = data.X.shape[0]
@@ -184,7 +185,7 @@ class GPRegressor(RegressorMixin, Distribution):
         if not constant and self._chooses(data):
             self._fit_regression(data)
         elif constant:
-            text = "all targets are the same, so nothing was learned; do not rely on the error bars."
+            text = "all targets are the same, so the model was not trained; do not rely on its error bars."
             warnings.warn(text, UserWarning, stacklevel=outside())
             self._keep_untrained(self._model(data, parts=False), data)
         else:
@@ -199,8 +200,8 @@ class GPRegressor(RegressorMixin, Distribution):
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
         """Take a training step on more rows. The first call also builds the model and should have representative rows.
 
-        Arguments are as in `fit`, but weights are never rescaled. If only the first call has weights or exposures, they
-        are 1 in later calls.
+        The arguments are those of `fit`, but weights are never rescaled. If only the first call has weights or
+        exposures, they are 1 in later calls.
         """
         first = not self._is_started
         data = self._data(X, y, sample_weight, exposure, reset=first)
@@ -219,10 +220,10 @@ class GPRegressor(RegressorMixin, Distribution):
         X
             Rows [N, D].
         return_std
-            Also return their standard deviations, including noise, of the same shape.
+            Also return the standard deviations of the observations, including noise, in the same shape.
         return_cov
-            Also return their joint covariances [N, N] or [N, N, K]. Only for Gaussian noise that does not depend on X,
-            and not for deep models.
+            Also return the joint covariances of the observations [N, N] or [N, N, K]. The noise must be Gaussian, and
+            deep models do not support this.
         exposure
             The factor by which the rate of each row is multiplied [N]; None means 1.
         """
@@ -242,7 +243,7 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _joint_covariance(self, A: Array, mean: Array, variance: Array) -> Array:
         """Return the covariances [K, N, N] of observations with these means and variances [N, K]."""
-        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # further functions describe the noise
+        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # latent functions after the first K describe the noise
         if not isinstance(likelihood, Gaussian | LatentNoiseGaussian):
             name = type(likelihood).__name__
             msg = f"joint covariances need Gaussian noise, but the likelihood is {name}; draw samples instead."
@@ -251,7 +252,7 @@ class GPRegressor(RegressorMixin, Distribution):
         B = backend_of(covariance)
         latent: Any = self.predictor_.predict(A).variance
         noise = variance - latent[:, :K]
-        if backend_of(noise) is not B:  # the rows lie elsewhere
+        if backend_of(noise) is not B:  # the arrays are in different libraries
             noise = asarray_like(to_numpy(noise), covariance)
         return covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
 
@@ -260,20 +261,20 @@ class GPRegressor(RegressorMixin, Distribution):
         """Draw joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
 
         The function is the latent function of the likelihood, or its exponential with `target_transform="log"`. Deep
-        models do not support this; for them, `sample` draws observations, and `predictor_.sample_functions` draws whole
-        functions.
+        models do not support this method. Use `sample` to draw their observations, or `predictor_.sample_functions` to
+        draw functions.
         """
         A, host = self._prepare_inputs(X)
         seed = resolve_seed(random_state)
         samples = self.predictor_.sample(A, n_samples, seed=seed)
-        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # the others describe the noise
+        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions describe the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
         samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
         return self._reshape_targets(samples, host=host)
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R^2 of the predicted means, averaged over the targets; ignored missing targets do not count."""
+        """Return the average R^2 of the predicted means of the targets. Ignored missing targets do not count."""
         found, weight = on_host(self.predict(X)), on_host(sample_weight)
         if self.missing_targets != "ignore":
             return float(r2_score(fill_masked(on_host(y)), found, sample_weight=weight))
@@ -388,11 +389,11 @@ class GPRegressor(RegressorMixin, Distribution):
 
     @property
     def _likelihood_name(self) -> str:
-        """The likelihood as given in the parameters."""
+        """The name of the likelihood in messages, as the user passed it."""
         return repr(self.likelihood) if isinstance(self.likelihood, str) else type(self.likelihood).__name__
 
     def _check_choices(self) -> None:
-        """Raise TypeError or ValueError for parameters that are invalid for any data."""
+        """Raise TypeError or ValueError for parameters that are invalid for all data."""
         if isinstance(self.likelihood, str):
             check_choice("likelihood", self.likelihood, tuple(LIKELIHOODS))
         elif not isinstance(self.likelihood, Likelihood):
@@ -469,7 +470,7 @@ class GPRegressor(RegressorMixin, Distribution):
         """Return the rows with a target. Raise ValueError for missing targets unless they are ignored."""
         X, y = data.X, data.y
         if y.ndim != 2 or y.shape[0] != X.shape[0] or backend_of(y) is not backend_of(X) or not are_missing(y):
-            return data  # the model refuses shapes that do not fit
+            return data  # the model raises errors for wrong shapes
         xp = backend_of(y).xp
         if self.missing_targets == "refuse":
             refuse_cells("y", to_numpy(y[:, 0] if self._single else y), LEAVE_OUT_HINT)
@@ -502,5 +503,5 @@ class GPRegressor(RegressorMixin, Distribution):
         return as_output(x[:, 0, ...] if self._single else x, host=host)
 
     def _reshape_output(self, x: Array, *, host: bool) -> Any:
-        """Return a result [..., K], without its last axis if the training targets were [N]."""
+        """Remove the last axis of a result [..., K] if the training targets were [N]."""
         return as_output(x[..., 0] if self._single else x, host=host)

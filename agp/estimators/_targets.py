@@ -1,4 +1,4 @@
-"""Reading and checking the targets of a regression."""
+"""Conversion and validation of the targets of a regression."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ from agp.scaling import column_spreads
 
 NO_TARGET = "y has no target: every entry is NaN."
 MAX_SIZE_RATIO = 10.0
-"""The factor by which the sizes of targets may differ if a method has one noise variance for all."""
+"""The maximum ratio of the standard deviations of targets for methods with one noise variance for all targets."""
 
 
 def read_targets(y: Any, estimator: Any) -> Any:
-    """Convert targets of any kind to a NumPy array [N] or [N, K]; some may be NaN."""
+    """Convert targets of any type to a NumPy array [N] or [N, K], which may contain NaN."""
     y = fill_masked(y)
     frame = as_frame(y, "y")
     settings: Any = {"ensure_2d": False, "ensure_all_finite": False, "input_name": "y", "estimator": estimator}
@@ -30,11 +30,11 @@ def read_targets(y: Any, estimator: Any) -> Any:
 
 
 def score_observed(known: Any, found: Any, weight: Any) -> float:
-    """Return R^2, averaged over the columns of targets [N, K] that have two or more observations."""
+    """Compute the average R^2 of the columns of targets [N, K] with at least two observations."""
     seen = ~np.isnan(known)
     if not seen.any():
         raise ValueError(NO_TARGET)
-    enough = min(2, seen.sum(axis=0).max())  # one observation gives NaN and scikit-learn's warning
+    enough = min(2, seen.sum(axis=0).max())  # with one observation, scikit-learn would return NaN and warn
     weight = np.ones(len(known)) if weight is None else np.asarray(weight)
     parts = [
         r2_score(targets[rows], means[rows], sample_weight=weight[rows])
@@ -54,11 +54,11 @@ def are_unlike(y: Array) -> bool:
 
 
 def logarithms_of(y: Array) -> Array:
-    """Return log y. Raise ValueError unless all targets are positive or missing."""
+    """Compute log y. Raise ValueError unless all targets are positive or missing."""
     xp = backend_of(y).xp
     if bool(xp.any(y <= 0.0)):
         least = float(xp.min(xp.where(xp.isnan(y), xp.full_like(y, float("inf")), y)))
-        msg = f"target_transform='log' takes positive targets, but y has {least:g}; leave it out."
+        msg = f"target_transform='log' needs positive targets, but y has {least:g}; leave it out."
         raise ValueError(msg)
     return xp.log(y)
 
@@ -70,7 +70,7 @@ def are_missing(y: Array) -> bool:
 
 
 def is_constant(y: Array) -> bool:
-    """Whether all observed targets in each column of y [N, K] are the same."""
+    """Whether all observed targets in each column of y [N, K] are equal."""
     xp = backend_of(y).xp
     absent, far = xp.isnan(y), xp.full_like(y, float("inf"))
     return bool(xp.all(xp.min(xp.where(absent, far, y), axis=0) >= xp.max(xp.where(absent, -far, y), axis=0)))

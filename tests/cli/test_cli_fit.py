@@ -495,11 +495,11 @@ BAD = {
     ),
     "method": (TABLE, ["--method", "svgpp"], "argument --method: invalid choice: 'svgpp'"),
     "layers": (TABLE, ["--layers", "0"], "--layers: must be a whole number of at least 1, not '0'"),
-    "layers of auto": (TABLE, ["--layers", "2"], "which auto selects, has none; leave it out, or use deep-msvgp"),
+    "layers of auto": (TABLE, ["--layers", "2"], "which auto selects, has no layers; leave it out, or use deep-msvgp"),
     "no layers": (
         TABLE,
         ["--layers", "2", "--method", "wsvgp"],
-        "layers is 2, but the method wsvgp has none; leave it out, or use deep-msvgp, deep-wsvgp, deep-lsvgp",
+        "layers is 2, but the method wsvgp has no layers; leave it out, or use deep-msvgp, deep-wsvgp, deep-lsvgp",
     ),
     "share": (TABLE, ["--test-share", "1.5"], "--test-share: must be at least 0 and less than 1, not '1.5'"),
     "large share": (TABLE, ["--test-share", "0.99"], "which leaves 1 of 60 rows to train on"),
@@ -575,7 +575,7 @@ BAD |= {
         "--exposure is 'sound', the target; name another column",
     ),
     "no counts": (TABLE, ["--likelihood", "poisson"], "counts must be whole numbers of at least 0"),
-    "no logarithm": (TABLE, ["--transform", "log"], "target_transform='log' takes positive targets, but y has -"),
+    "no logarithm": (TABLE, ["--transform", "log"], "target_transform='log' needs positive targets, but y has -"),
     "transform of another": (
         COUNTS.assign(sound=DAYS),
         ["--transform", "log", "--likelihood", "gamma"],

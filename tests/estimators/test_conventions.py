@@ -299,7 +299,7 @@ def test_what_is_filled_in_was_learned_in_training():
     assert model.predict(X).shape == (60,)
     for data in (X, pd.DataFrame(X, columns=["a", "b"])):
         model = GPRegressor(max_steps=2).fit(data, Y).set_params(missing="impute")
-        with pytest.raises(ValueError, match="X has NaN in row .*training did not learn how to impute"):
+        with pytest.raises(ValueError, match="X has NaN in row .*with missing='impute'"):
             model.predict(HOLED)
     model = GPRegressor(missing="impute", max_steps=2).fit(HOLED, Y)
     answers = model.predict(X)
@@ -408,10 +408,10 @@ def test_deep_models_have_as_many_layers_as_asked():
     [
         ({"layers": 0}, "layers is 0, but must be a whole number of at least 1"),
         ({"layers": 2.5}, "layers is 2.5, but must be a whole number of at least 1"),
-        ({"layers": 2, "method": "wsvgp"}, "layers is 2, but the method wsvgp has none; leave it out, or use deep-"),
+        ({"layers": 2, "method": "wsvgp"}, "layers is 2, but the method wsvgp has no layers; leave it out, or use"),
         (
             {"layers": 2, "method": "auto"},
-            "layers is 2, but the method gpr, which auto selects, has none; leave it out",
+            "layers is 2, but the method gpr, which auto selects, has no layers; leave it out",
         ),
     ],
 )

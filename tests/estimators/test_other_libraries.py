@@ -118,7 +118,7 @@ def test_tensors_leave_nothing_to_impute():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     model = GPRegressor(missing="impute", max_steps=2).fit(torch.asarray(X), torch.asarray(Y))
     assert model.predict(X).shape == (60,)
-    with pytest.raises(ValueError, match="training did not learn how to impute"):
+    with pytest.raises(ValueError, match="fit again to a NumPy array or a table with missing='impute'"):
         model.predict(np.where(X > 1.5, np.nan, X))
 
 

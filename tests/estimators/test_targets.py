@@ -242,7 +242,7 @@ def test_logarithms_of_targets_are_answered_as_targets():
         ),
         ({"likelihood": 3}, F, {}, TypeError, "likelihood is 3, but must be one of 'gaussian', 'student-t'"),
         ({"target_transform": "sqrt"}, F, {}, ValueError, "target_transform is 'sqrt', but must be None or 'log'"),
-        ({"target_transform": "log"}, F, {}, ValueError, "takes positive targets, but y has -"),
+        ({"target_transform": "log"}, F, {}, ValueError, "needs positive targets, but y has -"),
         ({"target_transform": "log", "likelihood": "gamma"}, F, {}, ValueError, "is for likelihood='gaussian', not"),
         (
             {},

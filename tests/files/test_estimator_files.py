@@ -267,19 +267,19 @@ CHANGES = {
     "attribute": (lambda f: f["learned"].update(predict=3), "predict"),
     "method": (lambda f: f["learned"].update(method_="magic"), "it has the method 'magic'"),
     "width": (lambda f: f["learned"].update(n_features_in_=9), "9 columns"),
-    "names": (lambda f: f.update(names=["a", 3, "c"]), "where the names of 3 columns belong"),
-    "no columns": (lambda f: f.pop("columns"), "column names, but nothing that was learned about the columns"),
-    "columns": (lambda f: f["columns"].update(numbers=["a"]), "do not fit what was learned about them"),
-    "means": (lambda f: f["columns"].update(means=["a", "b"]), "where means and missing cells belong"),
-    "values": (lambda f: f["columns"].update(values=[[3]]), "where texts belong"),
-    "no values": (lambda f: f["columns"].update(values=[[]]), "where texts belong"),
+    "names": (lambda f: f.update(names=["a", 3, "c"]), "instead of the names of 3 columns"),
+    "no columns": (lambda f: f.pop("columns"), "column names, but no fitted columns"),
+    "columns": (lambda f: f["columns"].update(numbers=["a"]), "do not match the fitted means and categories"),
+    "means": (lambda f: f["columns"].update(means=["a", "b"]), "instead of means and missing cells"),
+    "values": (lambda f: f["columns"].update(values=[[3]]), "instead of texts"),
+    "no values": (lambda f: f["columns"].update(values=[[]]), "instead of texts"),
     "more values": (lambda f: f["columns"]["values"][0].append("z"), "it makes 4 inputs from 3 columns"),
-    "order": (lambda f: f["columns"].update(values=[["b", "a"]]), "not in order"),
+    "order": (lambda f: f["columns"].update(values=[["b", "a"]]), "not sorted"),
     "history": (lambda f: f.update(history=["bound", "nothing"]), "history.nothing"),
-    "labels": (lambda f: f["classes"].update(values=["b", "a", "c"]), "its labels are not in order"),
+    "labels": (lambda f: f["classes"].update(values=["b", "a", "c"]), "its labels are not sorted"),
     "few labels": (lambda f: f["classes"].update(values=["a", "b"]), "a likelihood other than Bernoulli"),
-    "kind of labels": (lambda f: f["classes"].update(dtype="O"), "where labels belong"),
-    "numbers for labels": (lambda f: f["classes"].update(values=[1, 2, 3]), "where labels belong"),
+    "kind of labels": (lambda f: f["classes"].update(dtype="O"), "instead of labels"),
+    "numbers for labels": (lambda f: f["classes"].update(values=[1, 2, 3]), "instead of labels"),
 }
 
 
@@ -302,9 +302,9 @@ def test_wrong_facts_are_refused(kind, path, whole):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda f: f.update(order=[2, 1, 1]), "where the order of 3 labels belongs"),
-        (lambda f: f.update(order=["a", 1, 0]), "where the order of 3 labels belongs"),
-        (lambda f: f.update(order=3), "where the order of 3 labels belongs"),
+        (lambda f: f.update(order=[2, 1, 1]), "instead of the order of 3 labels"),
+        (lambda f: f.update(order=["a", 1, 0]), "instead of the order of 3 labels"),
+        (lambda f: f.update(order=3), "instead of the order of 3 labels"),
         (lambda f: f.pop("order"), "a likelihood other than Softmax"),
         (
             lambda f: (f["classes"].update(values=["a", "b"]), f.update(order=[1, 0])),
@@ -321,7 +321,7 @@ def test_a_wrong_order_is_refused(change, why, path):
 def test_columns_under_other_names_are_refused(path, whole):
     path.write_bytes(whole)
     rewritten(path, lambda s, a: s["facts"]["columns"]["numbers"].__setitem__(0, ""))
-    refused(path, match="its column names differ from the names of the columns that training saw")
+    refused(path, match="its column names differ from those of its fitted columns")
 
 
 @pytest.mark.slow
