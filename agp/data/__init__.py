@@ -1,4 +1,4 @@
-"""Data sets, from installed packages or from files, as arrays of NumPy or Dask."""
+"""Loading of data sets from installed packages or from files, as arrays of NumPy or Dask."""
 
 from agp._deprecated import former_names
 from agp.data._dataset import Dataset, load

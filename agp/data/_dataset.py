@@ -1,4 +1,4 @@
-"""Data ready for a model: the task is known, and rows are split and standardised by the training rows."""
+"""Preparation of data sets: the choice of the task, the split into training and test rows, and standardisation."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +11,9 @@ from agp.data._sources import Table, from_npz, from_table, load_bundled
 from agp.data._tables import TABLES, check_file
 
 TEST_SHARE = 0.1
-"""The share of the rows that is held out if the source does not name test rows."""
+"""The fraction of rows that are test rows if the source has no split."""
 MAX_CLASSES = 20
-"""Targets with more distinct whole numbers than this are classes only if the user says so."""
+"""The maximum number of classes that the task "auto" recognises."""
 
 TaskName = Literal["auto", "regression", "classification"]
 
@@ -22,21 +22,21 @@ TaskName = Literal["auto", "regression", "classification"]
 class Dataset:
     """Training and test rows in standard units: every column of the training rows has mean 0 and standard deviation 1.
 
-    Classes remain whole numbers from 0 on, and counts remain counts.
+    Class labels and counts are not standardised.
     """
 
     name: str
     X: npt.NDArray[Any]
-    """[N, D]"""
+    """The inputs of the training rows [N, D]."""
     y: npt.NDArray[Any]
-    """[N, 1]"""
+    """The targets of the training rows [N, 1]."""
     X_test: npt.NDArray[Any]
     y_test: npt.NDArray[Any]
     classes: int = 0
-    """The number of classes, which have the labels 0 to classes - 1; 0 for regression."""
+    """The number of classes, whose labels are 0 to classes - 1; 0 for regression."""
     columns: list[str] = field(default_factory=list)
     grid: tuple[int, int] | None = None
-    """The shape of the image whose cells are the rows of `X_all`, in order."""
+    """The shape of the image if the rows of `X_all` are its pixels, in row-major order."""
     X_all: npt.NDArray[Any] | None = None
     y_all: npt.NDArray[Any] | None = None
     """All rows in the order of the source, if there are two inputs."""
@@ -89,8 +89,7 @@ def load(
     split
         The column of test_masks in an .npz file.
     seed
-        The seed of the random split, which is used if the source has no split: the last tenth of a random permutation
-        is held out.
+        The seed of the random split for sources without a split. A random tenth of the rows are then test rows.
     task
         "regression", "classification" or "auto". "auto" is classification if the targets are the whole numbers 0 to
         C - 1, for some C from 2 to 20, and each number occurs at least twice; otherwise it is regression.
@@ -100,8 +99,8 @@ def load(
     Raises
     ------
     ValueError
-        If the name is unknown (the message lists the known names), a file has the wrong contents, or the targets do
-        not fit the task.
+        If the name is unknown (the message lists the known names), if a file has the wrong contents, or if the targets
+        do not fit the task.
     """
     if task not in ("auto", "regression", "classification"):
         msg = f"unknown task {task!r}; choose from auto, regression, classification."
@@ -152,7 +151,7 @@ def _classes(table: Table, task: TaskName) -> int:
     if table.whole:
         msg = (
             f"{table.name}: y is stored as whole numbers, {_span(found)}, which may or may not be classes; set --task "
-            "regression, or number classes from 0 on without gaps, or store y as floats."
+            "regression, or number classes from 0 without gaps, or store y as floats."
         )
         raise ValueError(msg)
     return 0
@@ -168,7 +167,7 @@ def _not_classes(name: str, found: npt.NDArray[Any]) -> str:
         return f"{name}: labels must be whole numbers, but y has {found[~whole][0]:g}; use --task regression."
     if len(found) == 1:
         return f"{name}: all labels are {found[0]:g}; classification needs at least two classes."
-    return f"{name}: labels must be 0 to C - 1, each of them present, but y has {_span(found)}; renumber them."
+    return f"{name}: labels must be 0 to C - 1 without gaps, but y has {_span(found)}; renumber them."
 
 
 def _check_training_classes(table: Table, labels: npt.NDArray[Any], classes: int) -> None:

@@ -1,4 +1,4 @@
-"""Rows of files larger than memory, as memory-mapped arrays or as Dask arrays that are read chunk by chunk."""
+"""Rows of files larger than memory, as memory-mapped arrays or as Dask arrays that are read in chunks."""
 
 import glob
 import importlib
@@ -23,16 +23,16 @@ class OpenRows(NamedTuple):
     y: Array | None
     """Targets [N], or None if no target was named."""
     columns: list[str]
-    """The names of the columns of X, if the file has names."""
+    """The names of the columns of X; empty if the file has no names."""
 
 
 def is_many(path: str | Path) -> bool:
-    """Whether a path is a folder or a pattern, and so refers to several files."""
+    """Whether a path is a folder or a pattern, which may stand for several files."""
     return any(sign in str(path) for sign in "*?[") or Path(path).is_dir()
 
 
 def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
-    """Return the files of a folder or a pattern with these endings, sorted by name. Raise ValueError if none exist."""
+    """Return the files of a folder or a pattern with given endings, sorted by name. Raise ValueError if none exist."""
     folder = Path(path)
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
     if found := sorted(file for file in every if file.suffix.lower() in endings):
@@ -57,19 +57,20 @@ def open_rows(
         A `.npy` file with an array [N, D], which is mapped into memory; `.parquet` files, given by a pattern such as
         ``"part-*.parquet"`` or by their folder; or a `.zarr` folder or an `.h5` file with an array [N, D].
     target
-        The target column: its name in Parquet files, or its number in other files (-1 for the last column). None reads
-        only inputs.
+        The target column: its name in Parquet files, or its number in other files (-1 for the last column). By default
+        all columns are inputs.
     without
         Columns of Parquet files to leave out.
     dataset
-        The name of the array in a `.zarr` group or an `.h5` file; not needed if it holds only one array.
+        The name of the array in a `.zarr` group or an `.h5` file. It is needed only if there are several arrays.
     chunk_rows
-        The number of rows per chunk; by default the chunks of the files, or chunks that Dask chooses.
+        The number of rows per chunk. By default the chunks are those of the files, or Dask chooses them.
 
     Raises
     ------
     ValueError
-        If the file, column or array does not exist, the kind of file is unknown, or a column does not hold numbers.
+        If the file, the column or the array does not exist, if the kind of file is unknown, or if a column does not
+        contain numbers.
     ImportError
         If the package that reads the file is not installed; the message names the extra.
     """

@@ -27,7 +27,7 @@ class Table:
     columns: list[str] = field(default_factory=list)
     """The names of the columns of X."""
     grid: tuple[int, int] | None = None
-    """The shape of the image whose cells are the rows of X, in order."""
+    """The shape of the image if the rows of X are its pixels, in row-major order."""
     whole: bool = False
     """Whether the source stores the targets as whole numbers, not as floats."""
     notes: tuple[str, ...] = ()
@@ -59,11 +59,11 @@ BUNDLED: dict[str, tuple[str, str, Callable[[], Table]]] = {
     "breast_cancer": ("scikit-learn", "two classes, 569 rows, 30 inputs", partial(_sklearn, "breast_cancer")),
     "digits": ("scikit-learn", "ten classes, 1,797 rows, 64 inputs", partial(_sklearn, "digits")),
 }
-"""The data sets of installed packages: package, description, reader."""
+"""The package, the description and the reader of each data set from an installed package."""
 
 
 def load_bundled(name: str) -> Table:
-    """Load a data set by its name, from the package that contains it.
+    """Load a data set by name from the package that contains it.
 
     Raises
     ------
@@ -124,19 +124,21 @@ def _check_numbers(table: TableFile, name: str) -> None:
 
 
 def from_npz(path: str | Path, split: int = 0) -> Table:
-    """Read an npz file with X [N, D], y [N] and at most one of test_mask [N], train_mask [N], test_masks [N, S].
+    """Read an npz file with the arrays X [N, D], y [N] and, optionally, a split into training and test rows.
+
+    The split is one of the Boolean arrays test_mask [N], train_mask [N], or test_masks [N, S] for S splits.
 
     Parameters
     ----------
     path
         The file.
     split
-        The column of test_masks.
+        The column of test_masks that is used.
 
     Raises
     ------
     ValueError
-        If arrays are missing or have the wrong shape or dtype, or the split does not exist.
+        If arrays are missing or have the wrong shape or dtype, or if the split does not exist.
     """
     arrays = npz_arrays(path)
     if missing := {"X", "y"} - arrays.keys():

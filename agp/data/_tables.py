@@ -1,4 +1,4 @@
-"""Tables in files, read with pandas: text in the common dialects, Parquet, and NumPy arrays."""
+"""Reading of tables from files with pandas: text in common dialects, Parquet, and NumPy arrays."""
 
 import csv
 import difflib
@@ -21,7 +21,7 @@ TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".n
 TABLES = (*TEXT, *PARQUET, *NPZ)
 """The file name endings of tables."""
 SEPARATORS = ("\t", ";", "|", ",")
-"""Separators from the most to the least reliable; commas also occur in numbers and texts."""
+"""The separators in order of reliability. Commas are last, because they also occur in numbers and texts."""
 BLANKS = r"\s+"
 ENCODINGS = ("utf-8-sig", "cp1252", "latin-1")
 SAMPLE = 50
@@ -29,7 +29,7 @@ SAMPLE = 50
 NUMBER = re.compile(r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*")
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d*,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+([eE].*)?\s*")
 INDICES = ("index", "id", "row", "rowid", "nr", "no")
-"""Names of columns that may only number the rows, as a column without a name also may."""
+"""Names of columns that may contain row numbers. A first column without a name may contain them, too."""
 MAX_CELL_CHARS = 80
 
 
@@ -40,7 +40,7 @@ class Dialect(NamedTuple):
     separator: str
     decimal: str = "."
     trailing: bool = False
-    """Whether every row ends with a separator, and the header does not."""
+    """Whether every row except the header ends with a separator."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class TableFile:
     dialect: Dialect | None = None
 
     def place(self, row: int, column: str) -> str:
-        """Describe the place of a cell: the line of a text file, counted from 1, or the row, counted from 0."""
+        """Describe the position of a cell by its line in a text file (from 1) or its row (from 0), and its column."""
         where = f"row {row}" if self.dialect is None else f"line {_line(self.path, self.dialect, row)}"
         return f"{where}, column {column!r}"
 
@@ -63,18 +63,17 @@ class TableFile:
 def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[str] = ()) -> TableFile:
     """Read a table from text with one header line, from Parquet, or from an npz file with X and y or with columns.
 
-    Text may begin with a byte-order mark; have commas, semicolons, tabs, bars or blanks as separators; and contain
-    decimal commas and quotes. Columns that only number the rows are left out, with a note.
+    Text files may begin with a byte-order mark and may contain quotes and decimal commas. Separators may be commas,
+    semicolons, tabs, bars or blanks. Columns of row numbers are left out, with a note.
 
     Parameters
     ----------
     path
         The file.
     texts
-        Columns to read as text even if all cells look like numbers ("007"). Columns of Parquet and npz files keep their
-        types.
+        Columns to read as text even if all of their cells look like numbers ("007"). This applies only to text files.
     needed
-        Columns to keep even if they only number the rows.
+        Columns to keep even if they contain row numbers.
 
     Raises
     ------
@@ -114,7 +113,7 @@ def check_file(path: str | Path) -> None:
 
 
 def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
-    """Return the message for an unknown column, which lists similar names or all names."""
+    """Return an error message for an unknown column, with similar names or all names."""
     there = [str(column) for column in columns]
     close = difflib.get_close_matches(name, there, n=3, cutoff=0.6)
     close += [column for column in there if column.lower() == name.lower() and column not in close]
@@ -123,14 +122,14 @@ def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
     listed = f"{', '.join(there[:30])}{', ...' if len(there) > 30 else ''}"
     hint = "."
     if any(NUMBER.fullmatch(column) for column in there):
-        hint = ". No header line?"
+        hint = ". Is the header line missing?"
     elif len(there) == 1:
         hint = ". Is the separator something other than a comma, a semicolon, a tab or a bar?"
     return f"{path}: it has no column {name!r}; its columns are {listed}{hint}"
 
 
 def bad_number(column: Any) -> int | None:
-    """Return the first row of a text column that is not a number; None if there is none, or most cells are text."""
+    """Return the first row of a text column that is not a number; None if all are numbers or most are text."""
     pd = _pandas()
     given = column.notna().to_numpy()
     good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given
@@ -150,9 +149,9 @@ def _text(path: Path, texts: set[str]) -> TableFile:
     header = _cells(lines[:1], dialect)[0]
     names = [name.strip() for name in header]
     if all(NUMBER.fullmatch(name) for name in names):
-        hint = ", and a separator other than , ; | or tab?" if len(names) == 1 else "?"
+        hint = ", or a separator other than , ; | and tab" if len(names) == 1 else ""
         msg = (
-            f"{path}: no header line{hint} Its first line is {lines[0].strip()[:MAX_CELL_CHARS]!r}; "
+            f"{path} seems to have no header line{hint}: its first line is {lines[0].strip()[:MAX_CELL_CHARS]!r}; "
             "add a line with the names of the columns."
         )
         raise ValueError(msg)
@@ -162,9 +161,9 @@ def _text(path: Path, texts: set[str]) -> TableFile:
         notes.append(f"read as {dialect.encoding} text, because it is not UTF-8")
     if dialect.decimal == ",":
         notes.append("numbers have decimal commas")
-    if not isinstance(frame.index, _pandas().RangeIndex):  # rows have one more cell than the header
+    if not isinstance(frame.index, _pandas().RangeIndex):  # each row has one cell more than the header
         frame = frame.reset_index(drop=True)
-        notes.append("the first cell of each row has no name in the header, and is left out")
+        notes.append("the first cell of each row has no name in the header and is left out")
     frame.columns = [f"{name}".strip() for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice and twice != [""]:
@@ -174,7 +173,7 @@ def _text(path: Path, texts: set[str]) -> TableFile:
 
 
 def _sniff(path: Path) -> tuple[Dialect, list[str]]:
-    """Return the dialect of a text file, and its first lines."""
+    """Infer the dialect of a text file; return also its first lines."""
     with path.open("rb") as file:
         start = file.read(4096)
     if not start.strip():
@@ -209,7 +208,7 @@ def _decodes(path: Path, encoding: str) -> bool:
 
 
 def _separator(lines: list[str]) -> tuple[str, int]:
-    """Return the separator that gives each line and the header the same number of cells, and this number."""
+    """Return the separator with which all lines have as many cells as the header, and this number of cells."""
     best = (",", len(next(csv.reader(lines[:1]), [""])))
     for separator in SEPARATORS:
         counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
@@ -238,7 +237,7 @@ def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if texts:
-                written = pd.read_csv(path, nrows=0, **options).columns  # names with the blanks around them
+                written = pd.read_csv(path, nrows=0, **options).columns  # names including surrounding blanks
                 options["dtype"] = {name: str for name in written if f"{name}".strip() in texts}
             return pd.read_csv(path, **options)
     except pd.errors.EmptyDataError as error:
@@ -254,7 +253,7 @@ def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
 
 
 def _strip_blanks(frame: Any) -> Any:
-    """Strip blanks from texts; a cell of blanks is missing."""
+    """Strip blanks from texts. Cells that contain only blanks become missing cells."""
     for name in frame.columns:
         if frame[name].dtype.kind in "OUT":
             texts = frame[name].map(lambda cell: cell.strip() or None if isinstance(cell, str) else cell)
@@ -263,7 +262,7 @@ def _strip_blanks(frame: Any) -> Any:
 
 
 def _line(path: str, dialect: Dialect, row: int) -> int:
-    """The line, counted from 1, in which a row, counted from 0, begins."""
+    """Return the number of the line (from 1) in which a row (from 0) begins."""
     with Path(path).open(encoding=dialect.encoding, newline="") as file:
         before = 0
         reader: Any = file if dialect.separator == BLANKS else csv.reader(file, delimiter=dialect.separator)
@@ -289,7 +288,7 @@ def _parquet(path: Path) -> Any:
     except ImportError as error:
         msg = f"reading Parquet files needs {missing_package_message('pyarrow', 'cli')}."
         raise ImportError(msg) from error
-    except Exception as error:  # pyarrow has errors of its own
+    except Exception as error:  # pyarrow raises its own exceptions
         said = str(error).strip().splitlines()[0].removesuffix(".")[:200]
         msg = f"{path} cannot be read as a Parquet file ({said})."
         raise ValueError(msg) from error
@@ -327,13 +326,13 @@ def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
         raise ValueError(msg) from error
 
 
-# -- columns that number the rows -------------------------------------------------------------------------------------
+# -- columns of row numbers -------------------------------------------------------------------------------------------
 
 
 def _drop_index(table: TableFile, needed: set[str]) -> TableFile:
     if left := [name for name in _indices(table.frame) if name not in needed]:
         which = "the first column, which has no name," if _nameless(left[0]) else f"column {left[0]!r}"
-        note = f"{which} only numbers the rows, and is left out"
+        note = f"{which} contains row numbers and is left out"
         return TableFile(table.path, table.frame.drop(columns=left), (*table.notes, note), table.dialect)
     return table
 
@@ -343,7 +342,7 @@ def _nameless(name: str) -> bool:
 
 
 def _indices(frame: Any) -> Iterator[str]:
-    """Yield the first column if it numbers the rows and has no name, or the name of an index."""
+    """Yield the first column if it contains row numbers and has no name or a name from `INDICES`."""
     name = frame.columns[0]
     if len(frame.columns) < 2 or frame[name].dtype.kind not in "iu":
         return

@@ -302,7 +302,7 @@ def columns_of(state: dict[str, Any]) -> Columns:
     width = len(means)
     sound = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
     _check(sound and width > 0 and holes == sorted(set(holes)), state, "means and missing cells")
-    row = np.asarray(means)  # refit the imputer on two rows: the means, and the means with NaN in columns with missing cells
+    row = np.asarray(means)  # refit the imputer on two rows: the means, with and without the missing cells
     imputer = new_imputer().fit(np.stack([row, np.where(np.isin(np.arange(width), holes), np.nan, row)]))
     found = Columns("impute" if state["of"] == "array" else state["missing"])
     check_missing(found.missing)

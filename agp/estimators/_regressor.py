@@ -243,7 +243,7 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _joint_covariance(self, A: Array, mean: Array, variance: Array) -> Array:
         """Return the covariances [K, N, N] of observations with these means and variances [N, K]."""
-        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # latent functions after the first K describe the noise
+        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # functions after the first K are for the noise
         if not isinstance(likelihood, Gaussian | LatentNoiseGaussian):
             name = type(likelihood).__name__
             msg = f"joint covariances need Gaussian noise, but the likelihood is {name}; draw samples instead."
@@ -267,7 +267,7 @@ class GPRegressor(RegressorMixin, Distribution):
         A, host = self._prepare_inputs(X)
         seed = resolve_seed(random_state)
         samples = self.predictor_.sample(A, n_samples, seed=seed)
-        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions describe the noise
+        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions are for the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
         samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
         return self._reshape_targets(samples, host=host)

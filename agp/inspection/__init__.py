@@ -1,6 +1,6 @@
-"""The effect and the importance of each column of a table for a trained model or estimator.
+"""Effects and importance of the columns of a table in a trained model or estimator.
 
-`agp.plot` draws the effects. Only `permutation_importance` needs an extra, ``sklearn``.
+`agp.plot` draws the effects. `permutation_importance` requires the extra ``sklearn``.
 """
 
 from agp.inspection._effects import Effect, partial_dependence

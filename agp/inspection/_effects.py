@@ -14,15 +14,15 @@ from agp.inspection._table import Table, as_table
 from agp.random import generator
 
 MEAN_ROWS, BAND_ROWS = 500, 50
-"""The maximum numbers of rows for averages of the mean, and for the uncertainty of the average."""
+"""The maximum numbers of rows for the average prediction, and for its uncertainty."""
 GRID = 25
-"""The number of values at which the effect of a column of numbers is computed."""
+"""The maximum number of values at which the effect of a column of numbers is computed."""
 CATEGORIES = 12
-"""The maximum number of categories; the most frequent ones are used."""
+"""The maximum number of categories. The most frequent ones are used."""
 TAIL = 1.0
-"""The percentage of the entries of a column left out at each end."""
+"""The percentage of values of a column that are left out at each end."""
 FEATURES = 256
-"""The number of random frequencies of a sampled function."""
+"""The number of random features of a sampled function."""
 
 
 class Effect(NamedTuple):
@@ -30,43 +30,46 @@ class Effect(NamedTuple):
 
     name: str
     values: npt.NDArray[Any]
-    """The values of the column [G], numbers or categories."""
+    """The numbers or categories [G] that are inserted into the column."""
     mean: Host
-    """The average prediction of observations [G, P]: values, or probabilities."""
+    """The average prediction of observations [G, P], or the average probability of each class."""
     lower: Host
-    """The ends of the 95 % interval of the average of the function, each [G, P]."""
+    """The lower ends [G, P] of the 95 % intervals of the average function."""
     upper: Host
+    """The upper ends [G, P]."""
     is_number: bool
+    """Whether the column contains numbers, not categories."""
 
 
 def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples: int = 100, seed: int = 0) -> Effect:
-    """Compute the partial dependence on a column: the average prediction when all rows have the same value in it.
+    """Compute the partial dependence on a column: the average prediction if all rows have the same value in it.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X
-        A table [N, D] as the model or estimator takes it: an array, or a data frame.
+        The inputs of the model or estimator as a table [N, D]: an array or a data frame.
     column
         The name of the column, or its number, counted from 0.
     samples
-        The number of samples of the function, used if its band has no closed form.
+        The number of samples of the function for bands without a closed form.
     seed
-        The seed of the samples, and of the choice of rows from a large table.
+        The seed of the samples and of the choice of rows from a large table.
 
     Returns
     -------
     effect
-        The effect at 25 values between the 1st and the 99th percentile of a column of numbers (or at all its values, if
-        fewer), or at the 12 most frequent categories. Predictions are averaged over at most 500 rows. The band contains
-        95 % of the posterior of the average *function* over at most 50 rows. Both are in the units of the observations,
-        or are probabilities, or are the numbers 0, 1, ... of ordered classes.
+        The effect. Numbers have 25 values between the 1st and the 99th percentile of the column, or all values if there
+        are fewer. Categories have the 12 most frequent values. Predictions are averaged over at most
+        500 rows. The band contains 95 % of the posterior of the average *function* over at most 50 rows. Both are in
+        the units of the observations, or are probabilities. For ordered classes, both refer to the class numbers 0, 1
+        and so on.
 
     Raises
     ------
     TypeError, ValueError
-        If the arguments are not a model and a table, or the column does not exist.
+        If the arguments are not a model and a table, or if the column does not exist.
 
     Source: Friedman, "Greedy function approximation: a gradient boosting machine", Annals of Statistics 2001.
     """
@@ -93,9 +96,10 @@ def average_prediction(
 ) -> tuple[Host, Host, Host]:
     """Compute the average prediction over each of G groups of the rows X [G n, D], and its 95 % interval, each [G, P].
 
-    If the mean of the observations is the mean of the function, the interval is exact: 1.96 times the square root of
-    the average entry of the joint covariance of the group. Otherwise, and for deep models, it contains the middle 95 %
-    of samples of the function. Raise ValueError unless the number of samples is a whole number of at least 1.
+    If the mean of the observations equals the mean of the function, the interval is exact. Its half-width is then 1.96
+    times the square root of the average entry of the joint covariance of the group. Otherwise, and for deep models, the
+    interval contains the middle 95 % of samples of the function. Raise ValueError unless the number of samples is a
+    whole number of at least 1.
     """
     samples = check_whole("samples", samples)
     mean = _average_groups(mean_of_observations(model, X), groups)
@@ -114,12 +118,12 @@ def average_prediction(
 
 
 def mean_of_observations(model: Any, X: Array) -> Array:
-    """Compute the mean of observations [N, P], without variances if it is the mean of the function."""
+    """Compute the mean of observations [N, P]. Skip the variances if it equals the mean of the function."""
     return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
 
 
 def _observes_function(model: Any, X: Array) -> bool:
-    """Whether the mean of observations is the mean of the function, tested on one value."""
+    """Whether the mean of observations equals the mean of the function, which is tested for one value."""
     xp = backend_of(X).xp
     mean = xp.full((1, model.outputs), 0.25, **like(X))
     observed = model.likelihood.predict(mean, xp.ones_like(mean))[0]

@@ -22,11 +22,11 @@ from agp.summaries import columns_by_kernel
 from agp.training import laplace
 
 PAIRS = 2000
-"""The number of pairs of rows between which the cells of a column are exchanged."""
+"""The number of pairs of rows whose cells in a column are exchanged."""
 CURVATURE_ROWS = 1000
 STEP = 1e-5
-"""The step, in raw coordinates, of the differences that give the derivatives of relevances."""
-NO_DATA_MESSAGE = "the model does not hold its training data; give them as X and y"
+"""The step of the finite differences of relevances, in raw coordinates."""
+NO_DATA_MESSAGE = "the model does not contain its training data; pass X and y"
 MIN_PROBABILITY = 1e-300
 """The lower limit of probabilities in the log loss."""
 
@@ -37,13 +37,13 @@ class Lengthscale(NamedTuple):
     column: str
     """The column of the table."""
     input: str
-    """The column of the model that is made from it, such as "kind = round"."""
+    """The column of the model that is computed from it, such as "kind = round"."""
     kernel: str
     """The path of the kernel."""
     value: float
     """The lengthscale, in the unit of the column."""
     factor: float
-    """The error bar, from value / factor to value * factor: exp(one standard deviation of the log lengthscale)."""
+    """exp(standard deviation of the log lengthscale); the error bar is from value / factor to value * factor."""
 
 
 class KernelRelevance(NamedTuple):
@@ -53,27 +53,27 @@ class KernelRelevance(NamedTuple):
     mean: Host
     """The relevances [C], from 0 to 1 for stationary kernels."""
     deviation: Host
-    """Their standard deviations [C] under the posterior of the hyperparameters; NaN if unknown."""
+    """The standard deviations of the relevances [C] under the posterior of the hyperparameters; NaN if unknown."""
     lengthscales: tuple[Lengthscale, ...]
-    """The lengthscales, in the order of the kernels; a shared lengthscale is listed once per column."""
+    """The lengthscales in the order of the kernels. A shared lengthscale is listed once per column."""
     rows: int
-    """The number of rows from which the deviations were computed; 0 if there are none."""
+    """The number of rows from which the standard deviations were computed; 0 if they are unknown."""
     reason: str
-    """The reason why deviations are unknown; empty if they are known."""
+    """The reason why the standard deviations are unknown; empty if they are known."""
 
 
 class PermutationImportance(NamedTuple):
-    """How much worse the predictions of K targets become when the cells of each of C columns are shuffled."""
+    """The increase in the prediction error of K targets if the cells of each of C columns are shuffled."""
 
     names: tuple[str, ...]
     mean: Host
-    """The increase of the score [C, K], averaged over the repeats."""
+    """The increase in the score [C, K], averaged over the repeats."""
     deviation: Host
-    """The standard deviations over the repeats [C, K]."""
+    """The standard deviations of the increase over the repeats [C, K]."""
     score: Host
     """The scores without shuffling [K]."""
     scoring: str
-    """"RMSE", in the units of the targets, or for classes "log loss", in nats per row (K is 1)."""
+    """The score: "RMSE" in the units of the targets, or for classes "log loss" in nats per row (K = 1)."""
     rows: int
 
 
@@ -81,37 +81,37 @@ class PermutationImportance(NamedTuple):
 
 
 def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int = 0) -> KernelRelevance:
-    """Compute the share of the prior variance that depends on each column, with error bars, and the lengthscales.
+    """Compute the fraction of the prior variance that depends on each column, and the lengthscales, with error bars.
 
     Let x and z be two rows. Define x' as x with the cells of one column taken from z. The relevance of the column is
         sum E[(f(x) - f(x'))^2] / sum E[(f(x) - f(z))^2],    E[(f(x) - f(z))^2] = k(x, x) + k(z, z) - 2 k(x, z),
 
-    summed over 2,000 pairs of rows. It is the total Sobol index of the column under the prior of f. It has no unit,
-    works for every kernel, including sums, products and shared lengthscales, and treats the columns of a category as
-    one. Relevances sum to one for additive functions, and to more if columns interact. Several kernels are averaged.
-    The computation runs on the host in double precision. Like every relevance derived from lengthscales, it describes
-    the prior: a column with a linear effect has a long lengthscale, and matters more than its relevance suggests
-    (`permutation_importance` reveals this).
+    summed over 2,000 pairs of rows. It is the total Sobol index of the column under the prior of f. It has no unit. It
+    is defined for every kernel, including sums, products and shared lengthscales. The columns of a category count as
+    one column. Relevances sum to 1 for additive functions, and to more if columns interact. If the model has several
+    kernels, their relevances are averaged. The computation runs on the host in double precision. Like every relevance
+    derived from lengthscales, it describes the prior: a column with a linear effect has a long lengthscale, so its
+    relevance is too low. Compare `permutation_importance`.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        The training data, as the model or estimator takes them. Without X, the rows that the model holds, or its
-        inducing inputs, are used instead. Error bars are Laplace approximations, from the curvature of the bound at the
-        hyperparameters on at most 1,000 rows. They need X and y, unless the model holds its training data, as `GPR`
-        does. They describe only the neighbourhood of the hyperparameters: if a lengthscale is far longer than the range
+        The training data, in the form that the model or estimator accepts. Without X, the rows in the model or its
+        inducing inputs are used. Error bars are Laplace approximations, computed from the curvature of the bound at the
+        hyperparameters on at most 1,000 rows. They need X and y, unless the model contains its training data, as `GPR`
+        does. They describe only the neighbourhood of the hyperparameters. If a lengthscale is far longer than the range
         of its column, any other long lengthscale fits as well.
     seed
-        The seed of the pairs, and of the choice of rows.
+        The seed of the pairs and of the choice of rows.
 
     Raises
     ------
     TypeError
-        If the model is deep, or its kernels work on patches of images, because their lengthscales belong to no column.
+        If the model is deep, or if its kernels act on patches of images. Their lengthscales do not refer to columns.
     ValueError
-        If X is needed but not given, or does not fit the model.
+        If X is needed but not given, or if X does not fit the model.
 
     Sources: Neal, "Bayesian learning for neural networks", 1996 (relevance by lengthscales); Jansen, "Analysis of
     variance designs for model output", Computer Physics Communications 1999 (the index).
@@ -152,12 +152,12 @@ def _check_columns(model: Any) -> None:
     others = [node for node in tree.nodes(model, Inducing).values() if not isinstance(node, Points)]
     if tree.nodes(model, Deep) or others:
         what = "layers" if not others else "patches of images"
-        msg = f"the model has {what}, whose lengthscales belong to no column; use permutation_importance."
+        msg = f"the model has {what}, whose lengthscales do not refer to columns; use permutation_importance."
         raise TypeError(msg)
 
 
 def _rows(subject: Subject, X: Any) -> Host:
-    """Return the inputs X [N, D] if given, else the rows that the model holds, else its inducing inputs."""
+    """Return the inputs X [N, D] if given, otherwise the rows in the model, otherwise its inducing inputs."""
     if X is not None:
         return host(subject.inputs(X))
     held = tree.leaves(subject.model)
@@ -165,13 +165,13 @@ def _rows(subject: Subject, X: Any) -> Host:
         return host(held["X"])
     found = [*inducing_inputs(subject.model).values()]
     if not found:
-        msg = f"{type(subject.model).__name__} holds no rows; give X."
+        msg = f"{type(subject.model).__name__} contains no rows; pass X."
         raise ValueError(msg)
     return np.concatenate(found)
 
 
 def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
-    """Return the model and a sample of the rows that it holds, or of the given rows; None without rows."""
+    """Return the model, and a sample of its own rows or of the given rows; None without rows."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
         weights = [held["weights"][:, None]] if "weights" in held else []
@@ -184,13 +184,13 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
     targets = subject.targets(y)
     if isinstance(subject.predictor().likelihood, LogNormal):
         targets = np.log(targets)
-    if subject.order:  # the likelihood takes positions in the class order
+    if subject.order:  # the targets of the likelihood are positions in the order of the classes
         targets = np.argsort(subject.order)[targets.astype(int)].astype(float)
     return subject.model, *_sample(X, targets, CURVATURE_ROWS, seed)
 
 
 class _Shares:
-    """The shares [C] of the prior variance that depend on each column, as a function of the model."""
+    """A function from the model to the fractions [C] of the prior variance that depend on each column."""
 
     def __init__(self, subject: Subject, X: Host, seed: int) -> None:
         paths = [*columns_by_kernel(subject.model, subject.columns)]
@@ -206,7 +206,7 @@ class _Shares:
         X = self.first
 
         def differences(Z: Host) -> float:
-            """Average E[(f(x) - f(z))^2] over pairs of rows, without white noise."""
+            """Compute the average of E[(f(x) - f(z))^2] over pairs of rows, without white noise."""
             pairs = [(X, X), (Z, Z), (X, Z)]
             xx, zz, xz = (kernel.grouped_covariance(a[:, None, :], b[:, None, :])[0].mean() for a, b in pairs)
             return xx + zz - 2.0 * xz
@@ -219,10 +219,10 @@ class _Shares:
 
 
 def _pairs(X: Host, seed: int) -> tuple[Host, Host]:
-    """Pair different rows: the shuffled rows of X [N, D] with the same rows shifted by one, two and more places."""
+    """Return pairs of different rows: the shuffled rows of X [N, D], and these rows shifted by one or more."""
     N, rng = X.shape[0], generator(seed, 21)
     if N < 2:
-        msg = f"X has {N} rows, but relevance needs differences between rows; give two rows or more."
+        msg = f"X has {N} rows, but relevance needs differences between rows; pass at least two rows."
         raise ValueError(msg)
     order = rng.permutation(N)[:PAIRS]
     shifts = range(1, 1 + min(N - 1, max(1, PAIRS // N)))
@@ -262,22 +262,22 @@ def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:
 def permutation_importance(
     model: Any, X: Any = None, y: Any = None, /, *, repeats: int = 10, max_rows: int = 500, seed: int = 0
 ) -> PermutationImportance:
-    """Compute how much the predictions suffer when the cells of a column are shuffled, with scikit-learn.
+    """Compute the increase in the prediction error if the cells of a column are shuffled, with scikit-learn.
 
-    The numbers are those of `sklearn.inspection.permutation_importance` on a table of the user's columns, for models
-    and estimators alike; all model columns of a category are shuffled together. The score is the root mean squared
-    error of each target in its unit, or for classes the log loss in nats. Similar columns can replace each other, so
-    each of them seems to matter less than all of them together.
+    The results for models and estimators are those of `sklearn.inspection.permutation_importance` for the columns of
+    the table. All model columns of a category are shuffled together. The score is the root mean squared error of each
+    target in its unit, or for classes the log loss in nats. Similar columns can replace each other, so each of them has
+    a lower importance than all of them together.
 
     Parameters
     ----------
     model
-        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`; deep models work, too.
+        An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`. Deep models are supported.
     X, y
-        Rows and targets, preferably unseen in training. By default, the training data that the model holds, as `GPR`
-        does.
+        Rows and targets, preferably unseen in training. By default the training data in the model, which `GPR`
+        contains.
     repeats
-        How often each column is shuffled.
+        The number of times that each column is shuffled.
     max_rows
         The maximum number of rows. If more are given, a random sample of this size is used.
     seed
@@ -288,7 +288,7 @@ def permutation_importance(
     ImportError
         If scikit-learn is not installed.
     ValueError
-        If no rows with targets are given or held by the model, or they do not fit the model.
+        If neither the arguments nor the model contain rows with targets, or if they do not fit the model.
 
     Source: Breiman, "Random forests", Machine Learning 2001.
     """
@@ -314,7 +314,7 @@ def _rows_to_score(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
     if X is None and y is None:
         held = tree.leaves(subject.model)
         if not {"X", "y"} <= held.keys():
-            msg = f"{type(subject.model).__name__} holds no rows with targets; give X and y."
+            msg = f"{type(subject.model).__name__} contains no rows with targets; pass X and y."
             raise ValueError(msg)
         y = host(held["y"])
         return held["X"], np.exp(y) if isinstance(subject.predictor().likelihood, LogNormal) else y
@@ -325,7 +325,7 @@ def _rows_to_score(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
 
 
 class _Shuffled:
-    """An estimator for scikit-learn. Its inputs [N, C] number the rows from which the columns take their cells."""
+    """An estimator for scikit-learn. Its inputs [N, C] are row numbers: each column takes its cells from these rows."""
 
     def __init__(self, subject: Subject, X: Array, groups: list[list[int]]) -> None:
         self.subject = replace(subject, model=subject.predictor())  # computed once

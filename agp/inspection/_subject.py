@@ -22,7 +22,7 @@ Z95 = 1.959963984540054
 
 Host = npt.NDArray[np.float64]
 INNER = re.compile(r"\blayers\.[1-9]")
-"""Matches the paths of parts of inner layers."""
+"""A pattern for the paths of parts of inner layers."""
 
 
 @runtime_checkable
@@ -30,15 +30,15 @@ class Estimator(Protocol):
     """The interface of `agp.estimators` that this subpackage uses."""
 
     def model_inputs(self, X: Any) -> Array:
-        """Convert rows to the numbers [N, D] that the model takes."""
+        """Convert rows to the inputs [N, D] of the model."""
         ...
 
     def model_columns(self) -> list[str]:
-        """Return the names of these D columns."""
+        """Return the names of the D columns of the inputs."""
         ...
 
     def model_sources(self) -> list[str]:
-        """Return, for each of the D columns, the name of the table column it is made from."""
+        """Return, for each of the D columns, the name of the table column from which it is computed."""
         ...
 
     @property
@@ -51,12 +51,13 @@ class Predicted(NamedTuple):
     """Predictions as host arrays, each [N, P]."""
 
     mean: Host
-    """The mean of observations: values, or probabilities."""
+    """The mean of observations, or the probabilities of classes."""
     variance: Host
-    """Of observations."""
+    """The variance of observations."""
     lower: Host
-    """The ends of the 95 % interval of the function, on the scale of `mean`."""
+    """The lower end of the 95 % interval of the function, on the scale of `mean`."""
     upper: Host
+    """The upper end."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,13 @@ class Subject:
     classes: tuple[Any, ...]
     """The labels; empty in regression."""
     order: tuple[int, ...] = ()
-    """The positions of ordered classes among the labels, the lowest first."""
+    """The positions of ordered classes among the labels, from the lowest class to the highest."""
     sources: tuple[str, ...] = ()
-    """For each column of the model, the table column it is made from."""
+    """For each column of the model, the table column from which it is computed."""
 
     @property
     def groups(self) -> dict[str, list[int]]:
-        """Return the model columns made from each table column, in the order of the table."""
+        """Return the numbers of the model columns for each table column, in the order of the table."""
         found: dict[str, list[int]] = {name: [] for name in self.names or self.sources}
         for i, name in enumerate(self.sources):
             found[name].append(i)
@@ -93,10 +94,10 @@ class Subject:
         return bool(self.order) or isinstance(self.model.likelihood, (RobustMax, Softmax))
 
     def predict(self, X: Array) -> Predicted:
-        """Return predictions of observations, and 95 % intervals of the function, at the model's inputs [N, D].
+        """Return predictions of observations and 95 % intervals of the function at inputs X [N, D] of the model.
 
-        The ends are the mean of the function plus and minus 1.96 standard deviations, mapped through the likelihood's
-        link. For more than two classes, the ends are NaN, because no such interval exists.
+        The ends of an interval are the mean of the function plus and minus 1.96 standard deviations, mapped through the
+        link of the likelihood. For more than two classes there is no such interval, and the ends are NaN.
         """
         predictor = self.predictor()
         if self.order:
@@ -115,7 +116,7 @@ class Subject:
         return host(low), host(high)
 
     def targets(self, y: Any) -> Host:
-        """Convert targets or labels to the host array [N, K] of the model. Raise ValueError for unknown labels."""
+        """Convert targets or labels to a NumPy array [N, K] for the model. Raise ValueError for unknown labels."""
         y = np.asarray(to_numpy(y) if is_array(y) else y)
         if self.classes:
             y = self._codes(y)
@@ -132,17 +133,17 @@ class Subject:
         return np.searchsorted(known, y)
 
     def pit(self, X: Array, y: Host, seed: int = 0) -> Host:
-        """Return the probability integral transforms [N, K] of targets, with NaN for targets that are NaN."""
+        """Return the probability integral transforms [N, K] of targets; those of NaN are NaN."""
         return host(self.predictor().pit(X, asarray_like(y, X), seed=seed))
 
     def noise_of_targets(self, y: Host) -> Host | float:
-        """Return the noise variances that are given together with the targets [N, K]."""
+        """Return the known noise variances, which are columns of the targets [N, K]; 0 if there are none."""
         heteroscedastic = isinstance(self.model.likelihood, HeteroscedasticGaussian)
         return y[:, self.model.outputs :] if heteroscedastic else 0.0
 
 
 def subject_of(x: Any) -> Subject:
-    """Wrap a model of the library or a fitted estimator. TypeError for anything else."""
+    """Wrap a model of the library or a fitted estimator. Raise TypeError for anything else."""
     if isinstance(x, Model):
         reference = next(iter(tree.leaves(x).values()))
         columns = column_names(x._width)
@@ -165,7 +166,7 @@ def subject_of(x: Any) -> Subject:
 def of_function(likelihood: Any, f: Array) -> Array:
     """Return the means [N, P] of observations given latent functions f [N, P]."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RepairWarning)  # variances are not used, and may be zero
+        warnings.simplefilter("ignore", RepairWarning)  # the variances may be 0, but are not used
         return likelihood.predict(f, 0.0 * f).mean
 
 
@@ -186,9 +187,9 @@ def host(x: Array) -> Host:
 
 
 def inducing_inputs(model: Any, /) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the inducing inputs [M, D] in the input space of a model, as NumPy arrays, by the path of their node.
+    """Return the inducing inputs [M, D] in the input space of a model, as NumPy arrays by the path of their node.
 
-    Inducing inputs of inner layers, and patches of images, are left out, because they are in other spaces.
+    Inducing inputs of inner layers and patches of images are left out, because they are in other spaces.
     """
     found = tree.nodes(model, Points)
     return {path: np.asarray(to_numpy(node.Z), np.float64) for path, node in found.items() if not INNER.search(path)}

@@ -1,4 +1,4 @@
-"""Tables of any kind, with columns that can be read and replaced."""
+"""Tables of any type, with columns that can be read and replaced."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Table(ABC):
 
     @abstractmethod
     def is_number(self, column: int) -> bool:
-        """Whether the column holds numbers, not categories."""
+        """Whether the column contains numbers, not categories."""
 
     @abstractmethod
     def values(self, column: int) -> npt.NDArray[Any]:
@@ -27,19 +27,19 @@ class Table(ABC):
 
     @abstractmethod
     def native(self) -> Any:
-        """Return the rows in the form that users pass: a host array [N, D], or a data frame."""
+        """Return the rows as a NumPy array [N, D] or as a data frame of the library that the user passed."""
 
     @abstractmethod
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
-        """Return the given rows [n] once per value [G], with the value in the column: G n rows, as in `native`."""
+        """Repeat the given rows [n] for each value [G] in the column; return G n rows in the form of `native`."""
 
     def position(self, column: str | int) -> int:
-        """Return the number of a column, given by its name or number. Raise ValueError if it does not exist."""
+        """Return the number of a column given by name or number. Raise ValueError if it does not exist."""
         if column in self.names:
             return self.names.index(str(column))
         if isinstance(column, int) and not isinstance(column, bool) and -len(self.names) <= column < len(self.names):
             return column % len(self.names)
-        msg = f"there is no column {column!r}; the columns are {', '.join(map(repr, self.names[:20]))}"
+        msg = f"column {column!r} does not exist; the columns are {', '.join(map(repr, self.names[:20]))}"
         raise ValueError(msg + (", ..." if len(self.names) > 20 else "."))
 
 
@@ -94,12 +94,12 @@ class FrameTable(Table):
 
 
 def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
-    """Wrap an array of any library, a list of lists, or a data frame (which needs narwhals).
+    """Wrap an array of any library, a list of lists, or a data frame. Data frames need the package narwhals.
 
     Raises
     ------
     TypeError, ValueError
-        If X is something else, or has no rows or columns.
+        If X has another type, or has no rows or columns.
     """
     if isinstance(X, (list, tuple)):
         X = np.asarray(X)
@@ -122,12 +122,12 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
 
 
 def is_array(x: Any) -> bool:
-    """Whether x is an array of any library, not a list, a data frame or a column of one."""
+    """Whether x is an array of any library. Lists, data frames and their columns are not arrays."""
     import array_api_compat
 
     return array_api_compat.is_array_api_obj(x)
 
 
 def column_names(count: int) -> tuple[str, ...]:
-    """Return names for columns without names."""
+    """Return default names for columns without names."""
     return ("input",) if count == 1 else tuple(f"input {i + 1}" for i in range(count))

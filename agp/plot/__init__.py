@@ -1,7 +1,7 @@
-"""Plots of models and estimators with matplotlib (the extra ``plot``), one function call per figure.
+"""Plots of models and estimators with matplotlib, which the extra ``plot`` installs.
 
-Each function returns a matplotlib `Figure`, which can be saved (``figure.savefig("fit.png")``) and changed
-(``figure.axes``). To draw into existing axes, pass them as `ax`, one for each panel. The functions never use
+Each function returns a matplotlib `Figure`, which you can save (``figure.savefig("fit.png")``) or change
+(``figure.axes``). To draw into existing axes, pass them as `ax`, one for each panel. The functions do not use
 `matplotlib.pyplot`, which keeps figures in a global state and opens windows.
 """
 

@@ -15,33 +15,34 @@ LEVELS = np.linspace(0.02, 0.98, 49)
 
 
 def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any = None) -> Figure:
-    """Plot observed against predicted frequencies, preferably on data unseen in training.
+    """Plot observed frequencies against predicted frequencies, preferably for data unseen in training.
 
-    Regression: the plot shows the share of the targets inside central intervals of each nominal level, with a line for
-    each output. The intervals are those of the predictive distribution, for any likelihood. Counts at an end of an
-    interval are inside by chance, as in the randomised PIT. The legend gives the sharpness (the average predicted
-    standard deviation) and the root mean squared error.
+    For regression, the plot shows the fraction of targets inside central intervals of the predictive distribution, as a
+    function of the nominal level. Each output has a line. If a count equals an end of an interval, a random number
+    decides whether it is inside, as in the randomised PIT. The legend gives the average predicted standard deviation
+    and the root mean squared error.
 
-    Classification: the plot is a reliability diagram, with the average gap in the legend and the number of predictions
-    in each bin below. For more than two classes, it shows the most probable class.
+    For classification, the plot is a reliability diagram. The legend gives the average gap, and a histogram the number
+    of predictions in each bin. For more than two classes, the diagram is that of the most probable class.
 
-    With the same amount of data, a perfect model stays inside the grey band with a probability of 95 % at each level.
+    At each level, the curve of a perfect model for the same number of rows lies inside the grey band with a probability
+    of 95 %.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        Data [N, D] and [N] or [N, K], as the model or estimator takes them; targets that are NaN are ignored.
+        Inputs [N, D] and targets [N] or [N, K] of the model or estimator. Targets that are NaN are ignored.
     bins
-        The number of bins of probabilities, which have equal width.
+        The number of bins of equal width for probabilities.
     ax
         Axes to draw into; by default a new figure.
 
     Raises
     ------
     TypeError, ValueError
-        If `model` is not a model, the data do not fit it, or `ax` holds more than one axes.
+        If `model` is not a model, if the data do not fit it, or if `ax` has more than one element.
     """
     subject, inputs, targets = _predictions_and_targets(model, X, y)
     figure, (one,) = panels(ax, 1, size=(4.8, 4.6))
@@ -59,11 +60,12 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
 
 
 def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax: Any = None) -> Figure:
-    """Plot a histogram of the probability integral transforms F(y) for each output; it is flat for a calibrated model.
+    """Plot a histogram of the probability integral transforms F(y) of each output.
 
-    Peaks at the ends mean that predictive distributions are too narrow, a peak in the middle means that they are too
-    wide, and a slope means that they are biased. For counts, transforms are randomised (`agp.Predictor.pit`). With the
-    same amount of data, each bar of a perfect model lies inside the grey band with a probability of 95 %.
+    The histogram of a calibrated model is flat. Peaks at the ends mean that predictive distributions are too narrow, a
+    peak in the middle means that they are too wide, and a slope means that they are biased. For counts, transforms are
+    randomised (`agp.Predictor.pit`). Each bar of a perfect model for the same number of rows lies inside the grey band
+    with a probability of 95 %.
 
     Parameters
     ----------
@@ -72,7 +74,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
     X, y
         Data as in `plot_calibration`.
     bins
-        The number of bins, which have equal width.
+        The number of bins of equal width.
     seed
         The seed of randomised transforms.
     ax
@@ -81,14 +83,14 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
     Raises
     ------
     TypeError, ValueError
-        As in `plot_calibration`, for classes, and for fewer than two bins.
+        As in `plot_calibration`; also for classes, and for fewer than two bins.
     """
     if (bins := check_whole("bins", bins)) < 2:
-        msg = "bins is 1, but a single bar shows nothing; give at least two."
+        msg = "bins is 1, but must be at least 2 to show a distribution."
         raise ValueError(msg)
     subject, inputs, targets = _predictions_and_targets(model, X, y)
     if subject.classes:
-        msg = "classes have no probability integral transforms; use plot_calibration to see how reliable they are."
+        msg = "classes have no probability integral transforms; use plot_calibration."
         raise TypeError(msg)
     figure, (one,) = panels(ax, 1, size=(5.2, 3.6))
     pit, edges = subject.pit(inputs, targets, seed), np.linspace(0.0, 1.0, bins + 1)
@@ -108,7 +110,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
 
 
 def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
-    """Return a model with its inputs and targets [N, K]. Raise ValueError if their numbers of rows differ."""
+    """Wrap a model; return also its inputs and targets [N, K]. Raise ValueError if their numbers of rows differ."""
     subject = subject_of(model)
     table, targets = as_table(X, subject.names), subject.targets(y)
     if len(targets) != table.rows:
@@ -150,7 +152,7 @@ def _draw_reliability(ax: Axes, subject: Subject, probability: Host, targets: Ho
 
 
 def _chance(ax: Axes, level: Host, count: Any) -> None:
-    """Draw the band with 95 % of the shares of a perfect model, from the normal approximation."""
+    """Draw the band with 95 % of the observed fractions of a perfect model, in the normal approximation."""
     reach = Z95 * np.sqrt(level * (1.0 - level) / count)
     band(
         ax, level, np.clip(level - reach, 0.0, 1.0), np.clip(level + reach, 0.0, 1.0), "0.6", "chance, 95 %", alpha=0.3

@@ -16,7 +16,7 @@ STYLES = {("closed-form", "float64"): "-", ("closed-form", "float32"): "--", ("a
 
 
 def plot_comparison(rows: list[dict[str, Any]], /) -> Figure:
-    """Plot test NLPD against training time, with a panel per method and a line per row of `agp compare`."""
+    """Plot test NLPD against training time, with a panel for each method and a line for each row of `agp compare`."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
     figure = Figure(figsize=(5.2 * len(methods), 4.2), layout="constrained")
     axes = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]
@@ -35,9 +35,10 @@ def plot_comparison(rows: list[dict[str, Any]], /) -> Figure:
 
 
 def plot_map(data: Dataset, reference: str | Path, method: str, /) -> Figure:
-    """Plot the truth and the predictions over two inputs: mean and standard deviation, or the most probable class.
+    """Plot the targets and the predictions as functions of two inputs.
 
-    Values are in standard units, except for classes and counts.
+    Predictions are the mean and the standard deviation, or the most probable class and its probability. Values are in
+    standard units, except for classes and counts.
     """
     assert data.X_all is not None
     assert data.y_all is not None
@@ -65,7 +66,7 @@ def _draw_values(figure: Figure, panels: Any, data: Dataset, arrays: dict[str, n
     assert data.y_all is not None
     truth = data.y_all[:, 0]
     low, high = np.percentile(truth, [0.5, 99.5])
-    # single points would vanish where colours end in white
+    # avoid white on scatter plots, where single points would be invisible
     heights, spread = ("viridis", "plasma") if data.grid is None else ("terrain", "magma")
     for ax, values, title, limits, colours in (
         (panels[0], truth, "truth", (low, high), heights),

@@ -11,7 +11,7 @@ from agp.inspection import Effect, Subject, as_table, partial_dependence, subjec
 from agp.plot._panels import FUNCTION, band, legend, panels
 
 MAX_COLUMNS = 12
-"""The maximum number of columns drawn by default."""
+"""The maximum number of columns that are drawn by default."""
 
 
 def plot_effects(
@@ -24,32 +24,32 @@ def plot_effects(
     samples: int = 100,
     seed: int = 0,
 ) -> Figure:
-    """Plot the partial dependence on each column: the average prediction when all rows have the same value in it.
+    """Plot the partial dependence on each column: the average prediction if all rows have the same value in it.
 
-    Bands contain 95 % of the posterior of this average of the function (`agp.inspection.partial_dependence`).
-    Categories of data frames are drawn as points. Each output of a regression has a row of panels; each class has a
-    line. All columns share one vertical scale, so a flat panel shows a column that hardly matters.
+    Bands contain 95 % of the posterior of the average function (`agp.inspection.partial_dependence`). Categories of
+    data frames are drawn as points. Each output of a regression has a row of panels, and each class has a line. All
+    columns share one vertical scale, so a flat panel indicates a column with little influence.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X
-        A table [N, D] as the model or estimator takes it.
+        The inputs of the model or estimator as a table [N, D].
     columns
         The names or numbers of the columns; by default all columns.
     ax
         Axes to draw into, one for each column (and output); by default a new figure.
     samples
-        The number of samples of the function, used if its band has no closed form.
+        The number of samples of the function for bands without a closed form.
     seed
-        The seed of the samples, and of the choice of rows from a large table.
+        The seed of the samples and of the choice of rows from a large table.
 
     Raises
     ------
     TypeError, ValueError
-        If the arguments are not a model and a table, a column does not exist, the table has more than 12 columns and
-        `columns` is not given, or the number of axes is wrong.
+        If the arguments are not a model and a table, if a column does not exist, if the number of axes is wrong, or if
+        the table has more than 12 columns and `columns` is not given.
     """
     subject = subject_of(model)
     names = as_table(X, subject.names).names

@@ -1,4 +1,4 @@
-"""Plots of data, mean and uncertainty over one input."""
+"""Plots of data, mean and uncertainty as functions of one input."""
 
 from typing import Any
 
@@ -17,31 +17,32 @@ POINTS = 400
 def plot_fit(
     model: Any, X: Any, y: Any, /, *, ax: Any = None, margin: float = 0.1, computational: bool = True
 ) -> Figure:
-    """Plot data, mean, and 95 % intervals of the function and of new observations, over one input.
+    """Plot the data, the mean, and 95 % intervals of the function and of new observations, as functions of one input.
 
-    Each output has its own panel. For classes, the plot shows probabilities: for two classes with the interval of the
-    function, for more classes with a line for each. For a `CaGP`, the plot splits the uncertainty of the function: the
-    *mathematical* uncertainty is that of the exact posterior with the same hyperparameters, and the *computational*
-    uncertainty beyond it is due to limited computation. Inducing inputs are marked at the bottom.
+    Each output has its own panel. For two classes, the plot shows the probability of the second class with the interval
+    of the function. For more classes, it shows one line for each. For a `CaGP`, the plot splits the uncertainty of the
+    function into two parts. The *mathematical* uncertainty is that of the exact posterior with the same
+    hyperparameters. The *computational* uncertainty is the rest, which is due to limited computation. Inducing inputs
+    are marked at the bottom.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        The data: inputs with one column of numbers, targets or labels.
+        Inputs with one column of numbers, and targets or labels.
     ax
         Axes to draw into, one for each panel; by default a new figure.
     margin
-        The margin on both sides of the data, as a share of their range.
+        The margin on both sides of the data, as a fraction of their range.
     computational
         Whether to split the uncertainty of a `CaGP`, which takes O(N^3) operations.
 
     Raises
     ------
     TypeError, ValueError
-        If `model` is not a model, X has several columns or no numbers, the number of axes is wrong, or as in
-        `CaGP.uncertainty`.
+        If `model` is not a model, if X has several columns or no numbers, if the number of axes is wrong, or if
+        `CaGP.uncertainty` raises an error.
     """
     subject = subject_of(model)
     table = as_table(X, subject.names)
@@ -76,7 +77,7 @@ def plot_fit(
 
 
 def _split(subject: Subject, at: Any, table: Table) -> Host | None:
-    """Return standard deviations [N, P] of the exact posterior, for a model that separates them from its own."""
+    """Return the standard deviations [N, P] of the exact posterior of a `CaGP`; None for other models."""
     model = subject.model
     if not isinstance(model, CaGP):
         return None
@@ -127,7 +128,7 @@ def _draw_classes(ax: Axes, grid: Host, found: Predicted, x: Host, y: Host, clas
         colour = f"C{c % 10}"
         ax.plot(grid, found.mean[:, c], color=colour, linewidth=1.6, label=str(name))
         own = drawn[y[drawn] == c]
-        ax.plot(x[own], np.full(own.shape, 1.05), "|", color=colour, markersize=8)  # the data, above the curves
+        ax.plot(x[own], np.full(own.shape, 1.05), "|", color=colour, markersize=8)  # mark the data above the curves
     ax.set(ylabel="probability", ylim=(-0.06, 1.1))
 
 

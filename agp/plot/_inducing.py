@@ -12,28 +12,28 @@ from agp.plot._panels import DATA, legend, panels, thin_rows
 
 BINS = 30
 REACH = 0.25
-"""The margin on both sides of the data, as a share of their range."""
+"""The margin on both sides of the data, as a fraction of their range."""
 
 
 def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None = None, ax: Any = None) -> Figure:
-    """Plot data and inducing inputs over two columns, or over one column as a histogram with the inducing inputs below.
+    """Plot data and inducing inputs in the plane of two columns, or a histogram of one column with inducing inputs.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`, with inducing inputs.
     X
-        A table [N, D] as the model or estimator takes it.
+        The inputs of the model or estimator as a table [N, D].
     columns
-        The names or numbers of one or two columns of the model; by default the first two. For a category, an estimator
-        makes a column for each of its values, with a name such as "kind = round".
+        The names or numbers of one or two columns of the model; by default the first two. Estimators create a column
+        for each value of a category, with a name such as "kind = round".
     ax
         Axes to draw into; by default a new figure.
 
     Raises
     ------
     TypeError, ValueError
-        If the model has no inducing inputs, a column does not exist, or `ax` holds more than one axes.
+        If the model has no inducing inputs, if a column does not exist, or if `ax` has more than one element.
     """
     subject = subject_of(model)
     groups = inducing_inputs(subject.model)

@@ -1,4 +1,4 @@
-"""Axes, styles and helpers shared by all plots."""
+"""Axes, styles and helpers of all plots."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,14 +12,14 @@ from agp.random import generator
 
 DATA: dict[str, Any] = {"color": "0.3", "linestyle": "none", "marker": ".", "markeredgewidth": 0}
 FUNCTION, OBSERVATIONS = {"alpha": 0.35}, {"alpha": 0.15}
-"""The opacity of bands."""
+"""The opacity of the bands of the function and of observations."""
 MAX_POINTS = 2000
 
 
 def panels(
     ax: Any, count: int, *, columns: int | None = None, size: tuple[float, float] = (6.4, 4.0), **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return the figure and its `count` axes: the given axes, or the axes of a new figure."""
+    """Return a figure and `count` axes: the given axes, or those of a new figure."""
     if ax is None:
         columns = min(count, columns or count)
         rows = -(-count // columns)
@@ -44,13 +44,13 @@ def band(ax: Axes, x: Any, lower: Any, upper: Any, colour: str, label: str | Non
 
 
 def legend(ax: Axes, *, above: bool = False) -> None:
-    """Draw a legend in the axes, or above them."""
+    """Draw a legend inside or above the axes."""
     place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3, "frameon": False} if above else {}
     ax.legend(fontsize=8, framealpha=0.85, **place)
 
 
 def thin_rows(rows: int) -> tuple[npt.NDArray[np.intp], str]:
-    """Return the rows that are drawn as points, and their label."""
+    """Return the numbers of the rows that are drawn as points, and their label."""
     if rows <= MAX_POINTS:
         return np.arange(rows), "data"
     chosen = np.sort(generator(0, 13).permutation(rows)[:MAX_POINTS])

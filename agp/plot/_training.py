@@ -14,18 +14,18 @@ from agp.training import GrowthResult, Result, Round
 Columns = dict[str, npt.NDArray[np.float64]]
 
 RATE = "rate of "
-"""The prefix of the names of logged rates."""
+"""The prefix of the names of logged learning rates."""
 FIRST_PART = 10
-"""The first of this many parts of a training may lie outside the plot."""
+"""The first 1 / FIRST_PART of the steps may lie outside the plot."""
 WINDOWS = 40
-"""The number of windows of a training over which a noisy curve is averaged."""
+"""Noisy curves are averaged over windows of 1 / WINDOWS of the steps."""
 
 
 def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> Figure:
-    """Plot learning curves: the bound, the step sizes, and everything else that training logged, in separate panels.
+    """Plot learning curves: the bound, the learning rates, and other values that training logged, in separate panels.
 
-    If minibatches make the bound noisy, its running mean is drawn over it. The first tenth of the steps may lie outside
-    the plot, because the bound is far lower there. Values that are always zero have no panel.
+    If minibatches make the bound noisy, its running mean is also drawn. The first tenth of the steps may lie outside
+    the plot, because the bound is far lower there. Values that are always 0 have no panel.
 
     Parameters
     ----------
@@ -33,14 +33,15 @@ def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> 
         The result of `agp.fit`, `agp.train` or `agp.fit_lbfgs`; a fitted `GPRegressor` or `GPClassifier`; or a dict
         that maps each name to one number per step.
     against
-        The horizontal axis: "steps", or "seconds" (only for results), which assumes that all steps take equally long.
+        The horizontal axis: "steps", or "seconds" for results of a training. "seconds" assumes that all steps take the
+        same time.
     ax
         Axes to draw into, one for each panel; by default a new figure.
 
     Raises
     ------
     TypeError, ValueError
-        If `result` has no curves, `against` is unknown, or the number of axes is wrong.
+        If `result` has no curves, if `against` is unknown, or if the number of axes is wrong.
     """
     trace, seconds = _trace(result)
     x, label = _times(trace, seconds, against)
@@ -59,7 +60,7 @@ def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> 
 
 
 def _trace(result: Any) -> tuple[dict[str, npt.NDArray[np.float64]], float | None]:
-    """Return the logged numbers by name, and the total seconds if known."""
+    """Return the logged numbers by name, and the total time in seconds if known."""
     seconds, logged = None, result
     if isinstance(result, Result):
         seconds, logged = result.seconds, result.trace
@@ -85,7 +86,7 @@ def _times(trace: dict[str, Any], seconds: float | None, against: str) -> tuple[
         msg = f"against is {against!r}, but must be 'steps' or 'seconds'."
         raise ValueError(msg)
     if seconds is None:
-        msg = "an estimator does not store its seconds; pass a result of agp.fit or agp.train, or set against='steps'."
+        msg = "an estimator does not store times; pass a result of agp.fit or agp.train, or set against='steps'."
         raise ValueError(msg)
     return steps * (seconds / len(steps)), "training time [s]"
 
@@ -105,7 +106,7 @@ def _draw_bound(ax: Axes, x: npt.NDArray[Any], bound: npt.NDArray[np.float64]) -
 
 
 def _running_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the running mean over windows of a fortieth of the numbers."""
+    """Compute the running mean over windows of 1 / WINDOWS of the numbers."""
     half = max(1, len(values) // (2 * WINDOWS))
     total, at = np.cumsum(np.concatenate([np.zeros(1), values])), np.arange(len(values))
     first, last = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
@@ -127,10 +128,10 @@ def _draw_numbers(ax: Axes, x: npt.NDArray[Any], curves: dict[str, Any], what: s
 
 
 def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
-    """Plot the bound and the upper bound against the number of inducing inputs, with their gap and gain per doubling.
+    """Plot the bound, the upper bound, their gap, and the gain of each doubling against the number of inducing inputs.
 
-    Everything is in nats per datum. Without an upper bound, only the gains are drawn. The largest number of inducing
-    inputs has two points if its model was then trained to convergence.
+    All values are in nats per row. Without an upper bound, the gap is not drawn. The largest number of inducing inputs
+    has two points if its model was finally trained to convergence.
 
     Parameters
     ----------
@@ -143,7 +144,7 @@ def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
     Raises
     ------
     TypeError, ValueError
-        If the number of inducing inputs has not grown, or the number of axes is wrong.
+        If training did not increase the number of inducing inputs, or if the number of axes is wrong.
     """
     found = _columns(result)
     figure, (left, right) = panels(ax, 2, columns=2, size=(5.0, 3.4))
@@ -178,7 +179,7 @@ def _columns(result: Any) -> Columns:
 
 
 def _gains(found: Columns) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the gain of each M over the previous M, without the final training."""
+    """Return the increase of the bound from each M to the next, without the final training."""
     M, first = np.unique(found["num_inducing"], return_index=True)
     return M[1:], np.diff(found["bound"][first])
 

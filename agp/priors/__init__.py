@@ -1,6 +1,6 @@
-"""Priors on parameters. Training maximises the bound plus their log density, which gives a MAP estimate.
+"""Priors on parameters. Training maximises the sum of the bound and the log prior, which gives a MAP estimate.
 
-The density refers to the constrained value, such as the lengthscale, without a Jacobian. The mode therefore does not
+Densities refer to constrained values, such as the lengthscale, without a Jacobian. The estimate therefore does not
 depend on the constraint.
 """
 

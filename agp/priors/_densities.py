@@ -17,14 +17,14 @@ Entries = tuple[Array, Callable[[], Array]]
 
 
 class Prior(ABC):
-    """A density of one number, which applies to each entry of a parameter independently.
+    """Base class of priors: a density of one number that applies to each entry of a parameter independently.
 
-    Priors are frozen dataclasses of floats: they compare and hash by value, and print as they are written. Arguments
-    must be finite, and positive unless the class says otherwise. Other arguments raise ValueError.
+    Priors are frozen dataclasses of floats, so they compare and hash by value. Arguments must be finite, and positive
+    unless the documentation of the class allows other values. Invalid arguments raise ValueError.
     """
 
     positive: ClassVar[bool] = True
-    """Whether the support is the positive numbers, not all real numbers."""
+    """Whether the density is zero for numbers that are not positive."""
     real_arguments: ClassVar[tuple[str, ...]] = ()
     """The names of the arguments that need not be positive."""
 
@@ -40,24 +40,24 @@ class Prior(ABC):
             object.__setattr__(self, field.name, value)
 
     def log_density(self, x: Array, /, unit: Array | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        """Return the log density summed over the entries of x, which may have any shape, and the pullback
-        ``bar -> x_bar``.
+        """Compute the log density, summed over the entries of x, and its pullback ``bar -> x_bar``.
 
-        Only `Relative` uses the unit of x.
+        x may have any shape. Only `Relative` uses the unit of x.
         """
         entries, slopes = self._entries(x)
         return backend_of(x).xp.sum(entries), lambda bar: bar * slopes()
 
     @abstractmethod
     def _entries(self, x: Array) -> Entries:
-        """The log density of each entry, and a function that returns its derivatives."""
+        """Compute the log density of each entry; return also a function that computes the derivatives."""
 
 
 @dataclass(frozen=True)
 class Normal(Prior):
-    """A normal density.
+    """The normal density.
 
-    For a positive parameter, the constant of the truncated density is omitted, which does not change estimates.
+    For positive parameters the normalising constant of the truncated density is omitted, which does not change
+    estimates.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Normal(Prior):
 
 @dataclass(frozen=True)
 class LogNormal(Prior):
-    """The density of x if log x is normal. The median is exp(mean), and the mode is exp(mean - deviation^2).
+    """The density of x if log x is normal, with median exp(mean) and mode exp(mean - deviation^2).
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Relative(Prior):
     Parameters
     ----------
     prior
-        The prior of this dimensionless number.
+        The prior of the dimensionless ratio.
     """
 
     prior: Prior
@@ -147,8 +147,9 @@ class Gamma(Prior):
 
 @dataclass(frozen=True)
 class InverseGamma(Prior):
-    """The density proportional to x^(-concentration - 1) exp(-scale / x), small near 0. The mode is scale /
-    (concentration + 1).
+    """The density proportional to x^(-concentration - 1) exp(-scale / x), which vanishes at 0.
+
+    The mode is scale / (concentration + 1).
     """
 
     concentration: float
@@ -162,7 +163,7 @@ class InverseGamma(Prior):
 
 @dataclass(frozen=True)
 class HalfNormal(Prior):
-    """The density of |x| for normal x with mean zero.
+    """The density of |x| if x is normal with mean 0.
 
     Parameters
     ----------
@@ -179,7 +180,7 @@ class HalfNormal(Prior):
 
 @dataclass(frozen=True)
 class HalfCauchy(Prior):
-    """The heavy-tailed density of |x| for x with a Cauchy density around zero.
+    """The heavy-tailed density of |x| if x has a Cauchy density with centre 0.
 
     Parameters
     ----------

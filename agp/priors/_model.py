@@ -9,14 +9,14 @@ from agp.constraints import POSITIVE
 from agp.priors._densities import Prior
 
 Priors: TypeAlias = tuple[tuple[str, Prior], ...]
-"""Pairs of a pattern for leaf names and a prior, as in the field `priors` of a model."""
+"""Pairs of a pattern for leaf names and a prior, the type of the field `priors` of models."""
 
 
 def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, /) -> Priors:
-    """Convert a mapping from patterns for leaf names to priors, or pairs of both, to the field of a model; None is
-    empty.
+    """Convert priors to the field `priors` of a model. None becomes an empty tuple.
 
-    Raise TypeError if a key is not a string, or if a value is not a prior.
+    `priors` is a mapping from patterns for leaf names to priors, or an iterable of such pairs. Raise TypeError if a key
+    is not a string, or if a value is not a prior.
     """
     if isinstance(priors, Mapping):
         pairs: tuple = tuple(priors.items())
@@ -41,17 +41,17 @@ def check_priors(model: Any, /) -> None:
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
     """Return the log density (0-d) of a model's parameters under its `priors`, and ``bar=1.0 -> model_bar``.
 
-    `model.priors` has pairs of a pattern for leaf names, as in the groups of `agp.updates.Adam`, and a prior. The first
-    matching pattern counts. Parameters without a prior contribute zero. Entries are independent. Densities refer to
-    constrained values, without a Jacobian.
+    `model.priors` contains pairs of a pattern for leaf names, as in the groups of `agp.updates.Adam`, and a prior. The
+    first pattern that matches a parameter determines its prior. Parameters without a prior contribute 0. Entries are
+    independent. Densities refer to constrained values, without a Jacobian.
 
     Raises
     ------
     TypeError
-        If `priors` contains anything else.
+        If `priors` does not consist of such pairs.
     ValueError
-        If a pattern matches no parameter (the message lists the parameters) or matches a part of q(u), or if a prior on
-        positive numbers matches a parameter that may be negative.
+        If a pattern matches no parameter (the message lists the parameters), if it matches a part of q(u), or if a
+        prior of positive numbers is assigned to a parameter that may be negative.
     """
     parts = [(leaf, prior.log_density(leaf.value, leaf.unit)) for leaf, prior in assign_priors(model)]
     if parts:

@@ -1,4 +1,4 @@
-"""Summaries of models as text, and as tables in notebooks."""
+"""Summaries of models as text and as tables in notebooks."""
 
 from agp.summaries._summary import summary, summary_html
 

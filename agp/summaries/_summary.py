@@ -1,4 +1,4 @@
-"""Tables of the parts and leaves of a model, as text and for notebooks."""
+"""Tables of the parts and leaves of a model, as text and as HTML."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -17,9 +17,9 @@ from agp.priors import assign_priors
 from agp.processes import Deep
 
 MAX_ENTRIES, SHOWN_HTML = 4, 12
-"""The maximum number of entries of a leaf shown in text and in notebooks; larger leaves show shape and range."""
+"""The maximum number of entries of a leaf in text and in HTML. For larger leaves, the shape and the range are shown."""
 MAX_NAMED_ENTRIES = 20
-"""The number of entries shown for a leaf that has an entry for each named column."""
+"""The maximum number of entries of a leaf with an entry for each named column."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
 PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
 
@@ -31,10 +31,10 @@ class Line(NamedTuple):
     prior: str
     trained: str
     names: tuple[str, ...] = ()
-    """The names of the columns that the kernel of the leaf sees."""
+    """The names of the input columns of the kernel that contains the leaf."""
 
     def cells(self, shown: int) -> tuple[str | list[str], ...]:
-        """Return the cells under `HEADINGS`, each a text or a list of lines; arrays show up to `show_cell` entries."""
+        """Return the cells of the row, each a text or a list of lines; `shown` is the maximum number of entries."""
         leaf = self.leaf
         constraint = leaf.constraint.name if leaf.role == "parameter" else ""
         unit = "" if leaf.unit is None else _entries(leaf.unit, shown, self.names)
@@ -42,20 +42,20 @@ class Line(NamedTuple):
 
 
 def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """Return a text table of the leaves of a model: value, constraint, unit, prior, and whether each is trained.
+    """Return a text table of the leaves of a model, with value, constraint, unit, prior and training status.
 
-    Units, which are also leaves, are shown next to the parameters that they apply to. Notebooks show the same table
+    Units are also leaves, but they are shown next to their parameters. Notebooks show the same table as HTML
     (`agp.summaries.summary_html`).
 
     Parameters
     ----------
     model
-        An `agp.models.Model`, or a part of one.
+        An `agp.models.Model`, or a part of a model.
     frozen
-        Patterns for the names of leaves that are not trained, as in `agp.updates.Adam`; or the attribute `frozen` of a
+        Patterns for the names of leaves that are not trained, as in `agp.updates.Adam`, or the attribute `frozen` of a
         training result.
     columns
-        The names of the input columns, which are then shown next to the entries of lengthscales.
+        The names of the input columns, which are shown next to the entries of lengthscales.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
 
 
 def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """Return the parts of a model and the table of `agp.summary` as HTML, which notebooks show for a model.
+    """Return the parts of a model and the table of `agp.summary` as HTML. Notebooks display models in this form.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Se
 
 
 def _parts(model: Any) -> dict[str, Any]:
-    """Return the kernels, posteriors and other parts of a model by path, without the parts of these parts."""
+    """Return the kernels, posteriors and other parts of a model by path, without their nested parts."""
     found: dict[str, Any] = {}
     for path, node in tree.nodes(model, object).items():
         if path and isinstance(node, PARTS) and not path.startswith(tuple(f"{above}." for above in found)):
@@ -106,7 +106,7 @@ def _kind(part: Any) -> str:
 
 
 def columns_by_kernel(model: Any, columns: tuple[str, ...], /) -> dict[str, tuple[str, ...]]:
-    """Return the columns that each kernel sees, by the path of the kernel; inner layers are left out."""
+    """Return the names of the input columns of each kernel by its path, without kernels of inner layers."""
     inner = [
         f"{tree.join_path(path, 'layers', str(i))}."
         for path, deep in tree.nodes(model, Deep).items()
@@ -128,7 +128,7 @@ def _is_below(path: str, above: str) -> bool:
 
 
 def _lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> list[Line]:
-    """Return a line for each leaf of a model except units. Raise ValueError if a pattern matches no parameter."""
+    """Return a table row for each leaf of a model except units. Raise ValueError if a pattern matches no parameter."""
     patterns = tree.patterns(frozen)
     leaves = tree.describe(model)
     names = [leaf.name for leaf in leaves if leaf.role == "parameter"]
@@ -136,7 +136,7 @@ def _lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[st
         if not any(tree.matches(name, pattern) for name in names):
             msg = f"no parameter matches {pattern!r}; choose from {', '.join(names)}."
             raise ValueError(msg)
-    pairs = assign_priors(model) if "priors" in vars(model) else []  # parts of models have none
+    pairs = assign_priors(model) if "priors" in vars(model) else []  # parts of models have no priors
     priors = {leaf.name: repr(prior) for leaf, prior in pairs}
     units = [leaf.unit for leaf in leaves if leaf.unit is not None]  # shown in their own column
     shown = [leaf for leaf in leaves if leaf.role != "constant" or not any(leaf.value is unit for unit in units)]
@@ -163,7 +163,7 @@ def _lines(cell: str | list[str]) -> list[str]:
 
 
 def _entries(x: Any, shown: int, names: tuple[str, ...]) -> str | list[str]:
-    """Show a leaf as text or, if it has an entry for each name, as a line for each of the first entries."""
+    """Convert a leaf to text or, if it has an entry for each name, to a list with a line for each entry."""
     host = _host(x)
     if isinstance(host, str):
         return host
@@ -180,10 +180,10 @@ def _entries(x: Any, shown: int, names: tuple[str, ...]) -> str | list[str]:
 
 
 def _host(x: Any) -> Any:
-    """Convert a leaf to a NumPy array, or to a text if its numbers are not available."""
+    """Convert a leaf to a NumPy array, or to text if its numbers are not available."""
     try:
         B = backend_of(x)
-    except TypeError:  # set by `from_data`
+    except TypeError:  # the leaf is not yet an array
         return repr(x)
     return to_numpy(x) if B.is_concrete(x) and not B.is_lazy else _shape(x)
 
@@ -194,7 +194,7 @@ def _spread(host: Any) -> str:
 
 
 def _entry(value: Any) -> str:
-    """Show a number of a leaf as text."""
+    """Return an entry of a leaf as text."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

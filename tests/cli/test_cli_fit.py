@@ -410,7 +410,10 @@ def test_what_is_left_out_is_told(fit):
     table.loc[3, "sound"] = np.nan
     out = fit(table, "--drop", "kind", "chord")
     assert "t.csv: 59 rows, 1 input column; regression" in out
-    for word in ("the first column, which has no name, only numbers", "column 'nothing' is empty, and is left out"):
+    for word in (
+        "the first column, which has no name, contains row numbers",
+        "column 'nothing' is empty, and is left out",
+    ):
         assert word in out
     assert "rows without a target are left out: 1" in out
 
@@ -858,7 +861,7 @@ def test_a_file_without_rows_says_how_to_get_error_bars(fit, shell):
     fit(TABLE, "--method", "sgpr", "--num-inducing", "20")
     _, out, _ = shell("describe", "m.safetensors")
     assert " ± " not in out
-    assert "error bars  of the kernel: none, the model does not hold its training data; name the table" in out
+    assert "error bars  of the kernel: none, the model does not contain its training data; name the table" in out
     assert "shuffled    not told: the model holds no rows with targets; name a table: agp describe MODEL TABLE" in out
     _, out, _ = shell("describe", "m.safetensors", "t.csv")
     assert out.count(" ± ") == 6
@@ -896,7 +899,7 @@ def test_a_table_that_does_not_fit_is_refused(fit, shell):
 def test_of_layers_there_is_importance_alone(fit, shell):
     fit(TABLE, "--method", "deep-rsvgp", "--num-inducing", "8")
     _, out, _ = shell("describe", "m.safetensors", "t.csv")
-    assert "kernel      not told: the model has layers, whose lengthscales belong to no column\n" in out
+    assert "kernel      not told: the model has layers, whose lengthscales do not refer to columns\n" in out
     assert out.count(" ± ") == 3
 
 

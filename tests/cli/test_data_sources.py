@@ -110,9 +110,9 @@ def test_the_task_can_be_chosen(tmp_path):
         (
             np.arange(40) % 3 + 1,
             "classification",
-            "0 to C - 1, each of them present, but y has 3 different values from 1",
+            "0 to C - 1 without gaps, but y has 3 different values from 1",
         ),
-        (np.arange(40) % 3 * 2, "classification", "each of them present, but y has 3 different values from 0 to 4"),
+        (np.arange(40) % 3 * 2, "classification", "without gaps, but y has 3 different values from 0 to 4"),
         (np.arange(40) / 2, "classification", "labels must be whole numbers, but y has 0.5"),
         (np.zeros(40), "classification", "all labels are 0; classification needs at least two classes"),
         (np.zeros(40), "guess", "unknown task 'guess'"),

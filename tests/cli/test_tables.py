@@ -39,8 +39,8 @@ DIALECTS = {
 NOTES = {
     "decimal commas": "numbers have decimal commas",
     "tabs and commas": "numbers have decimal commas",
-    "index": "the first column, which has no name, only numbers the rows, and is left out",
-    "names of rows": "the first cell of each row has no name in the header, and is left out",
+    "index": "the first column, which has no name, contains row numbers and is left out",
+    "names of rows": "the first cell of each row has no name in the header and is left out",
 }
 
 
@@ -119,7 +119,11 @@ def test_columns_that_are_needed_are_not_left_out(tmp_path):
         ("t.csv", b"", "t.csv is empty"),
         ("t.csv", b"\n \n", "t.csv is empty"),
         ("t.csv", b"a,b\n", "has a header but no rows"),
-        ("t.csv", b"1,2\n3,4\n", "no header line? Its first line is '1,2'; add a line with the names of the columns"),
+        (
+            "t.csv",
+            b"1,2\n3,4\n",
+            "seems to have no header line: its first line is '1,2'; add a line with the names of the columns",
+        ),
         ("t.csv", b"a,b\n1,2\n1,2,3,4\n", "line 3 has 4 cells, but should have 2"),
         ("t.csv", b"a,b,b\n1,2,3\n", "has 2 columns named 'b'; give each column a different name"),
         ("t.csv", b"PK\x03\x04\0\0\0", "is not text; save the table as text, Parquet or npz"),

@@ -522,7 +522,9 @@ def test_a_bad_cell_of_a_table_is_told_by_line_and_column(answer):
 
 def test_a_table_without_a_header_is_told_so(answer):
     for said in answer("\n".join(LINE.format(i) for i in range(5))):
-        assert "no header line? Its first line is '0.5,0.25,0.125,0.75'; add a line with the names" in said
+        assert (
+            "seems to have no header line: its first line is '0.5,0.25,0.125,0.75'; add a line with the names" in said
+        )
 
 
 def test_semicolons_are_no_mistake_and_other_separators_are_told(answer):

@@ -238,7 +238,7 @@ def test_without_training_data_there_are_no_error_bars():
     assert np.isnan([one.factor for one in found.lengthscales]).all()
     assert "give them as X and y" in found.reason
     assert (found.mean > 0.0).all()
-    with pytest.raises(ValueError, match="SVGP holds no rows with targets; give X and y"):
+    with pytest.raises(ValueError, match="SVGP contains no rows with targets; pass X and y"):
         permutation_importance(model)
     with pytest.raises(ValueError, match="y is missing; give X and y"):
         permutation_importance(model, X)
@@ -249,7 +249,7 @@ def test_without_training_data_there_are_no_error_bars():
 
 def test_layers_have_importance_but_no_lengthscales():
     model = agp.DeepGP.from_data(X, Y, num_inducing=8, layers=2)
-    with pytest.raises(TypeError, match="the model has layers, whose lengthscales belong to no column"):
+    with pytest.raises(TypeError, match="the model has layers, whose lengthscales do not refer to columns"):
         kernel_relevance(model)
     assert permutation_importance(model, X, Y, repeats=1).mean.shape == (3, 1)
 

@@ -244,7 +244,7 @@ def test_learning_curves_of_rates_scores_and_estimators():
     assert score.get_ylabel() == "test nlpd"
     estimator = GPRegressor(max_steps=5).fit(X, Y[:, 0])
     np.testing.assert_allclose(points(plot_learning(estimator).axes[0].lines[0])[:, 1], estimator.history_["bound"])
-    with pytest.raises(ValueError, match="an estimator does not store its seconds"):
+    with pytest.raises(ValueError, match="an estimator does not store times"):
         plot_learning(estimator, against="seconds")
     with pytest.raises(ValueError, match="against is 'hours', but must be 'steps' or 'seconds'"):
         plot_learning(trace, against="hours")
@@ -344,7 +344,7 @@ def test_transforms_are_a_histogram_for_each_output(tmp_path):
 def test_transforms_of_classes_and_single_bars_are_refused():
     with pytest.raises(TypeError, match="classes have no probability integral transforms; use plot_calibration"):
         plot_pit(GPClassifier(tolerance=0.05).fit(X, labelled(X)), X, labelled(X))
-    with pytest.raises(ValueError, match="bins is 1, but a single bar shows nothing"):
+    with pytest.raises(ValueError, match="bins is 1, but must be at least 2"):
         plot_pit(COUNTED, X, Y, bins=1)
 
 
