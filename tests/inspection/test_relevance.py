@@ -236,7 +236,7 @@ def test_without_training_data_there_are_no_error_bars():
     found = kernel_relevance(model)
     assert np.isnan(found.deviation).all()
     assert np.isnan([one.factor for one in found.lengthscales]).all()
-    assert "give them as X and y" in found.reason
+    assert "pass X and y" in found.reason
     assert (found.mean > 0.0).all()
     with pytest.raises(ValueError, match="SVGP contains no rows with targets; pass X and y"):
         permutation_importance(model)
