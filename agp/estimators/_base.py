@@ -16,8 +16,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from agp._context import public
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_inputs, check_results, check_whole
-from agp.estimators._arrays import fill_masked, floating, is_foreign, refuse_cells, refuse_words, resolve_seed
-from agp.estimators._columns import Columns, as_frame, check_missing
+from agp.estimators._arrays import (
+    check_choice,
+    fill_masked,
+    floating,
+    is_foreign,
+    refuse_cells,
+    refuse_words,
+    resolve_seed,
+)
+from agp.estimators._columns import MISSING, Columns, as_frame
 from agp.estimators._observations import Observations, plain, targets_for, wrap_likelihood
 from agp.inspection import column_names
 from agp.likelihoods import Likelihood
@@ -193,7 +201,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
         X = fill_masked(X)
-        check_missing(self.missing)
+        check_choice("missing", self.missing, MISSING)
         if reset:
             self._forget("columns_")
         frame = as_frame(X)

@@ -227,7 +227,8 @@ class GPClassifier(ClassifierMixin, Distribution):
 def _order_of(classes: Any, values: list[Any] | None) -> Any:
     """Return the positions [C] of classes, from the lowest class to the highest.
 
-    `values` are the labels in ascending order. By default, classes must be numbers, otherwise ValueError is raised.
+    `values` are the labels in ascending order. If it is None, classes are ordered as numbers; other classes raise
+    ValueError.
     """
     if values is not None:
         return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])

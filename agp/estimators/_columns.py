@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from decimal import Decimal
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -19,6 +19,7 @@ from agp.inspection import column_names
 from agp.repairs import outside
 
 Missing = Literal["refuse", "impute"]
+MISSING: tuple[Any, ...] = get_args(Missing)
 
 NUMBER_TYPES = (Real, Decimal)  # in Python, Decimal is not a subclass of Real
 TEXT_TYPES = (str, bool, np.bool_)
@@ -28,13 +29,6 @@ UNITS = {DAYS: "dates", DAYS_UTC: "times with a time zone", DURATION: "durations
 """The units of dates (or times without a time zone), times and durations, and the names of the kinds in messages."""
 DAY = dt.timedelta(days=1)
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?")
-
-
-def check_missing(missing: Any) -> None:
-    """Raise ValueError unless `missing` has a known value."""
-    if missing not in ("refuse", "impute"):
-        msg = f"missing is {missing!r}, but must be 'refuse' or 'impute'."
-        raise ValueError(msg)
 
 
 def as_frame(X: Any, name: str = "X") -> Any:

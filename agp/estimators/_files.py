@@ -11,10 +11,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from agp import tree
 from agp.backend import asarray_like, to_numpy
-from agp.estimators._arrays import is_foreign
+from agp.estimators._arrays import check_choice, is_foreign
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
-from agp.estimators._columns import UNITS, Columns, check_missing, new_encoder, new_imputer
+from agp.estimators._columns import MISSING, UNITS, Columns, new_encoder, new_imputer
 from agp.estimators._observations import plain
 from agp.estimators._regressor import GPRegressor
 from agp.inspection import column_names
@@ -146,7 +146,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     facts = found.facts
     cls = CLASSES[facts["class"]]
     estimator = cls(**_parameters(cls, {**facts["parameters"], **found.parts}, asked))
-    check_missing(estimator.missing)  # constructors check nothing
+    check_choice("missing", estimator.missing, MISSING)  # constructors check nothing
     learned = _fitted_attributes(cls, facts["learned"])
     vars(estimator).update(learned, model_=found.model)
     if "names" in facts:
@@ -305,7 +305,7 @@ def columns_of(state: dict[str, Any]) -> Columns:
     row = np.asarray(means)  # refit the imputer on two rows: the means, with and without the missing cells
     imputer = new_imputer().fit(np.stack([row, np.where(np.isin(np.arange(width), holes), np.nan, row)]))
     found = Columns("impute" if state["of"] == "array" else state["missing"])
-    check_missing(found.missing)
+    check_choice("missing", found.missing, MISSING)
     found.imputer = imputer
     if state["of"] == "array":
         found.named, found.numbers = False, [*column_names(width)]

@@ -154,10 +154,10 @@ class Likelihood(ABC):
     def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
         """Compute quantiles of observations [Q, N, K] for Q levels: the smallest y with P(y_nk <= y) >= level.
 
-        P is the predictive distribution, with density integral p(y_n | f) N(f; mu_n, var_n) df. Intervals between two
-        quantiles therefore include both the noise and the uncertainty about f. Quantiles of whole numbers are whole
-        numbers, and intervals between them contain at least the stated probability. Quantiles without a closed form
-        are computed with NumPy on the host.
+        P is the predictive distribution, whose density is the integral of p(y_n | f) N(f; mu_n, var_n) df. Intervals
+        between two quantiles therefore include both the noise and the uncertainty about f. Quantiles of whole numbers
+        are whole numbers, and intervals between them contain at least the stated probability. Quantiles without a
+        closed form are computed with NumPy on the host.
 
         Parameters
         ----------
@@ -273,9 +273,9 @@ class Likelihood(ABC):
         return 8
 
     def observations(self, y: Array, /) -> Array | None:
-        """Return the values [N, P] by which targets y [N, K] observe the latent functions; None if they do not.
+        """Convert targets y [N, K] to noisy values of the latent functions [N, P]; return None if that is impossible.
 
-        The prior starts at the mean and the variance of these values. Without them it starts at 0 and 1.
+        The prior starts at the mean and the variance of these values, or else at 0 and 1.
         """
         return None
 
@@ -295,7 +295,7 @@ class Likelihood(ABC):
         return y if values is None else values
 
     def row_weights(self, y: Array, /) -> Array | None:
-        """Return the number of observations [N] that each row of y [N, K] counts as; None if each row counts once."""
+        """Return the weights [N] of the rows of y [N, K], their numbers of observations; None if all are 1."""
         return None
 
     def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:

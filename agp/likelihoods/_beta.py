@@ -21,9 +21,9 @@ ROUNDING = 2.0**-53
 class Beta(ByPanels, ByQuadrature):
     """The beta likelihood y_np ~ Beta(s F(f_np), s F(-f_np)) for proportions between 0 and 1, both excluded.
 
-    With a = s F(f) and b = s F(-f), log p(y | f) = lgamma(s) - lgamma(a) - lgamma(b) + (a - 1) log y
-    + (b - 1) log(1 - y). The mean of y is F(f) and its variance is F(f) F(-f) / (s + 1). Both tails of F are accurate,
-    so means are not clipped near 0 and 1.
+    log p(y | f) = lgamma(s) - lgamma(a) - lgamma(b) + (a - 1) log y + (b - 1) log(1 - y), with a = s F(f) and
+    b = s F(-f). The mean of y is F(f) and its variance is F(f) F(-f) / (s + 1). Both tails of F are accurate, so means
+    are not clipped near 0 and 1.
 
     Parameters
     ----------

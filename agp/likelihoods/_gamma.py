@@ -2,10 +2,10 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of
+from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Drawn, Prediction, check_number
 from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
@@ -27,6 +27,28 @@ class GammaForm(LogLink):
     @abstractmethod
     def _shape_like(self, x: Array) -> Array:
         """Return the shape parameter of the gamma distribution as a 0-d array like x."""
+
+    def _bar(self, column: Array, mu: Array, y: Array) -> Self:
+        """Return the cotangent of the likelihood for cotangents [N, 1] of the expected log densities."""
+        return tree.cotangent(self)
+
+    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
+        # -shape mu - y exp(-mu + var / 2), plus the terms that do not depend on f
+        xp = backend_of(mu).xp
+        shape, ratio, constant = self._shape_like(mu), _ratio(mu - 0.5 * var, y), self._log_constant(y)
+
+        def pullback(bar):
+            column = bar[:, None]
+            return self._bar(column, mu, y), column * (ratio - shape), -0.5 * column * ratio
+
+        terms = -shape * mu - ratio
+        return xp.sum(terms if constant is None else terms + constant, axis=-1), pullback
+
+    def predict(self, mu: Array, var: Array, /) -> Prediction:
+        # E[var(y | f)] = shape E[exp(2 f)] = E[y]^2 e^var / shape
+        log_shape = backend_of(mu).xp.log(self._shape_like(mu))
+        log_mean = mu + 0.5 * var + log_shape
+        return log_normal_prediction(log_mean, 2.0 * log_mean + var - log_shape, var)
 
     def _datum(self, y: Array) -> Datum:
         # -shape f - y exp(-f) decreases steeply at small f, where y exp(-f) exceeds the shape
@@ -88,24 +110,9 @@ class Gamma(GammaForm):
         B = backend_of(y)
         return (self.shape - 1.0) * B.xp.log(y) - B.special("gammaln", self.shape)
 
-    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
-        # -shape mu - lgamma(shape) + (shape - 1) log y - y exp(-mu + var / 2)
+    def _bar(self, column: Array, mu: Array, y: Array) -> Self:
         B = backend_of(mu)
-        xp = B.xp
-        ratio = _ratio(mu - 0.5 * var, y)
-
-        def pullback(bar):
-            column = bar[:, None]
-            shape_bar = xp.sum(column * (xp.log(y) - mu - B.special("digamma", self.shape)))
-            return tree.cotangent(self, shape=shape_bar), column * (ratio - self.shape), -0.5 * column * ratio
-
-        return xp.sum(-self.shape * mu - ratio + self._log_constant(y), axis=-1), pullback
-
-    def predict(self, mu: Array, var: Array, /) -> Prediction:
-        # E[var(y | f)] = shape E[exp(2 f)] = E[y]^2 e^var / shape
-        log_shape = backend_of(mu).xp.log(self.shape)
-        log_mean = mu + 0.5 * var + log_shape
-        return log_normal_prediction(log_mean, 2.0 * log_mean + var - log_shape, var)
+        return tree.cotangent(self, shape=B.xp.sum(column * (B.xp.log(y) - mu - B.special("digamma", self.shape))))
 
     def observation_model(self) -> ObservationModel:
         return _observation_model(self.shape)
@@ -135,21 +142,7 @@ class Exponential(GammaForm):
     """
 
     def _shape_like(self, x: Array) -> Array:
-        return backend_of(x).xp.ones_like(x[(0,) * x.ndim])
-
-    def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
-        # -mu - y exp(-mu + var / 2)
-        ratio = _ratio(mu - 0.5 * var, y)
-
-        def pullback(bar):
-            column = bar[:, None]
-            return tree.cotangent(self), column * (ratio - 1.0), -0.5 * column * ratio
-
-        return backend_of(mu).xp.sum(-mu - ratio, axis=-1), pullback
-
-    def predict(self, mu: Array, var: Array, /) -> Prediction:
-        log_mean = mu + 0.5 * var
-        return log_normal_prediction(log_mean, 2.0 * log_mean + var, var)
+        return backend_of(x).xp.ones((), **like(x))
 
     def _sample(self, f: Any, rng: Any) -> Any:
         return capped_exp(f) * rng.standard_exponential(f.shape)

@@ -130,11 +130,11 @@ class Gaussian(GaussianNoise):
     ----------
     noise_variance
         The variance of the noise in squared units of the targets: one number (0-d) for all outputs, or one per output
-        [P]. By default the starting value is a tenth of the variance of each output's targets. `GPR`, `SGPR` and
-        `CGGP` take only one number, because their outputs share a covariance matrix.
+        [P]. By default the starting value is a tenth of the variance of each output's targets. Exact models and their
+        collapsed forms accept only one number, because their outputs share a covariance matrix.
     missing
-        Whether targets may be NaN, which marks them as unobserved and ignores them. By default NaN raises an error.
-        Only models whose outputs are independent, such as `agp.SVGP`, accept True.
+        Whether NaN marks an unobserved target, which is then ignored. By default NaN raises an error. Variational
+        models such as `agp.SVGP` accept True. Exact models and their collapsed forms need all targets of a row.
     """
 
     noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")

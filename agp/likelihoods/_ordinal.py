@@ -45,7 +45,7 @@ class Ordinal(OrderedCategories, ByQuadrature):
     log_concave: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array, scale: Array | None = None) -> tuple[Array, Pullback]:
-        """log p(y | f) for noise with the standard deviation `scale`, which is 1 by default."""
+        """Compute log p(y | f) for noise with the standard deviation `scale`, which is 1 by default."""
         B = backend_of(f)
         xp = B.xp
         number = xp.arange(self.classes - 1, **like(y))
