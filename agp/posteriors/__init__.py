@@ -1,4 +1,4 @@
-"""Parameterisations of q(u), which turn covariances into marginals and KL divergences."""
+"""Parameterisations of q(u), the Gaussian approximate posterior of the inducing variables u."""
 
 from agp.posteriors._base import FollowsInverse, GroupPosterior, InverseFactored, InverseOwner, Posterior
 from agp.posteriors._diagonal import DiagonalMarginal, DiagonalWhitened
