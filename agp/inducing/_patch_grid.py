@@ -1,4 +1,4 @@
-"""Patches of images: their grid, and the map from images to patches."""
+"""Grids of patches of images, and the map from images to patches."""
 
 from typing import Any
 
@@ -30,8 +30,8 @@ class PatchGrid:
     channels
         C.
     per_channel
-        Whether each patch [h w] covers a single channel. Then Q = H' W' C, and the patches of each place, one per
-        channel, are consecutive.
+        Whether each patch [h w] covers a single channel. Then Q = H' W' C, and the C patches of each place are
+        consecutive.
     located
         Whether each patch has two additional, constant columns: the row and the column of its centre in the image, in
         pixels, counted from 0.
@@ -88,13 +88,13 @@ class PatchGrid:
             raise ValueError(msg)
 
     def describe(self) -> str:
-        """Describe the patches for messages."""
+        """Return a description of the patches for messages."""
         (h, w), C = self.patch, 1 if self.per_channel else self.channels
         more = f" and {C} channels" if C > 1 else ""
         return f"patches of {h} x {w} pixels{more}{' with places' if self.located else ''}"
 
     def usual_kernel(self) -> Kernel:
-        """Return an RBF kernel; for located patches, a kernel of the pixels times a kernel of the place."""
+        """Return an RBF kernel. For located patches, return a kernel of the pixels times a kernel of the place."""
         if not self.located:
             return RBF()
         place = self.pixels, self.pixels + 1

@@ -14,7 +14,7 @@ from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 @tree.model
 class Stack(SideBySide, Composite):
-    """Independent processes of the same inputs, with their outputs side by side.
+    """Independent processes with the same inputs, whose outputs are side by side.
 
     With one `Sparse` for each output, every output has its own kernel and inducing variables.
 
@@ -137,7 +137,7 @@ class Stack(SideBySide, Composite):
         return list(zip(self.parts, factor, strict=True))
 
     def _split(self, bar: Array) -> list[Array]:
-        """Split the columns and return [R, P] for each part."""
+        """Split the columns into an array [R, outputs] for each part."""
         return _columns(bar, [part.outputs for part in self.parts])
 
     def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:

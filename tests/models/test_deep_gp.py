@@ -204,7 +204,7 @@ def test_labels_train_too(backend):
             ValueError,
             "second is given, but layer 0 has one group .*; also pass num_orthogonal=",
         ),
-        ({"posterior": "dual"}, ValueError, "layer 0 has sites, but only the last layer can"),
+        ({"posterior": "dual"}, ValueError, "layer 0 has sites, but only the last layer can; choose another posterior"),
     ],
 )
 def test_bad_choices_are_refused(settings, error, message):
