@@ -1,4 +1,4 @@
-"""The base classes of inducing variables: their covariances, each with its pullback."""
+"""The base classes of inducing variables, which compute covariances and their pullbacks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,14 +15,14 @@ FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 
 @former_methods(grown="add_inducing", started="initialise")
 class Inducing(ABC):
-    """M inducing variables u of a process f with a kernel, and their covariances with f.
+    """M inducing variables u of a process f with a kernel.
 
-    `inducing_bar` and `kernel_bar` are objects of the classes of the inducing variables and of the kernel, or None for
-    zero.
+    The methods return covariances of u and f. The cotangents `inducing_bar` and `kernel_bar` are objects of the class
+    of the inducing variables and of the class of the kernel, or None for zero.
     """
 
     locations: ClassVar[tuple[str, ...]] = ()
-    """The names of the leaves with inducing inputs. Training starts to move them late, with a smaller rate."""
+    """The names of the leaves with inducing inputs. Training changes them later and more slowly."""
 
     @property
     @abstractmethod
@@ -74,7 +74,7 @@ class Inducing(ABC):
 
     @abstractmethod
     def check(self, kernel: Kernel, /) -> None:
-        """Raise ValueError unless the leaves fit each other and the kernel."""
+        """Raise ValueError if the shapes of the leaves do not match each other or the kernel."""
 
     def add_inducing(self, Z: Array, /, *, front: bool = False) -> Self:  # noqa: ARG002
         """Add variables at inputs Z [M, D] after the existing variables, or before them if `front`.

@@ -72,7 +72,7 @@ def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
     order = generator(seed, 5).permutation(X.shape[0])
     rows = take_rows(X, order[:M])
     first = distinct(rows)[0]
-    if len(first) < M:  # some rows are equal: look at all rows
+    if len(first) < M:  # some of these rows are equal: use all rows
         rows = take_rows(X, order)
         first = distinct(rows)[0]
         check_distinct(len(first), len(rows), M)

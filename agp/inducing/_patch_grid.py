@@ -22,13 +22,13 @@ class PatchGrid:
     Parameters
     ----------
     image, patch
-        (H, W) and (h, w), in pixels.
+        The sizes (H, W) and (h, w), in pixels.
     stride
-        The steps from each patch to the next, down and across, in pixels.
+        The distance between neighbouring patches, down and across, in pixels.
     padding
         The number of rows and columns of zeros around the image, in pixels.
     channels
-        C.
+        The number of channels C.
     per_channel
         Whether each patch [h w] covers a single channel. Then Q = H' W' C, and the C patches of each place are
         consecutive.
@@ -112,7 +112,7 @@ class PatchGrid:
     # -- cuts -------------------------------------------------------------------------------------------------------
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return the patches [N, Q, .] of images X [N, H W C], and ``bar -> X_bar``."""
+        """Return the patches [N, Q, .] of images X [N, H W C], and the pullback ``bar -> X_bar``."""
         xp = backend_of(X).xp
         (h, w), (rows, columns), C, N = self.patch, self.shape, self.channels, X.shape[0]
         images = _pad(xp.reshape(X, (N, *self.image, C)), self.padding)
@@ -131,7 +131,7 @@ class PatchGrid:
         return patches, pullback
 
     def rows(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return all patches as rows [N Q, .], image after image, and ``bar -> X_bar``."""
+        """Return all patches as rows [N Q, .], image after image, and the pullback ``bar -> X_bar``."""
         xp = backend_of(X).xp
         patches, pull = self(X)
         return xp.reshape(patches, (-1, self.columns)), lambda bar: pull(xp.reshape(bar, patches.shape))

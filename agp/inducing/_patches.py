@@ -39,10 +39,8 @@ class Patches(AtInputs):
     Parameters
     ----------
     image, patch
-        (H, W) and (h, w).
-    Z
-        Inducing patches [M, h w C], or [M, h w] for a single channel, with two additional columns for the place if
-        `located`. If None, they are chosen from the patches of the data.
+        The sizes (H, W) and (h, w), in pixels. Z Inducing patches [M, h w C], or [M, h w] for a single channel, with
+        two additional columns for the place if `located`. If None, they are chosen from the patches of the data.
     weights
         w [Q], dimensionless and trained. None fixes w = 1. A number is the starting value of all weights.
     stride, padding, channels

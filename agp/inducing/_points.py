@@ -17,7 +17,7 @@ NUM_INDUCING = 128
 
 @tree.model
 class Points(AtInputs):
-    """Inducing inputs: u = f(Z) - h(Z).
+    """Inducing variables u = f(Z) - h(Z): values of the process at inducing inputs Z, without the mean function h.
 
     Parameters
     ----------

@@ -164,7 +164,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         return [group for group in found if wanted is None or group[0] in wanted]
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return the sums for each group with sites, computed from its part of the mean, or None without sites."""
+        """Return the sums for each group with sites, from its part of the mean, or None if no group has sites."""
         if not self._has_sites:
             return None
         sums = []

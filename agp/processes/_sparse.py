@@ -17,7 +17,7 @@ from agp.random import Draws, draws_with_prefix, prefix_draws
 from agp.tree import constant_data, detach
 
 FLOOR = 1e-12
-"""Variances below this fraction of the prior variance are raised to this value before the square root."""
+"""Variances are raised to at least this fraction of the prior variance before square roots."""
 
 
 @tree.model

@@ -97,6 +97,6 @@ def _leaves_of(nodes: Mapping[str, Actions]) -> frozenset[str]:
 
 
 def _kinds(model: Any) -> str:
-    """Return the class names of a model's actions for messages, or the name of the model's class without actions."""
+    """Return the class names of a model's actions for messages, or that of the model if it has no actions."""
     found = sorted({type(actions).__name__ for actions in tree.nodes(model, Actions).values()})
     return " and ".join(found) or f"the actions of {type(model).__name__}"

@@ -44,7 +44,7 @@ class InverseUpdate:
     Parameters
     ----------
     tolerance
-        Steps continue until the quantity that `stopping` defines is at most this. By default, the quantity is the
+        Steps continue until the quantity that `stopping` defines is at most this value. By default, the quantity is the
         residual |L^T A L - I|_F / sqrt(M), and the tolerance is 5e-3. In layers of a `Deep` process, the default is the
         larger of 1e-9 and 1000 eps.
     least_steps

@@ -18,7 +18,7 @@ from agp.updates._schedules import Rate, check_step, rate_at
 __all__ = ["NaturalGradient", "backtrack_on_bound", "posterior_names", "root_steps", "stepping_leaves"]
 
 SHORTENED = 40
-"""The maximum number of times that a step is halved; after that it is skipped."""
+"""The maximum number of times that a step is halved before it is skipped."""
 ROUNDING = 1e3
 """Decreases of the bound up to this many units of eps |bound| count as rounding errors."""
 REACH = 1.0
@@ -42,13 +42,13 @@ class NaturalGradient:
     in natural coordinates. For a Gaussian likelihood, a step with rho = 1 and all rows of data leads to the optimal
     q(u). In root coordinates (m, C), the step is a first-order step in the same direction, which needs no inverse of S.
 
-    Use it for the posteriors `Whitened` and `Marginal`, together with `Adam` with ``frozen=("posterior.*",)``.
+    Use it for the posteriors `Whitened` and `Marginal`, together with ``Adam(frozen=("posterior.*",))``.
 
     Parameters
     ----------
     rate
-        rho in (0, 1], or a function of the step count. If the likelihood is not log-concave, the new precision may not
-        be positive definite. The step is then halved until it is.
+        rho in (0, 1], or a function of the step count. For likelihoods that are not log-concave, the new precision may
+        not be positive definite. The step is halved in that case.
     coordinates
         "natural" or "root".
     memory
@@ -114,7 +114,7 @@ class NaturalGradient:
 
 
 def posterior_names(model: Any) -> str:
-    """Return the class names of all q(u) in a model for messages, or the name of the model's class without q(u)."""
+    """Return the class names of all q(u) in a model for messages, or that of the model if it has no q(u)."""
     found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
     return " and ".join(found) or type(model).__name__
 
@@ -219,7 +219,7 @@ def stepping_leaves(model: Any, frozen: tuple[str, ...]) -> tuple[str, ...]:
 def root_steps(
     model: Any, raw: Mapping[str, Array], gradient: Mapping[str, Array], rate: Any, frozen: tuple[str, ...]
 ) -> dict[str, Array]:
-    """Return the raw leaves, by name, of every q(u) that takes a natural-gradient step, after the step.
+    """Take a natural-gradient step of each q(u) that supports it; return the new raw leaves by name.
 
     `raw` and `gradient` contain all raw leaves and their gradient. The constraints of m and C are linear, so their raw
     values describe the same q(u) in other units.

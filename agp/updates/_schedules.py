@@ -96,7 +96,7 @@ def _line(B: Backend, count: Array, start: float, end: float, steps: float) -> t
 
 @dataclass(frozen=True)
 class exponential:  # noqa: N801
-    """A rate that is multiplied by `factor` over each `every` steps, smoothly, but does not fall below `floor`.
+    """A rate that decays exponentially, by `factor` in `every` steps, but not below `floor`.
 
     Raises ValueError if the rate is negative, `factor` is outside (0, 1], `every` is not a positive integer, or `floor`
     is above the rate.
@@ -123,7 +123,7 @@ class exponential:  # noqa: N801
 
 @dataclass(frozen=True)
 class stepped(exponential):  # noqa: N801
-    """A rate that is multiplied by `factor` after each `every` steps, but does not fall below `floor`.
+    """A rate that is multiplied by `factor` once in `every` steps, but does not fall below `floor`.
 
     The errors are those of `exponential`. For example, ``stepped(1e-3, 10 ** (-1 / 3), 30_000)`` falls to a tenth over
     90,000 steps.
