@@ -1,5 +1,6 @@
 """Inducing variables of several independent processes whose sum is f, for a joint q(u)."""
 
+from functools import reduce
 from typing import Any, Self
 
 from agp import tree
@@ -83,12 +84,7 @@ class JointInducing(Inducing):
         """Combine the cotangents of the terms: inducing_bar, kernel_bar and, if there are any, X_bar."""
         own, kernels, *inputs = zip(*bars, strict=True)
         joint = tree.cotangent(self, parts=own), tree.cotangent(kernel, parts=kernels)
-        if not inputs:
-            return joint
-        X_bar = None
-        for one in inputs[0]:
-            X_bar = tree.add(X_bar, one)
-        return *joint, X_bar
+        return *joint, *(reduce(tree.add, each) for each in inputs)
 
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:
         # the features of all terms are side by side; the variables of a term depend only on the features of that term

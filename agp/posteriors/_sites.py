@@ -104,19 +104,12 @@ class KeepsSums(ABC):
         """Return the sums before the first step, as arrays in dictionaries, which may be nested."""
 
     @abstractmethod
-    def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> "HoldsSums":
+    def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> Any:
         """Return the model with these sums, or with new sums if these are outdated.
 
-        `memory` is a budget for working arrays in MiB.
+        `memory` is a budget for working arrays in MiB. A site step of the result also updates the sums, and its method
+        `_release_sums` returns the model and the sums.
         """
-
-
-class HoldsSums(ABC):
-    """A `KeepsSums` model during a step, with sums that are updated together with the sites."""
-
-    @abstractmethod
-    def _release_sums(self) -> tuple[Any, dict[str, Any]]:
-        """Return the model without its sums, and the sums."""
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The prior of a sparse process: a kernel, inducing variables and a mean function."""
 
 from abc import ABC
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -77,15 +77,6 @@ class SparsePrior(ABC):
         return (Kuf, kff, h), pullback
 
 
-class StartedPrior(NamedTuple):
-    """The fields of a `SparsePrior`."""
-
-    kernel: Kernel
-    inducing: Inducing
-    mean_function: Mean
-    jitter: float | None
-
-
 def initialise_prior(
     X: Array,
     kernel: Kernel | None,
@@ -99,8 +90,8 @@ def initialise_prior(
     num_inducing: int | None,
     seed: int,
     jitter: float | None,
-) -> StartedPrior:
-    """Return the fields of a `SparsePrior` with starting values for inputs X [N, D].
+) -> dict[str, Any]:
+    """Return the fields of a `SparsePrior` by name, with starting values for inputs X [N, D].
 
     The functions are expected to have the means `level` [P] and the variance `variance`. The other arguments and the
     errors are those of `Sparse.from_data`.
@@ -111,4 +102,5 @@ def initialise_prior(
     mean_function = ZeroMean() if mean_function is None else mean_function
     mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
     mean_function.check(X.shape[1], level.shape[0])
-    return StartedPrior(kernel, place, mean_function, check_jitter(jitter))
+    jitter = check_jitter(jitter)
+    return {"kernel": kernel, "inducing": place, "mean_function": mean_function, "jitter": jitter}

@@ -95,8 +95,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
         level = backend_of(X).xp.zeros((outputs,), **like(X)) if level is None else level
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         prior = initialise_prior(X, kernel, mean_function, level, variance, **choice)
-        Kuu = cls(**prior._asdict(), posterior=None).inducing_covariance()[0]  # type: ignore[arg-type]
-        return detach(cls(**prior._asdict(), posterior=start(Kuu, outputs)))
+        Kuu = cls(**prior, posterior=None).inducing_covariance()[0]  # type: ignore[arg-type]
+        return detach(cls(**prior, posterior=start(Kuu, outputs)))
 
     inducing_covariance = SparsePrior._inducing_covariance
     features = SparsePrior._features

@@ -1,6 +1,7 @@
 """Independent processes, side by side."""
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any, ClassVar
 
 from agp import tree
@@ -142,10 +143,7 @@ class Stack(SideBySide, Composite):
 
     def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:
         own, factors, inputs = zip(*bars, strict=True)
-        X_bar = None
-        for one in inputs:
-            X_bar = tree.add(X_bar, one)
-        return tree.cotangent(self, parts=own), factors, X_bar  # type: ignore[return-value]
+        return tree.cotangent(self, parts=own), factors, reduce(tree.add, inputs)
 
 
 def _columns(x: Array, widths: list[int]) -> list[Array]:

@@ -244,11 +244,7 @@ def _corrections(
     B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
 ) -> dict[float, Array]:
     """Return the bias corrections 1 - beta^t after t steps, as scalars by decay rate beta, for these groups."""
-    betas = []
-    for pattern in by_pattern:
-        for beta in (groups[pattern].beta1, groups[pattern].beta2):
-            if beta not in betas:
-                betas.append(beta)
+    betas = dict.fromkeys(beta for name in by_pattern for beta in (groups[name].beta1, groups[name].beta2))
     return dict(zip(betas, B.fused(_extend_moments, steps, *betas), strict=True))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
-from agp.posteriors import HoldsSums, KeepsSums, SiteHolder
+from agp.posteriors import KeepsSums, SiteHolder
 from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
 from agp.updates._natural import backtrack_on_bound, posterior_names
@@ -64,8 +64,7 @@ class SiteStep:
 
     def applies(self, model: Any, /) -> bool:
         """Return whether the model has sites."""
-        holders = tree.nodes(model, SiteHolder)
-        return any(path in holders and holders[path]._has_sites for path in model._site_paths)
+        return bool(_holders(model))
 
     def init(self, model: Any, /) -> State:
         """Return a step count of zero, and any sums that the model keeps. Raise TypeError if it has no sites."""
@@ -77,8 +76,7 @@ class SiteStep:
 
     def moves(self, model: Any, /) -> Moved:
         """Return the sites and their inverse factors, of all groups or of the chosen groups."""
-        holders = tree.nodes(model, SiteHolder)
-        found = [path for path in model._site_paths if path in holders and holders[path]._has_sites]
+        found = list(_holders(model))
         if self.groups is not None:
             found = [tree.join_path(path, f"parts.{i}") for path in found for i in self.groups]
         names = tree.leaves(model, "auxiliary")
@@ -96,17 +94,18 @@ class SiteStep:
         """
         xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
         model = model._prepare_site_step()
-        if batch.rows is not None and isinstance(model, KeepsSums):
+        keeps = batch.rows is not None and isinstance(model, KeepsSums)
+        if keeps:
             model = model._with_sums(state["sums"], self.memory)
-        holders = tree.nodes(model, SiteHolder)
+        holders = _holders(model)
         gradients = model._site_gradients(batch, memory=self.memory)
-        moving = {path: found for path, found in gradients.items() if path in holders and holders[path]._has_sites}
+        moving = [path for path in gradients if path in holders]
         chosen = {"clip": self.clip, "groups": self.groups, "rows": batch.rows}
 
         def step(rate: Any) -> tuple[Any, Info]:
             new, infos = {}, []
-            for path, found in moving.items():
-                new[path], info = holders[path]._site_step(found, rate, **chosen)
+            for path in moving:
+                new[path], info = holders[path]._site_step(gradients[path], rate, **chosen)
                 infos.append(info)
             logged = {name: xp.max(xp.stack([info[name] for info in infos if name in info])) for name in infos[0]}
             return tree.replace(model, new), logged
@@ -114,6 +113,12 @@ class SiteStep:
         moved, logged = backtrack_on_bound(step, model, batch, rate, self.memory)
         ending = "" if self.groups is None else "_" + "_".join(map(str, self.groups))
         new = state | {"count": state["count"] + 1.0}
-        if isinstance(moved, HoldsSums):
+        if keeps:
             moved, new["sums"] = moved._release_sums()
         return moved, new, {f"{name}{ending}": x for name, x in logged.items()}
+
+
+def _holders(model: Any) -> dict[str, SiteHolder]:
+    """Return the posteriors with sites (or the model itself) that enter the likelihood, by path."""
+    found = tree.nodes(model, SiteHolder)
+    return {path: found[path] for path in model._site_paths if path in found and found[path]._has_sites}
