@@ -94,9 +94,9 @@ class SiteStep:
         """
         xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
         model = model._prepare_site_step()
-        keeps = batch.rows is not None and isinstance(model, KeepsSums)
-        if keeps:
-            model = model._with_sums(state["sums"], self.memory)
+        kept = None if batch.rows is None else state.get("sums")
+        if kept is not None:
+            model = model._with_sums(kept, self.memory)
         holders = _holders(model)
         gradients = model._site_gradients(batch, memory=self.memory)
         moving = [path for path in gradients if path in holders]
@@ -113,7 +113,7 @@ class SiteStep:
         moved, logged = backtrack_on_bound(step, model, batch, rate, self.memory)
         ending = "" if self.groups is None else "_" + "_".join(map(str, self.groups))
         new = state | {"count": state["count"] + 1.0}
-        if keeps:
+        if kept is not None:
             moved, new["sums"] = moved._release_sums()
         return moved, new, {f"{name}{ending}": x for name, x in logged.items()}
 
