@@ -22,7 +22,7 @@ class Inducing(ABC):
     """
 
     locations: ClassVar[tuple[str, ...]] = ()
-    """The names of the leaves with inducing inputs. Training changes them later and more slowly."""
+    """The names of the leaves with inducing inputs. Training changes them later than other leaves, and more slowly."""
 
     @property
     @abstractmethod

@@ -33,12 +33,12 @@ def greedy_variance(
 ) -> Array:
     """Choose inducing inputs Z [M, D] greedily among the rows of X [N, D], by the largest conditional variance.
 
-    This is the pivoted Cholesky factorisation of k(X, X). It reduces the trace tr(Kff - Kfu Kuu^-1 Kuf) in the
-    collapsed bound. It uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on the host, in float64.
-    The seed breaks ties. For a stationary kernel, all rows have equal variance at the start. If the numerical rank of
-    the covariance is below M, the remaining rows are drawn at random. The chosen rows are distinct. The first rows lie
-    mostly at the edge of the data. Therefore k-means gives a smaller trace for few inducing inputs, and this method
-    gives a smaller trace for many.
+    The method is the pivoted Cholesky factorisation of k(X, X), which reduces the trace tr(Kff - Kfu Kuu^-1 Kuf) in the
+    collapsed bound. The method uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on the host, in
+    float64. The seed breaks ties. For a stationary kernel, all rows have equal variance at the start. If the numerical
+    rank of the covariance is below M, the remaining rows are drawn at random. The chosen rows are distinct. The first
+    rows lie mostly at the edge of the data. Therefore k-means gives a smaller trace for few inducing inputs, and this
+    method gives a smaller trace for many.
 
     Parameters
     ----------

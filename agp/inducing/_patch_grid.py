@@ -16,8 +16,9 @@ class PatchGrid:
 
         H' = (H + 2 padding - h) // stride + 1,  W' = (W + 2 padding - w) // stride + 1
 
-    An image of H x W pixels with C channels is one row of inputs [H W C]. It lists the pixels row by row, with the
-    channels of each pixel together. Patches [h w C] have the same layout, and are ordered along the grid row by row.
+    An image of H x W pixels with C channels is one row of inputs [H W C]. The input lists the pixels row by row, with
+    the channels of each pixel together. Patches [h w C] have the same layout, and are ordered along the grid row by
+    row.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ class PatchGrid:
         if min(self.shape) < 1:
             (H, W), (h, w) = self.image, self.patch
             around = f" with {self.padding} pixels of zeros around them" if self.padding else ""
-            msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}; use smaller ones."
+            msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}; use smaller patches."
             raise ValueError(msg)
 
     def describe(self) -> str:

@@ -16,7 +16,7 @@ from agp.linalg import block_diagonal, groups_of
 class JointInducing(Inducing):
     """The inducing variables of all terms of f = f_1 + f_2 + ..., for a kernel that is a `Sum` with one part per term.
 
-    The terms are independent a priori, so Kuu is block-diagonal. They are dependent in the joint q(u).
+    The terms are independent a priori, so Kuu is block-diagonal. In the joint q(u), the terms are dependent.
 
     Parameters
     ----------

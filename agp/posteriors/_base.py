@@ -217,7 +217,7 @@ class MeanPosterior(Posterior):
 class SitePosterior(Posterior):
     """A q(u) that is the prior times sites with leaves `shift` [M, P] and `precision` [P, M, M].
 
-    If both are zero, q(u) is the prior.
+    If the shift and the precision are zero, q(u) is the prior.
     """
 
     shift: Array

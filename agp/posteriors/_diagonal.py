@@ -18,8 +18,8 @@ from agp.posteriors._growth import append_rows
 class DiagonalWhitened(WhiteItself, MeanPosterior):
     """`Whitened` with a diagonal covariance (mean field).
 
-    It stores O(M P) numbers and takes O(M N P) operations. `Whitened` stores O(M^2 P) numbers and takes O(M^2 N P)
-    operations.
+    `DiagonalWhitened` stores O(M P) numbers and takes O(M N P) operations. `Whitened` stores O(M^2 P) numbers and takes
+    O(M^2 N P) operations.
 
     Parameters
     ----------
@@ -147,9 +147,9 @@ class DiagonalState(WhiteState):
 class DiagonalMarginal(WhitePosterior, MeanPosterior):
     """`Marginal` with a diagonal covariance (mean field), which stores O(M P) numbers.
 
-    It cannot represent the prior, in which the inducing variables are correlated, whereas `DiagonalWhitened` can. An
-    untrained model has the mean zero and the variances 1 / [Kuu^-1]_ii, which minimise KL[q || p] and are smaller than
-    the prior variances.
+    `DiagonalMarginal` cannot represent the prior, in which the inducing variables are correlated. `DiagonalWhitened`
+    can. An untrained model has the mean zero and the variances 1 / [Kuu^-1]_ii, which minimise KL[q || p] and are
+    smaller than the prior variances.
 
     Parameters
     ----------

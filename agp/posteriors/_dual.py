@@ -4,7 +4,7 @@
 
 If the kernel or the inducing inputs change, the sites stay fixed and q(u) changes with the prior. The bound is then
 closer to its optimum over q(u) than if q(u) stayed fixed, which improves steps of the hyperparameters. Sites can be
-stored in three coordinate systems. At fixed hyperparameters, the three describe the same q(u).
+stored in three coordinate systems. At fixed hyperparameters, all three describe the same q(u).
 """
 
 from typing import Any, Literal, Self, get_args
@@ -40,9 +40,9 @@ Tied = Literal["natural", "kernel", "white"]
 class Dual(WhitePosterior, SitePosterior, SiteHolder):
     """The dual parameterisation with tied sites, which are sums over the rows of data.
 
-    It stores P (M + M^2) numbers for any number of rows. `agp.updates.SiteStep` updates the sites, and Adam updates the
-    other parameters. Let the site of row n be (lam1_n, lam2_n), a_n = Kuu^-1 k_un and Lu Lu^T = Kuu. The stored sums
-    are
+    The sites are P (M + M^2) numbers for any number of rows. `agp.updates.SiteStep` updates the sites, and Adam updates
+    the other parameters. Let the site of row n be (lam1_n, lam2_n), a_n = Kuu^-1 k_un and Lu Lu^T = Kuu. The stored
+    sums are
 
     - ``tied="natural"`` (A-tied): sum_n a_n lam1_n and sum_n lam2_n a_n a_n^T, natural parameters of u;
     - ``tied="kernel"`` (K-tied): the same sums with k_un instead of a_n;

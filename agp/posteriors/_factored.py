@@ -1,7 +1,7 @@
 """Base classes of posteriors that factorise Kuu = Lu Lu^T, so that u = Lu v and v ~ N(0, I) a priori.
 
-Each posterior has a state, which is a Gaussian q(v) in these whitened coordinates. The methods of a state take the
-whitened features A = Lu^-1 Kuf [M, N]. The base classes compute A and everything else that depends on Lu.
+Each posterior has a state, which is a Gaussian q(v) in whitened coordinates. The methods of a state take the whitened
+features A = Lu^-1 Kuf [M, N]. The base classes compute A and everything else that depends on Lu.
 """
 
 from abc import ABC, abstractmethod

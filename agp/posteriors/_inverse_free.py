@@ -7,8 +7,8 @@ Let A = R^T Kuu R, F = A - I, V = R^T Kuf and S_p = C_p C_p^T. Then
 
 for every R. Here c = max(1/2, log s - 1), and s is at least the largest eigenvalue of all S_p. If A = I, q(u) and the
 KL divergence equal those of W-SVGP with u whitened by R^-T. The mean and the covariance depend on R, so the gradient
-must not treat R as a constant. It uses the derivative of R = chol(Kuu^-1), dR = -R Phi(R^T dKuu R), which needs only
-matrix products.
+must not treat R as a constant. The gradient uses the derivative of R = chol(Kuu^-1), dR = -R Phi(R^T dKuu R), which
+needs only matrix products.
 """
 
 from typing import ClassVar, Self
@@ -124,7 +124,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
         return kl, pullback
 
     def _slack(self) -> Array:
-        """Return the constant c, which keeps the bound valid for large S. It has no gradient.
+        """Return the constant c, which keeps the bound valid for large S and has no gradient.
 
         The smaller of |C|_1 |C|_inf and |C|_F^2 bounds the eigenvalues of C C^T. An underestimate of the largest
         eigenvalue would invalidate the bound. An overestimate has little effect, because F is small.

@@ -115,8 +115,8 @@ class LikelihoodForm(CholeskySiteForm):
 class FullSiteLikelihoodForm(CholeskySiteForm):
     """The likelihood parameterisation with correlated noise of the pseudo-observations.
 
-    It can represent every covariance of q(u) below that of the prior, whereas the covariance of `LikelihoodForm` has
-    only M parameters. It uses a Cholesky factorisation of Kuu + C C^T.
+    `FullSiteLikelihoodForm` can represent every covariance of q(u) below that of the prior, whereas the covariance of
+    `LikelihoodForm` has only M parameters. Computations use a Cholesky factorisation of Kuu + C C^T.
 
     Parameters
     ----------

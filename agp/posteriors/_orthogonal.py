@@ -26,7 +26,7 @@ from agp.posteriors._whitened import Whitened
 class PriorSpread(WhiteItself, MeanPosterior):
     """A q(u) with the covariance of the prior and a free mean, in whitened coordinates.
 
-    As the second group of `Orthogonal`, it gives the orthogonally decoupled GP (ODVGP).
+    An `Orthogonal` with `PriorSpread` as its second group is the orthogonally decoupled GP (ODVGP).
 
     Parameters
     ----------

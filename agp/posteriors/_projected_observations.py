@@ -61,8 +61,8 @@ class ProjectedCholesky(Projected):
 class ProjectedInverseFree(FollowsInverse, Projected):
     """Inversion by matrix products alone.
 
-    For every L, the bound is a lower bound, and variances are at least as large as the exact variances. Both are exact
-    if L L^T = G^-1.
+    For every L, the bound is a lower bound, and variances are at least as large as the exact variances. The bound and
+    the variances are exact if L L^T = G^-1.
 
     Parameters
     ----------

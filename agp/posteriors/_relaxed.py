@@ -8,8 +8,8 @@ covariance, and
 
 with U = L^T S L. This bound holds for every L, is tight if G = 0, and needs only matrix products. The gradient treats L
 as a constant; `agp.updates.InverseUpdate` updates L. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`. In
-training steps with random probes, `ProbedRelaxed` replaces `Relaxed`. It has the same q(u), but it estimates the traces
-and needs no product of two [M, M] matrices.
+training steps with random probes, `ProbedRelaxed` replaces `Relaxed`. `ProbedRelaxed` has the same q(u), but it
+estimates the traces and needs no product of two [M, M] matrices.
 """
 
 from abc import abstractmethod
@@ -249,7 +249,7 @@ class ProbedFactor:
 class ProbedRelaxed(RelaxedForm):
     """`Relaxed` with traces estimated from probes, for one evaluation of the bound and its gradient.
 
-    Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z. These need only products of [M, M] with [M, K]
+    Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z. W and U need only products of [M, M] with [M, K]
     matrices. The estimate is
 
         -tr(PR Kuu) + tr(Kt T) - M ~ -M + sum_i s_i |L_i:|^2 + sum((Z + W - U) * W) / K

@@ -40,7 +40,7 @@ class RelaxedGroupsFactor:
 class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
     """The base class of `RelaxedOrthogonal` and `RelaxedUnion`.
 
-    Both use a `Relaxed` posterior of transformed inducing variables.
+    These classes use a `Relaxed` posterior of transformed inducing variables.
     """
 
     sizes: tuple[int, int]
@@ -119,8 +119,8 @@ class RelaxedOrthogonal(RelaxedGroups):
 
     The bound is a lower bound on the log evidence for all values of the leaves. If the inverse factors are exact, its
     value and gradients equal those of SOLVE-GP with q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu) and a q(w) of the
-    same form. Otherwise, it may be larger or smaller than the bound of SOLVE-GP, because J is a further variational
-    parameter.
+    same form. If they are not exact, the bound may be larger or smaller than that of SOLVE-GP, because J is then a
+    further variational parameter.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class RelaxedOrthogonal(RelaxedGroups):
     site
         s [M + M2], positive: the variances of pseudo-observations of u and w, shared by the outputs.
     prior_inverse
-        L0 [M, M], lower triangular with a positive diagonal, such that L0 L0^T ~ Kuu^-1. Auxiliary. Its accuracy
+        L0 [M, M], lower triangular with a positive diagonal, such that L0 L0^T ~ Kuu^-1. Auxiliary. The accuracy of L0
         depends on the conditioning of Kuu. With T0 = L0 L0^T, J is Kvu (2 T0 - T0 Kuu T0). The error of J is of second
         order in the error of T0. The gradient passes through J, but treats T0 as a constant.
     first_inverse, second_inverse
@@ -233,9 +233,9 @@ class RelaxedUnion(RelaxedGroups):
     Let T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1 and J = Kvu T_u. Let T_w = Lw Lw^T approximate the inverse of the covariance
     of v - J u, where u and v include the noise s. With G = [[I, 0], [-J, I]], the matrix G^T blkdiag(T_u, T_w) G
     approximates the inverse of K + diag(s). The bound is a lower bound on the log evidence for all values of the
-    leaves. It does not exceed the bound of L-SVGP with all M + M2 inducing inputs, and equals it if the factors are
-    exact. The q(u, v) differs from that of SOLVE-GP. The inversion is as cheap as for SOLVE-GP, and well conditioned,
-    because each inverted matrix includes the noise s.
+    leaves. The bound does not exceed that of L-SVGP with all M + M2 inducing inputs. If the factors are exact, the two
+    bounds are equal. The q(u, v) differs from that of SOLVE-GP. The inversion is as cheap as for SOLVE-GP, and well
+    conditioned, because each inverted matrix includes the noise s.
 
     Parameters
     ----------

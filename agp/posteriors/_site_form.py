@@ -26,7 +26,7 @@ FORGOTTEN_SITE = 1e8
 """The noise variance of new inducing variables that must not change q(f), relative to the largest row sum."""
 
 FLAT_SITE_VARIANCE = 0.1
-"""The noise variance s at the start of training, for likelihoods that are flat far from likely functions. It is
+"""The noise variance s at the start of training, for likelihoods that are flat far from likely functions. The value is
 relative to the mean diagonal of Kuu. With smaller variances, the gradient of some classes would be zero.
 """
 

@@ -14,9 +14,9 @@ from agp.random import Draws, prefix_draws
 class Patchwise(Transformed):
     """A convolutional layer f(x)[q, c] = g_c(patch_q(x)), which applies a process g to each patch of an image.
 
-    It maps images of H x W pixels with C channels, stored as rows [N, H W C], to images of H' x W' pixels with C'
-    channels, stored as rows [N, H' W' C']. C' is the number of outputs of g. Use it as a layer of a `Deep` process. The
-    last layer of such a process often has inducing `Patches`.
+    The layer maps images of H x W pixels with C channels, stored as rows [N, H W C], to images of H' x W' pixels with
+    C' channels, stored as rows [N, H' W' C']. C' is the number of outputs of g. Use a `Patchwise` as a layer of a
+    `Deep` process. The last layer of such a process often has inducing `Patches`.
 
     All patches are mapped by the same g. However, as in the source, the marginals and `sample_marginals` treat the
     patches of an image as independent given q(u), and bounds of deep models use these marginals. A sample of functions
@@ -25,7 +25,7 @@ class Patchwise(Transformed):
     Parameters
     ----------
     process
-        The process g of patches [., h w C]. It must not be a sampled process.
+        The process g of patches [., h w C]. g must not be a sampled process.
     grid
         The patches of the images.
 
@@ -108,8 +108,8 @@ class Patchwise(Transformed):
         if self.grid.number == 1:
             return self.process.joint(factor, self.grid.rows(X)[0])
         msg = (
-            "the outputs of a Patchwise are values of one function, not a mixture of independent ones, so it has no "
-            "joint covariances; call `predict` for marginals and `sample_functions` for joint samples."
+            "a Patchwise has no joint covariances, because its outputs are values of one function at several patches; "
+            "call `predict` for marginals and `sample_functions` for joint samples."
         )
         raise TypeError(msg)
 

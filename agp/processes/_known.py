@@ -14,7 +14,7 @@ from agp.processes._paths import KnownPaths, Paths
 class FixedMap(Mapped, Process):
     """Functions without uncertainty: a fixed linear map of the inputs, such as the identity.
 
-    In a `Stack` with another process, it passes the inputs of a layer on to the next layer.
+    In a `Stack` with another process, a `FixedMap` passes the inputs of a layer on to the next layer.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ __all__ = ["ActionsUpdate", "Normalise"]
 
 @dataclass(frozen=True)
 class ActionsUpdate:
-    """An update that replaces the actions with new actions, chosen by a policy. Place it before the optimiser.
+    """An update that replaces the actions with new actions, chosen by a policy. Place the update before the optimiser.
 
     Gradients treat the actions as constants. Each step follows the exact gradient of a valid bound, but the bound
     changes whenever the actions change.
@@ -65,7 +65,7 @@ class ActionsUpdate:
 
 @dataclass(frozen=True)
 class Normalise:
-    """An update that scales sparse actions to unit norm. Place it after the optimiser.
+    """An update that scales sparse actions to unit norm. Place the update after the optimiser.
 
     Bounds do not depend on the norms of the actions, so gradients are orthogonal to the actions. Without this update,
     each step would therefore lengthen the actions and slow later steps.

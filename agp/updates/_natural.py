@@ -42,13 +42,13 @@ class NaturalGradient:
     in natural coordinates. For a Gaussian likelihood, a step with rho = 1 and all rows of data leads to the optimal
     q(u). In root coordinates (m, C), the step is a first-order step in the same direction, which needs no inverse of S.
 
-    Use it for the posteriors `Whitened` and `Marginal`, together with ``Adam(frozen=("posterior.*",))``.
+    Use `NaturalGradient` for the posteriors `Whitened` and `Marginal`, together with ``Adam(frozen=("posterior.*",))``.
 
     Parameters
     ----------
     rate
         rho in (0, 1], or a function of the step count. For likelihoods that are not log-concave, the new precision may
-        not be positive definite. The step is halved in that case.
+        not be positive definite. The step is then halved until the precision is positive definite.
     coordinates
         "natural" or "root".
     memory
@@ -199,7 +199,7 @@ def _leaves_at(path: str) -> tuple[str, str]:
 def _steps_at(path: str, wholes: tuple[str, ...], frozen: tuple[str, ...]) -> bool:
     """Return whether the posterior at `path` takes natural-gradient steps.
 
-    It must not be frozen, and its marginals, or those of its owner, must enter the likelihood.
+    The posterior must not be frozen, and its marginals, or those of its owner, must enter the likelihood.
     """
     if not any(path == whole or path.startswith(f"{whole}.") for whole in wholes):
         return False

@@ -29,10 +29,10 @@ class SiteStep:
     likelihood. With rho = 1, Gaussian noise and all rows of data, one step reaches the optimal q(u).
 
     If the likelihood is not log-concave, beta can be negative, and the new precision may not be positive definite. In
-    that case, the rate is halved up to ten times. If this does not help, negative beta are set to zero. `TVGP` and
-    `DualInverseFree` cannot represent negative sites, and always set negative beta to zero. For likelihoods with
-    unbounded curvature (Poisson), the rate is also halved until the bound of the batch does not fall. In an
-    `Orthogonal` posterior, each `Dual` group takes a step, computed from its own part of the mean.
+    that case, the rate is halved up to ten times. If the precision is still not positive definite, negative beta are
+    set to zero. `TVGP` and `DualInverseFree` cannot represent negative sites, and always set negative beta to zero. For
+    likelihoods with unbounded curvature (Poisson), the rate is also halved until the bound of the batch does not fall.
+    In an `Orthogonal` posterior, each `Dual` group takes a step, computed from its own part of the mean.
 
     Parameters
     ----------
