@@ -386,7 +386,7 @@ def test_what_images_do_not_offer_is_refused():
     for refused in (model.predict_covariance, model.sample):
         with pytest.raises(TypeError, match="its outputs are values of one function"):
             refused(_images(3, 12))
-    with pytest.raises(ValueError, match="the outputs of the process of a LinearMixing are dependent"):
+    with pytest.raises(ValueError, match="the process of a LinearMixing has dependent outputs"):
         LinearMixing(_each(), np.ones((1, 12))).check()
     with pytest.raises(ValueError, match="couples latent functions"):
         agp.SVGP(process=_each(), likelihood=agp.RobustMax(12))
