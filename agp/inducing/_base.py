@@ -1,4 +1,4 @@
-"""The base classes of inducing variables: their covariances, each with its pullback."""
+"""The base classes of inducing variables, which compute covariances and their pullbacks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,19 +10,19 @@ from agp.backend import Array, Pullback
 from agp.kernels import RBF, Kernel
 
 FeatureMap = Callable[[Array], tuple[Array, Pullback]]
-"""X [N, D] -> features [N, F], and ``bar -> X_bar``."""
+"""A function from X [N, D] to features [N, F] and their pullback ``bar -> X_bar``."""
 
 
 @former_methods(grown="add_inducing", started="initialise")
 class Inducing(ABC):
-    """M inducing variables u of a process f with a kernel, and their covariances with f.
+    """M inducing variables u of a process f with a kernel.
 
-    Cotangents of the leaves have the class of the object, and cotangents of the kernel have the class of the kernel.
-    None means zero.
+    The methods return covariances of u and f. The cotangents `inducing_bar` and `kernel_bar` are objects of the class
+    of the inducing variables and of the class of the kernel, or None for zero.
     """
 
     locations: ClassVar[tuple[str, ...]] = ()
-    """The names of the leaves that hold the positions of the variables. Training updates them late and slowly."""
+    """The names of the leaves with inducing inputs. Training changes them later than other leaves, and more slowly."""
 
     @property
     @abstractmethod
@@ -45,39 +45,42 @@ class Inducing(ABC):
 
     @abstractmethod
     def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
-        """Return the symmetric Kuu [M, M], and ``bar -> (inducing_bar, kernel_bar)``."""
+        """Return the symmetric Kuu [M, M], and the pullback ``bar -> (inducing_bar, kernel_bar)``."""
 
     @abstractmethod
     def cross(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        """Return Kuf [M, N] for X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+        """Return Kuf [M, N] for X [N, D], and the pullback ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
 
     @abstractmethod
     def diag(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        """The variances kff [N] of f at X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+        """Return the variances kff [N] at X [N, D], and the pullback ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
 
     @abstractmethod
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        """Return the symmetric Kff [N, N] for X [N, D], and ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+        """Return Kff [N, N], symmetric, at X [N, D], and the pullback ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
 
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:  # noqa: ARG002
-        """Return features of the prior of f, ``X [N, D] -> ([N, F], pullback)``, and the features [M, F] of u.
+        """Return a `FeatureMap` of the prior of f, and the features [M, F] of u.
 
-        The arguments and errors are those of `agp.kernels.Kernel.random_features`. Also raise TypeError if the inducing
-        variables have no features.
+        The arguments and errors are those of `agp.kernels.Kernel.random_features`. Also raise TypeError if random
+        features of the inducing variables are not available.
         """
         msg = f"{type(self).__name__} has no random features, so functions cannot be sampled; call `sample` instead."
         raise TypeError(msg)
 
     @abstractmethod
     def floats_per_row(self, kernel: Kernel, /) -> int:
-        """Return how many numbers `cross` and `diag` store per row of X, for memory budgets."""
+        """Return the number of floats that `cross` and `diag` store per row of X, for memory budgets."""
 
     @abstractmethod
     def check(self, kernel: Kernel, /) -> None:
-        """Raise ValueError unless the leaves fit each other and the kernel."""
+        """Raise ValueError if the shapes of the leaves do not match each other or the kernel."""
 
     def add_inducing(self, Z: Array, /, *, front: bool = False) -> Self:  # noqa: ARG002
-        """Add variables at inputs Z [M, D] after the existing ones, or in front; raise TypeError if unsupported."""
+        """Add variables at inputs Z [M, D] after the existing variables, or before them if `front`.
+
+        Raise TypeError if the class does not support this.
+        """
         msg = f"{type(self).__name__} cannot add inducing inputs; use Points."
         raise TypeError(msg)
 
@@ -85,18 +88,18 @@ class Inducing(ABC):
     def initialise(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
-        """Return the object and its kernel with missing leaves filled.
+        """Fill missing leaves from the data; return the inducing variables and their kernel.
 
         Parameters
         ----------
         X
             Inputs [N, D], already checked.
         kernel
-            The kernel; its leaves may be missing or numbers.
+            The kernel. Its leaves may be missing, or numbers.
         variance
             The variance of the targets.
         num_inducing, how, seed
-            The number M (by default 128, or N if that is smaller), and the other arguments of `agp.inducing.choose`.
+            The number M (by default 128 or N, whichever is smaller), and the other arguments of `agp.inducing.choose`.
 
         Raises
         ------

@@ -14,14 +14,14 @@ from agp.kernels import Kernel
 from agp.random import generator
 
 GRID = 2.0**-34
-"""Scaled inputs are rounded to multiples of this, so that ties do not depend on the units of the columns."""
+"""Scaled inputs are rounded to multiples of this value. Ties then do not depend on the units of the columns."""
 
 
 def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 10, rows: int = ROWS) -> Array:
     """Choose inducing inputs Z [M, D] by k-means with a k-means++ start, for inputs X [N, D] with N >= M.
 
-    Columns are scaled by their spread. At most `rows` rows are used, drawn at random. If fewer than M rows are
-    distinct, some inducing inputs coincide.
+    Columns are divided by their standard deviations. At most `rows` rows, drawn at random, are used. If fewer than M
+    rows are distinct, some inducing inputs coincide.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
     order = generator(seed, 5).permutation(X.shape[0])
     rows = take_rows(X, order[:M])
     first = distinct(rows)[0]
-    if len(first) < M:  # rows repeat: use all of them
+    if len(first) < M:  # some of these rows are equal: use all rows
         rows = take_rows(X, order)
         first = distinct(rows)[0]
         check_distinct(len(first), len(rows), M)
@@ -80,7 +80,7 @@ def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
 
 
 How: TypeAlias = Literal["kmeans", "random", "greedy-variance"] | Callable[[Array, Kernel, int, int], Array]
-"""The name of a method, or a function of (X [N, D], kernel, M, seed) that returns Z [M', D]."""
+"""The name of a method that chooses inducing inputs, or a function of (X [N, D], kernel, M, seed) -> Z [M', D]."""
 
 _WAYS: dict[str, Callable[[Array, Kernel, int, int], Array]] = {
     "kmeans": lambda X, _, num_inducing, seed: kmeans(X, num_inducing, seed=seed),
@@ -90,14 +90,14 @@ _WAYS: dict[str, Callable[[Array, Kernel, int, int], Array]] = {
 
 
 def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how: How = "kmeans") -> Array:
-    """Choose inducing inputs Z [M, D] for inputs X [N, D] and a kernel whose leaves have values.
+    """Choose inducing inputs Z [M, D] for inputs X [N, D] and a kernel.
 
     Parameters
     ----------
     X
         Inputs [N, D].
     kernel
-        The kernel, which "greedy-variance" and functions use.
+        The kernel, with a value for each leaf. "kmeans" and "random" do not use it.
     num_inducing
         M, from 1 to N. A function may return another number of rows, up to N.
     seed
@@ -109,8 +109,8 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     Raises
     ------
     TypeError, ValueError
-        If the method is unknown or raises the error, or if a function does not return a finite array [M', D] like X
-        with 1 <= M' <= N.
+        If the method is unknown or raises an error, or if a function does not return a finite array [M', D] like X with
+        1 <= M' <= N.
     """
     if not callable(how):
         if not isinstance(how, str) or how not in _WAYS:
@@ -123,6 +123,7 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     check_inputs(name, Z)
     check_like(name, Z, "X", X)
     if Z.shape[1] != X.shape[1] or Z.shape[0] > X.shape[0]:
-        msg = f"{name} has shape {tuple(Z.shape)}, but X has {tuple(X.shape)}; return equal columns, and no more rows."
+        limits = f"{X.shape[1]} columns and at most {X.shape[0]} rows"
+        msg = f"{name} has shape {tuple(Z.shape)}, but X has {tuple(X.shape)}; return {limits}."
         raise ValueError(msg)
     return Z

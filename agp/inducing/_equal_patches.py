@@ -7,19 +7,19 @@ from agp.backend import Array, backend_of, like
 from agp.kernels import Kernel, White
 
 MAX_MERGED_FRACTION = 0.9
-"""Patches are merged only if at most this fraction of them remains."""
+"""Patches are merged only if at most this fraction of the patches remains."""
 MIN_WEIGHT_FRACTION = 1e-3
-"""Patches are merged only if |sum of the merged weights| exceeds this fraction of the sum of their absolute values."""
+"""Patches are merged only if |sum of their weights| exceeds this fraction of the sum of |weights|."""
 
 Merged = tuple[Array, Array, Callable[[Array, Array], tuple[Array, Array]]]
 
 
 def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
-    """Return fewer patches with weights such that, for each image, weighted sums of any function of patches stay equal.
+    """Merge equal patches and add their weights; weighted sums over the patches of each image do not change.
 
-    Patches that equal the first patch of their image are merged. This happens only on a CPU, and not in programs that
-    are traced or that differentiate with respect to the patches. If images keep different numbers of patches, the extra
-    patches have weight zero.
+    All patches that equal the first patch of their image are merged. Patches are merged only on a CPU, and not in
+    traced programs or if the gradient with respect to the patches is needed. If images keep different numbers of
+    patches, extra patches get the weight zero.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /
     w
         Weights [Q], the same for all images.
     among
-        The kernel, needed for sums over pairs of patches, because a kernel with white noise distinguishes equal
-        patches.
+        The kernel, for sums over pairs of patches. If it contains white noise, no patches are merged, because equal
+        patches then differ in their noise.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /
     weights = alone * _take_rows(w, kept) + first * total[:, None]
 
     def pullback(patches_bar, weights_bar):
-        share = 1.0 + equal * (w / total[:, None] - 1.0)  # the share of each patch in its representative's cotangent
+        share = 1.0 + equal * (w / total[:, None] - 1.0)  # the share of each patch in the cotangent of its merged patch
         spread = _take_rows(xp.reshape(patches_bar, (N * K, D)), where + K * row)
         w_bar = xp.sum(_take_rows(xp.reshape(weights_bar, (N * K,)), where + K * row), axis=0)
         return share[:, :, None] * spread, w_bar
@@ -78,9 +78,9 @@ def _equal_to_first(patches: Array, w: Array) -> Array | None:
 
 
 def _positions(same: Array) -> tuple[Array, Array]:
-    """Return the indices [N, K] of the kept patches, and the position [N, Q] of each patch's representative among them.
+    """Return the indices [N, K] of the kept patches, and for each patch the position [N, Q] of its kept patch.
 
-    The kept patches are the first patch, the patches that differ from it, and further patches until there are K.
+    The kept patches are the first patch, the patches that differ from it, and further patches up to a total of K.
     """
     xp = backend_of(same).xp
     other = xp.astype(~same, xp.int64)

@@ -1,4 +1,4 @@
-"""Greedy choice of rows of the data by their conditional variance."""
+"""Greedy choice of inducing inputs by conditional variance."""
 
 import numbers
 from typing import Any
@@ -15,7 +15,7 @@ from agp.linalg import add_diagonal, cholesky
 from agp.random import generator
 
 TIE_TOLERANCE = 1e-6
-"""Variances within this relative distance count as equal, since backends may differ in the last digits of kernels."""
+"""Variances within this relative distance count as equal, because backends round kernels differently."""
 JITTER = 1e-12
 """The jitter added to the covariance of given inducing inputs, relative to its mean diagonal."""
 
@@ -31,13 +31,13 @@ def greedy_variance(
     given: Array | None = None,
     rows: int = ROWS,
 ) -> Array:
-    """Choose inducing inputs Z [M, D] among the rows of X [N, D], each time the row with the largest variance given Z.
+    """Choose inducing inputs Z [M, D] greedily among the rows of X [N, D], by the largest conditional variance.
 
-    This is the pivoted Cholesky factorisation of k(X, X), which reduces the trace tr(Kff - Kfu Kuu^-1 Kuf) in the
-    collapsed bound. It uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on the host, in float64.
-    If several rows are equally good, such as all rows at the start for a stationary kernel, the seed decides. If the
-    numerical rank of the covariance is below M, the remaining rows are drawn at random. The chosen rows are distinct.
-    The variance is largest at the edge of the data, so k-means gives a smaller trace for few inducing inputs, and this
+    The method is the pivoted Cholesky factorisation of k(X, X), which reduces the trace tr(Kff - Kfu Kuu^-1 Kuf) in the
+    collapsed bound. The method uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on the host, in
+    float64. The seed breaks ties. For a stationary kernel, all rows have equal variance at the start. If the numerical
+    rank of the covariance is below M, the remaining rows are drawn at random. The chosen rows are distinct. The first
+    rows lie mostly at the edge of the data. Therefore k-means gives a smaller trace for few inducing inputs, and this
     method gives a smaller trace for many.
 
     Parameters
@@ -45,19 +45,19 @@ def greedy_variance(
     X
         Inputs [N, D].
     kernel
-        The kernel. Set reasonable values, because the choice depends on its lengthscales.
+        The kernel. Set reasonable lengthscales first, because the choice depends on them.
     num_inducing
         M, from 1 to N.
     seed
         The seed that draws the n rows and breaks ties.
     tolerance
-        A fraction in [0, 1). Stop with fewer than M rows when the trace is at most this fraction of tr(Kff), or when no
-        distinct row is left.
+        A fraction in [0, 1), or None (default) to choose exactly M rows. The choice stops early when the trace is at
+        most this fraction of tr(Kff), or when no distinct row is left.
     given
         Existing inducing inputs [M0, D], to which the M rows are added. If they are the result of an earlier call, the
         greedy sequence continues. With a tolerance, the result may be empty.
     rows
-        The number n of rows to use; M if n is smaller.
+        The number n of rows to use, or M if that is larger.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
         if tolerance is not None and (chosen or M0) and np.maximum(left, 0.0).sum() <= tolerance * total:
             break
         best = np.max(left, where=free, initial=-np.inf)
-        if best <= floor * largest:  # only rounding errors are left
+        if best <= floor * largest:  # the remaining variances are rounding errors
             if tolerance is not None and (chosen or M0):
                 break
             rest = first[free[first]]

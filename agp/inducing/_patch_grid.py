@@ -1,4 +1,4 @@
-"""Patches of images: their grid, and the map from images to patches."""
+"""Grids of patches of images, and the map from images to patches."""
 
 from typing import Any
 
@@ -16,22 +16,23 @@ class PatchGrid:
 
         H' = (H + 2 padding - h) // stride + 1,  W' = (W + 2 padding - w) // stride + 1
 
-    An image of H x W pixels with C channels is one row of inputs [H W C]. It lists the pixels row by row, with the
-    channels of each pixel together. Patches [h w C] have the same layout, and are ordered along the grid row by row.
+    An image of H x W pixels with C channels is one row of inputs [H W C]. The input lists the pixels row by row, with
+    the channels of each pixel together. Patches [h w C] have the same layout, and are ordered along the grid row by
+    row.
 
     Parameters
     ----------
     image, patch
-        (H, W) and (h, w), in pixels.
+        The sizes (H, W) and (h, w), in pixels.
     stride
-        The steps from each patch to the next, down and across, in pixels.
+        The distance between neighbouring patches, down and across, in pixels.
     padding
         The number of rows and columns of zeros around the image, in pixels.
     channels
-        C.
+        The number of channels C.
     per_channel
-        Whether each patch [h w] covers a single channel. Then Q = H' W' C, and the patches of each place, one per
-        channel, are consecutive.
+        Whether each patch [h w] covers a single channel. Then Q = H' W' C, and the C patches of each place are
+        consecutive.
     located
         Whether each patch has two additional, constant columns: the row and the column of its centre in the image, in
         pixels, counted from 0.
@@ -84,17 +85,17 @@ class PatchGrid:
         if min(self.shape) < 1:
             (H, W), (h, w) = self.image, self.patch
             around = f" with {self.padding} pixels of zeros around them" if self.padding else ""
-            msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}; use smaller ones."
+            msg = f"patches of {h} x {w} pixels do not fit into images of {H} x {W}{around}; use smaller patches."
             raise ValueError(msg)
 
     def describe(self) -> str:
-        """Describe the patches for messages."""
+        """Return a description of the patches for messages."""
         (h, w), C = self.patch, 1 if self.per_channel else self.channels
         more = f" and {C} channels" if C > 1 else ""
         return f"patches of {h} x {w} pixels{more}{' with places' if self.located else ''}"
 
     def usual_kernel(self) -> Kernel:
-        """Return an RBF kernel; for located patches, a kernel of the pixels times a kernel of the place."""
+        """Return an RBF kernel. For located patches, return a kernel of the pixels times a kernel of the place."""
         if not self.located:
             return RBF()
         place = self.pixels, self.pixels + 1
@@ -112,7 +113,7 @@ class PatchGrid:
     # -- cuts -------------------------------------------------------------------------------------------------------
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return the patches [N, Q, .] of images X [N, H W C], and ``bar -> X_bar``."""
+        """Return the patches [N, Q, .] of images X [N, H W C], and the pullback ``bar -> X_bar``."""
         xp = backend_of(X).xp
         (h, w), (rows, columns), C, N = self.patch, self.shape, self.channels, X.shape[0]
         images = _pad(xp.reshape(X, (N, *self.image, C)), self.padding)
@@ -131,7 +132,7 @@ class PatchGrid:
         return patches, pullback
 
     def rows(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return all patches as rows [N Q, .], image after image, and ``bar -> X_bar``."""
+        """Return all patches as rows [N Q, .], image after image, and the pullback ``bar -> X_bar``."""
         xp = backend_of(X).xp
         patches, pull = self(X)
         return xp.reshape(patches, (-1, self.columns)), lambda bar: pull(xp.reshape(bar, patches.shape))

@@ -1,4 +1,4 @@
-"""Inducing patches for convolutional processes, at which the inducing variables are values of the patch response."""
+"""Inducing patches for convolutional processes. The inducing variables are values of the patch response."""
 
 import dataclasses
 import numbers
@@ -32,16 +32,15 @@ class Patches(AtInputs):
         Kuu = k(Z, Z),  Kuf[m, n] = 1/Q sum_q w_q k(z_m, patch_q(x_n)),  kff[n] = 1/Q^2 w^T k(patches, patches) w
 
     An input row is an image of H x W pixels with C channels, and its patches of h x w pixels form a grid (`PatchGrid`).
-    With stride 1 and no padding, the number of patches is Q = (H - h + 1) (W - w + 1). The kernel is the kernel of g, a
-    function of patches. A missing variance starts at the value for which f has the variance of the targets on average.
+    With stride 1 and no padding, the number of patches is Q = (H - h + 1) (W - w + 1). The kernel is that of g, a
+    function of patches. By default, its variance starts at the value for which f has, on average, the variance of the
+    targets.
 
     Parameters
     ----------
     image, patch
-        (H, W) and (h, w).
-    Z
-        Inducing patches [M, h w C], or [M, h w] for a single channel, with two additional columns for the place if
-        `located`. If None, they are chosen from the patches of the data.
+        The sizes (H, W) and (h, w), in pixels. Z Inducing patches [M, h w C], or [M, h w] for a single channel, with
+        two additional columns for the place if `located`. If None, they are chosen from the patches of the data.
     weights
         w [Q], dimensionless and trained. None fixes w = 1. A number is the starting value of all weights.
     stride, padding, channels
@@ -89,7 +88,7 @@ class Patches(AtInputs):
         return self.grid.number
 
     def usual_kernel(self) -> Kernel:
-        """Return an RBF kernel; for located patches, a kernel of the pixels times a kernel of the place."""
+        """Return an RBF kernel. For located patches, return a kernel of the pixels times a kernel of the place."""
         return self.grid.usual_kernel()
 
     # -- covariances ------------------------------------------------------------------------------------------------
@@ -104,8 +103,8 @@ class Patches(AtInputs):
     def _map_images(self, f: Callable, others: int, kernel: Kernel, X: Array) -> tuple[Array, Pullback]:
         """Evaluate `f((self, kernel), patches)` for a few images at a time, without keeping their covariances.
 
-        On a device with enough memory, evaluate all images at once and keep the covariances. Each patch has covariances
-        with `others` patches. The pullback returns (patches_bar, kernel_bar, X_bar).
+        On a device with enough memory, all images are evaluated together and the covariances are kept. `others` is the
+        number of patches with which each patch has covariances. The pullback returns (patches_bar, kernel_bar, X_bar).
         """
         patches, pull_patches = self.grid(X)
         at_once, params = cached_rows(self._covariance_floats(others, kernel), X), (self, kernel)
@@ -121,7 +120,7 @@ class Patches(AtInputs):
         return value, pullback
 
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        # evaluate each pair of images once, [Q, n Q] numbers at a time, which the pullback computes again
+        # evaluate each pair of images once, in blocks [Q, n Q], which the pullback computes again
         xp = backend_of(X).xp
         N, Q = X.shape[0], self.number
         rows, pull_rows = self.grid.rows(X)
@@ -165,11 +164,11 @@ class Patches(AtInputs):
 
     def floats_per_row(self, kernel: Kernel, /) -> int:
         row = 2 * self.count + 3 * self.number * self.grid.columns
-        # on a CPU, the covariances of a few images at a time fit into caches (`_mapped`); a device keeps all of them
+        # a CPU holds the covariances of a few images at a time (`_map_images`); a device keeps all of them
         return row + self._covariance_floats(self.count + self.number, kernel) if on_device(self.Z) else row
 
     def _covariance_floats(self, others: int, kernel: Kernel) -> int:
-        """Return how many numbers per image the covariances of each patch with `others` patches store."""
+        """Return the number of floats per image that the covariances of each patch with `others` patches store."""
         return self.number * others * (kernel.floats_per_entry + 1)
 
     # -- patches ----------------------------------------------------------------------------------------------------
@@ -221,8 +220,9 @@ class Patches(AtInputs):
 
 
 def _responses(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
-    """Return 1/Q sum_q w_q k(patch_q(x_n), z_m) [N, M] for patches [N, Q, .], and its pullback
-    ``bar -> ((own, kernel_bar), patches_bar)``.
+    """Return 1/Q sum_q w_q k(patch_q(x_n), z_m) [N, M] for patches [N, Q, .].
+
+    The pullback is ``bar -> ((inducing_bar, kernel_bar), patches_bar)``.
     """
     place, kernel = params
     Q = place.number
@@ -238,8 +238,9 @@ def _responses(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, P
 
 
 def _variances(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:
-    """Return 1/Q^2 w^T k(patches, patches) w [N] for patches [N, Q, .], and its pullback
-    ``bar -> ((own, kernel_bar), patches_bar)``.
+    """Return 1/Q^2 w^T k(patches, patches) w [N] for patches [N, Q, .].
+
+    The pullback is ``bar -> ((inducing_bar, kernel_bar), patches_bar)``.
     """
     place, kernel = params
     Q = place.number

@@ -17,7 +17,7 @@ NUM_INDUCING = 128
 
 @tree.model
 class Points(AtInputs):
-    """Inducing inputs: u = f(Z) - h(Z).
+    """Inducing variables u = f(Z) - h(Z): values of the process at inducing inputs Z, without the mean function h.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Points(AtInputs):
         check_inputs("Z", Z)
         check_like("Z", Z, "the inducing inputs", self.Z)
         if Z.shape[1] != self.width:
-            msg = f"Z has {Z.shape[1]} columns, but the inducing inputs have {self.width}; use as many."
+            msg = f"Z has {Z.shape[1]} columns, but the inducing inputs have {self.width}; make the numbers equal."
             raise ValueError(msg)
         both = [Z, self.Z] if front else [self.Z, Z]
         return tree.with_leaves(self, {"Z": backend_of(Z).xp.concat(both, axis=0)})
@@ -98,7 +98,7 @@ def choose_inputs(
     check_inputs("Z", Z)
     check_like("Z", Z, "X", X)
     if Z.shape[0] > X.shape[0]:
-        msg = f"Z has {Z.shape[0]} rows, but X has {X.shape[0]}; use at most as many inducing inputs as data."
+        msg = f"Z has {Z.shape[0]} rows, but X has {X.shape[0]}; use at most as many inducing inputs as rows."
         raise ValueError(msg)
     if Z.shape[1] != X.shape[1]:
         msg = f"X has {X.shape[1]} columns, but Z has {Z.shape[1]}; pass Z with the columns of X."
@@ -108,7 +108,7 @@ def choose_inputs(
 
 
 def _check_variance(kernel: Kernel, Z: Array) -> None:
-    """Raise ValueError if Kuu would be zero and could not be factorised."""
+    """Raise ValueError if the kernel has variance zero at all inducing inputs, since Kuu could not be factorised."""
     xp = backend_of(Z).xp
     if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):
         zeros = "" if bool(xp.any(Z != 0.0)) else " (all are zero)"
@@ -120,10 +120,10 @@ def _check_variance(kernel: Kernel, Z: Array) -> None:
 
 
 def resolve_inducing(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:
-    """Return the inducing variables and the method that chooses their inputs, given a user's `inducing` (either of
-    them).
+    """Return the inducing variables and the method that chooses their inputs.
 
-    Raise ValueError if inducing inputs are given together with an object.
+    The argument `inducing` is either an `Inducing` or the name of a method. Raise ValueError if Z is given together
+    with an `Inducing`.
     """
     if not isinstance(inducing, Inducing):
         return Points(Z), inducing

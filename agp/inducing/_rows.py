@@ -1,4 +1,4 @@
-"""Checks and host copies of rows, which all methods that choose inducing inputs share."""
+"""Checks and host copies of rows, for all methods that choose inducing inputs."""
 
 import numbers
 from typing import Any
@@ -10,7 +10,7 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_inputs
 
 ROWS = 20_000
-"""The default number of rows drawn at random, for methods whose cost grows with the number of rows."""
+"""The default number of rows that are drawn at random by methods whose run time grows with the number of rows."""
 
 Rows = npt.NDArray[np.float64]
 """Rows [n, D] on the host."""
@@ -34,7 +34,7 @@ def take_rows(X: Array, index: npt.NDArray[np.integer]) -> Rows:
 
 
 def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the ascending positions of the first occurrence of each distinct row, and each row's index among them."""
+    """Return the sorted positions of the distinct rows (first occurrences), and the group of equal rows of each row."""
     # adding 0.0 makes -0.0 equal to 0.0
     _, first, kind = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     return np.sort(first), kind.reshape(-1)

@@ -1,5 +1,6 @@
-"""Inducing variables of several independent processes whose sum is f, with one joint q(u)."""
+"""Inducing variables of several independent processes whose sum is f, for a joint q(u)."""
 
+from functools import reduce
 from typing import Any, Self
 
 from agp import tree
@@ -13,10 +14,9 @@ from agp.linalg import block_diagonal, groups_of
 
 @tree.model
 class JointInducing(Inducing):
-    """The inducing variables of the terms of f = f_1 + f_2 + ..., for a kernel that is a `Sum` with a part for each
-    term.
+    """The inducing variables of all terms of f = f_1 + f_2 + ..., for a kernel that is a `Sum` with one part per term.
 
-    The terms are independent a priori, so Kuu is block-diagonal; the joint q(u) makes them dependent a posteriori.
+    The terms are independent a priori, so Kuu is block-diagonal. In the joint q(u), the terms are dependent.
 
     Parameters
     ----------
@@ -84,15 +84,10 @@ class JointInducing(Inducing):
         """Combine the cotangents of the terms: inducing_bar, kernel_bar and, if there are any, X_bar."""
         own, kernels, *inputs = zip(*bars, strict=True)
         joint = tree.cotangent(self, parts=own), tree.cotangent(kernel, parts=kernels)
-        if not inputs:
-            return joint
-        X_bar = None
-        for one in inputs[0]:
-            X_bar = tree.add(X_bar, one)
-        return *joint, X_bar
+        return *joint, *(reduce(tree.add, each) for each in inputs)
 
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:
-        # the terms are side by side; the variables of each term depend only on the features of this term
+        # the features of all terms are side by side; the variables of a term depend only on the features of that term
         maps, own = zip(*(part.random_features(k, rng, count) for part, k in self._terms(kernel)), strict=True)
         xp, widths = backend_of(own[0]).xp, [phi.shape[1] for phi in own]
         rows = [[xp.zeros((phi.shape[0], width), **like(phi)) for width in widths] for phi in own]
@@ -107,7 +102,7 @@ class JointInducing(Inducing):
         _check_sum(self, kernel)
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
-            msg = f"the parts of a JointInducing take inputs with {widths} columns; use parts that take equal numbers."
+            msg = f"the parts of a JointInducing take inputs with {widths} columns; make these numbers equal."
             raise ValueError(msg)
         for part, k in self._terms(kernel):
             part.check(k)

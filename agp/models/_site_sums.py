@@ -14,7 +14,7 @@ from agp.bounds import white_site_sums
 from agp.chunking import tile_rows
 from agp.linalg import cholesky
 from agp.models._sparse_sites import SparseSites
-from agp.posteriors import HoldsSums, Sums
+from agp.posteriors import Sums
 
 __all__ = ["SummedSites", "empty_sums"]
 
@@ -29,7 +29,7 @@ def _of_the_model(name: str) -> Any:
 
 
 @tree.model
-class SummedSites(SparseSites, HoldsSums):
+class SummedSites(SparseSites):
     """A TSVGP with cached sums, used during a site step.
 
     It holds Lu [M, M] (`factor`), the summed sites [M, P] and [P, M, M] of v = Lu^-1 u, bounds [2] on their errors
@@ -62,6 +62,7 @@ class SummedSites(SparseSites, HoldsSums):
         return cls(model=model, **held, memory=memory)
 
     def _release_sums(self) -> tuple[SparseSites, dict[str, Any]]:
+        """Return the model without its sums, and the sums."""
         return self.model, {name: getattr(self, name) for name in CACHED_SUMS} | {
             "at": dependencies_of_sums(self.model)
         }

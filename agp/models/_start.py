@@ -140,7 +140,7 @@ def sparse_parts(data: Observed, kernel: Kernel | None, **choice: Any) -> dict[s
     """
     kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=choice["inducing"])
     prior = initialise_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
-    return prior._asdict() | {"likelihood": data.likelihood}
+    return prior | {"likelihood": data.likelihood}
 
 
 def held_data(X: Array, y: Array) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Parameterisations of q(u), which turn covariances into marginals and KL divergences."""
+"""Parameterisations of q(u), the Gaussian approximate posterior of the inducing variables u."""
 
 from agp.posteriors._base import FollowsInverse, GroupPosterior, InverseFactored, InverseOwner, Posterior
 from agp.posteriors._diagonal import DiagonalMarginal, DiagonalWhitened
@@ -60,7 +60,7 @@ from agp.posteriors._datum_sites import moments_of_sites, path_weights_of_sites,
 from agp.posteriors._dual import Tied
 from agp.posteriors._natural_state import WhiteSites
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
-from agp.posteriors._sites import GuardedSums, HoldsSums, KeepsSums, Sums, safeguarded_step
+from agp.posteriors._sites import GuardedSums, KeepsSums, Sums, safeguarded_step
 from agp.posteriors._start import find_posterior, start_of
 
 FACTORS: tuple[type, ...] = (

@@ -1,4 +1,4 @@
-"""The base classes of q(u): three steps, each with its pullback."""
+"""The base classes of q(u), the Gaussian approximate posterior of the inducing variables u."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -11,9 +11,9 @@ from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
 from agp.repairs import report
 
 EXACT_TOLERANCE = 1e-8
-"""The residual below which inverse factors have no effect on predictions."""
+"""The residual below which errors of inverse factors have no visible effect on predictions."""
 STALE_TOLERANCE = 0.1
-"""Inverse factors with a larger residual are updated before predictions."""
+"""Inverse factors whose residual exceeds this value are updated before predictions."""
 
 
 @former_methods(
@@ -26,10 +26,10 @@ STALE_TOLERANCE = 0.1
 class Posterior(ABC):
     """A Gaussian q(u) over the values u = f(Z) at M inducing inputs, for P outputs that share the prior covariance.
 
-    `factorise` computes everything that depends on Kuu alone; `project` gives marginals at other inputs, block by
-    block; `kl_divergence` compares q(u) with the prior. Callers treat the factor that `factorise` returns, and its
-    cotangent, as opaque: they add the factor's cotangents from the other two pullbacks and pass the sum to the pullback
-    of `factorise`.
+    `factorise` computes a factor from everything that depends on Kuu alone. `project` returns marginals at a block of
+    inputs, and `kl_divergence` returns the KL divergence of q(u) from the prior. Each method also returns its pullback.
+    Callers do not use the contents of the factor or of its cotangent. They add the factor's cotangents from the
+    pullbacks of `project` and `kl_divergence`, and pass the sum to the pullback of `factorise`.
     """
 
     @property
@@ -45,15 +45,18 @@ class Posterior(ABC):
     _built_by: ClassVar[str] = "pass the class itself with posterior={name}, and from_data will build it"
 
     inverse_factors: ClassVar[tuple[str, ...]] = ()
-    """The names of the auxiliary leaves that approximate inverses (`FollowsInverse`); empty by default."""
+    """The names of the auxiliary leaves that approximate inverses; see `FollowsInverse`. Empty by default."""
 
     def matrix_to_invert(self, Kuu: Array, /) -> Array:
-        """Return the matrix [M, M] whose inverse the marginals need, given Kuu [M, M]; by default, Kuu itself."""
+        """Return the matrix [M, M] whose inverse the marginals need; by default, Kuu [M, M] itself."""
         return Kuu
 
     @abstractmethod
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
-        """Return the factor for a prior covariance Kuu [M, M], and ``factor_bar -> (posterior_bar, Kuu_bar)``."""
+        """Return the factor for a prior covariance Kuu [M, M].
+
+        The pullback is ``factor_bar -> (posterior_bar, Kuu_bar)``.
+        """
 
     @abstractmethod
     def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -69,27 +72,28 @@ class Posterior(ABC):
         Returns
         -------
         marginals
-            (mu, var); the variances are not negative.
+            (mu, var), with non-negative variances.
         pullback
             ``(mu_bar, var_bar) -> (posterior_bar, factor_bar, Kuf_bar, kff_bar)``.
         """
 
     @abstractmethod
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        """Return KL[q(u) || p(u)] summed over the outputs (a scalar), or an upper bound on it, and
-        ``bar -> (posterior_bar, factor_bar)``.
+        """Return KL[q(u) || p(u)], summed over the outputs, or an upper bound on it (a scalar).
+
+        The pullback is ``bar -> (posterior_bar, factor_bar)``.
         """
 
     @abstractmethod
     def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
-        """Return only the marginal means [N, P], in O(M N P), given Kuf [M, N]."""
+        """Return the marginal means [N, P] without the variances, in O(M N P) operations, given Kuf [M, N]."""
 
     @abstractmethod
     def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
         """Return the joint covariances [P, N, N] of f at N inputs, given Kuf [M, N] and Kff [N, N]."""
 
     def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
-        """Return weights w [P, M, S] such that the functions prior(.) + Kuf^T w are S samples of f.
+        """Return weights w [P, M, S] that turn S samples of the prior into samples of f, as prior + Kuf^T w.
 
         Parameters
         ----------
@@ -105,65 +109,64 @@ class Posterior(ABC):
         TypeError
             If the posterior does not define these weights.
         """
-        msg = (
-            f"{type(self).__name__} cannot turn samples of the prior into samples of functions; implement "
-            "`path_weights`, or call `sample` at fixed inputs."
-        )
+        name = type(self).__name__
+        msg = f"{name} cannot sample functions; implement `path_weights`, or call `sample` at fixed inputs."
         raise TypeError(msg)
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """Draw the noise for one evaluation in training, by name; by default, there is none.
+        """Draw the random numbers of one training step, as arrays by name. Empty by default.
 
-        `rng` is a NumPy generator or an `agp.random.Noise`. Unlike the noise of a likelihood, this noise is not tied to
-        rows of the data.
+        `rng` is a NumPy generator or an `agp.random.Noise`. The numbers do not depend on the rows of the batch, unlike
+        the noise of a likelihood.
         """
         return {}
 
     def with_draws(self, draws: Mapping[str, Array], /) -> "Posterior":
-        """Return the posterior that uses these draws (arrays by name), or the posterior itself if there are none."""
+        """Return the posterior with these draws, which are arrays by name, or the posterior itself without draws."""
         return self
 
     def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return the sums over rows that natural-gradient steps need, or None (the default); sums of blocks can be
-        added.
+        """Return the sums over rows that natural-gradient steps need, or None (default) if there are no such steps.
 
-        Kuf is [M, N]; alpha, beta and mu are [N, P], as in `agp.posteriors.SiteGradients`.
+        Kuf is [M, N]. The means mu of the marginals, and the derivatives alpha = d/dmu and beta = -2 d/dvar of the
+        expected log density, are [N, P]. The sums of several blocks of rows can be added.
         """
         return None
 
     def project_to_sites(
         self, factor: Any, Kuf: Array, kff: Array, /
     ) -> tuple[tuple[Array, Array], Callable[[Array, Array], Any]]:
-        """Return the marginals (mu, var) as `project` does, and ``(alpha, beta) -> site_sums``."""
+        """Return the marginals (mu, var), as `project` does, and a function ``(alpha, beta) -> site_sums``."""
         mu, var = self.project(factor, Kuf, kff)[0]
         return (mu, var), lambda alpha, beta: self.site_sums(factor, Kuf, alpha, beta, mu)
 
     bounds_variance_gap: ClassVar[bool] = False
-    """Whether `variance_gap` bounds the effect of inexact inverses on the variances."""
+    """Whether the class implements `variance_gap`."""
 
     def variance_gap(self, Kuf: Array, /) -> Gap:
-        """Bound the total increase of the variances at N inputs that inexact inverses cause, as a `Gap`, given Kuf
-        [M, N].
+        """Return a `Gap` that bounds how much inexact inverses increase the sum of the variances at N inputs.
+
+        Kuf is [M, N].
         """
-        msg = f"{type(self).__name__} does not bound the effect of inexact inverses; use the residual instead."
+        msg = f"{type(self).__name__} does not bound the effect of inexact inverses; use Residual()."
         raise TypeError(msg)
 
     def prepare_site_step(self, Kuu: Array, /) -> Self:
-        """Return the posterior prepared for a step of its sites, given Kuu [M, M]; by default, the posterior itself."""
+        """Prepare the posterior for a step of its sites, given Kuu [M, M]; by default, return it unchanged."""
         return self
 
     def recompute_factors(self, Kuu: Array, /) -> Self:
-        """Return the posterior with auxiliary arrays that fit Kuu [M, M] for predictions; by default, the posterior
-        itself.
+        """Return the posterior with auxiliary arrays that are accurate enough for predictions, given Kuu [M, M].
+
+        By default, return the posterior itself.
         """
         return self
 
     def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
-        """Return the posterior from which training starts if this one is still the prior; by default, the posterior
-        itself.
+        """Return the posterior from which training starts, given Kuu [M, M].
 
-        Kuu is [M, M]. If `wide` is true, the likelihood has no slope far from likely functions, so q(u) must not be
-        narrow.
+        By default, and if the posterior has already been trained, return the posterior itself. If `wide` is true, q(u)
+        starts with larger variances, for likelihoods whose gradient vanishes far from likely functions.
         """
         return self
 
@@ -171,7 +174,7 @@ class Posterior(ABC):
     """Whether `add_inducing` puts new inducing variables before the existing ones."""
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        """Return q(u) p(w | u) for new inducing variables w, with the same q(f) and the same KL divergence.
+        """Add inducing variables w: return q(u) p(w | u), which has the same q(f) and the same KL divergence.
 
         Parameters
         ----------
@@ -179,13 +182,14 @@ class Posterior(ABC):
             The covariance [M', M'] of all inducing variables. The rows of u are the first M, or the last M if
             `grows_in_front`.
         begun
-            Whether new pseudo-observations, if the posterior has any, start with the variances used at the start of
-            training. Training then converges much faster. Only the variance of q(f) changes, not its mean.
+            Whether new pseudo-observations get the variances with which training starts. Training then converges much
+            faster. The variances of q(f) change, but its means do not. Posteriors without pseudo-observations ignore
+            this argument.
 
         Raises
         ------
         TypeError
-            If the parameterisation cannot represent this q.
+            If the parameterisation cannot represent q(u) p(w | u).
         """
         msg = f"{type(self).__name__} cannot take new inducing variables without changing q(f); use Whitened."
         raise TypeError(msg)
@@ -193,7 +197,7 @@ class Posterior(ABC):
     @classmethod
     @abstractmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
-        """Return the q(u) of an untrained model for P outputs: the prior, with covariance Kuu [M, M]."""
+        """Return the q(u) of an untrained model with P outputs: the prior, with covariance Kuu [M, M]."""
 
 
 class MeanPosterior(Posterior):
@@ -211,7 +215,10 @@ class MeanPosterior(Posterior):
 
 
 class SitePosterior(Posterior):
-    """A q(u) that is the prior times tied sites, `shift` [M, P] and `precision` [P, M, M]; zeros give the prior."""
+    """A q(u) that is the prior times sites with leaves `shift` [M, P] and `precision` [P, M, M].
+
+    If the shift and the precision are zero, q(u) is the prior.
+    """
 
     shift: Array
     precision: Array
@@ -244,40 +251,42 @@ class GroupPosterior(Posterior):
     refreshed="recompute_factors",
 )
 class FollowsInverse(ABC):
-    """Lower triangular auxiliary leaves L [M, M], with L L^T close to inverses, that are updated by matrix products
-    alone.
+    """An object with inverse factors: lower triangular auxiliary leaves L [M, M] such that L L^T approximates an
+    inverse.
 
-    `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(K, name)` during training, for each
-    leaf named in `inverse_factors`. It follows their order, so that a later target may depend on an earlier factor. K
-    is the matrix of the model, by default Kuu.
+    During training, `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(K, name)` for each
+    leaf named in `inverse_factors`, by matrix products alone. K is a matrix of the model, usually Kuu. The leaves are
+    updated in the order of `inverse_factors`, so a later target may depend on an earlier factor.
     """
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("inverse_factor",)
 
     @abstractmethod
     def inverse_target(self, Kuu: Array, name: str = ..., /) -> Array:
-        """Return the matrix that the named factor inverts (by default, the first factor), given the model's matrix
-        [M, M].
+        """Return the matrix whose inverse the named factor approximates, given the model's matrix [M, M].
+
+        By default, the name is that of the first factor.
         """
 
     def matrix_to_invert(self, Kuu: Array, /) -> Array:
-        """Return the first target, given Kuu [M, M]."""
+        """Return the matrix whose inverse the first factor approximates, given Kuu [M, M]."""
         return self.inverse_target(Kuu)
 
     def invert(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
-        """Call `agp.linalg.inverse_factor` on the named target, starting from its current factor."""
+        """Improve the named factor by `agp.linalg.inverse_factor`, starting from its current value."""
         return inverse_factor(self.inverse_target(Kuu, name), getattr(self, name), **settings)
 
     def recompute_factors(self, Kuu: Array, /) -> Self:
-        """Return a copy whose factors fit the model's matrix [M, M] well enough for predictions."""
+        """Return a copy with factors that are accurate enough for predictions, given the model's matrix [M, M]."""
         current = self
         for name in self.inverse_factors:
             current = current._recompute_factor(Kuu, name)
         return current
 
     def invert_from_scratch(self, Kuu: Array, /) -> Self:
-        """Return a copy with factors computed from scratch for the model's matrix [M, M]; the current factors may be
-        None.
+        """Return a copy with inverse factors computed from scratch, given the model's matrix [M, M].
+
+        The current factors may be None.
         """
         current = self
         for name in self.inverse_factors:
@@ -286,7 +295,7 @@ class FollowsInverse(ABC):
         return current
 
     def _invert_from(self, Kuu: Array, name: str, start: Array) -> Array:
-        """Return a factor of the named target, exact to its precision, starting from another factor [..., M, M]."""
+        """Return the named factor with a residual of at most `EXACT_TOLERANCE`, starting from a factor [..., M, M]."""
         return tree.with_leaves(self, {name: start}).invert(Kuu, name, tolerance=EXACT_TOLERANCE).factor
 
     def _recompute_factor(self, Kuu: Array, name: str) -> Self:
@@ -297,8 +306,8 @@ class FollowsInverse(ABC):
         def better() -> Array:
             found = self.invert(Kuu, name)
             report(
-                f"the {name.replace('_', ' ')} did not fit the parameters (residual {{0:.2g}}) and was updated for "
-                "predictions (residual {1:.2g}). Train with InverseUpdate to keep it close.",
+                f"the {name.replace('_', ' ')} was inaccurate (residual {{0:.2g}}) and was updated for predictions "
+                "(residual {1:.2g}); train with InverseUpdate to keep it accurate.",
                 residual,
                 found.residual,
             )
@@ -309,14 +318,14 @@ class FollowsInverse(ABC):
 
 
 class InverseOwner(ABC):
-    """A process or model that knows the matrix from which a posterior with inverse factors derives their targets."""
+    """A process or model whose posterior may have inverse factors."""
 
     posterior: Any
 
     @abstractmethod
     def _matrix_to_invert(self) -> Array:
-        """The argument of `FollowsInverse.inverse_target`."""
+        """Return the matrix that `FollowsInverse.inverse_target` takes."""
 
 
 class InverseFactored(FollowsInverse, Posterior):
-    """A posterior over u = f(Z) with inverse factors for targets that depend on Kuu [M, M]."""
+    """A q(u) with inverse factors of matrices that depend on Kuu [M, M]."""

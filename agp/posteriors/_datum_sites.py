@@ -1,12 +1,12 @@
-"""q(f) without inducing variables, with a Gaussian site for each datum.
+"""q(f) without inducing variables, with a Gaussian site for each row of data.
 
     q(f_p) ~ N(0, K) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2),  lam2 >= 0
 
-With W = I + s s^T * K, s = sqrt(lam2), and H = diag(s) W^-1 diag(s), the weights are g = lam1 - H K lam1 and
+Let s = sqrt(lam2), W = I + diag(s) K diag(s) and H = diag(s) W^-1 diag(s). The weights are g = lam1 - H K lam1, and
 
     mu = K g,  var = diag(K - K H K),  KL = sum_p 1/2 (log|W| - tr(H K) + g^T K g).
 
-The formulas neither divide by lam2 nor factorise K.
+The formulas do not divide by lam2, which may be zero, and they do not factorise K.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, n
 
 
 class SolvedSites(NamedTuple):
-    """The results that `moments_of_sites` needs."""
+    """The results of `solve_sites`."""
 
     root: Array
     """LW^-1 diag(s) [P, N, N] with LW LW^T = W, so that H = root^T root."""
@@ -27,7 +27,7 @@ class SolvedSites(NamedTuple):
 
 
 def solve_sites(K: Array, shift: Array, precision: Array, /) -> SolvedSites:
-    """Return the weights of the mean and a root of H, given Kff [N, N] and sites [N, P]."""
+    """Return the weights g, a root of H and log|W|, given Kff [N, N] and the sites lam1 and lam2 [N, P]."""
     xp = backend_of(K).xp
     s, L = _factorise(K, precision)
     root = each_inverse(L) * s[:, None, :]
@@ -36,7 +36,7 @@ def solve_sites(K: Array, shift: Array, precision: Array, /) -> SolvedSites:
 
 
 def _factorise(K: Array, precision: Array) -> tuple[Array, Array]:
-    """s [P, N] and LW [P, N, N]."""
+    """Return s [P, N] and the Cholesky factor LW [P, N, N] of W."""
     s = backend_of(K).xp.sqrt(precision).mT
     return s, cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
 
@@ -44,8 +44,9 @@ def _factorise(K: Array, precision: Array) -> tuple[Array, Array]:
 def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Array, noise: Array, /) -> Array:
     """Return weights [P, N, S] that turn samples of the prior into samples of f - h.
 
-    Kff is [N, N], the sites are [N, P], and the samples of the prior at the data and the standard normal noise are
-    [P, N, S]. The weights are g - diag(s) W^-1 (s values + noise), where the bracket has the covariance W.
+    Kff is [N, N], and the sites are [N, P]. The samples of the prior at the rows of data, and the standard normal
+    noise, are [P, N, S]. The weights are g - diag(s) W^-1 (s values + noise). The term in brackets has the covariance
+    W.
     """
     s, L = _factorise(K, precision)
     roots = each_inverse(L)
@@ -54,8 +55,9 @@ def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Arra
 
 
 def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
-    """Return (mu [N, P], var [N, P], kl) of f - h, given Kff [N, N] and sites [N, P], and
-    ``(mu, var, kl)_bar -> Kff_bar``.
+    """Return (mu [N, P], var [N, P], kl) of f - h, given Kff [N, N] and the sites [N, P].
+
+    The pullback is ``(mu_bar, var_bar, kl_bar) -> Kff_bar``.
     """
     xp = backend_of(K).xp
     root, log_det, g = solve_sites(K, shift, precision)

@@ -1,4 +1,4 @@
-"""q(u) with a diagonal covariance (mean-field), either in whitened coordinates or in the coordinates of u.
+"""Mean-field q(u): a diagonal covariance in whitened coordinates, or in the coordinates of u.
 
 q(u_p) = N(Lu m_p, Lu diag(s_p^2) Lu^T)   with Lu Lu^T = Kuu, or   q(u_p) = N(m_p, diag(s_p^2))
 """
@@ -16,7 +16,10 @@ from agp.posteriors._growth import append_rows
 
 @tree.model
 class DiagonalWhitened(WhiteItself, MeanPosterior):
-    """`Whitened` with a diagonal factor: O(M P) numbers and O(M N P) operations instead of O(M^2 P) and O(M^2 N P).
+    """`Whitened` with a diagonal covariance (mean field).
+
+    `DiagonalWhitened` stores O(M P) numbers and takes O(M N P) operations. `Whitened` stores O(M^2 P) numbers and takes
+    O(M^2 N P) operations.
 
     Parameters
     ----------
@@ -78,7 +81,7 @@ class DiagonalWhitened(WhiteItself, MeanPosterior):
 
 @tree.model
 class DiagonalBars:
-    """The cotangents for a `DiagonalState`: for n and s [M, P], and for the relative change Lu^-1 dLu [M, M]."""
+    """The cotangents of n and s, both [M, P], and of Lu^-1 dLu [M, M], for a `DiagonalState`."""
 
     mean: Array = tree.auxiliary()
     deviation: Array = tree.auxiliary()
@@ -87,7 +90,10 @@ class DiagonalBars:
 
 @tree.model
 class DiagonalState(WhiteState):
-    """q(v_p) = N(n_p, Lu^-1 diag(s_p^2) Lu^-T): u = Lu v has a diagonal covariance. Cotangents are `DiagonalBars`."""
+    """q(v_p) = N(n_p, Lu^-1 diag(s_p^2) Lu^-T), for which u = Lu v has a diagonal covariance.
+
+    Its cotangents are `DiagonalBars`.
+    """
 
     mean: Array = tree.auxiliary()
     deviation: Array = tree.auxiliary()
@@ -139,11 +145,11 @@ class DiagonalState(WhiteState):
 
 @tree.model
 class DiagonalMarginal(WhitePosterior, MeanPosterior):
-    """`Marginal` with a diagonal factor: independent inducing variables, O(M P) numbers.
+    """`Marginal` with a diagonal covariance (mean field), which stores O(M P) numbers.
 
-    This family does not contain the prior, under which the variables are correlated. An untrained model has mean zero
-    and the variances 1 / [Kuu^-1]_ii, which minimise KL[q || p] and are smaller than the prior variances.
-    `DiagonalWhitened` contains the prior.
+    `DiagonalMarginal` cannot represent the prior, in which the inducing variables are correlated. `DiagonalWhitened`
+    can. An untrained model has the mean zero and the variances 1 / [Kuu^-1]_ii, which minimise KL[q || p] and are
+    smaller than the prior variances.
 
     Parameters
     ----------

@@ -2,9 +2,9 @@
 
     q(u_p) ~ N(u_p; 0, Kuu) exp(l_p^T u_p - 1/2 u_p^T Lam_p u_p)
 
-If the kernel or the inducing inputs change, q(u) changes with the prior while the stored sites stay fixed. The bound is
-then closer to its optimum over q(u) than if q(u) stayed fixed, which improves steps on the hyperparameters. At fixed
-hyperparameters, the sites describe the same q(u) in each of the coordinates in which they can be stored.
+If the kernel or the inducing inputs change, the sites stay fixed and q(u) changes with the prior. The bound is then
+closer to its optimum over q(u) than if q(u) stayed fixed, which improves steps of the hyperparameters. Sites can be
+stored in three coordinate systems. At fixed hyperparameters, all three describe the same q(u).
 """
 
 from typing import Any, Literal, Self, get_args
@@ -32,29 +32,30 @@ from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, 
 from agp.posteriors._whitened import Whitened
 
 Tied = Literal["natural", "kernel", "white"]
-"""The names of the coordinates in which sites can be stored."""
+"""The names of the coordinate systems in which sites can be stored."""
 
 
 @former_methods(converted="convert_storage")
 @tree.model
 class Dual(WhitePosterior, SitePosterior, SiteHolder):
-    """The dual parameterisation with tied sites: P (M + M^2) numbers for any N.
+    """The dual parameterisation with tied sites, which are sums over the rows of data.
 
-    The sites have no gradient: `agp.updates.SiteStep` updates them, and Adam updates the other parameters. With a_n =
-    Kuu^-1 k_un, the sites of the data (lam1_n, lam2_n) and Lu Lu^T = Kuu, the stored sums are
+    The sites are P (M + M^2) numbers for any number of rows. `agp.updates.SiteStep` updates the sites, and Adam updates
+    the other parameters. Let the site of row n be (lam1_n, lam2_n), a_n = Kuu^-1 k_un and Lu Lu^T = Kuu. The stored
+    sums are
 
     - ``tied="natural"`` (A-tied): sum_n a_n lam1_n and sum_n lam2_n a_n a_n^T, natural parameters of u;
-    - ``tied="kernel"`` (K-tied): the same with k_un;
-    - ``tied="white"`` (W-tied): the same with Lu^-1 k_un, natural parameters of v = Lu^-1 u.
+    - ``tied="kernel"`` (K-tied): the same sums with k_un instead of a_n;
+    - ``tied="white"`` (W-tied): the same sums with Lu^-1 k_un, natural parameters of v = Lu^-1 u.
 
     Parameters
     ----------
     shift
-        The linear part of the sites [M, P]. Auxiliary. Zero means that there is no site.
+        The linear part of the sites [M, P]; zero without sites. Auxiliary.
     precision
-        The quadratic part [P, M, M], symmetric. Auxiliary. Zero means that there is no site.
+        The quadratic part of the sites [P, M, M], symmetric; zero without sites. Auxiliary.
     tied
-        The coordinates in which both are stored: "natural", "kernel" or "white".
+        The coordinate system of `shift` and `precision`: "natural", "kernel" or "white".
 
     Source: Adam, Chang, Khan & Solin, "Dual parameterization of sparse variational Gaussian processes", NeurIPS 2021.
     """
@@ -85,7 +86,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
         return state, pullback
 
     def white_sites(self, Lu: Array, /) -> tuple[Array, Array]:
-        """Return the sites of v = Lu^-1 u, which are [M, P] and [P, M, M]."""
+        """Return the shift [M, P] and the precision [P, M, M] of the sites in the coordinates v = Lu^-1 u."""
         if self.tied == "white":
             return self.shift, self.precision
         if self.tied == "natural":
@@ -94,7 +95,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
         return backend_of(Lu).solve_triangular(Lu, self.shift), solve_each(Lu, half.mT)
 
     def site_features(self, Lu: Array, A: Array, /) -> Array:
-        """Return the vectors [M, N] whose outer products make up the stored sums, given A = Lu^-1 Kuf [M, N]."""
+        """Return F [M, N] such that the stored precision is sum_n lam2_n F_n F_n^T, given A = Lu^-1 Kuf [M, N]."""
         if self.tied == "white":
             return A
         return backend_of(A).solve_triangular(Lu, A, transpose=True) if self.tied == "natural" else Lu @ A
@@ -102,7 +103,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-        """Return the sums in the coordinates in which the sites are stored."""
+        """Return the sums over rows in the coordinate system of the stored sites."""
         return sums_with_fallback(self.site_features(factor.Lu, A), alpha, beta, mu)
 
     def _site_step(
@@ -118,7 +119,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
     # -- conversions ------------------------------------------------------------------------------------------------
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        # w has no sites: zeros in natural and white coordinates; in kernel coordinates sites map through [I; J]
+        # w has no sites: append zeros in natural and white coordinates, and multiply by [I; J] in kernel coordinates
         M, new = self.shift.shape[0], Kuu.shape[0] - self.shift.shape[0]
         if self.tied == "kernel":
             shift, precision = transform_sites(new_weights(cholesky(Kuu), M), self.shift, self.precision)
@@ -132,8 +133,9 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_white_sites(cls, shift: Array, precision: Array, Lu: Array, /, *, tied: Tied = "natural") -> Self:
-        """Return the posterior with these sites of v = Lu^-1 u ([M, P] and [P, M, M]), stored in the coordinates
-        `tied`.
+        """Return the posterior with the given sites in the coordinates v = Lu^-1 u, stored as `tied` says.
+
+        The shift is [M, P], the precision is [P, M, M], and `tied` is that of the class.
         """
         if tied == "white":
             return cls(shift, precision, tied)
@@ -145,7 +147,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_posterior(cls, posterior: WhitePosterior, Kuu: Array, /, *, tied: Tied = "natural") -> Self:
-        """Return the same q(u) as a `Whitened`, `Marginal` or similar posterior at a prior covariance Kuu [M, M]."""
+        """Convert a posterior such as `Whitened` or `Marginal` to a `Dual` with the same q(u), given Kuu [M, M]."""
         Lu = cholesky(Kuu)
         state = posterior.whitened_state(Lu)[0]
         eye = identity(Lu)
@@ -155,28 +157,26 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_moments(cls, mean: Array, covariance: Array, Kuu: Array, /, *, tied: Tied = "natural") -> Self:
-        """Return the posterior whose sites turn the prior covariance Kuu [M, M] into q(u_p) = N(mean[:, p],
-        covariance[p]).
-        """
+        """Return the `Dual` with q(u_p) = N(mean[:, p], covariance[p]), given the prior covariance Kuu [M, M]."""
         return cls.from_posterior(Marginal(mean, each_cholesky(covariance)), Kuu, tied=tied)
 
     def moments(self, Kuu: Array, /) -> tuple[Array, Array]:
-        """Return the mean [M, P] and covariances [P, M, M] of u, given a prior covariance Kuu [M, M]."""
+        """Return the mean [M, P] and the covariances [P, M, M] of u, given the prior covariance Kuu [M, M]."""
         Lu = cholesky(Kuu)
         state = self.whitened_state(Lu)[0]
         return Lu @ state.white_mean, state.white_covariance(Lu.mT)
 
     def convert_storage(self, tied: Tied, Kuu: Array, /) -> Self:
-        """Return the same q(u) at a prior covariance Kuu [M, M], stored in other coordinates."""
+        """Return the same q(u) with sites stored in another coordinate system, given Kuu [M, M]."""
         Lu = cholesky(Kuu)
         return type(self).from_white_sites(*self.white_sites(Lu), Lu, tied=tied)
 
     def to_whitened(self, Kuu: Array, /) -> Whitened:
-        """Return the same q(u) at a prior covariance Kuu [M, M] as a `Whitened`, for training without sites."""
+        """Convert to a `Whitened` with the same q(u), given Kuu [M, M], for training without sites."""
         state = self.whitened_state(cholesky(Kuu))[0]
         return Whitened(state.white_mean, each_cholesky(state.white_covariance(identity(Kuu))))
 
     def to_marginal(self, Kuu: Array, /) -> Marginal:
-        """Return the same q(u) at a prior covariance Kuu [M, M] as a `Marginal` posterior."""
+        """Convert to a `Marginal` with the same q(u), given Kuu [M, M]."""
         mean, covariance = self.moments(Kuu)
         return Marginal(mean, each_cholesky(covariance))

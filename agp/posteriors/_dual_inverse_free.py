@@ -1,19 +1,21 @@
-"""t-SVGP without factorisations: sites are stored as sums of kernel columns, and inverses updated by matrix products.
+"""t-SVGP without factorisations: sites are sums of kernel columns, and matrix products update the inverses.
 
-Let l [M, P] and L2_p [M, M] be the K-tied sites, let R_p = Kuu + L2_p, and let L_0 and L_p be lower triangular with L_0
-L_0^T ~ Kuu^-1 and L_p L_p^T ~ R_p^-1. With the residuals E_0 = I - L_0^T Kuu L_0 and E_p = I - L_p^T R_p L_p, define
+Let l [M, P] and L2_p [M, M] be the sites in kernel coordinates (K-tied), and let R_p = Kuu + L2_p. Let L_0 and L_p be
+lower triangular with L_0 L_0^T ~ Kuu^-1 and L_p L_p^T ~ R_p^-1. With the residuals E_0 = I - L_0^T Kuu L_0 and E_p = I
+- L_p^T R_p L_p, define
 
     P_0 = L_0 (I + E_0) L_0^T,   P_p = L_p (I + E_p) L_p^T,   a_p = P_p l_p
     q(u_p) = N(Kuu a_p, Kuu - Kuu (P_0 - P_p) Kuu)
 
-P = 2 T - T A T with T = L L^T is one Newton-Schulz step towards A^-1 and never exceeds it. If |E_0|_F < 1 and
-|E_p|_F < 1, q(u) is proper. With tau(E) = |E|^2 / 2 + |E|^3 / (3 (1 - |E|)), which bounds the series of log|I - E|
-after its first term,
+For T = L L^T ~ A^-1, the matrix P = 2 T - T A T is one Newton-Schulz step from T towards A^-1, and P <= A^-1. If
+|E_0|_F < 1 and |E_p|_F < 1, q(u) is proper. Let tau(E) = |E|^2 / 2 + |E|^3 / (3 (1 - |E|)), which bounds the series of
+log|I - E| after its first term. Then
 
     KL <= sum_p 1/2 [ -tr(P_0 Kuu) + tr(P_p Kuu) + a_p^T Kuu a_p + 2 sum log diag L_0 - 2 sum log diag L_p
                       + tr E_0 + tau(E_0) - tr E_p + tau(E_p) ]
 
-with equality at exact inverses. The gradient holds the factors constant, which is exact at exact inverses.
+with equality if the inverses are exact. The gradient treats the factors as constants, and is exact if the inverses are
+exact.
 """
 
 from typing import Any, ClassVar, Self
@@ -39,13 +41,13 @@ from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, 
 from agp.repairs import report
 
 MAX_RESIDUAL = 1.0
-"""The bound needs residuals |E|_F below this value."""
+"""The bound exists only if all residuals |E|_F are below this value."""
 ROOT_TERMS = 14
-"""The number of terms in the series of a root. At the residual `STALE_TOLERANCE`, the next term is below float64
-rounding.
+"""The number of terms in the series of (I + E)^(1/2). At the residual `STALE_TOLERANCE`, the next term is smaller than
+rounding errors in float64.
 """
 FITTED_TOLERANCE = 0.7
-"""The residual of accurate factors, relative to the square root of the unit roundoff; about 1e-8 in float64."""
+"""The target of |E|_F when factors are updated, in units of sqrt(eps); about 1e-8 in float64."""
 
 
 @tree.model
@@ -62,7 +64,7 @@ class DualInverses:
 @former_methods(followed="update_from_sites")
 @tree.model
 class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
-    """The dual parameterisation with matrix products alone: `Dual` with ``tied="kernel"`` and inverse factors.
+    """The dual parameterisation without factorisations: `Dual` with ``tied="kernel"`` and inverse factors.
 
     `agp.updates.SiteStep` updates the sites and the inverse factors. `agp.updates.InverseUpdate` updates the inverse
     factors after each step on the hyperparameters. Computing the bound raises an error if the residual |E|_F of a
@@ -165,7 +167,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         worst = _largest(factor)
         if backend_of(worst).is_concrete(worst) and not assume(worst < MAX_RESIDUAL, likely=True):
             msg = (
-                f"the inverse factors do not fit the parameters (residual {float(worst):.3g}, not below 1), so "
+                f"the inverse factors are too inaccurate (residual {float(worst):.3g}, but must be below 1), so "
                 "there is no bound; apply agp.updates.InverseUpdate after each change of the parameters, with more "
                 "max_steps or more jitter if necessary."
             )
@@ -187,7 +189,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     # -- the inverse factors ----------------------------------------------------------------------------------------
 
     def inverse_target(self, Kuu: Array, name: str = "prior_factor", /) -> Array:
-        """Return Kuu [M, M] for the prior's factor, or R [P, M, M] for the factors of the sites."""
+        """Return Kuu [M, M] for `prior_factor`, or R [P, M, M] for `site_factor`."""
         return Kuu if name == "prior_factor" else Kuu + self.precision
 
     def invert(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
@@ -209,16 +211,16 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         )
 
     def update_from_sites(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
-        """Return the posterior with factors that fit Kuu [M, M] and the sites to working precision, starting from its
-        own.
+        """Update the inverse factors to working precision, given Kuu [M, M].
 
-        Also return the largest residual |E|_F and the number of steps, both scalars. If the scalar `had_sites` is
-        false, there were no sites yet, and computing new factors is not reported as a repair.
+        Returns the posterior, the largest residual |E|_F and the number of steps (two scalars). If the scalar
+        `had_sites` is false, the posterior had no sites before, and restarts of its factors are not reported as
+        repairs.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
         tolerance = FITTED_TOLERANCE * float(xp.finfo(Kuu.dtype).eps) ** 0.5 / M**0.5
-        settings = {"tolerance": tolerance, "patience": 2}  # the limit of the working precision
+        settings = {"tolerance": tolerance, "patience": 2}  # up to the limit of the working precision
         found = {name: self.invert(Kuu, name, **settings) for name in self.inverse_factors}
         for name, one in found.items():
             report_restarts(one, name, among=had_sites)
@@ -235,7 +237,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
-        """Clip negative sites to zero and update the inverse factors."""
+        """Take a step with negative beta set to zero, and update the inverse factors."""
         moved, info = safeguarded_step(rate, Sums(self.shift, self.precision), found.sums, None)
         sites = tree.with_leaves(self, moved._asdict())
         some = backend_of(self.precision).xp.any(self.precision != 0.0)
@@ -251,8 +253,8 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         def better() -> dict[str, Array]:
             found, residual, _ = self.update_from_sites(Kuu)
             report(
-                "the inverse factors did not fit the parameters (residual {0:.2g}) and were updated for predictions "
-                "(residual {1:.2g}). Train with InverseUpdate to keep them close.",
+                "the inverse factors were inaccurate (residual {0:.2g}) and were updated for predictions "
+                "(residual {1:.2g}); train with InverseUpdate to keep them accurate.",
                 worst,
                 residual,
             )
@@ -275,8 +277,9 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
 
 
 def _times_root(E: Array, x: Array) -> Array:
-    """Return (I + E)^(1/2) x [P, M, S] by its binomial series, exact to working precision for |E| up to
-    `STALE_TOLERANCE`.
+    """Return (I + E)^(1/2) x [P, M, S] by the binomial series.
+
+    The result has working precision for |E| up to `STALE_TOLERANCE`.
     """
     total, power, coefficient = x, x, 1.0
     for k in range(1, ROOT_TERMS):
@@ -287,7 +290,7 @@ def _times_root(E: Array, x: Array) -> Array:
 
 
 def _norm(E: Array) -> Array:
-    """Return |E|_F [...], given E [..., M, M], with a slope of zero at zero."""
+    """Return the Frobenius norm |E|_F [...] of E [..., M, M], with a derivative of zero at E = 0."""
     xp = backend_of(E).xp
     square = xp.sum(E * E, axis=(-2, -1))
     positive = square > 0.0
@@ -300,7 +303,7 @@ def _largest(factor: DualInverses) -> Array:
 
 
 def _tail(E: Array) -> tuple[Array, Pullback]:
-    """Return tau(E) [...], given E [..., M, M] (NaN where |E|_F >= 1), and a function that returns its gradient."""
+    """Return tau(E) [...] and a function that returns its gradient; both are NaN where |E|_F >= 1. E is [..., M, M]."""
     xp = backend_of(E).xp
     n = _norm(E)
     safe = xp.where(n < MAX_RESIDUAL, n, xp.full_like(n, float("nan")))

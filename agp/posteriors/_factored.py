@@ -1,7 +1,7 @@
 """Base classes of posteriors that factorise Kuu = Lu Lu^T, so that u = Lu v and v ~ N(0, I) a priori.
 
-The state of each posterior is a Gaussian q(v) in these whitened coordinates. This module contains everything that
-depends on Lu and Kuf; a state needs only the whitened features A = Lu^-1 Kuf [M, N].
+Each posterior has a state, which is a Gaussian q(v) in whitened coordinates. The methods of a state take the whitened
+features A = Lu^-1 Kuf [M, N]. The base classes compute A and everything else that depends on Lu.
 """
 
 from abc import ABC, abstractmethod
@@ -25,22 +25,23 @@ from agp.posteriors._base import Posterior
 
 
 class WhiteState(ABC):
-    """q(v), with mean [M, P] and a covariance [M, M] for each output; the prior is N(0, I).
+    """A Gaussian q(v) with mean [M, P] and covariances [P, M, M]. The prior of v is N(0, I).
 
-    The state, and the `whitened_state` that makes it, choose the type of its cotangents. `tree.add` adds them.
+    Each subclass chooses the type of its cotangents, which `tree.add` must be able to add.
     """
 
     mean: Array
 
     @property
     def white_mean(self) -> Array:
-        """The mean of v [M, P]; the field `mean` by default."""
+        """The mean [M, P] of v; by default, the field `mean`."""
         return self.mean
 
     @abstractmethod
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
-        """Return the means and variances of A^T v, both [N, P], given A [M, N], and
-        ``(mu_bar, var_bar) -> (state_bar, A_bar)``.
+        """Return the means and variances of A^T v, both [N, P], given A [M, N].
+
+        The pullback is ``(mu_bar, var_bar) -> (state_bar, A_bar)``.
         """
 
     @abstractmethod
@@ -54,8 +55,9 @@ class WhiteState(ABC):
         return self.white_mean.mT[:, :, None] + roots @ noise
 
     def white_spread(self, G: Array, /) -> tuple[Array, Pullback]:
-        """Return sum_p tr(S_p G) for the covariances S_p of v and a symmetric G [M, M], and
-        ``bar -> (state_bar, G_bar)``.
+        """Return sum_p tr(S_p G) for the covariances S_p of v and a symmetric G [M, M].
+
+        The pullback is ``bar -> (state_bar, G_bar)``.
         """
         xp = backend_of(G).xp
         S = xp.sum(self.white_covariance(identity(G)), axis=0)
@@ -71,12 +73,15 @@ class WhiteState(ABC):
 
     @abstractmethod
     def white_kl(self) -> tuple[Array, Pullback]:
-        """Return KL[q(v) || N(0, I)], summed over the outputs (a scalar), and ``bar -> state_bar``."""
+        """Return KL[q(v) || N(0, I)], summed over the outputs (a scalar), and its pullback ``bar -> state_bar``."""
 
 
 @tree.model
 class WhiteFactor:
-    """Lu [M, M] and q(v). The first cotangent is for Lu or for its relative change (see `WhitePosterior.is_white`)."""
+    """The Cholesky factor Lu [M, M] of Kuu, and the state q(v).
+
+    The cotangent in the field `Lu` is that of Lu or of Lu^-1 dLu; see `WhitePosterior.is_white`.
+    """
 
     Lu: Array = tree.auxiliary()
     state: Any = None
@@ -84,17 +89,18 @@ class WhiteFactor:
 
 @former_methods(whitened="whitened_state")
 class WhitePosterior(Posterior):
-    """A q(u) that is a `WhiteState` once Kuu is factorised."""
+    """A q(u) that is computed from a state q(v) in whitened coordinates, with u = Lu v."""
 
     is_white: ClassVar[bool] = False
-    """Whether q(v) is independent of Lu. If so, pullbacks use the cotangent for Lu, and otherwise the cotangent for the
-    relative change Lu^-1 dLu. Either choice avoids a further product.
+    """Whether q(v) does not depend on Lu. If true, pullbacks use the cotangent of Lu, and otherwise that of the
+    relative change Lu^-1 dLu. Either choice saves a matrix product.
     """
 
     @abstractmethod
     def whitened_state(self, Lu: Array, /) -> tuple[WhiteState, Pullback]:
-        """Return the state for a factor Lu [M, M], and ``state_bar -> (posterior_bar, S_bar)`` with S_bar for Lu^-1
-        dLu.
+        """Return the state q(v), given Lu [M, M].
+
+        The pullback is ``state_bar -> (posterior_bar, S_bar)``, where S_bar is the cotangent of Lu^-1 dLu.
         """
 
     def factorise(self, Kuu: Array, /) -> tuple[WhiteFactor, Pullback]:
@@ -137,7 +143,7 @@ class WhitePosterior(Posterior):
         return self.white_site_sums(factor, A, alpha, beta, mu)
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return `site_sums`, for the features A = Lu^-1 Kuf [M, N], or None if there are no natural-gradient steps."""
+        """Return `site_sums`, given A = Lu^-1 Kuf [M, N], or None (default) without natural-gradient steps."""
         return None
 
     def kl_divergence(self, factor: WhiteFactor, /) -> tuple[Array, Pullback]:
@@ -158,7 +164,7 @@ class WhitePosterior(Posterior):
 
 
 class WhiteItself(WhitePosterior, WhiteState):
-    """A q(u) that is its own `WhiteState`."""
+    """A q(u) whose leaves describe q(v) directly, so that it is its own `WhiteState`."""
 
     is_white: ClassVar[bool] = True
 
@@ -167,7 +173,10 @@ class WhiteItself(WhitePosterior, WhiteState):
 
 
 def _white_marginals(state: WhiteState, A: Array, kff: Array) -> tuple[tuple[Array, Array], Pullback]:
-    """Return moments [N, P] at features A = Lu^-1 Kuf [M, N], and ``bars -> (state_bar, A_bar, kff_bar)``."""
+    """Return the marginal means and variances [N, P] of f - h, given A = Lu^-1 Kuf [M, N] and kff [N].
+
+    The pullback is ``(mu_bar, var_bar) -> (state_bar, A_bar, kff_bar)``.
+    """
     # f | v has mean A^T v and variance kff - colsum(A^2)
     (mu, spread), pull = state.white_moments(A)
     residual, pull_residual = nonnegative(kff - backend_of(A).xp.sum(A * A, axis=0))

@@ -1,4 +1,4 @@
-"""Helpers that add inducing variables w to u, with q(u, w) = q(u) p(w | u).
+"""Helpers that add inducing variables w to u such that q(u, w) = q(u) p(w | u).
 
 The marginals of f at any input and the KL divergence from the prior do not change.
 """
@@ -7,14 +7,14 @@ from agp.backend import Array, backend_of, like
 
 
 def append_rows(x: Array, count: int, value: float = 0.0, /, *, front: bool = False) -> Array:
-    """Append `count` rows filled with a value to x [M, ...], or put them in front."""
+    """Add `count` rows filled with `value` after the rows of x [M, ...], or before them if `front`."""
     xp = backend_of(x).xp
     new = xp.full((count, *x.shape[1:]), value, **like(x))
     return xp.concat([new, x] if front else [x, new], axis=0)
 
 
 def append_diagonal_block(A: Array, count: int, value: float | Array = 0.0, /, *, front: bool = False) -> Array:
-    """Return the block-diagonal matrix of A [..., M, M] and value I [count, count], in this order or with A last."""
+    """Return blkdiag(A, value I) for A [..., M, M] and I [count, count], or blkdiag(value I, A) if `front`."""
     xp = backend_of(A).xp
     M, outer = A.shape[-1], A.shape[:-2]
     corner = xp.broadcast_to(value * xp.eye(count, **like(A)), (*outer, count, count))
@@ -31,7 +31,7 @@ def new_weights(Lu: Array, M: int, /) -> Array:
 
 
 def transform_sites(J: Array, shift: Array, precision: Array, /) -> tuple[Array, Array]:
-    """Extend sites in kernel coordinates, l [M, P] and L2 [P, M, M], to w = J u: T l and T L2 T^T with T = [I; J]."""
+    """Return T l and T L2 T^T with T = [I; J], given sites l [M, P] and L2 [P, M, M] in kernel coordinates."""
     xp = backend_of(J).xp
     rows = xp.concat([precision, J @ precision], axis=-2)
     return xp.concat([shift, J @ shift], axis=0), xp.concat([rows, rows @ J.mT], axis=-1)

@@ -5,9 +5,10 @@ Let A = R^T Kuu R, F = A - I, V = R^T Kuf and S_p = C_p C_p^T. Then
     q(u_p) = N(Kuu R m_p, Kuu + Kuu R (A - 2I + S_p) R^T Kuu)
     KL <= sum_p 1/2 [ m_p^T A m_p + tr(S_p A) - log|S_p| - M + (1 + c)|F|^2 - tr F ]
 
-for every R, where c = max(1/2, log s - 1) and s is at least the largest eigenvalue of all S_p. At A = I, q and the KL
-divergence equal those of W-SVGP (whitened by R^-T). The mean and the covariance depend on R, so R must not be held
-constant: the gradient differentiates R = chol(Kuu^-1) by dR = -R Phi(R^T dKuu R), which needs only products.
+for every R. Here c = max(1/2, log s - 1), and s is at least the largest eigenvalue of all S_p. If A = I, q(u) and the
+KL divergence equal those of W-SVGP with u whitened by R^-T. The mean and the covariance depend on R, so the gradient
+must not treat R as a constant. The gradient uses the derivative of R = chol(Kuu^-1), dR = -R Phi(R^T dKuu R), which
+needs only matrix products.
 """
 
 from typing import ClassVar, Self
@@ -37,7 +38,7 @@ from agp.posteriors._natural_steps import RootSteps
 
 @tree.model
 class InverseFreeFactor:
-    """R [M, M] and A = R^T Kuu R [M, M]. The cotangent of R is the cotangent for dS in dR = -R dS."""
+    """R and A = R^T Kuu R, both [M, M]. The cotangent in the field `R` is that of dS, where dR = -R dS."""
 
     R: Array = tree.auxiliary()
     A: Array = tree.auxiliary()
@@ -45,15 +46,14 @@ class InverseFreeFactor:
 
 @tree.model
 class InverseFree(InverseFactored, MeanPosterior, RootSteps):
-    """The inverse-free whitened parameterisation: a full covariance for each output, any kernel, and only matrix
-    products.
+    """The whitened parameterisation without factorisations, with a full covariance for each output.
 
     Parameters
     ----------
     mean
         m [M, P], dimensionless.
     scale
-        C [P, M, M], lower triangular, with a diagonal of either sign but not zero.
+        C [P, M, M], lower triangular. Diagonal entries may be negative, but not zero.
     inverse_factor
         R [M, M], lower triangular with a positive diagonal, such that R R^T ~ Kuu^-1. Auxiliary.
 
@@ -66,7 +66,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
     inverse_factor: Array = tree.auxiliary()
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
-        """Return the matrix [M, M] whose inverse R R^T approximates, which is Kuu itself."""
+        """Return Kuu [M, M] itself, whose inverse R R^T approximates."""
         return Kuu
 
     def factorise(self, Kuu: Array, /) -> tuple[InverseFreeFactor, Pullback]:
@@ -124,10 +124,10 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
         return kl, pullback
 
     def _slack(self) -> Array:
-        """Return the constant c, which keeps the bound valid for large S. It has no gradient.
+        """Return the constant c, which keeps the bound valid for large S and has no gradient.
 
-        The smaller of |C|_1 |C|_inf and |C|_F^2 bounds the eigenvalues of C C^T. An estimate that misses a large
-        eigenvalue would make the bound invalid, whereas an overly large c has little effect because F is small.
+        The smaller of |C|_1 |C|_inf and |C|_F^2 bounds the eigenvalues of C C^T. An underestimate of the largest
+        eigenvalue would invalidate the bound. An overestimate has little effect, because F is small.
         """
         B = backend_of(self.scale)
         xp = B.xp
@@ -153,7 +153,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
     grows_in_front: ClassVar[bool] = True
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        # u = R^-T v with an upper triangle, so the last block of R is a factor of the inverse of the last block of Kuu
+        # R^-T is upper triangular, so the last block of R is a factor of the inverse of the last block of Kuu
         new = Kuu.shape[0] - self.mean.shape[0]
         leaves = {
             "mean": append_rows(self.mean, new, front=True),
@@ -175,7 +175,10 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
 
 
 def _following(R: Array, Kuu: Array) -> Array:
-    """Return R with the derivative of chol(Kuu^-1), as R - R Phi(R^T (Kuu - constant Kuu) R)."""
+    """Return R such that automatic differentiation finds the derivative of chol(Kuu^-1) in it.
+
+    The value is R - R Phi(R^T (Kuu - Kuu0) R), where Kuu0 is a constant copy of Kuu.
+    """
     B = backend_of(Kuu)
     if "autodiff" not in B.gradients:
         return R

@@ -1,7 +1,7 @@
 """L-SVGP: q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, the likelihood parameterisation.
 
-It is the posterior of u given pseudo-observations of u whose noise has the covariance S, and the limit of R-SVGP with a
-converged inverse factor. S is diag(s) in `LikelihoodForm` and C C^T in `FullSiteLikelihoodForm`.
+This q(u) is the posterior of u given pseudo-observations of u with the noise covariance S. R-SVGP converges to it when
+its inverse factor converges. S is diag(s) in `LikelihoodForm` and C C^T in `FullSiteLikelihoodForm`.
 """
 
 from typing import ClassVar, Self
@@ -16,14 +16,14 @@ from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 @tree.model
 class LikelihoodFactor:
-    """Kuu [M, M] and the Cholesky factor Lt [M, M] of Kt. The second cotangent is for Lt^-1 dLt."""
+    """Kuu [M, M] and the Cholesky factor Lt [M, M] of Kt. The cotangent in the field `Lt` is that of Lt^-1 dLt."""
 
     Kuu: Array = tree.auxiliary()
     Lt: Array = tree.auxiliary()
 
 
 class CholeskySiteForm(GrowingSiteForm):
-    """The likelihood parameterisation for either S, with a Cholesky factorisation of Kuu + S."""
+    """The likelihood parameterisation for a diagonal or a full S, with a Cholesky factorisation of Kuu + S."""
 
     def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:
         noise = self.site_noise
@@ -95,11 +95,11 @@ class LikelihoodForm(CholeskySiteForm):
     Parameters
     ----------
     mean
-        m [M, P]; the mean of u is Kuu mh with mh = Kt^-1 m (preconditioned) or mh = m.
+        m [M, P]. The mean of u is Kuu mh.
     site
         s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
     preconditioned
-        Whether mh = Kt^-1 m (the default; it trains much faster).
+        True (default) sets mh = Kt^-1 m, which trains much faster. False sets mh = m.
 
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
@@ -113,18 +113,18 @@ class LikelihoodForm(CholeskySiteForm):
 
 @tree.model
 class FullSiteLikelihoodForm(CholeskySiteForm):
-    """The likelihood parameterisation with correlated noise, with a Cholesky factorisation of Kuu + C C^T.
+    """The likelihood parameterisation with correlated noise of the pseudo-observations.
 
-    It can represent every covariance of q(u) below that of the prior, whereas the covariance of `LikelihoodForm` has
-    only M parameters.
+    `FullSiteLikelihoodForm` can represent every covariance of q(u) below that of the prior, whereas the covariance of
+    `LikelihoodForm` has only M parameters. Computations use a Cholesky factorisation of Kuu + C C^T.
 
     Parameters
     ----------
     mean, preconditioned
         As for `LikelihoodForm`.
     site_scale
-        C [M, M], lower triangular, with a diagonal of either sign but not zero: the covariance of pseudo-observations
-        of u, shared by the outputs, is C C^T.
+        C [M, M], lower triangular. The noise of pseudo-observations of u has the covariance C C^T, shared by the
+        outputs. Diagonal entries of C may be negative, but not zero.
     """
 
     mean: Array = tree.param(unit="mean_unit")

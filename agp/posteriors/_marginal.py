@@ -16,9 +16,9 @@ from agp.posteriors._whitened import Whitened
 
 @tree.model
 class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
-    """The mean and covariance of u itself (Hensman, Fusi & Lawrence, 2013).
+    """The unwhitened parameterisation: the mean and the covariance of u itself (Hensman, Fusi & Lawrence, 2013).
 
-    Computations use W-SVGP at n = Lu^-1 m and E = Lu^-1 C. The contributions to a gradient are therefore added in
+    Computations use the whitened parameterisation at n = Lu^-1 m and E = Lu^-1 C. Gradients are therefore summed in
     whitened coordinates, before the ill-conditioned transformation to m and C.
 
     Parameters
@@ -26,7 +26,7 @@ class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
     mean
         m [M, P], in units of f.
     scale
-        C [P, M, M], lower triangular, with a diagonal of either sign but not zero; in units of f.
+        C [P, M, M], lower triangular, in units of f. Diagonal entries may be negative, but not zero.
     """
 
     mean: Array = tree.param(unit="mean_unit")

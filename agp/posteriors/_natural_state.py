@@ -1,7 +1,7 @@
 """q(v) in natural coordinates: q(v_p) = N(W_p^-1 t_p, W_p^-1), the whitened form of dual parameterisations.
 
-It is the prior N(0, I) times a Gaussian site exp(t^T v - 1/2 v^T (W - I) v). For log-concave likelihoods W >= I, so
-W^-1 never exceeds I, whatever the conditioning of Kuu.
+This q(v) is the prior N(0, I) times a Gaussian site exp(t^T v - 1/2 v^T (W - I) v). For log-concave likelihoods, W >=
+I. Therefore W^-1 <= I, even if Kuu is badly conditioned.
 """
 
 from typing import Self
@@ -15,12 +15,12 @@ from agp.posteriors._factored import WhitePosterior, WhiteState
 
 @tree.model
 class NaturalBars:
-    """The cotangents for a `NaturalState`."""
+    """The cotangents of a `NaturalState`."""
 
     mean: Array = tree.auxiliary()
-    """For the mean [M, P], at fixed W."""
+    """The cotangent of the mean [M, P], at fixed W."""
     precision: Array = tree.auxiliary()
-    """For W [P, M, M], at a fixed mean; symmetric."""
+    """The symmetric cotangent of W [P, M, M], at a fixed mean."""
 
 
 @tree.model
@@ -74,7 +74,9 @@ class NaturalState(WhiteState):
 
 
 def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pullback]:
-    """Return the state for t [M, P] and W [P, M, M], and ``NaturalBars -> (shift_bar, precision_bar)``.
+    """Return q(v_p) = N(W_p^-1 t_p, W_p^-1), given t [M, P] and W [P, M, M].
+
+    The pullback is ``NaturalBars -> (shift_bar, precision_bar)``.
 
     Raises
     ------
@@ -94,9 +96,10 @@ def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pull
 
 @tree.model
 class WhiteSites(WhitePosterior, SitePosterior):
-    """q(v_p) ~ N(0, I) exp(t_p^T v_p - 1/2 v_p^T S_p v_p), for models that compute the sites.
+    """q(v_p) ~ N(0, I) exp(t_p^T v_p - 1/2 v_p^T S_p v_p), for models that compute the sites t and S.
 
-    `Dual` with ``tied="white"`` represents the same q(u), but gradients do not pass through the sites that it stores.
+    Gradients pass through the sites. `Dual` with ``tied="white"`` represents the same q(u), but treats the sites as
+    constants.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Steps of q(u) = N(m, C C^T) along natural gradients, in two coordinates."""
+"""Natural-gradient steps of q(u) = N(m, C C^T), in natural coordinates or in root coordinates (m, C)."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ from agp.posteriors._sites import MAX_HALVINGS, Sums
 from agp.repairs import report
 
 POWER_STEPS = 6
-"""The number of power iterations that estimate the largest curvature."""
+"""The number of power iterations that estimate the largest eigenvalue of the curvature."""
 
 
 class RootSteps:
-    """A q(u) with leaves `mean` m [M, P] and `scale` C [P, M, M], which is N(m_p, C_p C_p^T) in some coordinates.
+    """A q(u) that is N(m_p, C_p C_p^T) in some coordinates, with leaves `mean` m [M, P] and `scale` C [P, M, M].
 
-    Natural gradients follow from ordinary ones by matrix products alone, in any coordinates.
+    In any coordinates, its natural gradients are computed from ordinary gradients by matrix products alone.
     """
 
     mean: Array
@@ -33,13 +33,13 @@ class RootSteps:
     def root_step(
         mean: Array, scale: Array, mean_bar: Array, scale_bar: Array, rate: Any, reach: float, /
     ) -> tuple[Array, Array]:
-        """Return m and C after a step of size rho along the natural gradient, given the gradients by m and (lower) C.
+        """Return m and C after a step of size rho along the natural gradient, given the gradients m_bar and C_bar.
 
             m <- m + rho C C^T m_bar,    C <- C + rho C Phi(I - H),    H = C^T (site precision + prior precision) C
 
-        where the lower triangle of I - H is that of C^T C_bar. If the largest eigenvalue of H is large, rho is divided
-        by 1 - rho + rho lambda_max(H), so that the step does not overshoot in any direction. The mean moves by at most
-        `reach` in the norm |C^-1 (change of m)|.
+        The lower triangle of I - H equals that of C^T C_bar. If the largest eigenvalue of H exceeds 1, rho is divided
+        by 1 - rho + rho lambda_max(H), so that the step does not overshoot in any direction. The step of the mean is
+        shortened if |C^-1 (change of m)| exceeds `reach`.
 
         Source: the root coordinates of Salimbeni, Eleftheriadis & Hensman, "Natural gradients in practice", 2018.
         """
@@ -73,8 +73,8 @@ def step_of_moments(
         S_new^-1       = (1 - rho) S^-1 + rho (prior precision + sum_n lam2_n F_n F_n^T)
         S_new^-1 m_new = (1 - rho) S^-1 m + rho sum_n F_n lam1_n
 
-    in natural coordinates. In the root coordinates (m, C), the step is the first-order step in the same direction,
-    which needs no inverse of S.
+    These formulas apply to natural coordinates. In root coordinates (m, C), the step is the first-order step in the
+    same direction, which needs no inverse of S.
     """
     xp = backend_of(mean).xp
     means, scales, halvings = [], [], []
@@ -94,8 +94,8 @@ def step_of_moments(
         halvings.append(tried)
     tried = xp.stack(halvings)
     report(
-        "a natural-gradient step would have left no positive definite precision; its rate was halved (at most "
-        f"{{0:.0f}} times, of {MAX_HALVINGS} allowed). Try a smaller rate.",
+        "the precision after a natural-gradient step would not have been positive definite, so the step was halved "
+        f"(at most {{0:.0f}} times, of {MAX_HALVINGS} allowed); use a smaller rate.",
         xp.max(tried),
         count=xp.count_nonzero(tried),
     )

@@ -1,13 +1,13 @@
-"""SOLVE-GP: groups of inducing variables, each of which explains only the part of f that earlier groups do not.
+"""SOLVE-GP: each group of inducing variables explains only what the earlier groups do not explain.
 
-For two groups u = f(Z) and v = f(O), the part of f that u does not explain has the values v - Kvu Kuu^-1 u at O, with
-the prior covariance Cvv = Kvv - Kvu Kuu^-1 Kuv, independent of u. SOLVE-GP uses q(u) q(v - Kvu Kuu^-1 u). The Cholesky
-factor of the joint covariance of (u, v) contains everything that SOLVE-GP needs:
+Let u = f(Z) and v = f(O) be two groups. The part of f that u does not explain has the values v - Kvu Kuu^-1 u at O. A
+priori, these values are independent of u and have the covariance Cvv = Kvv - Kvu Kuu^-1 Kuv. SOLVE-GP uses q(u) q(v -
+Kvu Kuu^-1 u). The Cholesky factor of the joint covariance of (u, v) contains everything that SOLVE-GP needs:
 
     [[Kuu, Kuv], [Kvu, Kvv]] = L L^T,   L = [[Lu, 0], [A^T, Lv]],   Lu Lu^T = Kuu,  A = Lu^-1 Kuv,  Lv Lv^T = Cvv,
 
-and L^-1 [Kuf; Kvf] = [Lu^-1 Kuf; Lv^-1 Cvf]: in whitened coordinates the groups are the blocks of one vector, and
-SOLVE-GP is a q(u, v) with a block-diagonal covariance there: two blocks of size M instead of one of size 2 M.
+and L^-1 [Kuf; Kvf] = [Lu^-1 Kuf; Lv^-1 Cvf]. In whitened coordinates, the groups are therefore two blocks of one
+vector, and the covariance of q is block-diagonal: two blocks of size M instead of one of size 2 M.
 """
 
 from typing import Any, Self
@@ -24,9 +24,9 @@ from agp.posteriors._whitened import Whitened
 
 @tree.model
 class PriorSpread(WhiteItself, MeanPosterior):
-    """A group with the covariance of the prior: only the mean is free, in whitened coordinates.
+    """A q(u) with the covariance of the prior and a free mean, in whitened coordinates.
 
-    As the second group of `Orthogonal`, it gives the orthogonally decoupled GP (ODVGP).
+    An `Orthogonal` with `PriorSpread` as its second group is the orthogonally decoupled GP (ODVGP).
 
     Parameters
     ----------
@@ -70,9 +70,9 @@ class PriorSpread(WhiteItself, MeanPosterior):
 
 @tree.model
 class OrthogonalState(WhiteState):
-    """Independent states of consecutive blocks of the whitened coordinates, with the given numbers of rows.
+    """A q(v) whose blocks of consecutive rows are independent, each with a state of its own.
 
-    Its cotangents are tuples of the cotangents of the parts.
+    `sizes` are the numbers of rows of the blocks. Cotangents are tuples with the cotangent of each part.
     """
 
     parts: tuple[Any, ...]
@@ -112,13 +112,15 @@ class OrthogonalState(WhiteState):
 
 @tree.model
 class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
-    """q(u) q(v) ... for orthogonal groups of inducing variables; the groups are consecutive rows of the inducing
-    inputs.
+    """SOLVE-GP: a product of independent posteriors for orthogonal groups of inducing variables.
+
+    The groups are consecutive rows of the inducing inputs.
 
     Parameters
     ----------
     parts
-        A posterior for each group: `Whitened` or `Marginal` (SOLVE-GP), `PriorSpread` as the second one (ODVGP).
+        A posterior for each group, such as `Whitened` or `Marginal`. With `PriorSpread` as the second part, the model
+        is the orthogonally decoupled GP (ODVGP).
     sizes
         The number of inducing inputs in each group.
 
@@ -156,13 +158,13 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         return bool(self._dual())
 
     def _dual(self, wanted: tuple[int, ...] | None = None) -> list[tuple[int, slice, Dual]]:
-        """Return the positions, rows and posteriors of the groups with sites."""
+        """Return the indices, rows and posteriors of the groups with sites, or of the wanted groups among them."""
         groups = enumerate(zip(self.parts, groups_of(self.sizes), strict=True))
         found = [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
         return [group for group in found if wanted is None or group[0] in wanted]
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return sums of each group with sites, computed from its part of the mean, or None if no group has sites."""
+        """Return the sums for each group with sites, from its part of the mean, or None if no group has sites."""
         if not self._has_sites:
             return None
         sums = []

@@ -1,8 +1,8 @@
 """The inverse of the covariance G = S^T (K + sigma^2 I) S of the projected observations of a computation-aware GP.
 
-The inverse comes either from a Cholesky factor of G, or from matrix products with an auxiliary L, where T = L L^T ~
-G^-1. In the second case, P = 2 T - T G T <= G^-1 replaces G^-1, and tr(G T) - i - log|T| >= log|G| replaces the log
-determinant. At T = G^-1 both are exact, and the value and the gradients equal those of the Cholesky form.
+The inverse is computed from a Cholesky factor of G, or from an auxiliary L with T = L L^T ~ G^-1 by matrix products. In
+the second case, P = 2 T - T G T <= G^-1 replaces G^-1, and tr(G T) - i - log|T| >= log|G| replaces log|G|, for i
+actions. If T = G^-1, both are exact, and values and gradients equal those of the Cholesky form.
 """
 
 from abc import ABC, abstractmethod
@@ -28,27 +28,27 @@ class ProjectedInverse(NamedTuple):
     """Approximations of G^-1 [i, i] and log|G|. If they are exact, T = P = G^-1."""
 
     T: Array
-    """Used in derivatives."""
+    """The approximation of G^-1 in derivatives."""
     P: Array
-    """Used in values and predictions."""
+    """The approximation of G^-1 in values and predictions."""
     log_det: Array
-    """0-d."""
+    """The approximation of log|G|, a scalar."""
 
 
 class Projected(ABC):
-    """A method to invert G."""
+    """A method that inverts the covariance G of projected observations."""
 
     inverse_factors: ClassVar[tuple[str, ...]] = ()
-    """The names of the auxiliary leaves that follow inverses (`FollowsInverse`)."""
+    """The names of the auxiliary leaves that approximate inverses; see `FollowsInverse`."""
 
     @abstractmethod
     def invert_covariance(self, G: Array, /) -> ProjectedInverse:
-        """Return the approximations for a symmetric positive definite G [i, i]."""
+        """Return G^-1 and log|G|, or approximations, for a symmetric positive definite G [i, i]."""
 
 
 @tree.model
 class ProjectedCholesky(Projected):
-    """Invert G by a Cholesky factorisation, in O(i^3): the exact computation-aware posterior."""
+    """Inversion by a Cholesky factorisation in O(i^3) operations, for the exact computation-aware posterior."""
 
     def invert_covariance(self, G: Array, /) -> ProjectedInverse:
         B = backend_of(G)
@@ -59,7 +59,10 @@ class ProjectedCholesky(Projected):
 
 @tree.model
 class ProjectedInverseFree(FollowsInverse, Projected):
-    """Invert G by matrix products alone: a lower bound and larger variances for every L, exact at L L^T = G^-1.
+    """Inversion by matrix products alone.
+
+    For every L, the bound is a lower bound, and variances are at least as large as the exact variances. The bound and
+    the variances are exact if L L^T = G^-1.
 
     Parameters
     ----------
@@ -71,7 +74,7 @@ class ProjectedInverseFree(FollowsInverse, Projected):
     inverse_factor: Array = tree.auxiliary()
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
-        """G itself."""
+        """Return G [i, i] itself, whose inverse L L^T approximates."""
         return Kuu
 
     def invert_covariance(self, G: Array, /) -> ProjectedInverse:
@@ -85,5 +88,5 @@ class ProjectedInverseFree(FollowsInverse, Projected):
 
     @classmethod
     def for_covariance(cls, G: Array, /) -> Self:
-        """Return the starting value for a symmetric positive definite G [i, i]."""
+        """Return an object with an inverse factor of a symmetric positive definite G [i, i]."""
         return cls(inverse_factor(G).factor)

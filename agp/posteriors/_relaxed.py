@@ -1,14 +1,15 @@
-"""R-SVGP: the inverse-free relaxation of q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + S.
+"""R-SVGP: the inverse-free relaxation of q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S.
 
-Let L be an auxiliary array with L L^T ~ Kt^-1, which `agp.updates.InverseUpdate` improves, and let B = L^T Kt L, G = B
-- I and J = I - G. PR = L J L^T is one Newton-Schulz step from T = L L^T towards Kt^-1 and never exceeds it, so Kuu -
-Kuu PR Kuu is a valid covariance for every L, and
+Let L be an auxiliary array with L L^T ~ Kt^-1, and let B = L^T Kt L, G = B - I and J = I - G. The matrix PR = L J L^T
+is one Newton-Schulz step from T = L L^T towards Kt^-1. For every L, PR <= Kt^-1. Therefore Kuu - Kuu PR Kuu is a valid
+covariance, and
 
     KL <= 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - log|S|) ]
 
-with U = L^T S L. The bound holds for every L and is tight where G = 0. It needs only matrix products. The gradient
-holds L constant. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`. `ProbedRelaxed` replaces `Relaxed` in steps
-with random probes: it has the same posterior, but estimates the traces and needs no product of two [M, M] matrices.
+with U = L^T S L. This bound holds for every L, is tight if G = 0, and needs only matrix products. The gradient treats L
+as a constant; `agp.updates.InverseUpdate` updates L. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`. In
+training steps with random probes, `ProbedRelaxed` replaces `Relaxed`. `ProbedRelaxed` has the same q(u), but it
+estimates the traces and needs no product of two [M, M] matrices.
 """
 
 from abc import abstractmethod
@@ -42,14 +43,14 @@ PROBES = 256
 
 
 class RelaxedForm(InverseFactored, GrowingSiteForm):
-    """q(u) = N(Kuu mh, Kuu - Kuu PR Kuu), with PR one Newton-Schulz step from L L^T towards (Kuu + S)^-1."""
+    """q(u) = N(Kuu mh, Kuu - Kuu PR Kuu), where PR is one Newton-Schulz step from L L^T towards (Kuu + S)^-1."""
 
     inverse_factor: Array
 
     mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False, "root")
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
-        """Kuu + S [M, M]."""
+        """Return Kuu + S [M, M], whose inverse L L^T approximates."""
         return self.site_noise.add_to_covariance(Kuu)
 
     def _weights(self, factor: Any) -> tuple[Array, Pullback]:
@@ -70,7 +71,7 @@ class RelaxedForm(InverseFactored, GrowingSiteForm):
 
     @abstractmethod
     def _preconditioned_weights(self, factor: Any) -> tuple[Array, Pullback]:
-        """Compute `_weights` for mh = PR m."""
+        """Return mh = PR m [M, P] and its pullback, as `_weights` does."""
 
 
 @tree.model
@@ -82,7 +83,7 @@ class RelaxedFactor:
 
 
 class ExactRelaxed(RelaxedForm):
-    """The relaxed parameterisation for either S, with exact traces."""
+    """The relaxed parameterisation for a diagonal or a full S, with exact traces."""
 
     def factorise(self, Kuu: Array, /) -> tuple[RelaxedFactor, Pullback]:
         L = self.inverse_factor
@@ -131,8 +132,8 @@ class ExactRelaxed(RelaxedForm):
         return xp.sum(diagonal(G)) + xp.sum(G * G) + trace - logs - M, pullback
 
     def path_weights(self, factor: RelaxedFactor, values: Array, noise: Array, /) -> Array:
-        # mh - T (values + S^(1/2) noise) with T = L L^T: as Kuf^T (2 T - T Kt T) Kuf = Kuf^T PR Kuf, the covariances
-        # are those of q for every L, without a root of PR
+        # mh - T (values + S^(1/2) noise) with T = L L^T; since 2 T - T Kt T = PR, the covariances are those of q for
+        # every L, without a root of PR
         L = self.inverse_factor
         observed = values + self.site_noise.root_times(noise)
         return self._weights(factor)[0].mT[:, :, None] - L @ (L.mT @ observed)
@@ -150,18 +151,18 @@ class Relaxed(ExactRelaxed):
     Parameters
     ----------
     mean
-        m [M, P]; the mean of u is Kuu mh with mh = PR m (preconditioned), mh = m, or mh = L^T m ("root").
+        m [M, P]. The mean of u is Kuu mh.
     site
         s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
     inverse_factor
         L [M, M], lower triangular with a positive diagonal, such that L L^T ~ (Kuu + diag s)^-1. Auxiliary.
     preconditioned
-        Whether mh = PR m (the default; it trains much faster). With "root", mh = L^T m for a dimensionless m; this
-        option is for comparisons, since updates of L change the mean and the gradient at constant L ignores that.
+        True (default) sets mh = PR m, which trains much faster. False sets mh = m. "root" sets mh = L^T m with a
+        dimensionless m, for comparisons only: updates of L then change the mean, and the gradient ignores this change.
     probes
         The number of random vectors that estimate the traces of the KL divergence in training. Pass 0, or at least M,
         for exact traces. By default, traces are exact up to M = 2048, and larger M use 256 probes. The estimates of the
-        value and the gradient are unbiased. Outside training, bounds are exact.
+        value and of the gradient are unbiased. Outside training, traces are always exact.
 
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
@@ -177,7 +178,7 @@ class Relaxed(ExactRelaxed):
     bounds_variance_gap: ClassVar[bool] = True
 
     def variance_gap(self, Kuf: Array, /) -> Gap:
-        # with T = L L^T, the variance of datum n exceeds the exact one by at most |(I - Kt T) k_un|^2 / min_i s_i
+        # with T = L L^T, the variance of row n exceeds the exact variance by at most |(I - Kt T) k_un|^2 / min_i s_i
         xp = backend_of(Kuf).xp
         smallest = xp.min(self.site)
 
@@ -188,7 +189,7 @@ class Relaxed(ExactRelaxed):
         return measured
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """Draw Rademacher probes [M, K]; exact traces need none."""
+        """Draw Rademacher probes [M, K], or nothing if the traces are exact."""
         M = self.site.shape[0]
         usual = 0 if M <= EXACT_UP_TO else PROBES
         probes = usual if self.probes is None else check_whole("probes", self.probes, least=0)
@@ -211,15 +212,15 @@ class Relaxed(ExactRelaxed):
 
 @tree.model
 class FullSiteRelaxed(ExactRelaxed):
-    """The relaxed parameterisation with correlated noise C C^T, without factorisations or solves.
+    """The relaxed parameterisation with correlated noise of the pseudo-observations, without factorisations or solves.
 
     Parameters
     ----------
     mean, inverse_factor, preconditioned
         As for `Relaxed`, with L L^T ~ (Kuu + C C^T)^-1.
     site_scale
-        C [M, M], lower triangular, with a diagonal of either sign but not zero: the covariance of pseudo-observations
-        of u, shared by the outputs, is C C^T.
+        C [M, M], lower triangular. The noise of pseudo-observations of u has the covariance C C^T, shared by the
+        outputs. Diagonal entries of C may be negative, but not zero.
     """
 
     mean: Array = tree.param(unit="mean_unit")
@@ -248,13 +249,13 @@ class ProbedFactor:
 class ProbedRelaxed(RelaxedForm):
     """`Relaxed` with traces estimated from probes, for one evaluation of the bound and its gradient.
 
-    Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z, computed by products of [M, M] with [M, K]. The
-    estimate is
+    Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z. W and U need only products of [M, M] with [M, K]
+    matrices. The estimate is
 
         -tr(PR Kuu) + tr(Kt T) - M ~ -M + sum_i s_i |L_i:|^2 + sum((Z + W - U) * W) / K
 
-    It is unbiased. At G = 0 it is exact, but the gradient still has noise of order 1 / sqrt(K). G is never formed: J x
-    = 2 x - L^T (Kt (L x)).
+    The estimate is unbiased. If G = 0, its value is exact, but its gradient still has noise of order 1 / sqrt(K). The
+    matrix G is not formed, because J x = 2 x - L^T (Kt (L x)).
 
     Parameters
     ----------
@@ -332,5 +333,5 @@ class ProbedRelaxed(RelaxedForm):
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:  # noqa: ARG003
-        msg = "ProbedRelaxed holds probes for a single evaluation of a bound; call Relaxed.from_prior instead."
+        msg = "ProbedRelaxed is for a single evaluation of a bound; call Relaxed.from_prior instead."
         raise TypeError(msg)

@@ -1,8 +1,8 @@
-"""SOLVE-GP without factorisations: R-SVGP on two groups of inducing variables, in two forms.
+"""SOLVE-GP without factorisations: R-SVGP with two groups of inducing variables, in two versions.
 
-The covariance Kvv - Kvu Kuu^-1 Kuv of the second group of SOLVE-GP contains an inverse, whose approximation would
-invalidate the bound. However, u and w = v - J u are valid inducing variables for any matrix J. With G = [[I, 0],
-[-J, I]], their covariances are products: G K G^T among themselves, and G Kuf with f at the inputs.
+In SOLVE-GP, the second group has the covariance Kvv - Kvu Kuu^-1 Kuv. An approximation of Kuu^-1 would invalidate the
+bound. However, u and w = v - J u are valid inducing variables for any matrix J. With G = [[I, 0], [-J, I]], their
+covariance is G K G^T, and their covariance with f is G Kuf.
 
 `RelaxedOrthogonal` uses the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal factor.
 `RelaxedUnion` uses (u, v), and composes its inverse factor from the factors of the two groups. Both delegate to a
@@ -30,7 +30,7 @@ from agp.posteriors._site_form import SiteForm
 
 @tree.model
 class RelaxedGroupsFactor:
-    """J [M2, M], the inner `Relaxed`, and its factor."""
+    """J [M2, M], the `Relaxed` posterior of the transformed inducing variables, and its factor."""
 
     J: Array = tree.auxiliary()
     inner: Relaxed
@@ -38,13 +38,19 @@ class RelaxedGroupsFactor:
 
 
 class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
-    """The base class of the two forms: a `Relaxed` on transformed inducing variables, and the map to them and back."""
+    """The base class of `RelaxedOrthogonal` and `RelaxedUnion`.
+
+    These classes use a `Relaxed` posterior of transformed inducing variables.
+    """
 
     sizes: tuple[int, int]
 
     @abstractmethod
     def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
-        """Return covariances [M + M2, N] of transformed inducing variables with f, and ``bar -> (J_bar, Kuf_bar)``."""
+        """Return the covariances [M + M2, N] of the transformed inducing variables with f.
+
+        The pullback is ``bar -> (J_bar, Kuf_bar)``.
+        """
 
     def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         features, pull_features = self._features(factor.J, Kuf)
@@ -102,35 +108,36 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
         return cls(**leaves, **dict.fromkeys(cls.inverse_factors)).invert_from_scratch(Kuu)
 
     def _blocks(self, Kuu: Array) -> tuple[Array, Array, Array]:
-        """Return the covariances of u [M, M], of v with u [M2, M] and of v [M2, M2]."""
+        """Return the blocks Kuu [M, M], Kvu [M2, M] and Kvv [M2, M2] of the joint covariance of u and v."""
         M = self.sizes[0]
         return Kuu[:M, :M], Kuu[M:, :M], Kuu[M:, M:]
 
 
 @tree.model
 class RelaxedOrthogonal(RelaxedGroups):
-    """Inverse-free SOLVE-GP: diagonal noise for u and for w = v - J u, and only matrix products.
+    """SOLVE-GP by matrix products alone, with diagonal noise for u and for w = v - J u.
 
-    The bound is a lower bound on the log evidence for all values of the leaves. At exact inverse factors, its value and
-    gradients equal those of SOLVE-GP with q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu) and the same form of q(w).
-    At other factors, either bound may be larger, because J is a further variational parameter.
+    The bound is a lower bound on the log evidence for all values of the leaves. If the inverse factors are exact, its
+    value and gradients equal those of SOLVE-GP with q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu) and a q(w) of the
+    same form. If they are not exact, the bound may be larger or smaller than that of SOLVE-GP, because J is then a
+    further variational parameter.
 
     Parameters
     ----------
     mean
-        m [M + M2, P]: the mean of (u, w) is K' mh with mh = PR m (preconditioned) or mh = m, K' their covariance.
+        m [M + M2, P]. The mean of (u, w) is K' mh, where K' is the covariance of (u, w).
     site
         s [M + M2], positive: the variances of pseudo-observations of u and w, shared by the outputs.
     prior_inverse
-        L0 [M, M], lower triangular with a positive diagonal, such that L0 L0^T ~ Kuu^-1. Auxiliary. Its accuracy
-        depends on the conditioning of Kuu. With T0 = L0 L0^T, J = Kvu (2 T0 - T0 Kuu T0), whose error is of second
-        order in the error of T0. The gradient passes through J but holds T0 constant.
+        L0 [M, M], lower triangular with a positive diagonal, such that L0 L0^T ~ Kuu^-1. Auxiliary. The accuracy of L0
+        depends on the conditioning of Kuu. With T0 = L0 L0^T, J is Kvu (2 T0 - T0 Kuu T0). The error of J is of second
+        order in the error of T0. The gradient passes through J, but treats T0 as a constant.
     first_inverse, second_inverse
-        Lu [M, M] and Lw [M2, M2], the same for the covariances of u and w plus their s. Auxiliary.
+        Lu [M, M] and Lw [M2, M2], the inverse factors of the covariances of u and w, each plus diag(s). Auxiliary.
     sizes
         (M, M2).
     preconditioned
-        Whether mh = PR m (the default; it trains much faster).
+        True (default) sets mh = PR m, which trains much faster. False sets mh = m.
     """
 
     mean: Array = tree.param(unit="mean_unit")
@@ -174,7 +181,7 @@ class RelaxedOrthogonal(RelaxedGroups):
         return lower_times(self.prior_inverse, times_lower(X, self.prior_inverse).mT).mT
 
     def _conditional_blocks(self, Kuu: Array, J: Array) -> tuple[Array, Array]:
-        """Return the covariances of w with u [M2, M], which vanish if J is exact, and of w [M2, M2]."""
+        """Return the covariance [M2, M] of w with u, which is zero if J is exact, and the covariance [M2, M2] of w."""
         K, Kvu, Kvv = self._blocks(Kuu)
         Kwu = Kvu - J @ K
         return Kwu, symmetric_from_lower(Kvv - J @ Kvu.mT - Kwu @ J.mT)
@@ -221,18 +228,19 @@ class RelaxedOrthogonal(RelaxedGroups):
 
 @tree.model
 class RelaxedUnion(RelaxedGroups):
-    """R-SVGP on two groups of inducing inputs, with an inverse factor composed of the factors of the two groups.
+    """R-SVGP with two groups of inducing inputs, whose inverse factor is composed of one factor for each group.
 
-    Let T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1, J = Kvu T_u and T_w ~ (C + diag s_v)^-1. Then G^T blkdiag(T_u, T_w) G
-    approximates the inverse of the joint K + diag(s). The bound is a lower bound on the log evidence for all values of
-    the leaves. It is at most the bound of L-SVGP with all M + M2 inducing inputs, and equals it at exact factors. The
-    q(u, v) differs from SOLVE-GP's, but the inversion is as cheap and well conditioned, because every inverted matrix
-    includes its s.
+    Let T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1 and J = Kvu T_u. Let T_w = Lw Lw^T approximate the inverse of the covariance
+    of v - J u, where u and v include the noise s. With G = [[I, 0], [-J, I]], the matrix G^T blkdiag(T_u, T_w) G
+    approximates the inverse of K + diag(s). The bound is a lower bound on the log evidence for all values of the
+    leaves. The bound does not exceed that of L-SVGP with all M + M2 inducing inputs. If the factors are exact, the two
+    bounds are equal. The q(u, v) differs from that of SOLVE-GP. The inversion is as cheap as for SOLVE-GP, and well
+    conditioned, because each inverted matrix includes the noise s.
 
     Parameters
     ----------
     mean, site, first_inverse, second_inverse, sizes, preconditioned
-        As for `RelaxedOrthogonal`, with (u, v) instead of (u, w).
+        As in `RelaxedOrthogonal`, with (u, v) instead of (u, w).
     """
 
     mean: Array = tree.param(unit="mean_unit")
@@ -252,13 +260,13 @@ class RelaxedUnion(RelaxedGroups):
         Kt = add_diagonal(K, self.site[:M])
         if name == "first_inverse":
             return Kt
-        # the covariance of v - J u, with the noise of both
+        # the covariance of v - J u, where u and v include the noise
         J = self._regression(Kvu)
         Ct = add_diagonal(Kvv, self.site[M:]) - J @ Kvu.mT - (Kvu - J @ Kt) @ J.mT
         return symmetric_from_lower(Ct)
 
     def _regression(self, Kvu: Array) -> Array:
-        # J = Kvu Lu Lu^T, a constant like Lu
+        # J = Kvu Lu Lu^T, a constant because Lu is a constant
         J = lower_times(self.first_inverse, times_lower(Kvu, self.first_inverse).mT).mT
         return backend_of(J).stop_gradient(J)
 

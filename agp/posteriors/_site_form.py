@@ -1,6 +1,4 @@
-"""Base classes of L-SVGP and R-SVGP, where q(u) is the posterior given pseudo-observations of u with noise covariance
-S.
-"""
+"""Base classes of L-SVGP and R-SVGP, in which q(u) is the posterior given noisy pseudo-observations of u."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
@@ -14,41 +12,42 @@ from agp.posteriors._growth import append_rows
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
 Preconditioned = bool | Literal["root"]
-"""How the mean m determines the weights mh [M, P] of Kuu."""
+"""The choices of mh [M, P] as a function of m, where the mean of u is Kuu mh; see `SiteForm`."""
 
 PRIOR_SITE = 100.0
-"""The s of an untrained model, relative to the largest row sum of |Kuu|, which no eigenvalue exceeds.
+"""The noise variance s of an untrained model, relative to the largest row sum of |Kuu|, an upper bound on its
+eigenvalues.
 
-For s = c lambda_max, k_u(x)^T (Kuu + s I)^-1 k_u(x) <= k(x, x) / (1 + c) at any x, so the variances are within 1 % of
-the prior variances.
+For s = c lambda_max, k_u(x)^T (Kuu + s I)^-1 k_u(x) <= k(x, x) / (1 + c) at any x. With c = 100, variances differ from
+the prior variances by less than 1 %.
 """
 
 FORGOTTEN_SITE = 1e8
-"""The s of new variables that must not change q(f), relative to the same row sum."""
+"""The noise variance of new inducing variables that must not change q(f), relative to the largest row sum."""
 
 FLAT_SITE_VARIANCE = 0.1
-"""The s at the start of training for likelihoods that are flat far from likely functions, relative to the mean diagonal
-of Kuu. With narrower marginals, some classes would have no gradient.
+"""The noise variance s at the start of training, for likelihoods that are flat far from likely functions. The value is
+relative to the mean diagonal of Kuu. With smaller variances, the gradient of some classes would be zero.
 """
 
 
 @former_methods(inverted_anew="invert_from_scratch")
 class SiteForm(MeanPosterior):
-    """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu), Kt = Kuu + S, with mh = Kt^-1 m (preconditioned) or mh = m."""
+    """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, and mh = Kt^-1 m (preconditioned) or mh = m."""
 
     preconditioned: Any
 
     mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False)
-    """The values that `preconditioned` may have."""
+    """The valid values of `preconditioned`."""
     noise_kind: ClassVar[type[SiteNoise]] = DiagonalNoise
-    """The type of S, which gives the name of its leaf."""
+    """The class of S, which defines the name of its leaf."""
 
     def __post_init__(self) -> None:
         self._check_preconditioned(self.preconditioned)
 
     @property
     def site_noise(self) -> SiteNoise:
-        """S."""
+        """The noise covariance S of the pseudo-observations."""
         return self.noise_kind(getattr(self, self.noise_kind.name))
 
     def _bars(self, *, mean: Array | None = None, noise: Array | None = None) -> Self:
@@ -70,9 +69,9 @@ class SiteForm(MeanPosterior):
 
     @classmethod
     def _prior_leaves(cls, Kuu: Array, outputs: int, preconditioned: Preconditioned) -> dict[str, Any]:
-        """Return the fields of the prior with covariance Kuu [M, M], for P outputs.
+        """Return the fields of an untrained posterior with P outputs, given Kuu [M, M].
 
-        The unit of m is the unit of f, or its inverse if mh = m (weights of Kuu). If mh = L^T m, m is dimensionless.
+        The unit of m is the unit of f, or its inverse if mh = m. If mh = L^T m, m is dimensionless.
         """
         cls._check_preconditioned(preconditioned)
         xp = backend_of(Kuu).xp
@@ -99,28 +98,28 @@ def _prior_site(Kuu: Array) -> Array:
 
 
 class GrowingSiteForm(SiteForm):
-    """A q(u) of this form that can take new inducing variables.
+    """A `SiteForm` to which inducing variables can be added.
 
-    Its factor has two parts: Kuu, and another matrix [M, M] from which weights and variances follow.
+    Its factor has two parts: Kuu, and a matrix [M, M] from which the weights mh and the variances are computed. In
+    pullbacks, `second_bar` is the cotangent of the second part.
     """
 
     @abstractmethod
     def _weights(self, factor: Any) -> tuple[Array, Pullback]:
-        """Return mh [M, P], and ``mh_bar -> (mean_bar, the cotangent of the second part)``."""
+        """Return mh [M, P] and its pullback ``mh_bar -> (mean_bar, second_bar)``."""
 
     @abstractmethod
     def _variances(self, factor: Any, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
-        """Return the variances [N] of f, the same for all outputs, and
-        ``bar -> (Kuf_bar, the cotangent of the second part)``.
+        """Return the variances [N] of f, the same for all outputs, and the pullback ``bar -> (Kuf_bar, second_bar)``.
 
-        Kuf is [M, N] and kff is [N]; the cotangent of kff is `bar`.
+        Kuf is [M, N] and kff is [N]. The cotangent of kff is `bar`.
         """
 
     @abstractmethod
     def _covariance_kl(self, factor: Any) -> tuple[Array, Pullback]:
-        """Return twice the KL divergence of one output without the terms of its mean (a scalar).
+        """Return twice the KL divergence of one output, without the terms that depend on the mean (a scalar).
 
-        The pullback ``bar -> (noise_bar, the cotangent of the second part)`` multiplies bar by P / 2.
+        The pullback ``bar -> (noise_bar, second_bar)`` multiplies bar by P / 2.
         """
 
     def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -159,8 +158,8 @@ class GrowingSiteForm(SiteForm):
         return Kuf.mT @ self._weights(factor)[0]
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
-        # pseudo-observations of w with the mean that q(u) gives them, so that mh = [mh; 0] for any variance; large
-        # variances leave q(f) as it is
+        # the pseudo-observations of w equal its mean under q(u), so that mh = [mh; 0] for any variance; large variances
+        # do not change q(f)
         xp, noise, M = backend_of(Kuu).xp, self.site_noise, self.mean.shape[0]
         new = Kuu.shape[0] - M
         if begun:
@@ -176,5 +175,5 @@ class GrowingSiteForm(SiteForm):
         return tree.with_leaves(self, leaves)._extend_inverse_factors(Kuu, new)
 
     def _extend_inverse_factors(self, _Kuu: Array, _new: int) -> Self:
-        """Return a copy with inverse factors extended by `new` variables, if the posterior has any."""
+        """Return a copy with inverse factors, if there are any, extended by a number of new variables."""
         return self

@@ -30,9 +30,9 @@ class NoiseTrace(NamedTuple):
 
     value: Array
     leaf_bar: Array
-    """The derivative by the leaf, at fixed A."""
+    """The derivative with respect to the leaf, at fixed A."""
     seen: Callable[[], Array]
-    """The derivative by J, W S W^T [M, M], or its lower triangle."""
+    """A function that returns the derivative with respect to J, which is W S W^T [M, M], or its lower triangle."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class DiagonalNoise:
     name: ClassVar[str] = "site"
     """The name of the leaf in posteriors."""
     start: ClassVar[float] = 1e-4
-    """The variances at the start of training, relative to the mean diagonal of Kuu. Training that starts at the prior
-    would be much slower.
+    """The variances at the start of training, relative to the mean diagonal of Kuu. Training from the prior would be
+    much slower.
     """
 
     @classmethod
@@ -80,19 +80,19 @@ class DiagonalNoise:
         return backend_of(normal).xp.sqrt(self.leaf)[:, None] * normal
 
     def log_determinant(self) -> tuple[Array, Array]:
-        """Return log|S| (a scalar) and its derivative by the leaf."""
+        """Return log|S| (a scalar) and its derivative with respect to the leaf."""
         xp = backend_of(self.leaf).xp
         return xp.sum(xp.log(self.leaf)), 1.0 / self.leaf
 
     def trace_with_gram(self, W: Array, /) -> NoiseTrace:
-        """Return tr(W^T W S) for a lower triangular W [M, M], and the lower triangle of W S W^T."""
+        """Return tr(W^T W S) for a lower triangular W [M, M], with its derivatives."""
         # sum_i s_i [W^T W]_ii
         xp = backend_of(W).xp
         squares = xp.sum(W * W, axis=0)
         return NoiseTrace(xp.sum(self.leaf * squares), squares, lambda: lower_of(W * self.leaf, W.mT))
 
     def trace_relaxed(self, L: Array, G: Array, /) -> NoiseTrace:
-        """Return tr(L (I - G) L^T S) for a lower triangular L and a symmetric G [M, M], and L^T S L."""
+        """Return tr(L (I - G) L^T S) for a lower triangular L and a symmetric G [M, M], with its derivatives."""
         # diag(L G L^T) = 2 rowsum(L * (L Phi(G)))
         xp = backend_of(L).xp
         relaxed = xp.sum(L * (L - 2.0 * lower_times_lower(L, phi(G))), axis=-1)
@@ -119,7 +119,7 @@ class FactoredNoise:
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
-        # so that training starts at C = I, for which the steps of optimisers are small
+        # training then starts at C = I in these units, where the steps of optimisers are small
         return (FactoredNoise.start * variance) ** 0.5
 
     @property

@@ -1,8 +1,9 @@
-"""Updates of posteriors through their sites: sums over the data, and steps that keep precisions positive definite.
+"""Natural-gradient steps of sites: sums over the rows of data, and steps that keep precisions positive definite.
 
-Let mu be the means of the marginals of f - h, and let alpha = d/dmu and beta = -2 d/dvar of the expected log density of
-all data. The site of datum n is exp(lam1_n f - lam2_n f^2 / 2), and its target has lam1 = alpha + beta mu and lam2 =
-beta. In the coordinates of a posterior, the features of the datum are the column F_n [M] with mu_n = F_n^T m.
+Let mu and var be the means and variances of the marginals of f - h. Let alpha = d/dmu and beta = -2 d/dvar be the
+derivatives of the expected log density of all rows. The site of row n is exp(lam1_n f - lam2_n f^2 / 2). A step moves
+lam1 towards alpha + beta mu, and lam2 towards beta. In the coordinates of a posterior with mean m, row n has the
+features F_n [M] with mu_n = F_n^T m.
 """
 
 from abc import ABC, abstractmethod
@@ -13,20 +14,20 @@ from agp.backend import Array, backend_of, like
 from agp.repairs import report
 
 MAX_HALVINGS = 10
-"""The largest number of times that a step is halved when its precision is not positive definite."""
+"""The maximum number of times that a step is halved because its precision is not positive definite."""
 
 
 class Sums(NamedTuple):
-    """The sum of the sites of all data, or the sites themselves."""
+    """Sites summed over the rows of data, or a site for each row."""
 
     shift: Array
-    """sum_n F_n lam1_n [M, P]; or the sites themselves [N, P]."""
+    """sum_n F_n lam1_n [M, P], or lam1 [N, P]."""
     precision: Array
-    """sum_n lam2_n F_n F_n^T [P, M, M]; or the sites themselves [N, P]."""
+    """sum_n lam2_n F_n F_n^T [P, M, M], or lam2 [N, P]."""
 
 
 class GuardedSums(NamedTuple):
-    """The sums, the sums with beta clipped at zero, and the number of negative beta [P]."""
+    """The sums, the sums with negative beta set to zero, and the numbers of negative beta [P]."""
 
     raw: Sums
     clipped: Sums
@@ -34,7 +35,7 @@ class GuardedSums(NamedTuple):
 
 
 class SiteGradients(NamedTuple):
-    """The input to a step: the factor of the posterior, and its sums over the data."""
+    """The input of a natural-gradient step: the factor of the posterior, and the sums over the rows of data."""
 
     factor: Any
     sums: Any
@@ -46,7 +47,7 @@ def sums_of(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
 
 
 def sums_with_fallback(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-    """Return the sums with and without negative beta. The arguments are those of `sums_of`."""
+    """Return the sums, and the sums with negative beta set to zero. The arguments are those of `sums_of`."""
     B = backend_of(beta)
     xp = B.xp
     negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)
@@ -59,7 +60,7 @@ def sums_with_fallback(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Gua
 
 
 class NaturalSteps(ABC):
-    """A q(u) with steps along natural gradients."""
+    """A q(u) that can take natural-gradient steps."""
 
     @abstractmethod
     def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
@@ -67,52 +68,48 @@ class NaturalSteps(ABC):
 
 
 class SiteHolder(ABC):
-    """A posterior with Gaussian sites, or a model with a site for each datum."""
+    """A posterior with Gaussian sites, or a model with a site for each row of data."""
 
     @property
     def _has_sites(self) -> bool:
-        """Whether there are sites to update."""
+        """Whether the object has sites to update."""
         return True
 
     @abstractmethod
     def _site_step(
         self, found: Any, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None, rows: Array | None
     ) -> tuple[Self, dict[str, Array]]:
-        """Move the sites towards their targets; return the new holder and numbers to log.
+        """Move the sites towards their targets; return the new object and the values to log.
 
         Parameters
         ----------
         found
-            The sums over the data that the object needs.
+            The sums over the rows of data, or the sites of the rows, that the object needs.
         rate
             rho in (0, 1].
         clip
-            Whether to clip negative beta without trying smaller steps first.
+            Whether to set negative beta to zero without trying smaller steps first.
         groups
             The groups of sites to update, or None for all groups.
         rows
-            The positions [B] of the batch among the data, or None for all data in order.
+            The indices [B] of the rows in the batch, or None for all rows in order.
         """
 
 
 class KeepsSums(ABC):
-    """A model that keeps the sums over all data, so that site steps on minibatches continue from the previous step."""
+    """A model that keeps sums over all rows of data between its site steps on minibatches."""
 
     @abstractmethod
     def _no_sums(self) -> dict[str, Any]:
-        """Return the state of an update before its first step: arrays in dictionaries, which may be nested."""
+        """Return the sums before the first step, as arrays in dictionaries, which may be nested."""
 
     @abstractmethod
-    def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> "HoldsSums":
-        """Return the model with these sums, or with new sums if they are outdated, within a memory budget in MiB."""
+    def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> Any:
+        """Return the model with these sums, or with new sums if these are outdated.
 
-
-class HoldsSums(ABC):
-    """A `KeepsSums` model during a step, with sums that are updated together with the sites."""
-
-    @abstractmethod
-    def _release_sums(self) -> tuple[Any, dict[str, Any]]:
-        """Return the model without its sums, and the sums."""
+        `memory` is a budget for working arrays in MiB. A site step of the result also updates the sums, and its method
+        `_release_sums` returns the model and the sums.
+        """
 
 
 # -- the guard --------------------------------------------------------------------------------------------------------
@@ -121,10 +118,10 @@ class HoldsSums(ABC):
 def safeguarded_step(
     rate: Any, old: Sums, target: GuardedSums, proper: Callable[[Array], Array] | None
 ) -> tuple[Sums, dict[str, Array]]:
-    """Step from the old sites towards the target, with halving or clipping if necessary; also return numbers to log.
+    """Move the sites towards the target; if necessary, halve the step or set negative beta to zero.
 
-    `proper` returns, for each output, whether its precision is valid (Boolean [P]). If it is None, all negative beta
-    are clipped.
+    `proper` takes a precision and returns whether it is valid for each output (Boolean [P]). If `proper` is None, all
+    negative beta are set to zero. Returns the new sites and the values to log.
     """
     B = backend_of(old.shift)
     xp = B.xp
@@ -157,15 +154,15 @@ def safeguarded_step(
 
 def _report(halvings: Array, good: Array) -> None:
     xp = backend_of(good).xp
-    lost = "a step of the sites would have left no positive definite precision"
+    lost = "the precision after a site step would not have been positive definite"
     report(
-        f"{lost}; its rate was halved (at most {{0:.0f}} times). Try a smaller rate.",
+        f"{lost}, so the step was halved (at most {{0:.0f}} times); use a smaller rate.",
         xp.max(halvings),
         count=xp.count_nonzero(halvings),
     )
     clipped = xp.count_nonzero(~good)
     report(
-        f"{lost} at any rate; in {{0:.0f}} outputs the negative curvatures of the likelihood were clipped to zero.",
+        f"{lost} at any rate, so negative curvatures of the likelihood were set to zero in {{0:.0f}} outputs.",
         xp.astype(clipped, halvings.dtype),
         count=clipped,
     )
@@ -177,11 +174,11 @@ def _step_info(halvings: Array, clipped: Array) -> dict[str, Array]:
 
 
 def interpolate_outputs(old: Sums, new: Sums, rate: Array) -> Sums:
-    """Return (1 - rate_p) old + rate_p new for each output p, given the rates [P]."""
+    """Return (1 - rate_p) old + rate_p new for each output p, given rates [P]."""
     B = backend_of(rate)
     return Sums(*(B.lerp(x, y, _along(rate, x)) for x, y in zip(old, new, strict=True)))
 
 
 def _along(per_output: Array, x: Array) -> Array:
-    """Reshape numbers [P] so that they broadcast along the outputs of x, which is [., P] or [P, M, M]."""
+    """Reshape an array [P] such that it broadcasts along the outputs of x, which is [., P] or [P, M, M]."""
     return per_output if x.ndim == 2 else per_output[:, None, None]

@@ -1,4 +1,4 @@
-"""A posterior as users specify it: a class, the name of a class, or a function that makes a posterior."""
+"""Conversion of the argument `posterior`: a class, the name of a class, or a function that makes a posterior."""
 
 import inspect
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def _plain(name: str) -> str:
 
 @cache
 def _public_classes() -> dict[str, type[Posterior]]:
-    """Return the concrete posteriors that the subpackage exports, by plain name."""
+    """Return the concrete posteriors that the subpackage exports, by lower-case name without separators."""
     from agp import posteriors
 
     exported = (vars(posteriors)[name] for name in posteriors.__all__)
@@ -24,8 +24,9 @@ def _public_classes() -> dict[str, type[Posterior]]:
 
 
 def find_posterior(name: Any, /) -> Any:
-    """Return the class of q(u) with this name, such as "whitened" or "likelihood-form"; return other arguments
-    unchanged.
+    """Return the class of q(u) with this name, such as "whitened" or "likelihood-form".
+
+    Arguments that are not strings are returned unchanged.
 
     Raises
     ------
@@ -53,7 +54,7 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
     Raises
     ------
     TypeError, ValueError
-        If it is none of these.
+        If the argument is none of these.
     """
     found = find_posterior(posterior)
     if isinstance(found, type) and issubclass(found, Posterior):

@@ -22,7 +22,7 @@ class Whitened(WhiteItself, MeanPosterior, NaturalSteps, RootSteps):
     mean
         m [M, P], dimensionless.
     scale
-        C [P, M, M], lower triangular, with a diagonal of either sign but not zero.
+        C [P, M, M], lower triangular. Diagonal entries may be negative, but not zero.
     """
 
     mean: Array = tree.param()

@@ -1,4 +1,4 @@
-"""Processes map inputs to marginals: a single kernel and q(u), several side by side, mixtures, and layers."""
+"""Processes, which map inputs to marginals: sparse GPs, and stacks, mixtures and layers of processes."""
 
 from agp._deprecated import former_names
 from agp.processes._base import Process

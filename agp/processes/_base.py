@@ -1,4 +1,4 @@
-"""The base class of processes: from inputs to the marginals of P latent functions, with its pullback."""
+"""The base classes of processes, which map inputs to marginals of P latent functions."""
 
 import dataclasses
 from abc import abstractmethod
@@ -13,17 +13,17 @@ from agp.processes._paths import Paths
 from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
 SitePull = Callable[[Array, Array], dict[str, Any]]
-"""``(mu_bar, var_bar) -> {path of a posterior: its sums}``; see `Process.project_to_sites`."""
+"""A function ``(mu_bar, var_bar) -> {path of a posterior: its sums}``; see `Process.project_to_sites`."""
 
 
 @former_methods(drawn="with_draws", refreshed="recompute_factors", sampled="sample_marginals")
 class Process(MultiOutput):
     """An approximate posterior process f that maps X [N, D] to marginals of P latent functions.
 
-    `factorise` computes everything that depends on the parameters alone. Callers treat the factor and its cotangent as
-    opaque: they add the factor's cotangents from the other pullbacks and pass the sum to the pullback of `factorise`.
-    Gradients have the class of the process. A sampled process returns S marginals for each input, stacked as rows,
-    sample after sample [S N, P]. Most processes have S = 1.
+    `factorise` computes a factor from everything that depends on the parameters alone. Callers do not use the contents
+    of the factor or of its cotangent. They add the factor's cotangents from the other pullbacks, and pass the sum to
+    the pullback of `factorise`. The cotangent of a process is an object of the same class. A sampled process returns S
+    marginals for each input, as rows [S N, P] ordered by sample. Most processes have S = 1.
     """
 
     @property
@@ -38,12 +38,12 @@ class Process(MultiOutput):
 
     @property
     def correlated(self) -> bool:
-        """Whether the outputs are dependent, so that the marginals do not determine their joint distribution."""
+        """Whether the outputs are dependent. If so, the marginals do not determine their joint distribution."""
         return False
 
     @property
     def latents(self) -> int:
-        """The number L of independent functions in a sample; by default P."""
+        """The number L of independent functions; by default P."""
         return self.outputs
 
     @property
@@ -55,7 +55,7 @@ class Process(MultiOutput):
 
     @abstractmethod
     def factorise(self) -> tuple[Any, Pullback]:
-        """Return the factor, which depends on the parameters alone, and ``factor_bar -> process_bar``."""
+        """Return the factor, which depends on the parameters alone, and its pullback ``factor_bar -> process_bar``."""
 
     @abstractmethod
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -66,20 +66,21 @@ class Process(MultiOutput):
 
     @abstractmethod
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        """Return the scalar KL[q || p] of all uncertain parts, or an upper bound, and
-        ``bar -> (process_bar, factor_bar)``.
+        """Return the KL divergence of the process from its prior, or an upper bound on it (a scalar).
+
+        The pullback is ``bar -> (process_bar, factor_bar)``.
         """
 
     @abstractmethod
     def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         """Return samples [S N, P] of f at each row of X [N, D], computed from standard normal noise [S, N, latents].
 
-        Rows are independent of each other. The pullback is ``bar -> (process_bar, factor_bar, X_bar)``.
+        The samples at different rows are independent. The pullback is ``bar -> (process_bar, factor_bar, X_bar)``.
         """
 
     @abstractmethod
     def project_mean(self, factor: Any, X: Array, /) -> Array:
-        """Return only the means [S N, P] at X [N, D]."""
+        """Return the marginal means [S N, P] at X [N, D], without the variances."""
 
     @abstractmethod
     def joint(self, factor: Any, X: Array, /) -> Array:
@@ -99,54 +100,56 @@ class Process(MultiOutput):
 
     @abstractmethod
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        """Return the marginals [S N, P], and a pullback to the sums that site steps need, by the path of each
-        posterior.
+        """Return the marginals [S N, P], and a function that computes the sums for site steps.
 
-        The sums are `Posterior.site_sums` of the cotangents alpha = mu_bar and beta = -2 var_bar of its marginals.
+        The function is ``(mu_bar, var_bar) -> {path: sums}``, with the path of each posterior that `site_paths` lists.
+        The sums are those of `Posterior.site_sums` for the derivatives alpha = mu_bar and beta = -2 var_bar.
         """
 
     @property
     @abstractmethod
     def site_paths(self) -> tuple[str, ...]:
-        """The paths of the posteriors that `project_to_sites` reaches."""
+        """The paths of the posteriors for which `project_to_sites` returns sums."""
 
     @abstractmethod
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
-        """The factors of these posteriors, by path."""
+        """Return the factors of the posteriors that `site_paths` lists, by path."""
 
     @abstractmethod
     def recompute_factors(self) -> Self:
-        """Return the process with auxiliary arrays that fit its parameters for predictions; by default, the process
-        itself.
-        """
+        """Return the process with auxiliary arrays that are accurate enough for predictions."""
 
     @abstractmethod
     def check(self) -> None:
         """Raise ValueError unless the parts fit together."""
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """Draw the noise for an evaluation on this number of rows, from a NumPy generator or an `agp.random.Noise`."""
+        """Draw the random numbers of a training step with this number of rows; empty by default.
+
+        `rng` is a NumPy generator or an `agp.random.Noise`.
+        """
         return NO_DRAWS
 
     def with_draws(self, draws: Draws, /) -> "Process":
-        """Return the process that uses these draws: set whole draws before `factorise`, and draws by row before
-        `project`.
+        """Return the process with these draws.
+
+        Set whole draws before `factorise`, and draws by row before `project`.
         """
         return self
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        """Return draws for rows numbered from `start`, which depend only on the seed and the row number; by default,
-        none.
+        """Return draws that depend only on the seed and the row number, for rows numbered from `start`; empty by
+        default.
         """
         return NO_DRAWS
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
-        """Return the same draws for every row, so that predictions do not depend on other rows; by default, none."""
+        """Return the same draws for every row; empty by default. Predictions then do not depend on other rows."""
         return NO_DRAWS
 
 
 class Transformed(Process):
-    """A deterministic transformation of another process, `process`, which contains all the uncertainty."""
+    """A deterministic transformation of another process, `process`."""
 
     process: Process
 
@@ -183,7 +186,7 @@ class Transformed(Process):
 
 
 class Composite(Process):
-    """A process composed of several others, in the field that `children` names."""
+    """A process composed of several processes. The class variable `children` names the field that contains them."""
 
     children: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""Deep processes: samples of each layer are the inputs of the next."""
+"""Deep processes, in which samples of each layer are the inputs of the next layer."""
 
 from typing import Any, ClassVar
 
@@ -19,15 +19,16 @@ class Deep(Chained, Composite):
     """A deep Gaussian process f = f_L(... f_2(f_1(x))), with samples of inner layers and marginals of the last layer.
 
     The bound is an average over S samples of the inner layers, drawn independently for each row (doubly stochastic
-    inference). The noise is an input like X and y. It is drawn on the host, and the gradient is exact for this noise.
+    inference). The samples are functions of a noise array, which is drawn on the host and passed like X and y. The
+    gradient is exact for this noise.
 
     Parameters
     ----------
     layers
-        The processes, first to last. The width of each must equal the number of outputs of the previous one. Deep
-        models train best if the mean functions of inner layers pass their inputs on.
+        The processes, from first to last. The number of input columns of each layer must equal the number of outputs of
+        the previous layer. Deep models train best if the mean functions of inner layers are identities or projections.
     samples
-        S.
+        The number of samples S.
     noise
         Standard normal noise [S, N, latents] for the rows of one evaluation, with the inner layers side by side.
 
@@ -115,14 +116,17 @@ class Deep(Chained, Composite):
         raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """Sample all layers as functions, unlike the `samples` of the inner layers, which are drawn row by row."""
+        """Draw samples of all layers as functions. In contrast, the bound samples inner layers row by row."""
         layers = zip(self.layers, factor, strict=True)
         return DeepPaths(tuple(layer.paths(one, rng, count, features) for layer, one in layers))
 
     # -- updates ----------------------------------------------------------------------------------------------------
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        """Only the last layer has sites, since its marginals are those of the likelihood."""
+        """Return the marginals, and a function that computes the sums for site steps of the last layer.
+
+        Only the last layer has sites, because its marginals enter the likelihood.
+        """
         last = len(self.layers) - 1
         moments, pull = self.layers[last].project_to_sites(factor[last], self._inner(factor, X)[0])
 
@@ -155,7 +159,7 @@ class Deep(Chained, Composite):
                 )
                 raise ValueError(msg)
             if any(node._has_sites for node in tree.nodes(layer, SiteHolder).values()):
-                msg = f"layer {i} has sites, but only the last layer can: the likelihood updates no others."
+                msg = f"layer {i} has sites, but only the last layer can; choose another posterior for inner layers."
                 raise ValueError(msg)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

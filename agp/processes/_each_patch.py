@@ -1,4 +1,4 @@
-"""Convolutional layers from images to images: a process applied to every patch."""
+"""Convolutional layers, which apply a process to each patch of an image."""
 
 from typing import Any
 
@@ -12,20 +12,20 @@ from agp.random import Draws, prefix_draws
 
 @tree.model
 class Patchwise(Transformed):
-    """f(x)[q, c] = g_c(patch_q(x)): the outputs of a process g of patches, as the channels of a smaller image.
+    """A convolutional layer f(x)[q, c] = g_c(patch_q(x)), which applies a process g to each patch of an image.
 
-    It maps images of H x W pixels with C channels, stored as rows [N, H W C], to images of H' x W' pixels
-    [N, H' W' C'], where C' is the number of outputs of g. Use it as a layer of a deep model (`Deep`), whose last layer
-    is often a response to `Patches`.
+    The layer maps images of H x W pixels with C channels, stored as rows [N, H W C], to images of H' x W' pixels with
+    C' channels, stored as rows [N, H' W' C']. C' is the number of outputs of g. Use a `Patchwise` as a layer of a
+    `Deep` process. The last layer of such a process often has inducing `Patches`.
 
-    As in the source, marginals and samples from noise (`sample_marginals`) treat the patches of an image as independent
-    given q(u), although all are values of the same g. Bounds of deep models use the marginals of each patch. In a
-    sample of functions (`paths`), all patches share one g.
+    All patches are mapped by the same g. However, as in the source, the marginals and `sample_marginals` treat the
+    patches of an image as independent given q(u), and bounds of deep models use these marginals. A sample of functions
+    (`paths`) uses the same sample of g for all patches.
 
     Parameters
     ----------
     process
-        g, whose inputs are patches [., h w C]; not a sampled process.
+        The process g of patches [., h w C]. g must not be a sampled process.
     grid
         The patches of the images.
 
@@ -67,7 +67,7 @@ class Patchwise(Transformed):
 
     @property
     def mixing(self) -> Array | None:
-        """The matrix of the inner process if the image is a single patch; otherwise `joint` is not available."""
+        """The matrix of the inner process if the image is a single patch, and None otherwise."""
         return self.process.mixing if self.grid.number == 1 else None
 
     def _by_image(self, x: Array) -> Array:
@@ -108,8 +108,8 @@ class Patchwise(Transformed):
         if self.grid.number == 1:
             return self.process.joint(factor, self.grid.rows(X)[0])
         msg = (
-            "the outputs of a Patchwise are values of one function, not a mixture of independent ones, so it has no "
-            "joint covariances; call `predict` for marginals and `sample_functions` for joint samples."
+            "a Patchwise has no joint covariances, because its outputs are values of one function at several patches; "
+            "call `predict` for marginals and `sample_functions` for joint samples."
         )
         raise TypeError(msg)
 

@@ -1,4 +1,4 @@
-"""A fixed map of the inputs, used as a part of a stack or as a layer."""
+"""A fixed map of the inputs, for use as a part of a stack or as a layer."""
 
 from typing import Any, Self
 
@@ -14,12 +14,12 @@ from agp.processes._paths import KnownPaths, Paths
 class FixedMap(Mapped, Process):
     """Functions without uncertainty: a fixed linear map of the inputs, such as the identity.
 
-    In a `Stack` together with the process of a layer, it passes the inputs of a deep model on to the next layer.
+    In a `Stack` with another process, a `FixedMap` passes the inputs of a layer on to the next layer.
 
     Parameters
     ----------
     mean_function
-        The map.
+        The linear map.
     """
 
     mean_function: Projection
@@ -34,7 +34,7 @@ class FixedMap(Mapped, Process):
 
     @property
     def mixing(self) -> Array:
-        """The matrix A [P, 0], because there are no uncertain functions."""
+        """The matrix A [P, 0], because the process contains no random functions."""
         weights = self.mean_function.weights
         return backend_of(weights).xp.zeros((self.outputs, 0), **like(weights))
 

@@ -14,19 +14,19 @@ from agp.random import Draws, prefix_draws
 class LinearMixing(Transformed):
     """f = h + W g: P outputs as linear combinations of the L independent outputs of a process g.
 
-    This is the linear model of coregionalisation. With a `Stack` of processes, each latent function has its own kernel.
-    With a single `Sparse` of L outputs, which share a kernel, it is the intrinsic model. Frozen weights W = 1 give a
-    sum of processes. A diagonal W scales each output and keeps the outputs independent. The marginals are h + mu W^T
-    and var (W * W)^T.
+    `LinearMixing` is the linear model of coregionalisation. If g is a `Stack`, each latent function has its own kernel.
+    If g is a single `Sparse`, whose L outputs share a kernel, the model is the intrinsic coregionalisation model.
+    Frozen weights W = 1 give a sum of processes. A diagonal W scales each output and keeps the outputs independent. If
+    g has the marginals mu and var, those of f are h + mu W^T and var (W * W)^T.
 
     Parameters
     ----------
     process
-        g.
+        The process g.
     weights
-        W [P, L], in units of f per unit of g; or [P], the diagonal of a diagonal W.
+        W [P, L], or [P] for the diagonal of a diagonal W; in units of f per unit of g.
     mean_function
-        The prior mean h of f, in addition to that of g.
+        The function h, which is added to the mean of W g.
     """
 
     process: Process
@@ -123,15 +123,15 @@ class LinearMixing(Transformed):
         check_array_type("weights", self.weights)
         if self.weights.ndim not in (1, 2) or self.weights.shape[-1] != self.process.outputs:
             msg = (
-                f"weights has shape {tuple(self.weights.shape)}, but needs a row for each output and a column for each "
-                f"of the {self.process.outputs} latent functions (or an entry for each of them, if W is diagonal)."
+                f"weights has shape {tuple(self.weights.shape)}, but must have a row for each output and a column for "
+                f"each of the {self.process.outputs} latent functions, or one entry for each function if W is diagonal."
             )
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
         if self.process.correlated:
             msg = (
-                "the outputs of the process of a LinearMixing are dependent, so marginals do not determine the "
-                "mixture; multiply the weights and use a single LinearMixing."
+                "the process of a LinearMixing has dependent outputs, but must have independent outputs; multiply the "
+                "weights and use a single LinearMixing."
             )
             raise ValueError(msg)
         self.process.check()

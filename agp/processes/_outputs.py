@@ -1,4 +1,4 @@
-"""Inputs and outputs of processes and of their sample paths."""
+"""Base classes for the shapes of inputs and outputs of processes and sample paths."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -28,11 +28,11 @@ class MultiOutput(ABC):
     @property
     @abstractmethod
     def floats_per_row(self) -> int:
-        """How many numbers an evaluation and its pullback store per row of inputs, for memory budgets."""
+        """The number of floats that an evaluation and its pullback store per row of inputs, for memory budgets."""
 
 
 class SideBySide(MultiOutput):
-    """The outputs of several parts that share their inputs, side by side."""
+    """Several parts with the same inputs, whose outputs are side by side."""
 
     parts: tuple[Any, ...]
 

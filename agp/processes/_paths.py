@@ -1,8 +1,8 @@
-"""Sample paths: samples of a process as functions, with pullbacks to their inputs.
+"""Sample paths: samples of a process as functions that can be evaluated at any inputs, with pullbacks.
 
 By Matheron's rule, a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w, where `prior` is a sample of the
-prior and w = Kuu^-1 (u - prior(Z)) for u drawn from q(u). Each parameterisation computes w in its own form
-(`Posterior.path_weights`). The prior sample is phi(x)^T g for features phi of the kernel.
+prior and w = Kuu^-1 (u - prior(Z)) for a sample u from q(u). `Posterior.path_weights` computes w in a form that suits
+the parameterisation. The sample of the prior is phi(x)^T g for features phi of the kernel.
 
 Source: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth, "Efficiently sampling functions from Gaussian process
 posteriors", ICML 2020.
@@ -26,17 +26,17 @@ def mix_outputs(x: Array, weights: Array) -> Array:
 
 
 def mix_outputs_pullback(bar: Array, weights: Array) -> Array:
-    """Return the cotangent [..., L] of x, given the cotangent [..., P] of `mixed`."""
+    """Return the cotangent [..., L] of x, given the cotangent [..., P] of the result of `mix_outputs`."""
     return bar * weights if weights.ndim == 1 else bar @ weights
 
 
 def weights_bar(bar: Array, x: Array, weights: Array) -> Array:
-    """Return the cotangent of the weights, given the cotangent [R, P] of `mixed` and x [R, L]."""
+    """Return the cotangent of the weights, given x [R, L] and the cotangent [R, P] of the result of `mix_outputs`."""
     return backend_of(x).xp.sum(bar * x, axis=0) if weights.ndim == 1 else bar.mT @ x
 
 
 class Paths(MultiOutput):
-    """S samples of P latent functions."""
+    """S samples of P latent functions, which can be evaluated at any inputs."""
 
     @property
     @abstractmethod
@@ -45,7 +45,7 @@ class Paths(MultiOutput):
 
     @abstractmethod
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return the values [S, N, P] at X [N, D], or at different inputs for each sample [S, N, D].
+        """Return the values [S, N, P] of all samples at X [N, D], or at separate inputs for each sample, X [S, N, D].
 
         The pullback is ``bar [S, N, P] -> X_bar``, which has the shape of X.
         """
@@ -53,14 +53,14 @@ class Paths(MultiOutput):
 
 @tree.model
 class SparsePaths(Paths):
-    """Paths of a process with one kernel: samples of the prior, updated through the inducing variables.
+    """Sample paths of a process with one kernel: samples of the prior plus Kuf^T w for the inducing variables.
 
     Parameters
     ----------
     kernel, inducing, mean_function
         The fields of the process.
     features
-        The features of the kernel, X [N, D] -> phi [N, F], with their pullback.
+        A function from X [N, D] to the features phi [N, F] of the kernel and their pullback.
     prior_weights
         g [P, F, S].
     weights
@@ -101,7 +101,7 @@ class SparsePaths(Paths):
         phi, pull_phi = self.features(rows)
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, rows)
         h, pull_h = _mean_of(self.mean_function, X)
-        groups = X.shape[:-2]  # (S,) for different inputs of each sample
+        groups = X.shape[:-2]  # (S,) if each sample has its own inputs
         prior, pull_prior = _combine(xp.reshape(phi, (*groups, -1, phi.shape[1])), self.prior_weights)
         update, pull_update = _combine(xp.reshape(Kuf.mT, (*groups, -1, Kuf.shape[0])), self.weights)
 
@@ -115,7 +115,10 @@ class SparsePaths(Paths):
 
 
 def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
-    """Return the mean [N, P] at X [N, D], or [S, N, P] at [S, N, D], and ``bar [S, N, P] -> X_bar``; None is zero."""
+    """Return the mean [N, P] at X [N, D], or [S, N, P] at X [S, N, D].
+
+    The pullback is ``bar [S, N, P] -> X_bar``, where None means zero.
+    """
     xp, groups = backend_of(X).xp, X.shape[:-2]
     h, pull = mean_function(xp.reshape(X, (-1, X.shape[-1])))
 
@@ -128,7 +131,10 @@ def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
 
 
 def _combine(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Return sums [S, N, P] of features [N, F] or [S, N, F] with weights [P, F, S], and ``bar -> features_bar``."""
+    """Return sums [S, N, P] of features [N, F] or [S, N, F] with weights [P, F, S].
+
+    The pullback is ``bar -> features_bar``.
+    """
     xp = backend_of(features).xp
     if features.ndim == 3:
         by_sample = xp.permute_dims(weights, (2, 1, 0))
@@ -148,12 +154,12 @@ def conditional_paths(
     count: int,
     features: int,
 ) -> SparsePaths:
-    """Return paths whose weights are computed from noise and the values of the prior at the inducing variables.
+    """Return sample paths, with weights computed from noise and from samples of the prior at the inducing variables.
 
-    `prior` has a kernel and a mean function h, and `inducing` are inducing variables of f - h.
-    ``weights_of(values, noise)`` takes and returns [P, M, S]; its noise is standard normal. `outputs` is P, `count` is
-    S, and `features` is the number of frequencies for each stationary kernel. The NumPy generator `rng` draws all
-    random numbers on the host.
+    `prior` is an object with a kernel and a mean function h, and `inducing` are inducing variables of f - h. The
+    function ``weights_of(values, noise)`` takes samples of the prior and standard normal noise and returns weights, all
+    [P, M, S]. `outputs` is P, `count` is S, and `features` is the number of frequencies for each stationary kernel. The
+    NumPy generator `rng` draws all random numbers on the host.
     """
     phi, own = inducing.random_features(prior.kernel, rng, features)
     prior_weights = asarray_like(rng.standard_normal((outputs, own.shape[1], count)), own)
@@ -167,7 +173,7 @@ def conditional_paths(
 
 @tree.model
 class StackedPaths(SideBySide, Paths):
-    """Paths of independent processes side by side."""
+    """Sample paths of independent processes, side by side."""
 
     parts: tuple[Paths, ...]
 
@@ -190,7 +196,7 @@ class StackedPaths(SideBySide, Paths):
 
 @tree.model
 class KnownPaths(Mapped, Paths):
-    """A known function, the same in each of S samples."""
+    """A known function in the form of S equal samples."""
 
     mean_function: Projection
     count: int = 1  # type: ignore[override]
@@ -211,7 +217,7 @@ class KnownPaths(Mapped, Paths):
 
 @tree.model
 class MixedPaths(Paths):
-    """Paths of h + W g, for paths of g."""
+    """Sample paths of h + W g, given sample paths of g."""
 
     latent: Paths
     weights: Array = tree.auxiliary()
@@ -249,7 +255,7 @@ class MixedPaths(Paths):
 
 @tree.model
 class EachPatchPaths(Paths):
-    """Paths of a process of patches, each applied to all patches of an image."""
+    """Sample paths of a process of patches, each applied to all patches of an image."""
 
     paths: Paths
     grid: PatchGrid
@@ -275,7 +281,7 @@ class EachPatchPaths(Paths):
         return self.grid.number * (self.paths.floats_per_row + 2 * self.grid.columns)
 
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp, groups = backend_of(X).xp, X.shape[:-2]  # (S,) for different inputs of each sample
+        xp, groups = backend_of(X).xp, X.shape[:-2]  # (S,) if each sample has its own inputs
         rows, pull_rows = self.grid.rows(xp.reshape(X, (-1, X.shape[-1])))
         values, pull = self.paths.evaluate(xp.reshape(rows, (*groups, -1, rows.shape[1])))
 
@@ -288,7 +294,7 @@ class EachPatchPaths(Paths):
 
 @tree.model
 class DeepPaths(Chained, Paths):
-    """Paths through layers: each sample of a layer is evaluated at the same sample of the previous layer."""
+    """Sample paths of a deep process. The inputs of sample s of a layer are sample s of the previous layer."""
 
     layers: tuple[Paths, ...]
 

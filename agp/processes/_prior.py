@@ -1,7 +1,7 @@
-"""The prior part of a sparse process: a kernel, inducing variables and a mean function."""
+"""The prior of a sparse process: a kernel, inducing variables and a mean function."""
 
 from abc import ABC
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -15,8 +15,8 @@ from agp.means import Mean, ZeroMean
 class SparsePrior(ABC):
     """A process or model with the fields kernel, inducing, mean_function and jitter.
 
-    The inducing variables are values of f - h, where h is the mean function. Gradients have the class of the process or
-    model.
+    The inducing variables are values of f - h, where h is the mean function. The cotangent of a process or model is an
+    object of the same class.
     """
 
     kernel: Kernel
@@ -27,15 +27,16 @@ class SparsePrior(ABC):
     def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:
         """Return a copy with additional inducing inputs Z [M, D] and the same q(f).
 
-        `begun` is as in `agp.posteriors.Posterior.add_inducing`. Raise TypeError if the posterior cannot represent this
-        q.
+        `begun` is as in `agp.posteriors.Posterior.add_inducing`. Raise TypeError if the posterior cannot represent the
+        same q(f).
         """
         msg = f"{type(self).__name__} cannot add inducing inputs; use SGPR or SVGP."
         raise TypeError(msg)
 
     def _inducing_covariance(self) -> tuple[Array, Pullback]:
-        """Return Kuu + jitter I [M, M], and ``Kuu_bar -> self_bar``; pass cotangents of other fields as keyword
-        arguments.
+        """Return Kuu + jitter I [M, M], and the pullback ``Kuu_bar -> self_bar``.
+
+        The pullback takes cotangents of other fields as keyword arguments.
         """
         Kuu, pull = self.inducing.covariance(self.kernel)
 
@@ -46,15 +47,15 @@ class SparsePrior(ABC):
         return add_jitter(Kuu, self.jitter), pullback
 
     def _absolute_jitter(self) -> Array:
-        """The jitter (0-d) added to the diagonal of Kuu."""
+        """Return the jitter that is added to the diagonal of Kuu, as a 0-d array."""
         Kuu = self.inducing.covariance(self.kernel)[0]
         return default_jitter(Kuu) if self.jitter is None else backend_of(Kuu).xp.asarray(self.jitter, **like(Kuu))
 
     def _features(self, X: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
         """Return Kuf [M, N], kff [N] and h [N, P] (or [N, 1]) at X [N, D].
 
-        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``; pass cotangents of other fields as keyword
-        arguments.
+        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``. It takes cotangents of other fields as
+        keyword arguments.
         """
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, X)
         kff, pull_kff = self.inducing.diag(self.kernel, X)
@@ -76,15 +77,6 @@ class SparsePrior(ABC):
         return (Kuf, kff, h), pullback
 
 
-class StartedPrior(NamedTuple):
-    """The fields of a `SparsePrior`."""
-
-    kernel: Kernel
-    inducing: Inducing
-    mean_function: Mean
-    jitter: float | None
-
-
 def initialise_prior(
     X: Array,
     kernel: Kernel | None,
@@ -98,10 +90,11 @@ def initialise_prior(
     num_inducing: int | None,
     seed: int,
     jitter: float | None,
-) -> StartedPrior:
-    """Return the parts with starting values for inputs X [N, D] and functions with these levels [P] and this variance.
+) -> dict[str, Any]:
+    """Return the fields of a `SparsePrior` by name, with starting values for inputs X [N, D].
 
-    The arguments and errors are those of `Sparse.from_data`.
+    The functions are expected to have the means `level` [P] and the variance `variance`. The other arguments and the
+    errors are those of `Sparse.from_data`.
     """
     place, how = resolve_inducing(inducing, Z)
     choice = {"num_inducing": num_inducing, "how": how, "seed": seed}
@@ -109,4 +102,5 @@ def initialise_prior(
     mean_function = ZeroMean() if mean_function is None else mean_function
     mean_function = usable(mean_function.from_data(X, level, variance**0.5), X)
     mean_function.check(X.shape[1], level.shape[0])
-    return StartedPrior(kernel, place, mean_function, check_jitter(jitter))
+    jitter = check_jitter(jitter)
+    return {"kernel": kernel, "inducing": place, "mean_function": mean_function, "jitter": jitter}

@@ -1,4 +1,4 @@
-"""A sparse Gaussian process: prior, inducing variables and q(u)."""
+"""A sparse Gaussian process: a prior, inducing variables and q(u)."""
 
 from typing import Any, Self
 
@@ -17,7 +17,7 @@ from agp.random import Draws, draws_with_prefix, prefix_draws
 from agp.tree import constant_data, detach
 
 FLOOR = 1e-12
-"""Variances below this fraction of the prior variance are raised to it before square roots are taken."""
+"""Variances are raised to at least this fraction of the prior variance before square roots."""
 
 
 @tree.model
@@ -31,11 +31,12 @@ class Sparse(Process, SparsePrior, InverseOwner):
     inducing
         `agp.inducing.Points`, or other inducing variables.
     posterior
-        q(u) for f - h. Its class determines the method: `Whitened`, `Relaxed`, ...
+        q(u) for f - h. Its class determines the method, such as `Whitened` or `Relaxed`.
     mean_function
         The prior mean h of f.
     jitter
-        The absolute number added to the diagonal of Kuu; by default 1e-6 (float64) or 1e-4 (float32) times its mean.
+        The number added to the diagonal of Kuu. By default, 1e-6 (float64) or 1e-4 (float32) times the mean of the
+        diagonal.
     """
 
     kernel: Kernel
@@ -70,14 +71,14 @@ class Sparse(Process, SparsePrior, InverseOwner):
         X
             Inputs [N, D], which are not stored.
         outputs
-            P.
+            The number of outputs P.
         posterior
             A class of q(u), its name, or a function of Kuu and P.
         kernel, mean_function
             `RBF` with a lengthscale for each column, and `ZeroMean`, by default.
         inducing, Z, num_inducing, seed
-            An `agp.inducing.Inducing` or the `how` of `agp.inducing.choose`; the inducing inputs [M, D]; the number of
-            inducing inputs; and the seed for choosing them.
+            `inducing` is an `agp.inducing.Inducing`, or the argument `how` of `agp.inducing.choose`. `Z` are inducing
+            inputs [M, D]. `num_inducing` and `seed` are the number of inducing inputs and the seed for choosing them.
         level, variance
             The starting value [P] of the mean function (zero by default), and the prior variance of f.
         jitter
@@ -94,15 +95,15 @@ class Sparse(Process, SparsePrior, InverseOwner):
         level = backend_of(X).xp.zeros((outputs,), **like(X)) if level is None else level
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
         prior = initialise_prior(X, kernel, mean_function, level, variance, **choice)
-        Kuu = cls(**prior._asdict(), posterior=None).inducing_covariance()[0]  # type: ignore[arg-type]
-        return detach(cls(**prior._asdict(), posterior=start(Kuu, outputs)))
+        Kuu = cls(**prior, posterior=None).inducing_covariance()[0]  # type: ignore[arg-type]
+        return detach(cls(**prior, posterior=start(Kuu, outputs)))
 
     inducing_covariance = SparsePrior._inducing_covariance
     features = SparsePrior._features
 
     @classmethod
     def of(cls, prior: SparsePrior, posterior: Posterior, /) -> Self:
-        """The process with the prior of another process or model, and this q(u)."""
+        """Return a process with the prior of another process or model, and with the given q(u)."""
         return cls(prior.kernel, prior.inducing, posterior, prior.mean_function, prior.jitter)
 
     @property
@@ -119,7 +120,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
     @property
     def floats_per_row(self) -> int:
-        # the kernel's own arrays, projections of Kuf with their temporaries, and the scale's projection for each output
+        # arrays of the kernel, projections of Kuf with temporaries, and the projection by `scale` for each output
         per_inducing = 3 + 2 * self.posterior.outputs
         return self.inducing.floats_per_row(self.kernel) + self.inducing.count * per_inducing
 
@@ -138,7 +139,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         return moments, pullback
 
     def _project_with_prior(self, factor: Any, X: Array) -> tuple[tuple[Array, Array], Array, Pullback]:
-        """The marginals, the prior variances kff [N], and the pullback of the marginals."""
+        """Return the marginals, the prior variances kff [N], and the pullback of the marginals."""
         (Kuf, kff, h), pull_features = self.features(X)
         (residual, var), pull_moments = self.posterior.project(factor, Kuf, kff)
 
@@ -199,8 +200,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def inducing_moments(self) -> tuple[Array, Array]:
         """Return the mean [M, P] and the covariances [P, M, M] of u.
 
-        For orthogonal groups with J = Kvu Kuu^-1 and q(u) q(v - J u), the mean is [m_u; m_v + J m_u] and the
-        covariance [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
+        For orthogonal groups with J = Kvu Kuu^-1 and q(u) q(v - J u), the mean is [m_u; m_v + J m_u], and the
+        covariance is [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
         """
         Kuu = self.inducing_covariance()[0]
         factor = self.posterior.factorise(Kuu)[0]
@@ -219,7 +220,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         return (h + residual, var), to_sites
 
     def _matrix_to_invert(self) -> Array:
-        """Kuu."""
+        """Return Kuu [M, M]."""
         return self.inducing_covariance()[0]
 
     @property

@@ -1,6 +1,7 @@
 """Independent processes, side by side."""
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any, ClassVar
 
 from agp import tree
@@ -14,7 +15,7 @@ from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 @tree.model
 class Stack(SideBySide, Composite):
-    """Independent processes of the same inputs, with their outputs side by side.
+    """Independent processes with the same inputs, whose outputs are side by side.
 
     With one `Sparse` for each output, every output has its own kernel and inducing variables.
 
@@ -137,15 +138,12 @@ class Stack(SideBySide, Composite):
         return list(zip(self.parts, factor, strict=True))
 
     def _split(self, bar: Array) -> list[Array]:
-        """Split the columns and return [R, P] for each part."""
+        """Split the columns into an array [R, outputs] for each part."""
         return _columns(bar, [part.outputs for part in self.parts])
 
     def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:
         own, factors, inputs = zip(*bars, strict=True)
-        X_bar = None
-        for one in inputs:
-            X_bar = tree.add(X_bar, one)
-        return tree.cotangent(self, parts=own), factors, X_bar  # type: ignore[return-value]
+        return tree.cotangent(self, parts=own), factors, reduce(tree.add, inputs)
 
 
 def _columns(x: Array, widths: list[int]) -> list[Array]:

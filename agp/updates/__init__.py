@@ -1,4 +1,4 @@
-"""The steps of training: pure functions (model, batch, state) -> (model, state, info)."""
+"""Updates, the parts of a training step: pure functions (model, batch, state) -> (model, state, info)."""
 
 from agp.batch import Batch
 from agp.updates._actions import ActionsUpdate, Normalise

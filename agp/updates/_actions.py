@@ -1,4 +1,4 @@
-"""Updates of the actions of computation-aware GPs."""
+"""Updates that change the actions of computation-aware GPs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ __all__ = ["ActionsUpdate", "Normalise"]
 
 @dataclass(frozen=True)
 class ActionsUpdate:
-    """An update that chooses the actions again by a policy. Place it before the optimiser.
+    """An update that replaces the actions with new actions, chosen by a policy. Place the update before the optimiser.
 
     Gradients treat the actions as constants. Each step follows the exact gradient of a valid bound, but the bound
-    changes with the actions from step to step.
+    changes whenever the actions change.
 
     Parameters
     ----------
     policy
         A policy such as `agp.actions.ConjugateGradients(64)`, or any function of the model that returns `FixedActions`.
     every
-        The period in steps. The first step always chooses new actions.
+        The number of steps between two choices of actions. The first step always chooses new actions.
     """
 
     policy: Policy
@@ -39,7 +39,7 @@ class ActionsUpdate:
             raise TypeError(msg)
 
     def init(self, model: Any, /) -> State:
-        """Return the step count, zero. TypeError unless a policy chose the model's actions (`FixedActions`)."""
+        """Return a step count of zero. Raise TypeError unless a policy chose the model's actions (`FixedActions`)."""
         if not any(actions.is_chosen for actions in tree.nodes(model, Actions).values()):
             msg = f"ActionsUpdate needs actions chosen by a policy, not {_kinds(model)}; build the model with policy=."
             raise TypeError(msg)
@@ -65,14 +65,14 @@ class ActionsUpdate:
 
 @dataclass(frozen=True)
 class Normalise:
-    """An update that scales sparse actions to unit norm. Place it after the optimiser.
+    """An update that scales sparse actions to unit norm. Place the update after the optimiser.
 
-    Bounds do not depend on the norms of the actions, so gradients are orthogonal to the actions. Each step therefore
-    lengthens the actions, which would slow later steps.
+    Bounds do not depend on the norms of the actions, so gradients are orthogonal to the actions. Without this update,
+    each step would therefore lengthen the actions and slow later steps.
     """
 
     def init(self, model: Any, /) -> State:
-        """Return an empty state. TypeError if the model has no actions to scale, such as `BlockActions`."""
+        """Return an empty state. Raise TypeError if the model has no actions to scale, such as `BlockActions`."""
         if not self._scale(model):
             msg = f"Normalise needs BlockActions, not {_kinds(model)}; remove it from the updates."
             raise TypeError(msg)
@@ -97,6 +97,6 @@ def _leaves_of(nodes: Mapping[str, Actions]) -> frozenset[str]:
 
 
 def _kinds(model: Any) -> str:
-    """Return the classes of a model's actions, for messages, or the model's class if it has no actions."""
+    """Return the class names of a model's actions for messages, or that of the model if it has no actions."""
     found = sorted({type(actions).__name__ for actions in tree.nodes(model, Actions).values()})
     return " and ".join(found) or f"the actions of {type(model).__name__}"

@@ -20,12 +20,12 @@ __all__ = ["Adam", "Group"]
 
 
 OTHER_LEAVES = "other leaves"
-"""The name in the state for leaves that are in no group; it matches no leaf name."""
+"""The name in the state for leaves without a group. It differs from every name of a leaf."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Settings of Adam for some of the leaves.
+    """Settings of Adam for a group of leaves.
 
     Parameters
     ----------
@@ -63,32 +63,35 @@ class Group:
 
 @dataclass(frozen=True)
 class Adam:
-    """Stochastic gradient ascent on the objective, which scales the step of each raw leaf by its second moment.
+    """The Adam optimiser: stochastic gradient ascent on the objective, in which moments of the gradient scale the
+    steps.
 
-    The objective is the bound or, for a model with `priors`, the bound plus their log density (`agp.priors`).
+    The objective is the bound. For a model with `priors`, it is the bound plus the log density of the priors
+    (`agp.priors`).
 
     Parameters
     ----------
     rate
-        The learning rate of leaves that are in no group.
+        The learning rate of leaves without a group.
     groups
-        Settings for groups of leaves, by pattern of leaf names, such as ``{"Z": Group(1e-3), "kernel.*":
-        Group(5e-3)}``. The first pattern that matches a leaf applies.
+        Settings for groups of leaves, by pattern of leaf names, such as
+        ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``. The first pattern that matches a leaf applies.
     frozen
-        A pattern, or several, of leaves that do not change. Adam never moves auxiliary arrays; naming them here
-        suppresses the warning if no other update moves them.
+        A pattern, or several patterns, of the names of leaves that do not change. Adam never changes auxiliary arrays.
+        If no other update changes them either, list them here to avoid the warning.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon
         A non-negative number, added to the root of the second moment.
     plateau
-        A `Plateau` that reduces the rate of leaves in no group when the bound stops improving. Groups have their own.
+        A `Plateau` that reduces the rate of leaves without a group when the bound stops improving. Each group can have
+        its own `Plateau`.
     natural
-        The step size rho in (0, 1] of natural-gradient steps, or a function of the step count. These steps use the same
-        gradient, and replace Adam's steps for every q(u) that supports them (`agp.posteriors.RootSteps`), is not
-        frozen, and has marginals that enter the likelihood. With None, Adam moves every q(u).
+        The step size rho in (0, 1] of natural-gradient steps, or a function of the step count. These steps use Adam's
+        gradient and replace Adam's steps for every q(u) that supports them (`agp.posteriors.RootSteps`), is not frozen,
+        and has marginals that enter the likelihood. By default, Adam changes every q(u).
     memory
-        Budget for the working arrays of the bound and its gradient, in MiB; None as in `agp.models.Model.bound`.
+        Memory budget for the bound and its gradient, in MiB. For the default, see `agp.models.Model.bound`.
 
     Raises
     ------
@@ -111,7 +114,7 @@ class Adam:
     def __post_init__(self) -> None:
         object.__setattr__(self, "frozen", tree.patterns(self.frozen))
         check_rate("epsilon", self.epsilon)
-        object.__setattr__(self, "epsilon", float(self.epsilon))  # as for the decays of a group
+        object.__setattr__(self, "epsilon", float(self.epsilon))  # not a NumPy scalar, as in `Group`
         if self.natural is not None:
             check_step(self.natural, "a natural-gradient")
         for pattern, group in self._all_groups.items():
@@ -159,14 +162,15 @@ class Adam:
         return any(tree.matches(name, pattern) for pattern in self.frozen)
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the parameters that are not frozen, and the frozen leaves, including auxiliary arrays."""
+        """Return the parameters that are not frozen, and all frozen leaves, including auxiliary arrays."""
         kept = {name for name in tree.leaves(model) if self._freezes(name)}
         return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset(kept))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Take one step along the gradient of the batch's objective.
 
-        The info holds the objective before the step as "bound", and the rate of each group with a plateau.
+        The info contains the objective before the step as "bound", and the learning rate of each group with a
+        `Plateau`.
         """
         bound, gradient = gradient_of_batch(model, batch, self.gradient, memory=self.memory)
         raw, count, groups, B = tree.unconstrain(model), state["count"], self._all_groups, backend_of(bound)
@@ -207,7 +211,7 @@ class Adam:
 
 
 def _sizes(B: Backend, rate: Array | float, first: Array, second: Array, epsilon: float) -> tuple[Array, Array]:
-    """Return the step size in units of m / sqrt(v), and the term added to sqrt(v), for these corrections."""
+    """Return the step size in units of m / sqrt(v), and the term added to sqrt(v), given the bias corrections."""
     root = B.xp.sqrt(second)
     return rate * root / first, epsilon * root
 
@@ -223,7 +227,10 @@ def _adam_step(
     share1: float,
     share2: float,
 ) -> tuple[Array, Array, Array]:
-    """Return a raw leaf and its moments after a step, elementwise; the shares weight the slope in the moments."""
+    """Return a raw leaf and its moments after a step, elementwise.
+
+    `share1` and `share2` are the weights of the gradient `slope` in the first and second moment.
+    """
     # Clip finite entries whose squares would overflow, since an infinite second moment would stop the leaf for ever;
     # steps do not depend on the size of gradients. NaN and infinite entries become NaN, which training detects.
     largest = 0.5 * float(B.xp.finfo(slope.dtype).max) ** 0.5
@@ -236,12 +243,8 @@ def _adam_step(
 def _corrections(
     B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
 ) -> dict[float, Array]:
-    """Return 1 - beta^t, 0-d, for the decays of these groups: the divisors of the moments after t steps."""
-    betas = []
-    for pattern in by_pattern:
-        for beta in (groups[pattern].beta1, groups[pattern].beta2):
-            if beta not in betas:
-                betas.append(beta)
+    """Return the bias corrections 1 - beta^t after t steps, as scalars by decay rate beta, for these groups."""
+    betas = dict.fromkeys(beta for name in by_pattern for beta in (groups[name].beta1, groups[name].beta2))
     return dict(zip(betas, B.fused(_extend_moments, steps, *betas), strict=True))
 
 
@@ -254,7 +257,7 @@ def _extend_moments(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...
 
 @lru_cache(maxsize=256)
 def _by_pattern(patterns: tuple[str, ...], names: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the names of the leaves in each group, by pattern; a leaf belongs to the first pattern that matches."""
+    """Return the names of the leaves in each group, by pattern. The first pattern that matches a leaf applies."""
     found: dict[str, list[str]] = {}
     for name in names:
         pattern = next((pattern for pattern in patterns if tree.matches(name, pattern)), OTHER_LEAVES)

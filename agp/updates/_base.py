@@ -9,14 +9,14 @@ from agp.batch import Batch
 __all__ = ["Batch", "Info", "Moved", "MovesLeaves", "State", "Update", "apply_updates", "moves_of"]
 
 State: TypeAlias = dict[str, Any]
-"""Arrays that are saved and passed to the next call, in dictionaries that may be nested."""
+"""Arrays that are saved and passed to the next call of an update, in dictionaries that may be nested."""
 
 Info: TypeAlias = dict[str, Array]
-"""The values to log: 0-d arrays by name."""
+"""The values that an update logs, as 0-d arrays by name."""
 
 
 class Update(Protocol):
-    """A frozen object that holds settings. Its progress is in the state that it takes and returns."""
+    """A part of each training step: an immutable object with settings, and a state that it takes and returns."""
 
     def init(self, model: Any, /) -> State:
         """Return the initial state."""
@@ -28,27 +28,27 @@ class Update(Protocol):
 
 
 class Moved(NamedTuple):
-    """The effect of an update on the leaves of a model, as sets of leaf names."""
+    """The names of the leaves of a model that an update affects."""
 
     leaves: frozenset[str]
     """Leaves that the update may change."""
     kept: frozenset[str] = frozenset()
-    """Leaves that the update was told not to change."""
+    """Leaves that the user asked the update not to change."""
     resized: frozenset[str] = frozenset()
     """Leaves whose shape may change."""
 
 
 @runtime_checkable
 class MovesLeaves(Protocol):
-    """An update that says which leaves it moves, so that `agp.train` can warn about leaves that no update moves."""
+    """An update that lists the leaves that it may change. `agp.train` warns about leaves that no update changes."""
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the leaves that the update moves, and those that it was told to keep."""
+        """Return the leaves that the update may change, and those that the user asked it not to change."""
         ...
 
 
 def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
-    """Return the joint effect of the updates that have a method `moves` (`MovesLeaves`), and whether all have one."""
+    """Return the leaves that the updates affect together, and whether all updates have a method `moves`."""
     found = [update.moves(model) for update in updates if isinstance(update, MovesLeaves)]
     together = Moved(*(frozenset().union(*(one[i] for one in found)) for i in range(3)))
     return together, len(found) == len(updates)
@@ -57,9 +57,9 @@ def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
 def apply_updates(
     updates: Iterable[Update], model: Any, batch: Batch, states: Iterable[State], /
 ) -> tuple[Any, list[State], Info]:
-    """Apply the updates in order; return the model, the new states, and the values that they log.
+    """Apply the updates in order; return the model, the new states and the values to log.
 
-    Raises ValueError if two updates log the same name.
+    Raise ValueError if two updates log the same name.
     """
     info: Info = {}
     new: list[State] = []

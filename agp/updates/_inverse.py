@@ -1,4 +1,4 @@
-"""The update of auxiliary inverse factors L, where L L^T approximates an inverse, after the parameters have changed."""
+"""The update of inverse factors L, for which L L^T approximates an inverse, after the parameters have changed."""
 
 from dataclasses import dataclass
 from operator import attrgetter
@@ -25,45 +25,47 @@ from agp.updates._stopping import Residual, Stopping
 __all__ = ["InverseUpdate"]
 
 LOGGED_KEYS = ("residual", "steps", "restarts", "gap", "fallbacks")
-"""The results of an inversion to log, summarised over the factors."""
+"""The results of an inversion that are logged, summarised over the factors."""
 
 TOLERANCE = 5e-3
 """The tolerance of the residual in models with one layer."""
 DEEP_TOLERANCE, ROUNDINGS = 1e-9, 1e3
-"""The tolerance of the residual in layers of deep processes, and its minimum in rounding errors. It is small because
-later layers depend on the samples of earlier layers."""
+"""The tolerance of the residual in layers of deep processes, and its minimum in units of eps. The tolerance is small
+because later layers depend on the samples of earlier layers.
+"""
 
 
 @dataclass(frozen=True)
 class InverseUpdate:
-    """An update that takes warm-started natural-gradient steps on each inverse factor until its residual is small
-    again.
+    """An update that improves each inverse factor by natural-gradient steps until its residual is small again.
+
+    The steps start from the current factor.
 
     Parameters
     ----------
     tolerance
-        The tolerance of the quantity that `stopping` defines, by default the residual |L^T A L - I|_F / sqrt(M). The
-        default is 5e-3; in layers of a `Deep` process, it is 1e-9 or a thousand rounding errors, whichever is more
-        (float32).
+        Steps continue until the quantity that `stopping` defines is at most this value. By default, the quantity is the
+        residual |L^T A L - I|_F / sqrt(M), and the tolerance is 5e-3. In layers of a `Deep` process, the default is the
+        larger of 1e-9 and 1000 eps.
     least_steps
-        The minimum number of steps in a call. The gradient treats L as constant, which pulls the parameters towards
-        values that fit L; one step removes this error to second order.
+        The minimum number of steps in a call. The gradient treats L as a constant, which biases the parameters towards
+        values that fit L. One step reduces this bias to second order.
     max_steps
         The maximum number of steps in a call.
     patience
-        Stop after this many unit steps in a row without progress.
+        Steps stop after this many unit steps in a row without progress.
     step
         The rule for the step size: `agp.linalg.safe_step`, `constant_step`, `log_linear_step` or `doubling_step`.
     stopping
         The quantity to reduce: the `Residual`, or the `VarianceGap` of the batch.
     jumps
-        Whether the parameters may jump between calls, as in a line search. If so, restarts of a factor are not
-        reported.
+        Whether the parameters may change by large amounts between calls, as in a line search. If true, restarts of a
+        factor are not reported as repairs.
     precision
         The precision of matrix products in the iteration: "float32", "tf32" or "bfloat16". The last B = L^T A L and the
-        residual are computed in the model's precision. Steps return to it (a reported repair) if the matrix is too
-        badly conditioned. None (default), or a precision that is not lower than the model's, changes nothing. See the
-        page on numerics for the errors.
+        residual are computed in the model's precision. If the matrix is too badly conditioned, the iteration returns to
+        the model's precision and reports a repair. The default, and a precision that is not lower than the model's,
+        have no effect. The page on numerics lists the errors.
     """
 
     tolerance: float | None = None
@@ -111,7 +113,8 @@ class InverseUpdate:
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with updated inverse factors.
 
-        The info has the largest residual, the steps taken, the restarts and the largest value of the stopping rule.
+        The info contains the largest residual, the numbers of steps and restarts, and the largest value of the quantity
+        that `stopping` defines.
         """
         found: dict[str, InverseFactor] = {}
         deep = _paths_of_layers(model)

@@ -18,40 +18,41 @@ from agp.updates._schedules import Rate, check_step, rate_at
 __all__ = ["NaturalGradient", "backtrack_on_bound", "posterior_names", "root_steps", "stepping_leaves"]
 
 SHORTENED = 40
-"""The maximum number of times that a step is halved; after that it is skipped."""
+"""The maximum number of times that a step is halved before it is skipped."""
 ROUNDING = 1e3
-"""The decrease of the bound that a step may cause, in rounding errors."""
+"""Decreases of the bound up to this many units of eps |bound| count as rounding errors."""
 REACH = 1.0
-"""If the curvature of the likelihood is unbounded, a step from Adam's gradient may move a mean by at most this many of
-its standard deviations."""
+"""The largest change of a mean in a step from Adam's gradient, in standard deviations, if the curvature of the
+likelihood is unbounded.
+"""
 
 
 @dataclass(frozen=True)
 class NaturalGradient:
-    """A step of q(u), with mean m and covariance S = C C^T for each output, along the natural gradient of the bound.
+    """An update that moves q(u) along the natural gradient of the bound.
 
-    Let alpha = d/dmu and beta = -2 (d/dvar) be the derivatives of the expected log density at the marginals, scaled by
-    N / B. Let Q = Kuu^-1 Kuf and the prior precision be Kuu^-1 (M-SVGP), or Q = Lu^-1 Kuf and the prior precision be I
-    (W-SVGP). With the step size rho, the step is
+    For each output, q(u) has the mean m and the covariance S = C C^T. Let alpha = d/dmu and beta = -2 (d/dvar) be the
+    derivatives of the expected log density at the marginals, scaled by N / B. For M-SVGP, let Q = Kuu^-1 Kuf, and let
+    the prior precision be Kuu^-1. For W-SVGP, let Q = Lu^-1 Kuf, and let the prior precision be I. A step of size rho
+    is
 
         S_new^-1       = (1 - rho) S^-1 + rho (prior precision + Q diag(beta) Q^T)
         S_new^-1 m_new = (1 - rho) S^-1 m + rho Q (alpha + beta * (mu - h))
 
-    in natural coordinates. With rho = 1, a Gaussian likelihood and all data, the result is the optimal q(u). In root
-    coordinates (m, C), the step is a first-order step in the same direction, which needs no inverse of S.
+    in natural coordinates. For a Gaussian likelihood, a step with rho = 1 and all rows of data leads to the optimal
+    q(u). In root coordinates (m, C), the step is a first-order step in the same direction, which needs no inverse of S.
 
-    Use it for the posteriors `Whitened` and `Marginal`, together with `Adam` with ``frozen=("posterior.*",)``.
+    Use `NaturalGradient` for the posteriors `Whitened` and `Marginal`, together with ``Adam(frozen=("posterior.*",))``.
 
     Parameters
     ----------
     rate
-        rho in (0, 1], or a function of the step count. If a step leads to a precision that is not positive definite,
-        which is possible for likelihoods that are not log-concave, it is halved until the precision is positive
-        definite.
+        rho in (0, 1], or a function of the step count. For likelihoods that are not log-concave, the new precision may
+        not be positive definite. The step is then halved until the precision is positive definite.
     coordinates
         "natural" or "root".
     memory
-        Budget for working arrays, in MiB; rows are processed in blocks that fit. None as in `agp.models.Model.bound`.
+        Memory budget in MiB; rows are processed in blocks that fit. For the default, see `agp.models.Model.bound`.
 
     Raises
     ------
@@ -77,7 +78,7 @@ class NaturalGradient:
         return {path: q for path, q in tree.nodes(model, NaturalSteps).items() if path in model._site_paths}
 
     def init(self, model: Any, /) -> State:
-        """Return the step count, zero. TypeError if no posterior takes natural-gradient steps."""
+        """Return a step count of zero. Raise TypeError if no posterior takes natural-gradient steps."""
         if not self.stepping(model):
             msg = f"natural gradients need the posterior Whitened or Marginal, not {posterior_names(model)}."
             raise TypeError(msg)
@@ -91,7 +92,7 @@ class NaturalGradient:
         )
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """Return the model with a new q(u); the info has the largest number of halvings.
+        """Return the model with a new q(u). The info contains the largest number of halvings.
 
         In a deep process, only the last layer takes these steps.
         """
@@ -113,7 +114,7 @@ class NaturalGradient:
 
 
 def posterior_names(model: Any) -> str:
-    """Return the classes of q(u) in a model, for messages, or the model's class if it has no q(u)."""
+    """Return the class names of all q(u) in a model for messages, or that of the model if it has no q(u)."""
     found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
     return " and ".join(found) or type(model).__name__
 
@@ -126,10 +127,10 @@ def backtrack_on_bound(
 ) -> tuple[Any, Info]:
     """Halve the rate until ``step(rate)`` does not lower the bound of the batch; return the model and the info.
 
-    If the curvature of the log density is unbounded, as that of exp(f), a Newton step may overshoot so far that no
-    later step leads back. For other likelihoods (`Likelihood.bounded_curvature`) the step is not shortened. The guard
-    costs two evaluations of the bound and one for each halving; the number of halvings is logged as "shortened". A step
-    that lowers the bound at every size is skipped.
+    If the curvature of the log density is unbounded, as for exp(f), a Newton step may overshoot so far that later steps
+    cannot recover. For likelihoods with `bounded_curvature`, the step is not shortened. The check takes two evaluations
+    of the bound, and one more for each halving. The info contains the number of halvings as "shortened". A step that
+    lowers the bound at every size is skipped.
     """
     if model.likelihood.bounded_curvature:
         return step(rate)
@@ -196,7 +197,10 @@ def _leaves_at(path: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=256)
 def _steps_at(path: str, wholes: tuple[str, ...], frozen: tuple[str, ...]) -> bool:
-    """Whether the posterior at `path` is not frozen, and it or its owner has marginals that enter the likelihood."""
+    """Return whether the posterior at `path` takes natural-gradient steps.
+
+    The posterior must not be frozen, and its marginals, or those of its owner, must enter the likelihood.
+    """
     if not any(path == whole or path.startswith(f"{whole}.") for whole in wholes):
         return False
     names = _leaves_at(path)
@@ -215,9 +219,10 @@ def stepping_leaves(model: Any, frozen: tuple[str, ...]) -> tuple[str, ...]:
 def root_steps(
     model: Any, raw: Mapping[str, Array], gradient: Mapping[str, Array], rate: Any, frozen: tuple[str, ...]
 ) -> dict[str, Array]:
-    """Return the raw leaves of every stepping q(u) after the step, by name, from all raw leaves and their gradient.
+    """Take a natural-gradient step of each q(u) that supports it; return the new raw leaves by name.
 
-    Their constraints are linear, so raw means and roots are those of the same q(u) in other units.
+    `raw` and `gradient` contain all raw leaves and their gradient. The constraints of m and C are linear, so their raw
+    values describe the same q(u) in other units.
     """
     moved: dict[str, Array] = {}
     reach = float("inf") if model.likelihood.bounded_curvature else REACH

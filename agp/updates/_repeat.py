@@ -1,4 +1,4 @@
-"""An update that applies several updates several times."""
+"""An update that applies other updates several times in each step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,12 +49,12 @@ class Repeat:
         return {str(i): update.init(model) for i, update in enumerate(self._all)}
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the leaves that the updates move and keep, or all leaves if one of the updates has no `moves`."""
+        """Return the leaves that the updates affect, or all leaves if one of the updates has no method `moves`."""
         found, complete = moves_of(model, self._all)
         return found if complete else Moved(frozenset(tree.leaves(model)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """Return the model after all repetitions. ValueError if two of the updates log the same name."""
+        """Return the model after all repetitions. Raise ValueError if two of the updates log the same name."""
         zero = zero_like(model)
 
         def once(count: Any, model: Any, state: State, _info: Info) -> tuple[Any, Any, State, Info]:
@@ -62,7 +62,7 @@ class Repeat:
             model, new, info = apply_updates(self._all, model, batch, old)
             return count + 1.0, model, {str(i): one for i, one in enumerate(new)}, info
 
-        first = once(zero, model, state, {})  # the loop has to know what the updates log
+        first = once(zero, model, state, {})  # the loop needs an initial value of everything that the updates log
         if self.times == 1:
             return first[1:]
         more = self.times - 1

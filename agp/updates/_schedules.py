@@ -12,7 +12,7 @@ from agp.checks import check_whole
 __all__ = ["Plateau", "Rate", "check_rate", "check_share", "delayed", "exponential", "linear", "rate_at", "stepped"]
 
 Rate: TypeAlias = float | Callable[[Array], Array]
-"""A learning rate, or a function that returns one for the count of earlier steps, a 0-d array."""
+"""A learning rate, or a function that takes the number of earlier steps (0-d) and returns the learning rate."""
 
 
 def _is_number(value: Any) -> bool:
@@ -47,8 +47,7 @@ def rate_at(rate: Rate, count: Array) -> Array | float:
 
 @dataclass(frozen=True)
 class delayed:  # noqa: N801 - used like a function
-    """A rate that is zero for the first `start` steps. After that it is `rate`, which may be a schedule that begins
-    then.
+    """A rate that is zero for the first `start` steps, and `rate` afterwards. A schedule `rate` begins at step `start`.
 
     Raises ValueError if the rate is negative, or `start` is not a non-negative integer.
     """
@@ -62,7 +61,7 @@ class delayed:  # noqa: N801 - used like a function
         check_whole("start", self.start, least=0)
 
     def __call__(self, count: Array, /) -> Array:
-        """Return the rate after `count` steps, 0-d."""
+        """Return the rate after `count` steps, as a 0-d array."""
         xp = backend_of(count).xp
         begun = count - float(self.start)
         rate = rate_at(self.rate, xp.clip(begun, min=0.0)) if callable(self.rate) else xp.full_like(count, self.rate)
@@ -86,7 +85,7 @@ class linear:  # noqa: N801
         check_whole("steps", self.steps)
 
     def __call__(self, count: Array, /) -> Array:
-        """Return the rate after `count` steps, 0-d."""
+        """Return the rate after `count` steps, as a 0-d array."""
         return backend_of(count).fused(_line, count, self.start, self.end, float(self.steps))[0]
 
 
@@ -97,7 +96,7 @@ def _line(B: Backend, count: Array, start: float, end: float, steps: float) -> t
 
 @dataclass(frozen=True)
 class exponential:  # noqa: N801
-    """A rate that decays smoothly by `factor` in every `every` steps, but not below `floor`.
+    """A rate that decays exponentially, by `factor` in `every` steps, but not below `floor`.
 
     Raises ValueError if the rate is negative, `factor` is outside (0, 1], `every` is not a positive integer, or `floor`
     is above the rate.
@@ -115,7 +114,7 @@ class exponential:  # noqa: N801
         _check_floor(self.floor, self.rate)
 
     def __call__(self, count: Array, /) -> Array:
-        """Return the rate after `count` steps, 0-d."""
+        """Return the rate after `count` steps, as a 0-d array."""
         return backend_of(count).xp.clip(self.rate * self.factor ** self._times(count), min=self.floor)
 
     def _times(self, count: Array) -> Array:
@@ -124,9 +123,10 @@ class exponential:  # noqa: N801
 
 @dataclass(frozen=True)
 class stepped(exponential):  # noqa: N801
-    """A rate that is multiplied by `factor` after every `every` steps, but not below `floor`; errors as `exponential`.
+    """A rate that is multiplied by `factor` once in `every` steps, but does not fall below `floor`.
 
-    ``stepped(1e-3, 10 ** (-1 / 3), 30_000)`` falls to a tenth in 90,000 steps.
+    The errors are those of `exponential`. For example, ``stepped(1e-3, 10 ** (-1 / 3), 30_000)`` falls to a tenth over
+    90,000 steps.
     """
 
     def _times(self, count: Array) -> Array:
@@ -145,8 +145,8 @@ def _check_floor(floor: Any, rate: Any) -> None:
 class Plateau:
     """Multiply a rate by `factor` whenever the bound has not exceeded its best value for `patience` steps.
 
-    The bound is that of the minibatch. There is no cooldown after a reduction. Steps with rate zero (`delayed`) do not
-    count. Reductions stop at `floor`; a schedule that falls below the floor is not raised.
+    The bound is that of the minibatch. There is no cooldown after a reduction. Steps with rate zero (`delayed`) are not
+    counted. Reductions stop at `floor`. If a schedule falls below the floor, its rate is used unchanged.
 
     Parameters
     ----------
@@ -183,14 +183,17 @@ class Plateau:
         return {"waited": xp.zeros_like(reference), "scale": xp.ones_like(reference)}
 
     def reduced_rate(self, rate: Array | float, state: dict[str, Array], /) -> Array:
-        """Return the rate of a schedule after reductions, 0-d."""
+        """Return the rate after reductions, as a 0-d array, given the rate of the schedule."""
         xp = backend_of(state["scale"]).xp
         rate = xp.zeros_like(state["scale"]) + rate
         # the floor does not raise a lower rate of the schedule
         return xp.maximum(state["scale"] * rate, xp.minimum(rate, xp.full_like(rate, self.floor)))
 
     def advance(self, rate: Array | float, state: dict[str, Array], improved: Array, /) -> dict[str, Array]:
-        """Return the state after a step at this scheduled rate; `improved`, 0-d, tells if its bound was the best."""
+        """Return the state after a step with this scheduled rate.
+
+        `improved` (0-d Boolean) is true if the bound of the step exceeds all earlier bounds.
+        """
         xp = backend_of(improved).xp
         zero = xp.zeros_like(state["waited"])
         waited = xp.where(improved | (zero + rate <= 0.0), zero, state["waited"] + 1.0)

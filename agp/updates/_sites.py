@@ -1,4 +1,4 @@
-"""Site steps: the E-step of the dual parameterisation."""
+"""Site steps, the E-steps of the dual parameterisation."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
-from agp.posteriors import HoldsSums, KeepsSums, SiteHolder
+from agp.posteriors import KeepsSums, SiteHolder
 from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
 from agp.updates._natural import backtrack_on_bound, posterior_names
@@ -17,34 +17,34 @@ __all__ = ["SiteStep"]
 
 @dataclass(frozen=True)
 class SiteStep:
-    """A natural-gradient step of q(u), taken as a step of its sites.
+    """An update that moves q(u) along the natural gradient by changing its sites.
 
-    Let alpha and beta be the results of `Likelihood.site_gradients` at the current marginals, and rho the step size.
-    Every site of the batch takes the step
+    Let alpha and beta be the results of `Likelihood.site_gradients` at the current marginals, and let rho be the step
+    size. Each site of the batch takes the step
 
         lam1 <- (1 - rho) lam1 + rho (alpha + beta * (mu - h)),    lam2 <- (1 - rho) lam2 + rho beta.
 
-    Tied sites, which are sums over the data, take the same step with the features of the batch, scaled by N / B. The
-    step equals that of `NaturalGradient` with the same rate and batch, but differentiates only the likelihood. With rho
-    = 1, Gaussian noise and all data, it reaches the optimum.
+    Tied sites, which are sums over the rows of data, take the same step with the features of the batch, scaled by N /
+    B. The step equals that of `NaturalGradient` with the same rate and batch, but needs only derivatives of the
+    likelihood. With rho = 1, Gaussian noise and all rows of data, one step reaches the optimal q(u).
 
-    Beta can be negative if the likelihood is not log-concave. It is used as long as the precision stays positive
-    definite; otherwise the rate is halved up to ten times, and then beta is clipped at zero. Models that cannot hold
-    negative sites (`TVGP`, `DualInverseFree`) always clip. For likelihoods with unbounded curvature (Poisson), the rate
-    is also halved until the bound of the batch does not fall. In an `Orthogonal` posterior, all groups that are `Dual`
-    move, each by its own part of the mean.
+    If the likelihood is not log-concave, beta can be negative, and the new precision may not be positive definite. In
+    that case, the rate is halved up to ten times. If the precision is still not positive definite, negative beta are
+    set to zero. `TVGP` and `DualInverseFree` cannot represent negative sites, and always set negative beta to zero. For
+    likelihoods with unbounded curvature (Poisson), the rate is also halved until the bound of the batch does not fall.
+    In an `Orthogonal` posterior, each `Dual` group takes a step, computed from its own part of the mean.
 
     Parameters
     ----------
     rate
-        rho in (0, 1], or a function of the step count. Use 1 for Gaussian noise with all data, 0.3 to 0.9 for other
-        likelihoods, and 0.03 to 0.3 for minibatches.
+        rho in (0, 1], or a function of the step count. Use 1 for Gaussian noise with all rows of data, 0.3 to 0.9 for
+        other likelihoods, and 0.03 to 0.3 for minibatches.
     clip
-        Whether to clip negative beta in every model, without halving the rate first.
+        Whether to set negative beta to zero in every model, without halving the rate first.
     groups
-        The groups of an `Orthogonal` posterior that move; all by default.
+        The indices of the groups of an `Orthogonal` posterior that take the step; by default, all groups.
     memory
-        Budget for working arrays, in MiB; rows are processed in blocks that fit. None as in `agp.models.Model.bound`.
+        Memory budget in MiB; rows are processed in blocks that fit. For the default, see `agp.models.Model.bound`.
 
     Raises
     ------
@@ -63,12 +63,11 @@ class SiteStep:
         check_step(self.rate, "a site")
 
     def applies(self, model: Any, /) -> bool:
-        """Whether the model has sites to move."""
-        holders = tree.nodes(model, SiteHolder)
-        return any(path in holders and holders[path]._has_sites for path in model._site_paths)
+        """Return whether the model has sites."""
+        return bool(_holders(model))
 
     def init(self, model: Any, /) -> State:
-        """Return the step count, and the sums over all data that the model keeps. TypeError if it has no sites."""
+        """Return a step count of zero, and any sums that the model keeps. Raise TypeError if it has no sites."""
         if not self.applies(model):
             found = posterior_names(model)
             msg = f"site steps need TSVGP, TVGP, or the posterior Dual or DualInverseFree; {found} has no sites."
@@ -76,9 +75,8 @@ class SiteStep:
         return {"count": zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the sites, and the inverse factors that follow them, of all groups or the chosen ones."""
-        holders = tree.nodes(model, SiteHolder)
-        found = [path for path in model._site_paths if path in holders and holders[path]._has_sites]
+        """Return the sites and their inverse factors, of all groups or of the chosen groups."""
+        found = list(_holders(model))
         if self.groups is not None:
             found = [tree.join_path(path, f"parts.{i}") for path in found for i in self.groups]
         names = tree.leaves(model, "auxiliary")
@@ -86,26 +84,28 @@ class SiteStep:
         return Moved(frozenset(name for name in names if name.startswith(prefixes)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
-        """Return the model with moved sites.
+        """Return the model with new sites.
 
-        The info has the largest number of halvings over the outputs and the number of outputs with clipped beta. For
-        inverse-free posteriors, it also has the residual of the inverse factors and the number of steps; for
-        likelihoods with unbounded curvature, how often the step was halved because the bound fell. If groups are
-        chosen, the names end in the group numbers, so that several such updates can alternate.
+        The info contains the largest number of halvings over the outputs, and the number of outputs whose negative beta
+        were set to zero. For inverse-free posteriors, it also contains the residual of the inverse factors and the
+        number of their steps. For likelihoods with unbounded curvature, it contains the number of halvings because the
+        bound fell. If `groups` is given, the names end in the indices of the groups, so that several updates do not log
+        the same name.
         """
         xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
         model = model._prepare_site_step()
-        if batch.rows is not None and isinstance(model, KeepsSums):
-            model = model._with_sums(state["sums"], self.memory)
-        holders = tree.nodes(model, SiteHolder)
+        kept = None if batch.rows is None else state.get("sums")
+        if kept is not None:
+            model = model._with_sums(kept, self.memory)
+        holders = _holders(model)
         gradients = model._site_gradients(batch, memory=self.memory)
-        moving = {path: found for path, found in gradients.items() if path in holders and holders[path]._has_sites}
+        moving = [path for path in gradients if path in holders]
         chosen = {"clip": self.clip, "groups": self.groups, "rows": batch.rows}
 
         def step(rate: Any) -> tuple[Any, Info]:
             new, infos = {}, []
-            for path, found in moving.items():
-                new[path], info = holders[path]._site_step(found, rate, **chosen)
+            for path in moving:
+                new[path], info = holders[path]._site_step(gradients[path], rate, **chosen)
                 infos.append(info)
             logged = {name: xp.max(xp.stack([info[name] for info in infos if name in info])) for name in infos[0]}
             return tree.replace(model, new), logged
@@ -113,6 +113,12 @@ class SiteStep:
         moved, logged = backtrack_on_bound(step, model, batch, rate, self.memory)
         ending = "" if self.groups is None else "_" + "_".join(map(str, self.groups))
         new = state | {"count": state["count"] + 1.0}
-        if isinstance(moved, HoldsSums):
+        if kept is not None:
             moved, new["sums"] = moved._release_sums()
         return moved, new, {f"{name}{ending}": x for name, x in logged.items()}
+
+
+def _holders(model: Any) -> dict[str, SiteHolder]:
+    """Return the posteriors with sites (or the model itself) that enter the likelihood, by path."""
+    found = tree.nodes(model, SiteHolder)
+    return {path: found[path] for path in model._site_paths if path in found and found[path]._has_sites}

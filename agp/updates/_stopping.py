@@ -1,4 +1,4 @@
-"""Stopping rules of the inversion in a training step, in addition to its limits on steps."""
+"""Stopping rules of `InverseUpdate`, in addition to its limits on the number of steps."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -14,7 +14,7 @@ __all__ = ["Residual", "Stopping", "VarianceGap"]
 
 
 class Stopping(Protocol):
-    """A frozen object that defines the quantity that must fall below the tolerance of an `InverseUpdate`."""
+    """An immutable object that defines the quantity that an `InverseUpdate` reduces to its tolerance."""
 
     name: ClassVar[str]
     """The name of the quantity in logs."""
@@ -24,13 +24,16 @@ class Stopping(Protocol):
         ...
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
-        """Return the quantity for the inverse factors of an owner in a model on these rows; None is the residual."""
+        """Return a function that computes the quantity on these rows, for a part of the model with inverse factors.
+
+        None stands for the residual.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Residual:
-    """The residual |L^T A L - I|_F / sqrt(M), at no extra cost and for every likelihood."""
+    """The residual |L^T A L - I|_F / sqrt(M), which needs no extra computation and applies to every model."""
 
     name: ClassVar[str] = "residual"
 
@@ -38,26 +41,26 @@ class Residual:
         """Do nothing, since the rule applies to every model."""
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
-        """Return None: the quantity is the residual."""
+        """Return None, which stands for the residual."""
         return None
 
 
 @dataclass(frozen=True)
 class VarianceGap:
-    """A bound on the loss of expected log-likelihood, in nats, by an inexact inverse, for Gaussian noise and R-SVGP.
+    """An upper bound, in nats, on the expected log likelihood that is lost by an inexact inverse in R-SVGP.
 
-    Let T = L L^T. The excess variance of datum n is at most G_n = |(I - Kt T) k_un|^2 / min_i s_i. So the bound of all
-    N data loses at most P (N / B) sum_n G_n / (2 sigma^2), summed over a batch of B rows. For mixtures A g, the sum of
-    A_pl^2 / sigma_p^2 replaces P / sigma^2. The rule is strict if some s are small. Each test costs 4 M^2 B operations
-    in addition to the covariances [M, B] of the batch, which must fit in memory.
+    The rule needs Gaussian noise. Let T = L L^T. The variance of row n is too large by at most G_n = |(I - Kt T)
+    k_un|^2 / min_i s_i. The training bound on N rows therefore loses at most P (N / B) sum_n G_n / (2 sigma^2), summed
+    over a batch of B rows. For mixtures A g, the sum of A_pl^2 / sigma_p^2 replaces P / sigma^2. The rule is strict if
+    some s are small. Each test takes 4 M^2 B operations, and the covariances [M, B] of the batch must fit in memory.
 
     Parameters
     ----------
     per_datum
-        Whether to divide by N, so that the tolerance is the average loss per datum.
+        Whether to divide by N. The tolerance is then the average loss per row.
 
-    Source: the criterion by predictive variance of Cortinovis et al., "Inverse-free sparse variational Gaussian
-    processes", who take the mean over the batch.
+    Source: the criterion based on predictive variances in Cortinovis et al., "Inverse-free sparse variational Gaussian
+    processes", which averages over the batch.
     """
 
     per_datum: bool = False
@@ -66,7 +69,7 @@ class VarianceGap:
     def check(self, model: Any, /) -> None:
         """Raise TypeError unless the model has Gaussian noise and one layer of R-SVGP."""
         if any(process.depth > 1 for process in tree.nodes(model, Process).values()):  # type: ignore[type-abstract]
-            msg = "VarianceGap needs the inputs of all inverse factors, which only one layer has; use Residual()."
+            msg = "VarianceGap does not support models with several layers; use Residual()."
             raise TypeError(msg)
         owners = tree.nodes(model, InverseOwner).values()
         known = [owner for owner in owners if owner.posterior.bounds_variance_gap]
@@ -79,7 +82,7 @@ class VarianceGap:
             raise TypeError(msg)
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap:
-        """Return the loss, 0-d."""
+        """Return a function that computes the loss, a 0-d array."""
         X = backend_of(batch.X).gather(batch.X)
         Kuf = owner.inducing.cross(owner.kernel, X)[0]
         weight = 1.0 / batch.X.shape[0] if self.per_datum else batch.scale
@@ -93,7 +96,7 @@ class VarianceGap:
 
 
 def _cost(model: Any, owner: Any) -> Array:
-    """Return an upper bound, 0-d, on the cost of one unit of variance in each function of an owner."""
+    """Return an upper bound, 0-d, on the loss per unit of variance in each function of an owner."""
     cost, mixing = model.likelihood.variance_cost(), model.process.mixing
     xp = backend_of(cost).xp
     return xp.max(cost) * owner.outputs if mixing is None else xp.sum(cost * xp.sum(mixing * mixing, axis=1))

@@ -15,7 +15,7 @@ def _leaves(model, X):
 
 
 @pytest.mark.cover(2, quick=1)
-@pytest.mark.filterwarnings("ignore:.*no positive definite precision:agp.errors.RepairWarning")
+@pytest.mark.filterwarnings("ignore:.*would not have been positive definite:agp.errors.RepairWarning")
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("storage", STORAGES)
 def test_closed_form_is_autograd(storage, likelihood, torch_place):

@@ -366,7 +366,7 @@ def test_a_function_of_the_user_is_asked():
     ("gives", "message"),
     [
         (lambda X: X[:, :1], "has shape .60, 1., but X has .60, 2."),
-        (lambda X: np.concatenate([X, X]), "no more rows"),
+        (lambda X: np.concatenate([X, X]), "at most"),
         (lambda X: X[:0], "it is empty"),
         (lambda X: X.astype("float32"), "has dtype float32, X has float64"),
         (lambda X: X * np.nan, "NaN or infinite"),

@@ -412,9 +412,7 @@ def test_parts_without_functions_are_named():
         Process.paths(process, None, None, 1, 1)
     with pytest.raises(TypeError, match="Points has no random features, .*call `sample`"):
         Inducing.random_features(process.inducing, process.kernel, None, 1)
-    with pytest.raises(
-        TypeError, match="Whitened cannot turn samples of the prior into samples of functions; implement .path_weights"
-    ):
+    with pytest.raises(TypeError, match="Whitened cannot sample functions; implement .path_weights"):
         Posterior.path_weights(process.posterior, None, None, None)
     conditional = SVGP(process, Gaussian(np.asarray(0.1)))._conditional()
     with pytest.raises(TypeError, match="ProcessConditional does not support sample_functions; use sample"):

@@ -384,9 +384,9 @@ def test_one_patch_as_large_as_the_image_changes_nothing():
 def test_what_images_do_not_offer_is_refused():
     model = agp.SVGP(process=_each(), likelihood=as_arrays(agp.Gaussian(0.1)))
     for refused in (model.predict_covariance, model.sample):
-        with pytest.raises(TypeError, match="are values of one function, not a mixture of independent ones"):
+        with pytest.raises(TypeError, match="its outputs are values of one function"):
             refused(_images(3, 12))
-    with pytest.raises(ValueError, match="the outputs of the process of a LinearMixing are dependent"):
+    with pytest.raises(ValueError, match="the process of a LinearMixing has dependent outputs"):
         LinearMixing(_each(), np.ones((1, 12))).check()
     with pytest.raises(ValueError, match="couples latent functions"):
         agp.SVGP(process=_each(), likelihood=agp.RobustMax(12))

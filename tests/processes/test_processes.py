@@ -677,15 +677,15 @@ REFUSED = {
     "samples of parts": (lambda: Stack((_deeps(), _layer())), "the parts of a Stack have 2, 1 samples"),
     "weights": (
         lambda: LinearMixing(_layer(2), np.ones((1, 3))),
-        r"weights has shape \(1, 3\), but needs a row for each",
+        r"weights has shape \(1, 3\), but must have a row for each",
     ),
     "mixtures of mixtures": (
         lambda: LinearMixing(LinearMixing(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
-        "the outputs of the process of a LinearMixing are dependent, .*; multiply the weights",
+        "the process of a LinearMixing has dependent outputs, .*; multiply the weights",
     ),
     "weights of one axis": (
         lambda: LinearMixing(_layer(2), np.ones(3)),
-        r"weights has shape \(3,\), but needs a row for each",
+        r"weights has shape \(3,\), but must have a row for each",
     ),
     "sites of inner layers": (
         lambda: Deep((_layer(kind="dual-natural"), _layer(1, 1))),

@@ -86,7 +86,7 @@ def test_a_tolerance_that_is_given_is_that_of_all_layers():
 
 def test_the_gap_of_variances_is_for_one_layer():
     model, _, _ = deep(posterior=("relaxed", "whitened"))
-    with pytest.raises(TypeError, match=r"needs the inputs of all inverse factors, .*; use Residual\(\)"):
+    with pytest.raises(TypeError, match=r"does not support models with several layers; use Residual\(\)"):
         InverseUpdate(stopping=VarianceGap()).init(model)
 
 
