@@ -1,9 +1,9 @@
-"""Backends: what array libraries provide beyond the Array API standard, and their discovery.
+"""Backends provide operations of array libraries beyond the Array API standard; this package finds them.
 
-A plug-in is a subclass of `Backend` with one instance per library, announced by an entry point in the group
-``agp.backends`` whose name is the import name of the library, or by `register_backend`. No object stores its backend:
-functions call `backend_of(array)`, a dictionary look-up by the type of the array. A plug-in is loaded at the first
-array of its library, or by name.
+A plug-in is a subclass of `Backend` with one instance per library. It is announced by an entry point in the group
+``agp.backends``, with the import name of the library, or by `register_backend`. A plug-in is loaded when agp receives
+the first array of its library, or by `get_backend(name)`. Objects do not store their backend: functions call
+`backend_of(array)`, a dictionary look-up by the type of the array.
 """
 
 from agp._deprecated import former_names

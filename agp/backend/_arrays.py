@@ -1,4 +1,4 @@
-"""Functions of arrays of any library: dtype and device, transfers to the host, and new arrays like another."""
+"""Functions for arrays of any library: dtype and device, transfers to the host, and creation of similar arrays."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from agp.backend._discovery import backend_of
 from agp.backend._library import Array
 
 CONSTANTS = 256
-"""The number of constants in the cache."""
+"""Maximum number of constants in the cache."""
 
 _constants: OrderedDict[tuple, Array] = OrderedDict()
 
 
 def like(x: Array, /) -> dict[str, Any]:
-    """dtype= and device= for creation calls: ``xp.eye(M, **like(x))``."""
+    """Keywords dtype= and device= that create an array like x: ``xp.eye(M, **like(x))``."""
     return backend_of(x).like(x)
 
 
 def asarray_like(x: Any, beside: Array, /) -> Array:
-    """Host numbers (a NumPy array, or lists) as an array of the library and device of `beside`.
+    """Convert a NumPy array, or lists of numbers, to an array of the library and device of `beside`.
 
-    Floating-point numbers take its dtype; integers, such as row indices, remain integers.
+    Floating-point numbers get the dtype of `beside`. Integers, such as row indices, remain integers.
     """
     B, host = backend_of(beside), np.asarray(x)
     dtype = B.dtype_name(beside) if host.dtype.kind == "f" else None
@@ -31,9 +31,10 @@ def asarray_like(x: Any, beside: Array, /) -> Array:
 
 
 def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
-    """`placed` for a vector such as quadrature nodes, with a cache, so that it is transferred to a device once.
+    """Convert a vector of constants, such as quadrature nodes, to an array like `beside`.
 
-    While a function is traced, nothing is cached: the numbers become part of the compiled function.
+    A cache avoids repeated transfers to a device. While a function is traced, nothing is cached: the numbers become
+    part of the compiled function.
     """
     B = backend_of(beside)
     if not B.is_concrete(beside):
@@ -43,19 +44,19 @@ def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
     if found is None:
         found = asarray_like(numbers, beside)
     if B.is_concrete(found):
-        _constants[key] = found  # the most recent is last
+        _constants[key] = found  # the most recently used entry is last
         if len(_constants) > CONSTANTS:
             _constants.popitem(last=False)
     return found
 
 
 def constants() -> tuple[Array, ...]:
-    """The cached constants, which recorded work must keep alive."""
+    """The cached constants; a recorded graph must keep them alive."""
     return tuple(_constants.values())
 
 
 def numbers_of(several: Sequence[Array | float], /) -> list[float]:
-    """The values of 0-d arrays on one device as floats (Booleans as 0 and 1), by one transfer; and of numbers."""
+    """Convert 0-d arrays on one device, or numbers, to floats, with a single transfer; Booleans become 0 and 1."""
     arrays = [x for x in several if not isinstance(x, (int, float))]
     if not arrays:
         return [float(x) for x in several]
@@ -68,11 +69,11 @@ def numbers_of(several: Sequence[Array | float], /) -> list[float]:
 
 
 def to_numpy(x: Array, /) -> Any:
-    """An array of any library and device as a NumPy array; it may share the memory of x."""
+    """Convert an array of any library and device to a NumPy array, which may share the memory of x."""
     return backend_of(x).to_numpy(x)
 
 
 def as_widest_float(x: Array, /) -> Array:
-    """X in the widest floating-point dtype of its device (float64 if there is one), for sums that lose digits."""
+    """Convert x to the widest floating-point dtype of its device, float64 if available, for sums that lose digits."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x), copy=False)

@@ -1,10 +1,9 @@
-"""Control flow, which a tracing library keeps on the device; speculation about predicates; differentiation.
+"""Control flow that a tracing library keeps on the device, speculation about predicates, and differentiation.
 
-Where arrays are on a device, the host that reads a number waits until everything before it is computed, and the device
-then waits for the host. Inside a `speculating` block, a decision with a likely outcome is therefore taken without
-reading
-its predicate. The predicates are kept; the caller reads all of them in one transfer, and starts again if one was wrong.
-While work is recorded for a device (`Backend.capture`), nothing can be read at all: such a block is blind.
+If the host reads a number from a device, it waits for all earlier computations, and the device then waits for the host.
+Inside a `speculating` block, a branch with a likely outcome is therefore taken without reading its predicate. The
+predicates are stored. The caller reads them in one transfer, and repeats the computation if a prediction was wrong.
+While launches are recorded (`Backend.capture`), the host cannot read any number: such a block is called blind.
 """
 
 import contextlib
@@ -21,9 +20,10 @@ _blind: ContextVar[bool] = ContextVar("blind", default=False)
 
 @contextlib.contextmanager
 def speculating(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[list[Any] | None]:
-    """Inside, assume likely outcomes, and append to the list the 0-d predicates that must hold; None assumes nothing.
+    """Assume likely outcomes inside the block, and append the 0-d predicates that must hold to the list `guesses`.
 
-    In a blind block, a decision without a likely outcome is a BackendError.
+    If `guesses` is None, nothing is assumed. In a blind block, a predicate without a likely outcome raises a
+    BackendError.
     """
     tokens = _guesses.set(guesses), _blind.set(blind)
     try:
@@ -34,12 +34,10 @@ def speculating(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[l
 
 
 def assume(predicate: Any, /, likely: bool | None) -> bool:
-    """The value of a 0-d predicate: the likely one inside a `speculating` block, otherwise the one read from a
-    device.
-    """
+    """The value of a 0-d predicate: the likely one inside a `speculating` block, otherwise its true value."""
     guesses = _guesses.get()
     if likely is None and _blind.get():
-        msg = "control flow depends on a number on the device that has no likely outcome."
+        msg = "control flow depends on a predicate on the device that has no likely outcome."
         raise BackendError(msg)
     if guesses is None or likely is None:
         return bool(predicate)
@@ -50,7 +48,7 @@ def assume(predicate: Any, /, likely: bool | None) -> bool:
 class ControlFlow(Library):
     """Branches, loops, compilation and differentiation, for an eager library without automatic differentiation."""
 
-    # Reports to `agp.repairs` inside a transformation belong to its trace: a tracing library returns them with the
+    # Reports to `agp.repairs` inside a transformation are traced values. A tracing library returns them with the
     # results, and reports them again outside.
 
     def cond(
@@ -62,9 +60,9 @@ class ControlFlow(Library):
         *,
         likely: bool | None = None,
     ) -> Any:
-        """`if_true()` where the 0-d predicate holds, else `if_false()`; both give the same shapes.
+        """Return `if_true()` if the 0-d predicate holds, else `if_false()`; both must return the same shapes.
 
-        `likely` is the usual value of the predicate, which may be assumed now and verified later (`assume`).
+        `likely` is the usual value of the predicate. It may be assumed, and verified later (see `assume`).
         """
         return if_true() if assume(predicate, likely) else if_false()
 
@@ -80,11 +78,12 @@ class ControlFlow(Library):
         look_every: int = 1,
         likely_enough: bool = False,
     ) -> tuple[Any, ...]:
-        """Repeat `carry = body(*carry)` while `condition(*carry)`; never differentiated.
+        """Repeat `carry = body(*carry)` while `condition(*carry)` holds; the loop is not differentiable.
 
-        The condition is known to hold `at_least` and `at_most` so many times, and need not be read then. Where reading
-        makes the host wait for a device, it is read every `look_every` iterations; iterations after it has failed must
-        not matter. With `likely_enough`, `at_least` iterations nearly always suffice, which may be assumed (`assume`).
+        The condition holds in the first `at_least` iterations and not after `at_most` iterations, and is not read then.
+        If reading makes the host wait for a device, the condition is read every `look_every` iterations only. Further
+        iterations after it has become false must not change the result. `likely_enough=True` declares that `at_least`
+        iterations nearly always suffice. This may be assumed, and verified later (see `assume`).
         """
         for _ in range(at_least):
             carry = body(*carry)
@@ -99,64 +98,65 @@ class ControlFlow(Library):
         return carry
 
     def repeat(self, f: Callable, carry: Any, rows: Any, count: Array, /) -> tuple[Any, dict[str, Array]]:
-        """Apply ``carry, logged = f(carry, row)`` row after row; never differentiated.
+        """Apply ``carry, logged = f(carry, row)`` to one row after another; the loop is not differentiable.
 
         Parameters
         ----------
         f
-            ``f(carry, row) -> (carry, logged)``, where `logged` holds 0-d arrays by name.
+            A function ``f(carry, row) -> (carry, logged)``, where `logged` is a dictionary of 0-d arrays.
         carry
-            A tuple of models, arrays, and lists, tuples and dictionaries of them.
+            A tuple of models and arrays, or of lists, tuples and dictionaries of them.
         rows
-            Arrays [K, ...], and None, in tuples and dictionaries; a row has the same structure with arrays [...].
+            Arrays [K, ...] or None, nested in tuples and dictionaries. A row has the same structure, with arrays [...].
         count
-            The number of rows to take, 0-d, at most K.
+            Number of rows to use, at most K: a 0-d array.
 
         Returns
         -------
         carry
+            The carry after the last row.
         logged
-            Arrays [K], or [count] if that can be read.
+            Arrays [count], or [K] if the host cannot read `count`.
 
         Raises
         ------
         BackendError
-            Where there are no loops on the device.
+            If the backend has no loops on the device.
         """
-        msg = f"backend {self.name!r} compiles no loops; take the steps one by one."
+        msg = f"backend {self.name!r} cannot compile loops; run the steps one by one."
         raise BackendError(msg)
 
     def compile(self, f: Callable, /) -> Callable:
-        """f, compiled if the library can, with the same results."""
+        """Compile f if the library has a compiler; otherwise return f."""
         return f
 
     def asks_gradient(self, x: Array, /) -> bool:
-        """Whether the library's automatic differentiation may ask for a gradient with respect to x."""
+        """Whether the library's automatic differentiation may need a gradient with respect to x."""
         return False
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
-        """The value of `f(arrays)`, which the library differentiates by the pullback of f.
+        """Evaluate `f(arrays)` so that the library differentiates it by the pullback of f.
 
         Parameters
         ----------
         f
-            ``arrays -> (value, pullback)`` with ``pullback(value_bar, names) -> cotangents``: an array for each name of
-            an array whose gradient is needed. The library's own differentiation records neither.
+            A function ``arrays -> (value, pullback)``. The pullback ``(value_bar, names) -> cotangents`` returns a
+            cotangent for each of the names. The library does not record the operations of either.
         arrays
-            All arrays with possible gradients, by name.
+            Dictionary of all arrays that may need gradients.
 
         Raises
         ------
         BackendError
-            On torch, for second derivatives.
+            If torch computes second derivatives.
         """
         return f(arrays)[0]
 
     def stop_gradient(self, x: Array, /) -> Array:
-        """X as a constant for automatic differentiation."""
+        """Return x as a constant for automatic differentiation."""
         return x
 
     def value_and_grad(self, f: Callable, leaves: dict[str, Array], /) -> tuple[Array, dict[str, Array]]:
-        """f(leaves) and its gradient by automatic differentiation."""
+        """Compute f(leaves) and its gradient by automatic differentiation."""
         msg = f"backend {self.name!r} has no automatic differentiation; use gradient='closed-form'."
         raise BackendError(msg)

@@ -1,4 +1,4 @@
-"""Discovery of the plug-in of an array library, by the type of an array or by name."""
+"""Find the plug-in of an array library by the type of an array or by name."""
 
 import contextlib
 import importlib.metadata
@@ -16,7 +16,7 @@ GROUP = "agp.backends"
 
 
 class BackendStatus(NamedTuple):
-    """One line of `agp backends`."""
+    """Status of a backend, one line of `agp backends`."""
 
     name: str
     usable: bool
@@ -29,7 +29,7 @@ class BackendStatus(NamedTuple):
 
     @property
     def rows_elsewhere(self) -> bool:
-        """Deprecated: `is_lazy`."""
+        """Deprecated; use `is_lazy`."""
         return self.is_lazy
 
 
@@ -37,7 +37,7 @@ _REGISTERED: dict[str, Backend] = {}
 _BY_TYPE: dict[type, Backend] = {}
 
 backend_of_type: Callable[[type], Backend | None] = _BY_TYPE.get
-"""The backend of a type of arrays, after `backend_of` has seen such an array."""
+"""Cache of `backend_of`: the backend of each array type so far."""
 
 
 @cache
@@ -50,12 +50,14 @@ def _names() -> list[str]:
 
 
 def register_backend(plugin: Backend, /) -> None:
-    """Serve the array types of a plug-in in this process, without an entry point; a later one replaces it.
+    """Use a plug-in in this process without an entry point.
+
+    A plug-in that is registered later under the same name replaces it.
 
     Raises
     ------
     BackendError
-        If an installed plug-in has the name.
+        If an installed plug-in has the same name.
     """
     if plugin.name in _entry_points():
         msg = f"the backend {plugin.name!r} is installed already; give yours another name."
@@ -65,12 +67,12 @@ def register_backend(plugin: Backend, /) -> None:
 
 
 def get_backend(name: str) -> Backend:
-    """The backend of that name; its library is imported.
+    """Load the backend with a given name, and import its library.
 
     Raises
     ------
     BackendError
-        If no plug-in has the name (the known ones are listed), its library is not installed, or it cannot be loaded.
+        If no plug-in has this name (the message lists all names), its library is not installed, or loading fails.
     """
     return _REGISTERED[name] if name in _REGISTERED else _load(name)
 
@@ -78,7 +80,7 @@ def get_backend(name: str) -> Backend:
 @cache
 def _load(name: str) -> Backend:
     if name not in _entry_points():
-        msg = f"unknown backend {name!r}; known are {', '.join(_names())}."
+        msg = f"unknown backend {name!r}; use one of {', '.join(_names())}."
         raise BackendError(msg)
     point = _entry_points()[name]
     if not _is_installed(name):
@@ -98,12 +100,12 @@ def _is_installed(name: str) -> bool:
         return True
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # the parent package of a dotted name is missing or broken
+    except (ImportError, ValueError):  # the parent package of a dotted name is missing or cannot be imported
         return False
 
 
 def known_backends() -> list[BackendStatus]:
-    """The status of every announced plug-in, usable or not, by name."""
+    """List the status of every announced plug-in, usable or not, sorted by name."""
     return [_status(name) for name in _names()]
 
 
@@ -115,7 +117,7 @@ def _status(name: str) -> BackendStatus:
     version = ""
     try:
         version, devices = B.version(), B.devices()
-    except Exception as error:  # such as a missing or old driver
+    except Exception as error:  # for example a missing or old driver
         devices, reason = [], f"{type(error).__name__}: {error}"
     else:
         reason = "" if devices else "no device"
@@ -124,12 +126,12 @@ def _status(name: str) -> BackendStatus:
 
 
 def backend_of(x: Array, /) -> Backend:
-    """The backend that serves the type of x (a tracer counts); no other plug-in is loaded for that.
+    """Return the backend for the type of x, an array or a tracer, without loading other plug-ins.
 
     Raises
     ------
     TypeError
-        If x is not an array of a known library; the message says how to convert it.
+        If x is not an array of a known library. The message explains how to convert it.
     """
     try:
         return _BY_TYPE[type(x)]
@@ -138,7 +140,7 @@ def backend_of(x: Array, /) -> Backend:
 
 
 def check_array_type(name: str, x: Any, /) -> None:
-    """Raise the TypeError of `backend_of`, with this name for x, unless x is an array of a known library."""
+    """Raise a TypeError that calls x by `name`, unless x is an array of a known library."""
     if type(x) not in _BY_TYPE:
         _BY_TYPE[type(x)] = _resolve(x, name)
 
@@ -161,16 +163,16 @@ def _resolve(x: Any, name: str) -> Backend:
 CONVERSIONS = {
     "builtins": "numpy.asarray({0}, dtype=float)",
     "numpy.matrix": "numpy.asarray({0}, dtype=float)",
-    "numpy.ma": "{0}.data, once its masked entries are dropped or filled",
+    "numpy.ma": "{0}.data, after dropping or filling its masked entries",
     "pandas": "{0}.to_numpy(dtype=float)",
     "polars": "{0}.to_numpy().astype(float)",
     "scipy.sparse": "{0}.toarray()",
 }
-"""Code that makes an array of other objects, by the module (or name) of their types."""
+"""Code that converts other objects to arrays, by the module or the full name of their type."""
 
 
 def _no_array(name: str, kind: type) -> str:
-    """The message for an object that is not an array, with what to pass instead."""
+    """Message for an object that is not an array, with code that converts it."""
     full = f"{kind.__module__}.{kind.__qualname__}"
     known = f"an array of a known library ({', '.join(_names())})"
     if kind.__module__ == "builtins" and not issubclass(kind, (bool, int, float, list, tuple)):
@@ -184,7 +186,10 @@ def _no_array(name: str, kind: type) -> str:
 
 
 def _candidates(x: Any) -> Iterator[str]:
-    """Names of backends that may serve x: by its type and bases, by its namespace, then all that are imported."""
+    """Yield names of backends that may serve x, starting with the most likely.
+
+    The names come from the type and its base classes, from the namespace, and from all imported libraries.
+    """
     seen: dict[str, None] = {}
     for cls in type(x).__mro__[:-1]:
         seen |= {name: None for name, B in _REGISTERED.items() if cls in B.array_types}
@@ -192,7 +197,7 @@ def _candidates(x: Any) -> Iterator[str]:
     yield from seen
     if type(x).__module__ == "builtins":
         return
-    # the type may be defined outside the package of that name, such as in a compiled module
+    # the type may be defined outside the package, for example in a compiled module
     namespace = ""
     with contextlib.suppress(Exception):
         namespace = x.__array_namespace__().__name__

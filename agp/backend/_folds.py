@@ -1,4 +1,4 @@
-"""Blocks of rows, and sums and values over them, with pullbacks, in the memory of one block."""
+"""Functions that process rows of data block by block, with pullbacks, in the memory of one block."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from agp.backend._reports import collect_reports
 
 
 def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
-    """Consecutive blocks of at most `block_rows` rows of arrays [N, ...] in (nested) tuples and dictionaries."""
+    """Yield consecutive blocks of at most `block_rows` rows of arrays [N, ...] in nested tuples and dictionaries."""
     N = row_count(rows)
     if block_rows >= N:
         yield rows
@@ -18,7 +18,7 @@ def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:
 
 
 def row_count(rows: Any, /) -> int:
-    """The number of rows of arrays [N, ...] in (nested) tuples and dictionaries."""
+    """Number of rows N of arrays [N, ...] in nested tuples and dictionaries."""
     while isinstance(rows, (tuple, dict)):
         parts = rows.values() if isinstance(rows, dict) else rows
         rows = next(part for part in parts if part is not None)
@@ -26,7 +26,7 @@ def row_count(rows: Any, /) -> int:
 
 
 def map_arrays(rows: Any, f: Callable[[Any], Any], /) -> Any:
-    """Apply f to each array in (nested) tuples and dictionaries, and keep the structure; None remains None."""
+    """Apply f to each array in nested tuples and dictionaries; the structure is kept, and None remains None."""
     if rows is None:
         return None
     if isinstance(rows, dict):
@@ -37,29 +37,30 @@ def map_arrays(rows: Any, f: Callable[[Any], Any], /) -> Any:
 
 
 class Folds(Library):
-    """Functions of blocks of rows; the pullbacks compute each block again."""
+    """Sums and values over blocks of rows; the pullbacks evaluate each block again."""
 
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
     ) -> tuple[Any, Pullback]:
-        """The sum of `f(params, block)[0]` over blocks of rows, and its pullback to params, in the memory of one block.
+        """Sum `f(params, block)[0]` over blocks of rows, in the memory of one block; return the sum and its pullback.
 
         Parameters
         ----------
         f
-            Returns a value and its pullback to params. It is evaluated once for the value and again in the pullback.
+            A function that returns a value and its pullback to `params`. It is evaluated once for the value and again
+            in the pullback.
         params
-            Models, factors and arrays that every block needs whole.
+            Models, factors and arrays that every block needs.
         rows
-            Arrays [N, ...] of this library, and None, in (nested) tuples and dictionaries; a block has the same
-            structure with arrays [b, ...].
+            Arrays [N, ...] of this library or None, nested in tuples and dictionaries. A block has the same structure,
+            with arrays [b, ...].
         block_rows
-            The size b of a block.
+            Number of rows b per block.
         add
-            Sums two values, or two cotangents; None is zero.
+            A function that adds two values, or two cotangents. None counts as zero.
         kept_rows
-            Blocks of the first `kept_rows` rows are evaluated once, and their pullbacks are kept. A traced program may
-            ignore this.
+            Number of rows whose blocks are evaluated only once, by keeping their pullbacks. Traced programs may ignore
+            it.
         """
         value_of = self.remat(lambda params, block: f(params, block)[0])
         total, kept, seen = None, [], 0
@@ -86,7 +87,10 @@ class Folds(Library):
         add: Callable,
         kept: Sequence[Any] = (),
     ) -> Any:
-        """The pullback of `fold` at the cotangent of the sum; `kept` are pullbacks of the first blocks."""
+        """Cotangent of `params` in `fold`, for a cotangent `bar` of the sum.
+
+        `kept` are the pullbacks of the first blocks.
+        """
         params_bar = None
         with collect_reports():  # repairs were reported with the value
             for number, block in enumerate(row_blocks(rows, block_rows)):
@@ -97,24 +101,24 @@ class Folds(Library):
     def map_rows(
         self, f: Callable, params: Any, X: Array, block_rows: int, /, *, add: Callable
     ) -> tuple[Array, Callable[[Array], tuple[Any, Array]]]:
-        """`f(params, block)[0]` of blocks of rows, concatenated, and its pullback, in the memory of one block.
+        """Concatenate `f(params, block)[0]` over blocks of rows, in the memory of one block; also return its pullback.
 
         Parameters
         ----------
         f
-            Returns an array with a row for each row of the block, and its pullback ``bar -> (params_bar, block_bar)``.
-            It is evaluated once for the value and again in the pullback.
+            A function that returns an array with one row for each row of the block, and its pullback
+            ``bar -> (params_bar, block_bar)``. It is evaluated once for the value and again in the pullback.
         X
             An array [N, ...].
         params, block_rows, add
-            As `fold`.
+            As in `fold`.
 
         Returns
         -------
         value
-            [N, ...].
+            An array [N, ...].
         pullback
-            ``bar [N, ...] -> (params_bar, X_bar)``.
+            A function ``bar -> (params_bar, X_bar)`` of a cotangent [N, ...].
         """
         value_of = self.remat(lambda params, block: f(params, block)[0])
         values = [value_of(params, block) for block in row_blocks(X, block_rows)]
@@ -131,5 +135,5 @@ class Folds(Library):
         return self.xp.concat(values, axis=0), pullback
 
     def remat(self, f: Callable, /) -> Callable:
-        """f, whose intermediate values automatic differentiation recomputes instead of keeping."""
+        """Return f such that automatic differentiation recomputes its intermediate values instead of storing them."""
         return f

@@ -1,6 +1,6 @@
-"""Graphs of device launches: recorded once, and replayed by one call.
+"""Graphs of device launches, which are recorded once and replayed by a single call.
 
-They help where launches take longer than the operations themselves. By default a library has none.
+Graphs save time if launches take longer than the operations themselves. By default, a backend does not support them.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Graphs(Library):
-    """Graphs of launches, in-place writes to their arrays, and asynchronous reads."""
+    """Graphs of launches, in-place updates of their arrays, and asynchronous reads."""
 
     def captures(self, x: Array, /) -> bool:
         """Whether `capture` can record graphs on the device of x."""
@@ -25,38 +25,39 @@ class Graphs(Library):
         Parameters
         ----------
         f
-            Called several times, for warm-up and for recording; each time it reads and writes the same arrays. Nothing
-            is computed while it is recorded: it must not transfer numbers to or from the host.
+            A function that reads and writes the same arrays in every call. It is called several times, for warm-up and
+            for recording. Nothing is computed during recording, so it must not transfer numbers to or from the host.
         x
             An array on the device.
 
         Returns
         -------
         replay
-            Launches everything again, after earlier launches.
+            A function that launches the graph again, after all earlier launches.
         found
-            The result of f: arrays that each replay overwrites.
+            The result of f. Each replay overwrites its arrays.
 
         Raises
         ------
         BackendError
-            If there are no graphs, or they cannot hold a launch of f; the message names it.
+            If the backend does not support graphs, or if f has an operation that cannot be recorded. The message names
+            the operation.
         """
-        msg = f"backend {self.name!r} records no graphs."
+        msg = f"backend {self.name!r} does not support graphs."
         raise BackendError(msg)
 
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
-        """Where a 0-d predicate holds, write the arrays `by`, which may be views of `several`, into `several`."""
+        """Copy the arrays `by`, which may be views of `several`, into `several` if the 0-d predicate `where` holds."""
         found = [x if x is y else self.xp.where(where, y, x) for x, y in zip(several, by, strict=True)]
         for x, y in zip(several, found, strict=True):
             if x is not y:
                 x[...] = y
 
     def copies(self, several: Sequence[Array], /) -> list[Array]:
-        """Row-major copies of arrays."""
+        """Return row-major copies of arrays."""
         return [self.xp.asarray(x, copy=True) for x in several]
 
     def fetch(self, x: Array, /) -> Callable[[], Any]:
-        """Start to copy x to the host; the function returned waits for the copy and gives it as a NumPy array."""
+        """Start copying x to the host; return a function that waits for the copy and returns it as a NumPy array."""
         found = self.to_numpy(self.xp.asarray(x, copy=True))
         return lambda: found

@@ -1,4 +1,4 @@
-"""The arrays of a library: their types, devices and dtypes, and transfers to and from the host."""
+"""Arrays of a library: their types, devices and dtypes, and transfers to and from the host."""
 
 import contextlib
 import importlib.metadata
@@ -12,25 +12,26 @@ from typing import Any, ClassVar, TypeAlias
 from agp.random import generator
 
 Array: TypeAlias = Any
-"""An array of any library that follows the standard; docstrings give the shapes."""
+"""An array of any library that follows the Array API standard; docstrings give the shapes."""
 
 Pullback: TypeAlias = Callable[..., Any]
-"""Maps the cotangents of a function's outputs to the cotangents of its inputs."""
+"""A function from the cotangents of a function's outputs to the cotangents of its inputs."""
 
 ClosedForm: TypeAlias = Callable[
     [dict[str, Array]], tuple[Array, Callable[[Array, tuple[str, ...]], Mapping[str, Array]]]
 ]
-"""A function of named arrays with its pullback, as `Backend.with_pullback` takes it."""
+"""A function of named arrays that returns a value and a pullback, for `Backend.with_pullback`."""
 
 DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint8", "complex128", "complex64")
-"""Names of dtypes of the standard, frequent ones first."""
+"""Names of the dtypes of the standard, frequent ones first."""
 
 
 @lru_cache(maxsize=4096)  # called for every array of the training state in every step
 def is_row_major(shape: tuple[int, ...], strides: tuple[int, ...], step: int = 1) -> bool:
-    """Whether these are the strides of a new array of the shape, for entries of size `step`.
+    """Whether an array of this shape has the strides of a new array, for entries of size `step`.
 
-    The strides of axes of length 1 count too: libraries ignore them for contiguity, but not for the choice of routines.
+    Axes of length 1 must have these strides, too: libraries ignore them for contiguity, but not when they choose a
+    routine.
     """
     for length, stride in zip(reversed(shape), reversed(strides), strict=True):
         if stride != step:
@@ -40,36 +41,36 @@ def is_row_major(shape: tuple[int, ...], strides: tuple[int, ...], step: int = 1
 
 
 class Library(ABC):
-    """The attributes that a plug-in sets, and its arrays: devices, dtypes, transfers from and to the host."""
+    """Attributes of a plug-in, and operations on its arrays: devices, dtypes, and transfers from and to the host."""
 
     name: str
-    """The name for users, and the import name of the library."""
+    """Name of the backend, which is the import name of the library."""
     xp: Any
-    """The namespace of the standard."""
+    """Array API namespace of the library."""
     array_types: tuple[type, ...]
-    """The types of arrays that this backend serves."""
+    """Array types of the library."""
     refused_types: tuple[type, ...] = ()
-    """Subclasses of those that do not behave like arrays of the standard."""
+    """Subclasses of `array_types` that do not behave like arrays of the standard."""
     gradients: tuple[str, ...] = ("closed-form",)
-    """The available gradient modes."""
+    """Available gradient modes."""
     special_module: str = ""
-    """The library's module of special functions with SciPy's names, imported at the first use."""
+    """Name of the library's module of special functions with SciPy's names; it is imported when first used."""
     special_functions: ClassVar[Mapping[str, Callable[..., Array]]] = {}
-    """Special functions by SciPy's name, if that module has none or a worse one."""
+    """Special functions, by SciPy's names, that `special_module` lacks or computes less accurately."""
     triangular_block: float = 128
-    """The largest triangular matrices that `agp.linalg` multiplies at once; larger ones are halved. Raise it if
+    """Size up to which `agp.linalg` multiplies triangular matrices without splitting them. Raise it if
     `triangular_product` skips the zeros."""
     needs_context: bool = False
-    """Whether `context` would change any setting of this thread."""
+    """Whether `context` would change a setting of the current thread."""
     loops_on_device: bool = False
     """Whether `repeat` compiles to a loop on the device."""
     is_lazy: bool = False
-    """Whether arrays are lazy or distributed rows of data: `fold` sums over them in place, `gather` loads them."""
+    """Whether arrays are lazy or distributed rows of data, which `fold` sums in place and `gather` loads."""
     conformance: bool = False
-    """True for a library that tests conformance, which is only chosen by name."""
+    """Whether the library tests conformance to the standard; such a library must be selected by name."""
 
     def version(self) -> str:
-        """The version of the array library."""
+        """Version of the array library."""
         package = self.name.partition(".")[0]
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(package)
@@ -77,50 +78,50 @@ class Library(ABC):
         return importlib.metadata.version(distributions[0]) if distributions else ""
 
     def devices(self) -> list[str]:
-        """Names of the available devices."""
+        """List the names of the available devices."""
         return ["cpu"]
 
     def device_name(self, x: Array, /) -> str:
-        """The name of the device of x, one of `devices()`; empty while x is traced."""
+        """Name of the device of x, one of `devices()`; an empty string while x is traced."""
         return str(x.device)
 
     def like(self, x: Array, /) -> dict[str, Any]:
-        """The keywords that give a new array the dtype and device of x."""
+        """Keyword arguments that create an array with the dtype and device of x."""
         return {"dtype": x.dtype, "device": x.device}
 
     def dtype_name(self, x: Array, /) -> str:
-        """NumPy's name of the dtype of x."""
+        """NumPy name of the dtype of x."""
         return next(name for name in DTYPES if getattr(self.xp, name) == x.dtype)
 
     def widest_float(self, x: Array, /) -> Any:
-        """The widest real floating-point dtype on the device of x: float64 if there is one."""
+        """Widest real floating-point dtype on the device of x: float64 if available."""
         found = self.xp.__array_namespace_info__().dtypes(device=x.device, kind="real floating")
         return found.get("float64", x.dtype)
 
     @abstractmethod
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
-        """Copy a host array to this library, on a device by name; the dtype is kept unless given."""
+        """Copy a host array to an array of this library on the named device; by default, the dtype is kept."""
 
     @abstractmethod
     def to_numpy(self, x: Array, /) -> Any:
-        """The array as a NumPy array on the host; it may share the memory of x."""
+        """Convert x to a NumPy array on the host, which may share the memory of x."""
 
     def row_major(self, x: Array, /) -> Array:
-        """The array in row-major order without gaps, like one read from a file; x itself if it is so already.
+        """Return x in row-major order without gaps, like an array read from a file; copies only if needed.
 
         Sums and products round differently in other memory layouts, and in some libraries with other alignments. The
-        default, x, is for libraries with a single layout.
+        default returns x, for libraries with a single memory layout.
         """
         return x
 
     def row_major_each(self, arrays: Sequence[Array], /) -> list[Array]:
-        """`row_major` of each of several arrays."""
+        """Apply `row_major` to each array."""
         return list(map(self.row_major, arrays))
 
     def generator(self, x: Array, /, *seeds: Any) -> Any:
-        """A generator of random numbers for arrays like x, the same for the same seeds: an `agp.random.Noise`.
+        """Create a reproducible random number generator, an `agp.random.Noise`, for arrays like x.
 
-        By default NumPy's generator, on the host. The last of the seeds may be traced if `loops_on_device`.
+        The default is NumPy's generator on the host. If `loops_on_device`, the last seed may be traced.
         """
         return generator(*seeds)
 
@@ -132,9 +133,9 @@ class Library(ABC):
         return False
 
     def peak_memory(self, x: Array, /) -> float:
-        """The peak memory in MiB of the allocator of x's device, or of the process if x is on the host."""
+        """Peak memory in MiB of the allocator of the device of x, or of the process if x is on the host."""
         status = Path("/proc/self/status")
-        if status.exists():  # Linux; the other counter includes the memory of the parent process
+        if status.exists():  # Linux: `resource` would include the memory of the parent process
             for line in status.read_text().splitlines():
                 if line.startswith("VmHWM:"):
                     return float(line.split()[1]) / 2**10
@@ -144,25 +145,25 @@ class Library(ABC):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
     def device_memory(self, x: Array, /) -> float | None:
-        """The total memory of the device of x in MiB, used or free; None if x is on the host.
+        """Total memory of the device of x in MiB, used or free; None if x is on the host.
 
-        It should be the same in every run, since blocks of rows follow it. While x is traced, that of the default
-        device.
+        It should be the same in every run, since it determines the size of row blocks. While x is traced, the default
+        device is used.
         """
         return None
 
     def enable_float64(self) -> None:  # noqa: B027 - most libraries have it
-        """Enable float64 arrays in the whole process: for programs, never for libraries."""
+        """Enable float64 arrays in the whole process; programs may call this, libraries should not."""
 
     def is_concrete(self, x: Array, /) -> bool:
         """Whether x has values that the host can read now; False while a function is being traced."""
         return True
 
     def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
-        """A context with the settings of library and thread for computations with arrays like x.
+        """Context manager with the library and thread settings for computations with arrays like x.
 
-        The current device, if a library has one, is that of x; products are as precise as their dtype, unless the user
-        has asked for less; on a CPU, thread pools are limited to one thread. The user's settings are restored on exit.
-        If it sets anything, `needs_context` is True.
+        It makes the device of x the current device, if the library has one. Products get the precision of their dtype,
+        unless the user has chosen a lower one. On a CPU, thread pools are limited to one thread. The user's settings
+        are restored on exit. If the context changes a setting, `needs_context` is True.
         """
         return contextlib.nullcontext()

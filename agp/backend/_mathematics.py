@@ -1,4 +1,4 @@
-"""Mathematics beyond the standard, with fallbacks in the operations of the standard."""
+"""Mathematical operations beyond the Array API standard, with fallbacks that use only the standard."""
 
 import contextlib
 import importlib
@@ -11,46 +11,52 @@ from agp.errors import BackendError
 
 
 class Mathematics(Library):
-    """Factorisations, products and special functions; a plug-in needs the first two, and may override the others."""
+    """Factorisations, products and special functions.
+
+    A plug-in must define `cholesky` and `solve_triangular`, and may override the other methods.
+    """
 
     @abstractmethod
     def cholesky(self, A: Array, /) -> Array:
-        """The lower factor L with L L^T = A [..., M, M]; NaN on the diagonal, and no exception, if A has none."""
+        """Lower factor L with L L^T = A [..., M, M].
+
+        If the factorisation fails, the diagonal of L contains NaN, and no exception is raised.
+        """
 
     @abstractmethod
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
-        """L^-1 B, or L^-T B, for lower L [M, M] and B [M, N]."""
+        """Solve L Y = B, or L^T Y = B if `transpose`, for a lower triangular L [M, M] and B [M, N]."""
 
     def device_block(self, x: Array, /) -> float:
-        """The size up to which matrices like x are not split, though that would save operations.
+        """Size up to which matrices like x are not split into blocks, although splitting would save operations.
 
-        It is for accelerators, where every call costs a launch; 0 elsewhere.
+        It is positive for accelerators, where every call needs a launch, and 0 otherwise.
         """
         return 0.0
 
     def inner(self, x: Array, y: Array, /) -> Array:
-        """The sum of all entries of x * y, 0-d, for arrays of one shape."""
+        """Sum of all entries of x * y, a 0-d array, for arrays of the same shape."""
         return self.xp.sum(x * y)
 
     def norm(self, x: Array, /) -> Array:
-        """The root of the sum of the squares of all entries of x, 0-d."""
+        """Square root of the sum of squares of all entries of x, a 0-d array."""
         return self.xp.sqrt(self.inner(x, x))
 
     def add_product(self, x: Array, a: Array, b: Array, /) -> Array:
-        """x + a * b, for arrays that are broadcast to the shape of x."""
+        """Compute x + a * b, where a and b are broadcast to the shape of x."""
         return x + a * b
 
     def lerp(self, old: Array, new: Array, share: Array | float, /) -> Array:
-        """(1 - share) old + share new, for arrays of one shape, to which `share` is broadcast."""
+        """Linear interpolation (1 - share) * old + share * new of arrays of the same shape."""
         return (1.0 - share) * old + share * new
 
     def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:
-        """|x|^2 + |z|^2 - 2 x.z [..., N, M] of rows of X [..., N, D] and Z [..., M, D], at least zero.
+        """Squared distances [..., N, M] between the rows of X [..., N, D] and Z [..., M, D]; none is negative.
 
         `X_squares` and `Z_squares` are the squared norms of the rows.
         """
-        # one product, of [-2 x, |x|^2, 1] with [z, 1, |z|^2]; maximum with a row of zeros, since NumPy vectorises it,
-        # but not with a single zero
+        # A single product of [-2 x, |x|^2, 1] with [z, 1, |z|^2]. NumPy vectorises the maximum with a row of zeros, but
+        # not with a single zero.
         xp, X_squares, Z_squares = self.xp, X_squares[..., None], Z_squares[..., None]
         left = xp.concat([-2.0 * X, X_squares, xp.ones_like(X_squares)], axis=-1)
         right = xp.concat([Z, xp.ones_like(Z_squares), Z_squares], axis=-1)
@@ -59,33 +65,35 @@ class Mathematics(Library):
     def triangular_product(
         self, X: Array, Y: Array, /, *, left: str = "", right: str = "", lower: bool = False
     ) -> Array:
-        """X Y [..., M, N], or its lower triangle.
+        """Matrix product X Y [..., M, N], or its lower triangle if `lower`.
 
-        `left` and `right` are "lower" or "upper" for a factor that is triangular, with zeros in the other triangle.
+        `left` is "lower" or "upper" if X is triangular, `right` likewise for Y. The other triangle must be zero.
         """
         product = X @ Y
         return self.xp.tril(product) if lower else product
 
     def fused(self, f: Callable[..., tuple[Array, ...]], /, *args: Array | float) -> tuple[Array, ...]:
-        """``f(self, *args)`` for an elementwise f, from which a library may compile one kernel and keep it.
+        """Evaluate ``f(self, *args)`` for an elementwise f; a library may compile f to one kernel and cache it.
 
         Parameters
         ----------
         f
-            A function at module level that depends only on its arguments. Each of its operations takes an array and
-            changes none. Of arrays it uses only `dtype` and `ndim`; of this backend elementwise functions of `xp`
-            (`clip` with both limits), `zeros_like`, `ones_like`, `full_like`, and methods such as `lerp`.
+            A function at module level that depends only on its arguments. Each of its operations takes an array, and
+            none is in place. It may use the attributes `dtype` and `ndim` of arrays, elementwise functions of `xp`
+            (`clip` needs both limits), `zeros_like`, `ones_like`, `full_like`, and methods of this backend such as
+            `lerp`.
         args
-            Numbers, and arrays that are broadcast to one shape, which is that of all results.
+            Numbers and arrays. The arrays are broadcast to a common shape, which all results have.
         """
         return f(self, *args)
 
     def elementwise(
         self, f: Callable[..., tuple[Array, ...]], /, *arrays: Array, numbers: Sequence = (), lower: bool = False
     ) -> tuple[Array, ...]:
-        """`fused` for arrays of one shape, then numbers or 0-d arrays; it may work on pieces of the arrays.
+        """Evaluate f as `fused` does, for arrays of the same shape, followed by numbers or 0-d arrays.
 
-        With `lower`, the arrays [..., M, M] are lower triangular, and f maps zeros to zeros.
+        A library may process the arrays piece by piece. If `lower`, the arrays [..., M, M] must be lower triangular,
+        and f must map zeros to zeros.
         """
         return self.fused(f, *arrays, *numbers)
 
@@ -98,66 +106,66 @@ class Mathematics(Library):
         numbers: Sequence = (),
         lower: Sequence[bool],
     ) -> list[tuple[Array, ...]]:
-        """`elementwise` for each of several tuples of arrays, which a library may evaluate together."""
+        """Apply `elementwise` to each of several tuples of arrays; a library may evaluate them together."""
         pairs = zip(several, lower, strict=True)
         return [self.elementwise(f, *arrays, numbers=numbers, lower=one) for arrays, one in pairs]
 
     def diagonal(self, A: Array, /) -> Array:
-        """The diagonal [..., M] of A [..., M, M], read-only."""
+        """Diagonal [..., M] of A [..., M, M]; it may be a view, so do not change it."""
         M = A.shape[-1]
         return self.xp.reshape(A, (*A.shape[:-2], M * M))[..., :: M + 1]
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
-        """A + diag(d), a new array, for A [..., M, M] and d [M], [..., M], or a number."""
+        """Return A + diag(d) as a new array, for A [..., M, M] and a number d or an array [M] or [..., M]."""
         d = d if isinstance(d, (int, float)) or d.ndim == 0 else d[..., None]
         return A + d * self.xp.eye(A.shape[-1], **self.like(A))
 
     def tril(self, A: Array, /) -> Array:
-        """The lower triangle of A [..., M, M]."""
+        """Lower triangle of A [..., M, M], with zeros above the diagonal."""
         return self.xp.tril(A)
 
     def symmetric_from_lower(self, A: Array, /) -> Array:
-        """The symmetric matrix with the lower triangle of A [..., M, M]."""
+        """Symmetric matrix with the lower triangle of A [..., M, M]."""
         return self.xp.tril(A) + self.xp.tril(A, k=-1).mT
 
     def hollow_from_lower(self, A: Array, /) -> Array:
-        """The symmetric matrix with the entries below the diagonal of A [..., M, M], and a zero diagonal."""
+        """Symmetric matrix with a zero diagonal and the entries of A [..., M, M] below the diagonal."""
         low = self.xp.tril(A, k=-1)
         return low + low.mT
 
     def times_own_transpose(self, A: Array, /) -> Array:
-        """A A^T [..., M, M], symmetric, for A [..., M, K]."""
+        """Exactly symmetric product A A^T [..., M, M] of A [..., M, K]."""
         return A @ A.mT
 
     def inverse_from_cholesky(self, L: Array, /) -> Array:
-        """(L L^T)^-1 [M, M], symmetric, for lower L [M, M]."""
+        """Exactly symmetric inverse (L L^T)^-1 [M, M] for a lower triangular L [M, M]."""
         half = self.solve_triangular(L, self.xp.eye(L.shape[-1], **self.like(L)))
         return half.mT @ half
 
     def reduced_precision(
         self, precision: str, x: Array, /
     ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager[Any]]]:
-        """The dtype for products of arrays like x in a precision, and a function that makes the context for them.
+        """Return the dtype for matrix products in a lower precision, and a function that creates their context.
 
         Parameters
         ----------
         precision
-            "float32", "tf32" (float32 products with eleven bits of each factor) or "bfloat16".
+            One of "float32", "tf32" (float32 products that use eleven bits of each factor) and "bfloat16".
         x
             An array on the device.
 
         Raises
         ------
         BackendError
-            If the library or the device has no products in that precision.
+            If the library or the device does not support products in this precision.
         """
         if precision == "float32":
             return self.xp.float32, contextlib.nullcontext
-        msg = f"{self.name} has no products in {precision}; use precision='float32', or None."
+        msg = f"{self.name} does not support products in {precision}; use precision='float32' or None."
         raise BackendError(msg)
 
     def special(self, name: str, /, *args: Any) -> Array:
-        """The special function with SciPy's name, such as "log_ndtr" or "digamma", at arrays (and numbers).
+        """Evaluate a special function by its SciPy name, such as "log_ndtr" or "digamma", at arrays and numbers.
 
         Raises
         ------
@@ -167,7 +175,7 @@ class Mathematics(Library):
         return self.special_function(name)(*args)
 
     def special_function(self, name: str, /) -> Callable[..., Array]:
-        """The function that `special` calls; errors as there."""
+        """Return the function that `special` calls; raises the same errors."""
         found = self.special_functions.get(name)
         if found is None and self.special_module and not name.startswith("_"):
             found = vars(importlib.import_module(self.special_module)).get(name)

@@ -1,4 +1,4 @@
-"""The protocol of a backend: what a plug-in provides beyond the Array API standard."""
+"""Protocol of a backend: the operations that a plug-in provides beyond the Array API standard."""
 
 from agp._deprecated import former_methods
 from agp.backend._control import ControlFlow
@@ -15,7 +15,7 @@ from agp.backend._mathematics import Mathematics
     selected="take_rows",
 )
 class Backend(Mathematics, ControlFlow, Graphs, Folds, LazyRows):
-    """The interface of an array library; the defaults are for eager libraries without automatic differentiation.
+    """Interface to an array library; the defaults are for eager libraries without automatic differentiation.
 
     A plug-in sets the class attributes and defines at least `cholesky`, `solve_triangular`, `from_numpy` and
     `to_numpy`.

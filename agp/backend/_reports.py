@@ -1,4 +1,4 @@
-"""Where reports of numerical trouble go: to the innermost open collector."""
+"""Collectors of reports of numerical problems; a report goes to the innermost one."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ _collector: ContextVar[list[Any] | None] = ContextVar("collector", default=None)
 
 
 def current_collector() -> list[Any] | None:
-    """The list of the innermost `collect_reports` block, or None outside of any."""
+    """The list of the innermost `collect_reports` block, or None outside such blocks."""
     return _collector.get()
 
 
@@ -17,7 +17,7 @@ def current_collector() -> list[Any] | None:
 def collect_reports(reports: list[Any] | None = None) -> Iterator[list[Any]]:
     """Append the reports made inside the block to a list, instead of issuing warnings.
 
-    The entries are `agp.repairs.Report`. They are data: a compiled function can return them like any other array, and
+    The entries are instances of `agp.repairs.Report`. A compiled function can return them like arrays, and
     `agp.repairs.Tally` reads them outside.
     """
     reports = [] if reports is None else reports

@@ -1,4 +1,4 @@
-"""Objectives to be maximised: the log evidence, and lower bounds on it."""
+"""Training objectives: the log evidence of a Gaussian process and lower bounds on it."""
 
 from agp.bounds._collapsed import collapsed_bound, evidence_upper_bound
 from agp.bounds._computation_aware import computation_aware_bound

@@ -1,4 +1,4 @@
-"""The collapsed bound of sparse GP regression at its optimal q(u), and an upper bound on the same evidence."""
+"""Collapsed lower bound on the log evidence of sparse GP regression, and an upper bound on the log evidence."""
 
 import math
 from typing import Any, NamedTuple
@@ -21,32 +21,36 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Collapsed(NamedTuple):
-    """The optimal q(u), u = Lu v: v_p has the mean LB^-T c_p and, for each group, the covariance (LG LG^T)^-1."""
+    """Factors of the optimal q(u) of sparse GP regression.
+
+    In the whitened variables v = Lu^-1 u, output p has the mean LB^-T c_p. The covariance of each group of inducing
+    inputs is (LG LG^T)^-1, with the factor LG of that group.
+    """
 
     Lu: Array
-    """The Cholesky factor of Kuu [M, M]."""
+    """Cholesky factor [M, M] of Kuu."""
     LB: Array
-    """The Cholesky factor of I + A A^T / sigma^2 [M, M], with A = Lu^-1 Kuf."""
+    """Cholesky factor [M, M] of I + A A^T / sigma^2, with A = Lu^-1 Kuf."""
     c: Array
-    """LB^-1 A (y - h) / sigma^2 [M, P]."""
+    """The vector LB^-1 A (y - h) / sigma^2 of each output, [M, P]."""
     LG: tuple[Array, ...]
-    """The Cholesky factors of the diagonal blocks of LB LB^T, one for each group of inducing inputs."""
+    """Cholesky factors of the diagonal blocks of LB LB^T, one for each group of inducing inputs."""
 
 
 class Statistics(NamedTuple):
-    """The sums over the rows of the data that determine the bounds, with A = Lu^-1 Kuf [M, N].
+    """Weighted sums over the rows of data that determine the collapsed bounds.
 
-    Rows count with their weights.
+    The features of the rows are A = Lu^-1 Kuf [M, N].
     """
 
     gram: Array
-    """A A^T [M, M]."""
+    """Gram matrix A A^T [M, M] of the features."""
     projected: Array
-    """A (y - h) [M, P]."""
+    """Projected targets A (y - h) [M, P]."""
     residual: Array
-    """tr(Kff - Qff) = sum_n (kff_n - |a_n|^2), 0-d, each term at least zero."""
+    """Trace of Kff - Qff, a 0-d array: the sum of kff_n - |a_n|^2, with negative terms set to zero."""
     square: Array
-    """|y - h|^2, 0-d."""
+    """Squared norm of y - h, a 0-d array."""
 
 
 def collapsed_bound(
@@ -59,31 +63,35 @@ def collapsed_bound(
     block_rows: int | None = None,
     kept_rows: int = 0,
 ) -> tuple[Array, Pullback]:
-    """Log N(y; h(X), Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), summed over the outputs, 0-d.
+    """Collapsed evidence lower bound of sparse variational GP regression, summed over the outputs.
 
-    Qff = Kfu Kuu^-1 Kuf. The bound of sparse variational regression at its optimal q(u); O(N M^2) operations. In
-    orthogonal groups of inducing inputs (SOLVE-GP) with Qff = sum_g Q_g, it is the bound at the optimal q(u) q(v) ...:
-    lower, by 1/2 (sum_g log|I + Q_g / sigma^2| - log|I + Qff / sigma^2|) for each output, with the same mean.
+    The bound is log N(y; h(X), Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), with Qff = Kfu Kuu^-1 Kuf. It is
+    attained at the optimal q(u). It takes O(N M^2) operations.
+
+    With several orthogonal groups of inducing inputs (SOLVE-GP), Qff is the sum of a matrix Q_g for each group, and
+    the groups have independent posteriors. The predictive mean stays the same. The bound of each output is lower by
+    1/2 (sum_g log|I + Q_g / sigma^2| - log|I + Qff / sigma^2|).
 
     Parameters
     ----------
     model
-        An `agp.processes.SparsePrior` with a Gaussian likelihood, and perhaps weights of the rows (`_row_weights`).
+        An `agp.processes.SparsePrior` with a Gaussian likelihood and optional row weights (`_row_weights`).
     X, y
         All inputs [N, D] and targets [N, P].
     sizes
-        The sizes of the orthogonal groups; one group of all by default.
+        Numbers of inducing inputs in the orthogonal groups. By default, a single group has all of them.
     block_rows
-        The number of rows in a block: nothing of size M N is kept, and the pullback evaluates each block again. None
-        for all rows at once.
+        Number of rows per block. With blocks, no array of size M N is kept in memory, and the pullback evaluates each
+        block again. By default, all rows form a single block.
     kept_rows
-        The number of rows whose three arrays [M, .] are kept for the pullback.
+        Number of rows whose arrays [M, rows] are kept for the pullback, instead of being evaluated again.
 
     Returns
     -------
     bound
+        A 0-d array.
     pullback
-        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None for blocks.
+        A function ``bar=1.0 -> (model_bar, X_bar)``. `X_bar` is None if `block_rows` is given.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
@@ -105,28 +113,31 @@ def collapsed_bound(
 def collapsed_posterior(
     model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
 ) -> Collapsed:
-    """The q(u) that maximises the bound of sparse variational regression; arguments as for `collapsed_bound`."""
+    """The q(u) that maximises the bound of sparse variational regression.
+
+    The arguments are those of `collapsed_bound`.
+    """
     Lu = cholesky(model._inducing_covariance()[0])
     totals = totals_of(model, Lu, X, y, block_rows)[0]
     return posterior_of(Lu, totals, model.likelihood.noise_variance, sizes)
 
 
 def posterior_of(Lu: Array, totals: Statistics, noise: Array, sizes: tuple[int, ...] | None = None) -> Collapsed:
-    """`collapsed_posterior` from the Cholesky factor of Kuu and the sums over the rows."""
+    """The optimal q(u), from the Cholesky factor `Lu` of Kuu and the sums over the rows."""
     LB, c = _whitened_factors(totals, noise)
     return Collapsed(Lu, LB, c, _group_factors(LB, sizes))
 
 
 def collapsed_statistics(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Statistics:
-    """The sums over the rows for the bound and its posterior; arguments as for `collapsed_bound`."""
+    """The sums over the rows that `collapsed_bound` and `collapsed_posterior` need; the arguments are theirs."""
     return totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
 
 
 def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Array:
-    """An upper bound on log N(y; h(X), Kff + sigma^2 I), summed over the outputs, 0-d.
+    """Upper bound on the log evidence log N(y; h(X), Kff + sigma^2 I), summed over the outputs.
 
-    From |Kff + sigma^2 I| >= |Qff + sigma^2 I| and Kff <= Qff + t I with t = tr(Kff - Qff); value only. Arguments are
-    those of `collapsed_bound`.
+    The bound follows from |Kff + sigma^2 I| >= |Qff + sigma^2 I| and Kff <= Qff + t I with t = tr(Kff - Qff). It is a
+    0-d array and has no pullback. The arguments are those of `collapsed_bound`.
 
     Source: Titsias, "Variational inference for Gaussian and determinantal point processes", NIPS workshop 2014.
     """
@@ -157,7 +168,7 @@ def _group_factors(LB: Array, sizes: tuple[int, ...] | None) -> tuple[Array, ...
 def bound_from_totals(
     totals: Statistics, noise: Array, N: Array | float, sizes: tuple[int, ...] | None = None
 ) -> tuple[Array, Pullback]:
-    """The bound, 0-d, from the statistics of N observations, and ``bar -> (totals_bar, noise_bar)``."""
+    """The collapsed bound from the statistics of N observations, and ``bar -> (totals_bar, noise_bar)``."""
     # -1/2 (N P log(2 pi s) + P sum_g log|LG LG^T| + |y - h|^2 / s - |c|^2 + P tr(Kff - Qff) / s)
     LB, c = _whitened_factors(totals, noise)
     B = backend_of(LB)
@@ -187,7 +198,11 @@ def bound_from_totals(
 def totals_of(
     model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None, kept_rows: int = 0
 ) -> tuple[Statistics, Pullback]:
-    """The statistics, and ``totals_bar -> (model_bar, the cotangent of Lu^-1 dLu, X_bar)``; X_bar None for blocks."""
+    """The statistics and their pullback.
+
+    The pullback is ``totals_bar -> (model_bar, factor_bar, X_bar)``, where `factor_bar` is the cotangent of Lu^-1 dLu.
+    `X_bar` is None if `block_rows` is given.
+    """
     rows = (X, y, model._row_weights)
     if block_rows is None:
         return _statistics((model, Lu), rows)
@@ -196,7 +211,7 @@ def totals_of(
 
 
 def _count(model: Any, X: Array) -> Array | float:
-    """The number of observations in the rows X: N, or the sum of their weights."""
+    """Number of observations in the rows X: the sum of the row weights, or N without weights."""
     weights = model._row_weights
     if weights is None:
         return X.shape[0]
@@ -222,7 +237,7 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> t
         A_bar = (2.0 * gram_bar) @ A + projected_bar @ r.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
         h_bar = -(A.mT @ projected_bar + 2.0 * square_bar * r)
         factor_bar = -lower_of(A_bar, A.mT)  # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
-        A_bar, kff_bar, h_bar = _weight_rows(weights, A_bar, kff_bar, h_bar)  # its own adjoint
+        A_bar, kff_bar, h_bar = _weight_rows(weights, A_bar, kff_bar, h_bar)  # the map is its own adjoint
         model_bar, X_bar = pull_features(B.solve_triangular(Lu, A_bar, transpose=True), kff_bar, h_bar)
         return model_bar, factor_bar, X_bar
 
@@ -230,12 +245,15 @@ def _statistics(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> t
 
 
 def statistics_of(A: Array, kff: Array, r: Array, weights: Array | None = None) -> Statistics:
-    """The statistics of rows with features A [M, N], variances kff [N], residuals y - h [N, P] and weights [N]."""
+    """The statistics of rows with features A [M, N], variances kff [N], residuals r = y - h [N, P] and weights [N]."""
     return _sums(*_weight_rows(weights, A, kff, r))[0]
 
 
 def _weight_rows(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple[Array, Array, Array]:
-    """A W^(1/2), W kff and W^(1/2) r, whose sums are those of A, kff and r with rows weighted by W."""
+    """Scale the rows so that plain sums over them are sums weighted by W = diag(weights).
+
+    Returns A W^(1/2), W kff and W^(1/2) r.
+    """
     if weights is None:
         return A, kff, r
     root = backend_of(A).xp.sqrt(weights)
@@ -243,7 +261,7 @@ def _weight_rows(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple
 
 
 def _sums(A: Array, kff: Array, r: Array) -> tuple[Statistics, Pullback]:
-    """The statistics, and the pullback of each kff_n - |a_n|^2."""
+    """The statistics, and the pullback of the residual variances kff_n - |a_n|^2."""
     xp = backend_of(A).xp
     residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
     return Statistics(times_own_transpose(A), A @ r, xp.sum(residual), xp.sum(r * r)), pull_residual
@@ -253,13 +271,16 @@ def _sums(A: Array, kff: Array, r: Array) -> tuple[Statistics, Pullback]:
 
 
 def scaled_statistics(totals: Statistics, factor: Array | float, /) -> Statistics:
-    """The statistics of the kernel times a factor, which multiplies kff; its root multiplies A = Lu^-1 Kuf."""
+    """The statistics after multiplying the kernel by a factor.
+
+    The factor multiplies kff, and its square root multiplies A = Lu^-1 Kuf.
+    """
     root = factor**0.5
     return Statistics(factor * totals.gram, root * totals.projected, factor * totals.residual, totals.square)
 
 
 def first_inducing(totals: Statistics, count: int, /) -> Statistics:
-    """The statistics of the first inducing inputs alone, whose A has the first rows."""
+    """The statistics of a model with only the first `count` inducing inputs."""
     xp = backend_of(totals.gram).xp
     rest = xp.sum(xp.linalg.diagonal(totals.gram)[count:])
     gram, projected = totals.gram[:count, :count], totals.projected[:count, :]
@@ -267,22 +288,25 @@ def first_inducing(totals: Statistics, count: int, /) -> Statistics:
 
 
 class Profile(NamedTuple):
-    """The collapsed bound as a function of a factor v of the kernel and the noise variance s, in O(M) for each pair."""
+    """The collapsed bound as a function of a kernel factor v and a noise variance s; each evaluation takes O(M)."""
 
     eigenvalues: Array
-    """The eigenvalues of A A^T [M]."""
+    """Eigenvalues [M] of A A^T."""
     squares: Array
-    """The squares of A (y - h) in the basis of its eigenvectors, summed over the outputs [M]."""
+    """Squared coordinates of A (y - h) in the eigenbasis of A A^T, summed over the outputs, [M]."""
     residual: Array
-    """tr(Kff - Qff), 0-d."""
+    """Trace of Kff - Qff, a 0-d array."""
     square: Array
-    """|y - h|^2, 0-d."""
+    """Squared norm of y - h, a 0-d array."""
     observations: float
-    """N, or the sum of the weights of the rows."""
+    """Sum of the row weights, or N without weights."""
     outputs: int
 
     def bound(self, factor: Array | float, noise: Array | float, /) -> Array:
-        """log N(y; h, v Qff + s I) - v tr(Kff - Qff) / (2 s), summed over the outputs, 0-d."""
+        """The bound for the kernel factor v and the noise variance s, summed over the outputs.
+
+        It is log N(y; h, v Qff + s I) - v tr(Kff - Qff) / (2 s), a 0-d array.
+        """
         xp = backend_of(self.eigenvalues).xp
         ratio = factor * self.eigenvalues / noise
         log_det = self.observations * (LOG_2PI + xp.log(xp.asarray(noise, **like(ratio)))) + xp.sum(xp.log1p(ratio))
@@ -292,7 +316,7 @@ class Profile(NamedTuple):
 
 
 def profile_of(totals: Statistics, observations: float, /) -> Profile:
-    """The profile, by one eigendecomposition of A A^T, O(M^3)."""
+    """The profile of the collapsed bound; computing it takes one eigendecomposition, O(M^3)."""
     xp = backend_of(totals.gram).xp
     eigenvalues, vectors = xp.linalg.eigh(totals.gram)
     squares = xp.sum((vectors.mT @ totals.projected) ** 2, axis=1)

@@ -1,9 +1,11 @@
-"""The objectives of computation-aware GPs, from sums over rows of the data.
+"""Objectives of computation-aware GPs, computed from sums over the rows of data.
 
-With actions S [m, i] over m rows of the data (the support), W = k(X, X_support) S [N, i], residuals r = y - h and the
-projected covariance G = A + sigma^2 S^T S, A = S^T K S, the posterior for the observations S^T y has the mean
-h + W v, v = G^-1 S^T r, and the covariance K - W G^-1 W^T. Tiles of K may be float32, but sums are float64, since the
-differences below lose digits in proportion to the condition number of G over sigma^2.
+The posterior conditions on the projected observations S^T y. The actions S [m, i] act on m rows, the support. With the
+residuals r = y - h, the cross-covariance W = k(X, X_support) S [N, i], A = S^T K S and the projected covariance
+G = A + sigma^2 S^T S, the posterior has the mean h + W v with v = G^-1 S^T r, and the covariance K - W G^-1 W^T.
+
+Tiles of K may be float32. Sums are float64, because the differences between them lose digits in proportion to the
+condition number of G / sigma^2.
 """
 
 import math
@@ -19,22 +21,25 @@ Loss: TypeAlias = Literal["elbo", "projected"]
 
 
 class Moments(NamedTuple):
-    """The sums in float64: A over the support, the others over the data; None if not needed."""
+    """Sums in float64 that determine the objective; a sum that is not needed is None.
+
+    A is summed over the support, the other fields over all rows of data.
+    """
 
     A: Any
-    """S^T K S [i, i]."""
+    """Projected kernel matrix S^T K S [i, i]."""
     M: Any = None
-    """W^T W [i, i]."""
+    """Gram matrix W^T W [i, i] of the cross-covariance."""
     c: Any = None
-    """W^T r [i, P]."""
+    """Projected residuals W^T r [i, P]."""
     square: Any = None
-    """|r|^2, 0-d."""
+    """Squared norm of the residuals r, a 0-d array."""
     trace: Any = None
-    """tr K, 0-d."""
+    """Trace of K, a 0-d array."""
 
 
 class Projection(NamedTuple):
-    """G, and the projected residuals S^T r [i, P], in float64."""
+    """Projected covariance G [i, i] and projected residuals b = S^T r [i, P], in float64."""
 
     G: Array
     b: Array
@@ -44,7 +49,10 @@ class Projection(NamedTuple):
 
 
 def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None]) -> tuple[Moments, Pullback]:
-    """The sums over a block: inputs [b, D], their targets or None, their indices in the support or None."""
+    """Sums over a block of rows, and their pullback.
+
+    The block has inputs [b, D], their targets or None, and their row numbers in the support or None.
+    """
     X, y, at = block
     xp = backend_of(X).xp
     K, pull_K = model.kernel(X, model.X)
@@ -92,7 +100,10 @@ def _sum_moments(
 
 
 def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]:
-    """G and S^T r, log|S^T S|, and ``(G_bar, b_bar, log_det_bar) -> (model_bar, A_bar)``, from A = S^T K S [i, i]."""
+    """The projection and log|S^T S|, from A = S^T K S [i, i], and their pullback.
+
+    The pullback is ``(G_bar, b_bar, log_det_bar) -> (model_bar, A_bar)``.
+    """
     xp = backend_of(A).xp
     h, pull_mean = model.mean_function(model.X)
     b, pull_b = model.actions.project(model.y - h)
@@ -112,7 +123,7 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
 
 
 def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Moments, Pullback]:
-    """A = S^T K S by blocks of the support; with `data`, also the other sums over the same rows."""
+    """A = S^T K S from blocks of the support; `data=True` adds the sums over the data, for the same rows."""
     at = whole_numbers(model.X.shape[0], model.X)
     moments, pull = _sum_moments(model, (model.X, model.y if data else None, at), rows)
     assert moments.A is not None
@@ -125,33 +136,37 @@ def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Momen
 def computation_aware_bound(
     model: Any, X: Array, y: Array, /, *, scale: float = 1.0, shared: bool = False, block_rows: int
 ) -> tuple[Array, Pullback]:
-    """A lower bound on the log evidence of the exact GP (or, for the loss "projected", another objective), 0-d.
+    """Training objective of a computation-aware GP, summed over the outputs.
 
-    The evidence lower bound ("elbo") of P outputs, with the posterior's approximation Q of G^-1, v = Q b, b = S^T r::
+    The loss "elbo" is a lower bound on the log evidence of the exact GP. With b = S^T r, the approximation Q of G^-1
+    that the posterior uses, and v = Q b, it is::
 
         -1/2 [ (|r - W v|^2 + P (tr K - tr(Q M))) / sigma^2 + P (N - i) log sigma^2 + N P log 2 pi
                + v^T A v - P tr(Q A) + P log|G| - P log|S^T S| ]
 
-    "projected": log N(S'^T y; S'^T h, S'^T (K + sigma^2 I) S') for S' = S (S^T S)^-1/2; not a bound, for study.
+    The loss "projected" is log N(S'^T y; S'^T h, S'^T (K + sigma^2 I) S') with S' = S (S^T S)^-1/2. It is not a bound,
+    and serves for comparison.
 
     Parameters
     ----------
     model
-        With the fields kernel, likelihood (Gaussian), mean_function, actions, X and y (the support), posterior, loss.
+        A model with the fields `kernel`, `likelihood` (Gaussian), `mean_function`, `actions`, `posterior` and `loss`.
+        Its fields `X` and `y` are the support.
     X, y
-        All data [N, D] and [N, P], or a minibatch of them.
+        All inputs [N, D] and targets [N, P], or a minibatch of their rows.
     scale
-        N over the number of rows of the batch; scales the sums over the data, not those over the support.
+        N divided by the number of rows in the batch. It multiplies the sums over the data, but not A.
     shared
-        Whether the data are the support, in its order, so that each covariance is evaluated once.
+        True if the data and the support are the same rows in the same order. Each covariance is then evaluated once.
     block_rows
-        The number of rows in a block.
+        Number of rows per block.
 
     Returns
     -------
     bound
+        A 0-d array.
     pullback
-        ``bar=1.0 -> (model_bar, None)``.
+        A function ``bar=1.0 -> (model_bar, None)``.
 
     Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
     2024.
@@ -216,7 +231,7 @@ def _elbo(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullb
 
 
 def _projected_log_density(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullback]:
-    """The log density of the projected observations, and the same cotangents."""
+    """The log density of the projected observations, and its pullback, as for `_elbo`."""
     del moments, N
     (G, b), (T, Q, log_det_G) = projection, inverse
     xp = backend_of(G).xp

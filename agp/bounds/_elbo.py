@@ -1,4 +1,4 @@
-"""The evidence lower bound of variational processes, for any likelihood."""
+"""Evidence lower bound of variational processes, for any likelihood."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,26 +18,29 @@ def elbo(
     draws: Draws = NO_DRAWS,
     block_rows: int | None = None,
 ) -> tuple[Array, Pullback]:
-    """scale sum_n E_q[log p(y_n | f_n)] - KL[q || p], 0-d; for deep processes averaged over samples.
+    """Evidence lower bound scale * sum_n E_q[log p(y_n | f_n)] - KL[q || p].
+
+    For deep processes the expectation is an average over samples.
 
     Parameters
     ----------
     model
-        With the fields `process` and `likelihood`.
+        A model with the fields `process` and `likelihood`.
     X, y
-        Inputs [B, D] and targets [B, K] as the likelihood takes them: all data, or a minibatch.
+        Inputs [B, D] and targets [B, K]: all rows, or a minibatch.
     scale
-        N / B, which makes the bound of a minibatch an unbiased estimate of the bound of all N data.
+        The ratio N / B, which makes the bound of a minibatch an unbiased estimate of the bound of all N rows.
     draws
-        Noise for the likelihood and the process, if they need any (`agp.models.Model._draws`).
+        Random numbers for the likelihood and the process, if they need any (`agp.models.Model._draws`).
     block_rows
-        The number of rows in a block. The pullback evaluates each block again. None for all rows at once.
+        Number of rows per block. The pullback evaluates each block again. By default, all rows form a single block.
 
     Returns
     -------
     bound
+        A 0-d array.
     pullback
-        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None for blocks.
+        A function ``bar=1.0 -> (model_bar, X_bar)``. `X_bar` is None if `block_rows` is given.
 
     Source: Hensman, Matthews & Ghahramani, "Scalable variational Gaussian process classification", AISTATS 2015.
     """
@@ -62,7 +65,10 @@ def elbo(
 def expectation_block(
     params: tuple[Any, Any], block: tuple[Array, Array, Mapping[str, Array]]
 ) -> tuple[Array, Pullback]:
-    """sum_n E_q[log p(y_n | f_n)] over the rows of a block, 0-d, and ``bar -> (model_bar, factor_bar, X_bar)``."""
+    """Expected log density of the rows of a block, and its pullback.
+
+    The value is sum_n E_q[log p(y_n | f_n)], the pullback ``bar -> (model_bar, factor_bar, X_bar)``.
+    """
     (model, factor), (X, y, draws) = params, block
     process = model.process.with_draws(draws_with_prefix("process", Draws(draws, {}))) if draws else model.process
     (mu, var), pull_project = process.project(factor, X)
@@ -86,12 +92,15 @@ def _rows_block(params: tuple[Any, Any], block: tuple[Array, Array, dict[str, Ar
 
 
 def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:
-    """Draws [S, N, ...] as [N, S, ...], for folds over rows; and back."""
+    """Swap the first two axes of draws: [S, N, ...] becomes [N, S, ...], as sums over rows need it, and vice versa."""
     return {name: backend_of(x).xp.permute_dims(x, (1, 0, *range(2, x.ndim))) for name, x in draws.items()}
 
 
 def tile_samples(samples: int, y: Array, draws: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array] | None]:
-    """Targets [N, K] and draws [., N, ...] for S samples of each row, sample after sample; None for no draws."""
+    """Repeat targets [N, K], and draws [., N, ...], for S samples of each row, one sample after another.
+
+    Returns None for the draws if there are none.
+    """
     if samples > 1:
         xp = backend_of(y).xp
         y = xp.concat([y] * samples, axis=0)

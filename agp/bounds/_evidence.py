@@ -1,4 +1,4 @@
-"""The log evidence of an exact GP with Gaussian noise."""
+"""Log evidence of an exact GP with Gaussian noise."""
 
 import math
 from typing import Any
@@ -11,10 +11,10 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def noisy_cholesky(K: Array, noise: Array, weights: Array | None = None, /) -> Array:
-    """The Cholesky factor of K + noise diag(1 / weights) [N, N], for weights [N] > 0; without them of K + noise I."""
+    """Cholesky factor [N, N] of K + noise diag(1 / weights), for positive weights [N], or of K + noise I."""
     if weights is None:
         return cholesky(add_diagonal(K, noise))
-    # the factor of R (K + noise / w) R with R^2 = min(w, 1), whose diagonal is well scaled for any weights
+    # factorise R (K + noise / w) R with R^2 = min(w, 1): its diagonal is well scaled for any weights
     xp = backend_of(K).xp
     one = xp.ones_like(weights)
     root = xp.sqrt(xp.minimum(weights, one))[:, None]
@@ -22,25 +22,28 @@ def noisy_cholesky(K: Array, noise: Array, weights: Array | None = None, /) -> A
 
 
 def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
-    """Log N(y; h(X), Kff + sigma^2 I) summed over the outputs, 0-d.
+    """Log evidence log N(y; h(X), Kff + sigma^2 I) of an exact GP, summed over the outputs.
 
-    A row with weight w_n counts as w_n observations y_n with independent noise: N(y; f, s)^w is N(y; f, s / w) times
-    (2 pi s)^((1 - w) / 2) w^(-1/2), so that the evidence is
+    It takes O(N^3) operations and O(N^2) memory. A row with weight w_n counts as w_n observations of y_n with
+    independent noise of variance s = sigma^2. Since N(y; f, s)^w = N(y; f, s / w) (2 pi s)^((1 - w) / 2) w^(-1/2), the
+    evidence is
 
         log N(y; h, Kff + s W^-1) - P / 2 sum_n ((w_n - 1) log(2 pi s) + log w_n).
 
     Parameters
     ----------
     model
-        With the fields kernel, mean_function and likelihood (Gaussian), and perhaps weights [N] (`_row_weights`).
+        A model with the fields `kernel`, `mean_function` and `likelihood` (Gaussian), and optional weights [N]
+        (`_row_weights`).
     X, y
-        All inputs [N, D] and targets [N, P]. O(N^3) operations, O(N^2) memory.
+        All inputs [N, D] and targets [N, P].
 
     Returns
     -------
     log_evidence
+        A 0-d array.
     pullback
-        ``bar=1.0 -> (model_bar, X_bar)``.
+        A function ``bar=1.0 -> (model_bar, X_bar)``.
     """
     B = backend_of(X)
     xp = B.xp
@@ -73,10 +76,11 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
 
 
 def leave_one_out(model: Any, X: Array, y: Array, /) -> Array:
-    """log p(y_n | all other rows) [N] under an exact GP with Gaussian noise, summed over the outputs; O(N^3).
+    """Leave-one-out log densities log p(y_n | all other rows) [N] of an exact GP, summed over the outputs.
 
-    With the covariance K of y, the variance of y_n given the others is 1 / (K^-1)_nn, and its mean is
-    y_n - (K^-1 (y - h))_n / (K^-1)_nn. For a row of weight w > 1 one observation is left out, and w - 1 remain.
+    With the covariance K of y, the variance of y_n given the other rows is 1 / (K^-1)_nn, and its mean is
+    y_n - (K^-1 (y - h))_n / (K^-1)_nn. If a row has a weight w > 1, one observation is left out, and w - 1 remain.
+    The computation takes O(N^3) operations.
 
     Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
     """
@@ -88,8 +92,8 @@ def leave_one_out(model: Any, X: Array, y: Array, /) -> Array:
         variance = 1.0 / diagonal(inverse)[:, None]
         error = (inverse @ residual) * variance
     else:
-        # f_n given all has the variance p = v (1 - v (K^-1)_nn) with v = s / w and the mean y_n - v (K^-1 r)_n; without
-        # the share d = min(w, 1) of the weight both p and the error grow by 1 / (1 - p d / s)
+        # Given all rows, f_n has the variance p = v (1 - v (K^-1)_nn) with v = s / w, and the mean y_n - v (K^-1 r)_n.
+        # Removing the weight d = min(w, 1) multiplies p and the error by 1 / (1 - p d / s).
         own = (noise / weights)[:, None]
         share = own * diagonal(inverse)[:, None]
         part = (xp.minimum(weights, xp.ones_like(weights)) / weights)[:, None]

@@ -1,4 +1,4 @@
-"""Estimates of the log evidence of an exact GP, from products of the covariance matrix with random probes."""
+"""Stochastic estimates of the log evidence of an exact GP, from random probes of its covariance matrix."""
 
 import math
 from collections.abc import Callable
@@ -22,18 +22,19 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 class CovarianceSystem(NamedTuple):
-    """The matrix K + sigma^2 I of a model at fixed values: products and preconditioner, in float64."""
+    """Linear systems with the matrix K + sigma^2 I, solved by preconditioned conjugate gradients in float64."""
 
     product: Callable[[Array], Array]
-    """V [N, k] -> (K + sigma^2 I) V."""
+    """A function that maps V [N, k] to (K + sigma^2 I) V."""
     preconditioner: Preconditioner
     max_iterations: int
     coefficients: int
 
     @classmethod
     def of(cls, model: Any, X: Array, block_rows: int, /, *, rank: int | None = None) -> "CovarianceSystem":
-        """From a model with the fields kernel, likelihood, rank, max_iterations and lanczos_steps, and X [N, D].
+        """Create the system of a model at inputs X [N, D].
 
+        The model has the fields `kernel`, `likelihood`, `rank`, `max_iterations` and `lanczos_steps`. The argument
         `rank`, at most N, replaces the model's rank of the preconditioner.
         """
         kernel, X = _constants(model.kernel), backend_of(X).stop_gradient(X)
@@ -54,10 +55,13 @@ class CovarianceSystem(NamedTuple):
         max_iterations: int,
         coefficients: int = 0,
     ) -> "CovarianceSystem":
-        """From a kernel and a noise variance at X [N, D], with the `preconditioning_root` of a preconditioner."""
+        """Create the system of a kernel and a noise variance at inputs X [N, D].
+
+        `root` is the result of `preconditioning_root`.
+        """
         B = backend_of(X)
         kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(as_widest_float(noise_variance))
-        known = kernel(X)[0] if block_rows >= X.shape[0] else None  # a single tile is kept
+        known = kernel(X)[0] if block_rows >= X.shape[0] else None  # keep K if it is a single tile
 
         if known is not None and known.dtype == noise.dtype:
             matrix = add_diagonal(known, noise)
@@ -71,7 +75,7 @@ class CovarianceSystem(NamedTuple):
         return cls(product, preconditioner(root, noise, X.shape[0]), max_iterations, coefficients)
 
     def solve(self, rhs: Array, tolerance: float, /, *, coefficients: bool = False) -> Solution:
-        """The solutions for right-hand sides [N, k]; columns that did not converge are reported."""
+        """Solve for right-hand sides [N, k], and report columns that did not converge."""
         solution = conjugate_gradients(
             self.product,
             rhs,
@@ -85,12 +89,15 @@ class CovarianceSystem(NamedTuple):
 
 
 def _constants(kernel: Kernel) -> Kernel:
-    """The kernel without gradients."""
+    """The kernel with its parameters as constants for automatic differentiation."""
     return tree.with_leaves(kernel, {k: backend_of(x).stop_gradient(x) for k, x in tree.leaves(kernel).items()})
 
 
 def preconditioning_root(kernel: Kernel, X: Array, rank: int, /) -> Array | None:
-    """U [N, rank] in float64 with U U^T ~ K at X [N, D], by partial pivoted Cholesky factorisation; None of rank 0."""
+    """Low-rank factor U [N, rank] with U U^T ~ K at X [N, D], in float64; None if the rank is 0.
+
+    It is computed by partial pivoted Cholesky factorisation.
+    """
     B = backend_of(X)
     if not rank:
         return None
@@ -112,7 +119,8 @@ def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
 
     if not B.is_concrete(V):
         return B.fold(term, X, (X, V), rows, add=tree.add)[0]
-    # square tiles, since sums over tiles of all rows would be read and written N / rows times, which grows as N^3
+    # Square tiles: with tiles of all N rows, each of the N / rows blocks would read and write the whole sum, which
+    # costs O(N^3).
     side = max(rows, math.isqrt(rows * X.shape[0]))
     pieces = []
     for (X_rows,) in row_blocks((X,), side):
@@ -128,12 +136,12 @@ def _report(solution: Solution, tolerance: float) -> None:
     worst = xp.max(solution.residual)
     report(
         f"conjugate gradients stopped after {{0:.0f}} iterations with {{1:.0f}} of {solution.residual.shape[0]} "
-        f"systems above the relative residual {tolerance:.3g} (worst {{2:.3g}}), and their last iterates are used. "
-        "Give a higher rank, more noise, or more max_iterations.",
+        f"systems above the relative residual {tolerance:.3g} (worst {{2:.3g}}), and their last iterates are used; "
+        "increase rank, max_iterations or the noise variance.",
         solution.iterations,
         xp.count_nonzero(solution.residual > tolerance),
         worst,
-        count=(worst > tolerance) & (worst < math.inf),  # infinite numbers show in the result
+        count=(worst > tolerance) & (worst < math.inf),  # infinite values are visible in the result
     )
 
 
@@ -143,33 +151,36 @@ def _report(solution: Solution, tolerance: float) -> None:
 def estimated_evidence(
     model: Any, X: Array, y: Array, low: Array | None, full: Array, /, *, block_rows: int
 ) -> tuple[Array, Pullback]:
-    """An estimate of log N(y; h(X), K + sigma^2 I) summed over the outputs, 0-d, with an unbiased gradient.
+    """Stochastic estimate of the log evidence of an exact GP, summed over the outputs, with an unbiased gradient.
 
-    With A = K + sigma^2 I, its preconditioner P, probes z_i ~ N(0, P) and alpha = A^-1 (y - h),
+    The log evidence is log N(y; h(X), A) with A = K + sigma^2 I. With the preconditioner P of A, probes z_i ~ N(0, P)
+    and alpha = A^-1 (y - h), the estimates are
 
         value     -1/2 [ sum_p alpha_p^T (y - h)_p + P_out (log|P| + N/t sum_i e_0^T log(T_i) e_0) + N P_out log 2 pi ]
         gradient   1/2 [ sum_p alpha_p^T dA alpha_p - P_out/t sum_i (A^-1 z_i)^T dA (P^-1 z_i) ] + sum alpha dh
 
-    where E z z^T = P makes the mean of the second term tr(A^-1 dA). The gradient is an independent estimate, not the
-    derivative of the value for one draw. Automatic differentiation uses a surrogate, which has this derivative and adds
-    zero to the value.
+    Since E[z z^T] = P, the mean of (A^-1 z)^T dA (P^-1 z) is tr(A^-1 dA). The gradient is an independent estimate. It
+    is not the derivative of the estimated value. For automatic differentiation, a surrogate term with this derivative
+    and the value zero is added.
 
     Parameters
     ----------
     model
-        With the fields kernel, mean_function, likelihood (Gaussian), rank, tolerance, max_iterations, lanczos_steps.
+        A model with the fields `kernel`, `mean_function`, `likelihood` (Gaussian), `rank`, `tolerance`,
+        `max_iterations` and `lanczos_steps`.
     X, y
         All inputs [N, D] and targets [N, P_out].
     low, full
-        Standard normal noise [rank, t] (None at rank 0) and [N, t] of t probes.
+        Standard normal numbers for t probes: [rank, t] (None if the rank is 0) and [N, t].
     block_rows
-        The number of rows of K in a tile; N keeps K.
+        Number of rows of K per tile. If it is N, the whole matrix K is stored.
 
     Returns
     -------
     estimate
+        A 0-d array.
     pullback
-        ``bar=1.0 -> (model_bar, None)``.
+        A function ``bar=1.0 -> (model_bar, None)``.
 
     Source: Gardner, Pleiss, Bindel, Weinberger & Wilson, "GPyTorch: blackbox matrix-matrix Gaussian process inference
     with GPU acceleration", NeurIPS 2018; Wang et al., "Exact Gaussian processes on a million data points", NeurIPS
@@ -185,12 +196,12 @@ def estimated_evidence(
     probes = P.sample(None if low is None else as_widest_float(low), as_widest_float(full))
     found = system.solve(xp.concat([residual, probes], axis=1), model.tolerance, coefficients=True)
     alpha, solved = found.x[:, :outputs], found.x[:, outputs:]
-    # if the host knows the number of iterations, the coefficients of the others are skipped
+    # if the host can read the number of iterations, skip the unused coefficients
     there = min(model.lanczos_steps, max(1, int(found.iterations))) if B.is_concrete(found.iterations) else None
     logs = log_quadrature(found.steps[:there, outputs:], found.ratios[:there, outputs:])
     log_det = P.log_det + N * xp.mean(logs)
     value = -0.5 * (xp.sum(alpha * residual) + outputs * (log_det + N * LOG_2PI))
-    # A_bar = left right^T
+    # the cotangent of A is left right^T
     share = -0.5 * outputs / full.shape[1]
     left = xp.concat([alpha, solved], axis=1)
     right = xp.concat([0.5 * alpha, share * P.solve(probes)], axis=1)
@@ -215,7 +226,10 @@ def estimated_evidence(
 def _kernel_form(
     kernel: Any, X: Array, left: Array, right: Array, rows: int
 ) -> tuple[Callable[[], Array], Callable[[Array], Any]]:
-    """A function that returns sum left * (K right), 0-d, and ``bar -> kernel_bar``: by tiles, for constants [N, k]."""
+    """The sum of the entries of left * (K right), tile by tile, for constant `left` and `right` [N, k].
+
+    Returns a function that computes the sum, and a pullback ``bar -> kernel_bar``.
+    """
     B = backend_of(X)
     xp = B.xp
     left, right = xp.astype(left, X.dtype, copy=False), xp.astype(right, X.dtype, copy=False)
@@ -229,7 +243,7 @@ def _kernel_form(
         if not B.is_concrete(left):
             return B.fold(tile, kernel, (X, left), rows, add=tree.add)[1](bar)
         total = None
-        for block in row_blocks((X, left), rows):  # without the value
+        for block in row_blocks((X, left), rows):  # skip the value
             total = tree.add(total, tile(kernel, block)[1](bar))
         return total
 

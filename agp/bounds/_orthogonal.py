@@ -1,4 +1,4 @@
-"""Two more bounds for regression with orthogonal groups of inducing inputs: for a free q(v), and a tighter one."""
+"""Further bounds for sparse GP regression with orthogonal groups of inducing inputs."""
 
 import math
 from typing import Any
@@ -24,27 +24,29 @@ LOG_2PI = math.log(2.0 * math.pi)
 def free_collapsed_bound(
     model: Any, X: Array, y: Array, /, *, sizes: tuple[int, int], block_rows: int | None = None
 ) -> tuple[Array, Pullback]:
-    """The bound at the optimal q(u) for a given q(v) of the second group, 0-d.
+    """Evidence lower bound with an optimal q(u) of the first group and a given q(v) of the second group.
 
-    log N(r; 0, Quu + sigma^2 I) - (tr(Kff - Qff) + tr(S_v Dm Dm^T)) / (2 sigma^2) - KL[q(v) || p(v)], summed over the
-    outputs, with r = y - h(X) - Dm^T m_v and the whitened features Dm = Lv^-1 Cvf of the second group.
+    The bound is the sum over the outputs of
+    log N(r; 0, Quu + sigma^2 I) - (tr(Kff - Qff) + tr(S_v Dm Dm^T)) / (2 sigma^2) - KL[q(v) || p(v)].
+    Here r = y - h(X) - Dm^T m_v, and Dm = Lv^-1 Cvf are the whitened features of the second group.
 
     Parameters
     ----------
     model
-        As for `collapsed_bound`, with a field `second`, the posterior of the second group.
+        A model as for `collapsed_bound`, whose field `second` is the posterior of the second group.
     X, y
         All inputs [N, D] and targets [N, P].
     sizes
-        The sizes of the two groups.
+        Numbers of inducing inputs in the two groups.
     block_rows
         As for `collapsed_bound`.
 
     Returns
     -------
     bound
+        A 0-d array.
     pullback
-        ``bar=1.0 -> (model_bar, X_bar)``; X_bar is None for blocks.
+        A function ``bar=1.0 -> (model_bar, X_bar)``. `X_bar` is None if `block_rows` is given.
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
@@ -72,7 +74,7 @@ def free_collapsed_bound(
 
 
 def optimal_first_group(totals: Statistics, noise: Array, state: Any, sizes: tuple[int, int]) -> tuple[Array, Array]:
-    """The whitened mean [M, P] and the Cholesky factor [M, M] of the precision of the optimal q(u) for a given q(v)."""
+    """Whitened mean [M, P] of the optimal q(u) for a given q(v), and the Cholesky factor [M, M] of its precision."""
     rest = _subtract_second_group(totals, state, sizes)[0]
     LB = cholesky(identity(rest.gram) + rest.gram / noise)
     B = backend_of(LB)
@@ -80,7 +82,7 @@ def optimal_first_group(totals: Statistics, noise: Array, state: Any, sizes: tup
 
 
 def _subtract_second_group(totals: Statistics, state: Any, sizes: tuple[int, int]) -> tuple[Statistics, Pullback]:
-    """The statistics of the first group for the targets less the mean of q(v), and their pullback.
+    """The statistics of the first group after the mean of q(v) is subtracted from the targets, and their pullback.
 
     The variance of q(v), averaged over the outputs, is added to the residual.
     """
@@ -113,28 +115,31 @@ def _subtract_second_group(totals: Statistics, state: Any, sizes: tuple[int, int
 
 
 def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) -> tuple[Array, Pullback]:
-    """The bound in which u may depend on the part of f that it does not explain, 0-d; for N of a few thousand.
+    """Tighter evidence lower bound of sparse GP regression, for at most a few thousand rows.
 
-    log N(y; h(X), Qff + sigma^2 I) - 1/2 tr[(Quu + sigma^2 I)^-1 (Kff - Qff)], summed over the outputs, where Quu is
-    the part of the first group and Qff that of all groups. It exceeds the bound of sparse regression with the same
-    inducing inputs, and needs all of Kff: O(N^2 M) operations, O(N^2) memory.
+    The bound is log N(y; h(X), Qff + sigma^2 I) - 1/2 tr[(Quu + sigma^2 I)^-1 (Kff - Qff)], summed over the outputs.
+    Qff is the Nyström approximation of Kff from all groups of inducing inputs, Quu that from the first group. The
+    variational posterior lets u depend on the part of f that the inducing variables do not explain. The bound is
+    therefore higher than `collapsed_bound` with the same inducing inputs. It needs the full matrix Kff: O(N^2 M)
+    operations and O(N^2) memory.
 
     Parameters
     ----------
     model
-        As for `collapsed_bound`.
+        A model as for `collapsed_bound`.
     X, y
         All inputs [N, D] and targets [N, P].
     sizes
-        The sizes of the orthogonal groups; a single group gives the original bound.
+        Numbers of inducing inputs in the orthogonal groups. A single group gives the bound of the paper.
 
     Returns
     -------
     bound
+        A 0-d array.
     pullback
-        ``bar=1.0 -> (model_bar, X_bar)``.
+        A function ``bar=1.0 -> (model_bar, X_bar)``.
 
-    Source: Shi, Titsias & Mnih, AISTATS 2020, appendix A; combined here with the optimal q(v) of the later groups.
+    Source: Shi, Titsias & Mnih, AISTATS 2020, appendix A. The optimal q(v) of the other groups is added here.
     """
     B = backend_of(X)
     xp = B.xp
@@ -154,7 +159,8 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     value = -0.5 * (P * (N * LOG_2PI + all_log_det + xp.sum(inverse * left)) + xp.sum(r * al))
 
     def pullback(bar=1.0):
-        # with C = Qff + s I, T = (Quu + s I)^-1: dC contracts with 1/2 (al al^T - P C^-1), dT with -P/2 (Kff - Qff)
+        # With C = Qff + s I and T = (Quu + s I)^-1, the cotangent of C is 1/2 (al al^T - P C^-1), that of T is
+        # -P/2 (Kff - Qff).
         through = 0.5 * bar * (al @ al.mT - P * all_inverse)
         T_bar = 0.5 * P * bar * (inverse @ left @ inverse)  # cotangent of Quu + s I
         Q_bar = through + 0.5 * P * bar * inverse
@@ -177,7 +183,7 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
 
 
 def _inverse_with_noise(A: Array, noise: Array) -> tuple[Array, Array]:
-    """(A^T A + s I)^-1 [N, N] and log|A^T A + s I|, 0-d, for A [M, N], by a factorisation of M x M numbers."""
+    """The inverse [N, N] and the log determinant of A^T A + noise I for A [M, N], by an M x M factorisation."""
     B = backend_of(A)
     xp = B.xp
     N, gram = A.shape[1], times_own_transpose(A)

@@ -1,4 +1,4 @@
-"""Sums over the data for steps of sites and natural gradients, and sums of sites of single data."""
+"""Sums over the rows of data for site and natural-gradient steps."""
 
 from typing import Any
 
@@ -21,22 +21,23 @@ def site_sums(
     draws: Draws = NO_DRAWS,
     block_rows: int,
 ) -> dict[str, Any]:
-    """The sums for steps of each posterior with sites, by its path in the process, in the memory of one block of rows.
+    """Sums over the rows for a site step of each posterior that has sites.
 
-    In one pass over the rows the likelihood gives alpha = d/dmu and beta = -2 d/dvar of `scale` times the expected log
-    density at the marginals of the process; `agp.processes.Process.project_to_sites` maps them to sums of each
-    posterior.
+    One pass over the rows computes the derivatives alpha = d/dmu and beta = -2 d/dvar of `scale` times the expected log
+    density, at the marginals of the process. `agp.processes.Process.project_to_sites` maps these derivatives to the
+    sums of each posterior. The pass needs memory for one block of rows. Returns a dictionary whose keys are the paths
+    of the posteriors in the process.
 
     Parameters
     ----------
     model
-        With the fields `process` and `likelihood`.
+        A model with the fields `process` and `likelihood`.
     factor
-        Of the process.
+        The factor of the process, from `factorise`.
     X, y, scale, draws
         As for `agp.bounds.elbo`.
     block_rows
-        The number of rows in a block.
+        Number of rows per block.
     """
     _, reference = model.process.reference  # X may be a lazy array
     weight = scale * backend_of(reference).xp.ones((), **like(reference))
@@ -55,7 +56,7 @@ def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, 
     each = weight / samples
 
     def pullback(_bar):
-        msg = "sums for steps of sites cannot be differentiated."
+        msg = "the sums of a site step cannot be differentiated."
         raise TypeError(msg)
 
     return to_sites(each * alpha, -0.5 * each * beta), pullback
@@ -70,26 +71,29 @@ def _add_optional(a: dict | None, b: dict | None) -> dict | None:
 def white_site_sums(
     prior: Any, Lu: Array, X: Array, shift: Array, precision: Array, /, *, block_rows: int
 ) -> tuple[Sums, Pullback]:
-    """sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M] with A = Lu^-1 Kuf, in the memory of one block.
+    """Whitened sums of the sites over their inputs, with memory for one block of rows.
+
+    With A = Lu^-1 Kuf they are sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M].
 
     Parameters
     ----------
     prior
         An `agp.processes.SparsePrior`.
     Lu
-        The Cholesky factor of its Kuu [M, M].
+        Cholesky factor [M, M] of its Kuu.
     X
         Inputs [N, D] of the sites.
     shift, precision
-        lam1 and lam2 [N, P].
+        Linear parameters lam1 [N, P] and precisions lam2 [N, P] of the sites.
     block_rows
-        The number of rows in a block.
+        Number of rows per block.
 
     Returns
     -------
     sums
     pullback
-        ``sums_bar -> (prior_bar, S_bar)``, S_bar the cotangent of Lu^-1 dLu; the precision's is symmetric.
+        A function ``sums_bar -> (prior_bar, S_bar)``, where `S_bar` is the cotangent of Lu^-1 dLu. The cotangent of the
+        precision must be symmetric.
     """
     rows = X, shift, precision
     return backend_of(X).fold(_white_block, (prior, Lu), rows, block_rows, add=tree.add)

@@ -1,1 +1,1 @@
-"""The plug-ins of agp, one private module per array library; they are found by entry point, never by name."""
+"""The plug-ins of agp, one private module per array library; agp finds them by their entry points."""

@@ -1,8 +1,8 @@
-"""CuPy: closed-form gradients on CUDA devices.
+"""CuPy plug-in: closed-form gradients on CUDA devices.
 
-New arrays are created on the device given, which is that of the data (`like`). CuPy runs kernels on the current device
-of the thread: public functions set it to that of the data (`context`). Parts of `cupyx` that need CUDA libraries are
-imported when used.
+agp creates new arrays on the device of the data (`like`). CuPy runs kernels on the current device of the thread, which
+public functions set to the device of the data (`context`). Parts of `cupyx` that need CUDA libraries are imported when
+they are used.
 """
 
 import functools
@@ -21,9 +21,9 @@ from agp_backends._cuda import whole_block
 
 
 def _on_device(name: str, *, like: bool = False) -> Callable:
-    """A creation function that respects device=, which the compatibility wrapper ignores.
+    """Wrap a creation function so that it respects device=, which the compatibility wrapper ignores.
 
-    The default is the current device, or with `like` that of the first argument.
+    The default is the current device or, if `like`, the device of the first argument.
     """
     create = getattr(compat, name)
 
@@ -36,7 +36,7 @@ def _on_device(name: str, *, like: bool = False) -> Callable:
 
 
 def _eigh(A: Array, /) -> Any:
-    """`linalg.eigh` of A [..., N, N], one by one if they are large: the batched routine is slow then."""
+    """Eigendecomposition of A [..., N, N]; large matrices one at a time, since the batched routine is slow for them."""
     if A.ndim == 2 or A.shape[-1] <= JACOBI:
         return compat.linalg.eigh(A)
     found = [_eigh(a) for a in A]
@@ -44,19 +44,19 @@ def _eigh(A: Array, /) -> Any:
 
 
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - names of the standard
-    """`clip` in one kernel: the compatibility wrapper transfers the limits and waits for masks."""
+    """Like `clip`, in a single kernel: the compatibility wrapper transfers the limits and waits for masks."""
     return cupy.clip(x, min, max)
 
 
 def _polygamma(n: int, x: Array, /) -> Array:
-    """(-1)^(n+1) n! zeta(n+1, x): CuPy's own does not take a number n."""
+    """Polygamma function (-1)^(n+1) n! zeta(n+1, x): CuPy's function does not accept a number n."""
     from cupyx.scipy.special import digamma, zeta
 
     return digamma(x) if n == 0 else (-1.0) ** (n + 1) * math.factorial(n) * zeta(n + 1.0, x)
 
 
 def _potrf(A: Array) -> tuple[Array, Array]:
-    """Lower factors of A [..., M, M], and the status [...] of cuSOLVER, 0 for success, both on the device.
+    """Lower factors of A [..., M, M], and the status [...] of cuSOLVER (0 for success), both on the device.
 
     `cupy.linalg.cholesky` either ignores the status or waits for it.
     """
@@ -64,7 +64,7 @@ def _potrf(A: Array) -> tuple[Array, Array]:
 
     name, M = "dpotrf" if A.dtype == np.float64 else "spotrf", A.shape[-1]
     L, info = cupy.array(A, order="C"), cupy.empty(A.shape[:-2], dtype=np.int32)
-    # cuSOLVER is column-major: its upper triangle is the lower one here
+    # cuSOLVER is column-major: its upper triangle is the lower triangle here
     handle, upper, step = device.get_cusolver_handle(), cublas.CUBLAS_FILL_MODE_UPPER, M * M * L.itemsize
     start = L.data.ptr
     if A.ndim > 2 and M <= MAX_BATCHED_ROWS:
@@ -80,21 +80,21 @@ def _potrf(A: Array) -> tuple[Array, Array]:
 
 
 JACOBI = 32
-"""The largest matrices for which the batched Jacobi method is faster than one matrix after another."""
+"""Size up to which the batched Jacobi method is faster than processing one matrix after another."""
 MAX_BATCHED_ROWS = 32
-"""The largest matrices for cuSOLVER's batched factorisation, which is made for small ones."""
+"""Maximum size of matrices for cuSOLVER's batched factorisation, which is designed for small matrices."""
 NEW = ("arange", "asarray", "empty", "eye", "full", "linspace", "ones", "zeros")
 NEW_LIKE = ("astype", "empty_like", "full_like", "ones_like", "zeros_like")
 
 
 @functools.cache
 def _memory(number: int) -> float:
-    """The total memory of a device in MiB, cached since the query is slow."""
+    """Total memory of a device in MiB; it is cached because the query is slow."""
     return cupy.cuda.Device(number).mem_info[1] / 2**20
 
 
 class _Noise(Noise):
-    """Random numbers like an array, from a generator on its device."""
+    """Random numbers with the dtype and device of an array, generated on that device."""
 
     def __init__(self, beside: Array, seeds: tuple[int, ...]) -> None:
         self._device, self._dtype = beside.device, beside.dtype
@@ -146,7 +146,7 @@ class CupyBackend(Backend):
         return x if is_row_major(x.shape, x.strides, x.itemsize) else cupy.array(x, order="C")
 
     def _device(self, name: str | None) -> Any:
-        """The device of a name, by default the current one."""
+        """Return the device with a given name, by default the current one."""
         library, _, number = (name or "cuda").partition(":")
         if library != "cuda" or not (number.isdigit() or not number):
             msg = f"CuPy has no device {name!r}; it has {', '.join(self.devices()) or 'none here'}."
@@ -212,7 +212,7 @@ class CupyBackend(Backend):
 
 
 class _InsideKernel(CupyBackend):
-    """The plug-in inside a function that becomes one kernel, where constant arrays are numbers."""
+    """The plug-in while a function is traced into one kernel, where constant arrays are numbers."""
 
     xp = SimpleNamespace(
         **vars(CupyBackend.xp)
@@ -226,9 +226,9 @@ class _InsideKernel(CupyBackend):
 
 @functools.lru_cache(maxsize=256)
 def _kernel(f: Callable[..., tuple]) -> Callable[..., tuple]:
-    """The kernel of an elementwise function, compiled at its first call for each set of dtypes and ranks.
+    """Fuse an elementwise function into one kernel, compiled at the first call for each set of dtypes and ranks.
 
-    CuPy traces f once. Operations on Python numbers alone would be in half precision.
+    CuPy traces f once. It would compute operations on Python numbers alone in half precision.
     """
     return cupy.fuse(kernel_name=f.__name__)(functools.partial(f, _InsideKernel()))
 
@@ -238,5 +238,5 @@ def _sum_with_product(_: Backend, x: Array, a: Array, b: Array) -> tuple[Array]:
 
 
 def _interpolation(_: Backend, old: Array, new: Array, share: Array | float) -> tuple[Array]:
-    # 1 - share would be in half precision for a number; a share of 1 gives exactly the new numbers
+    # if `share` is a number, 1 - share would be in half precision; share = 1 gives exactly the new numbers
     return (old - share * old + share * new,)

@@ -1,7 +1,8 @@
-"""Dask: rows of data in chunks on disk or on other machines, where sums over them are evaluated.
+"""Dask plug-in: rows of data in chunks on disk or on other machines.
 
-Dask schedules, retries and reports. A task is `Backend.fold` over the rows of one chunk, by the library of the
-parameters. Chunks are arrays of NumPy or CuPy; results are small.
+Sums over rows are evaluated where the rows are. Each task applies `Backend.fold` to the rows of one chunk, with the
+array library of the parameters. Chunks are NumPy or CuPy arrays, and results are small. Dask schedules the tasks and
+repeats failed ones.
 """
 
 import contextlib
@@ -27,12 +28,12 @@ from agp.errors import BackendError, WorkerError
 from agp.repairs import collect_reports, pack_reports, propagate_reports
 
 BRANCHES = 8
-"""The number of sums that a task adds."""
+"""Number of sums that one task adds."""
 LARGE_GRAPH = "1 GiB"
-"""The size of graphs from which Dask warns: they contain the parameters, so that workers can be replaced."""
+"""Graph size above which Dask warns; graphs contain the parameters, so that workers can be replaced."""
 LOST_CONNECTION_MESSAGE = (
-    "the connection to the scheduler was lost. Start a cluster and a Client again; "
-    "training with checkpoint= continues from there."
+    "the connection to the scheduler was lost; start a cluster and a Client again "
+    "(training with checkpoint= then continues from its file)."
 )
 
 
@@ -53,7 +54,7 @@ class DaskBackend(Backend):
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device not in (None, "cpu"):
-            msg = f"new chunks are on 'cpu', not on {device!r}; map a conversion over the chunks instead."
+            msg = f"dask cannot create chunks on {device!r}, only on 'cpu'; convert the chunks with map_blocks instead."
             raise ValueError(msg)
         return da.from_array(np.array(x, dtype=dtype))
 
@@ -115,7 +116,7 @@ class DaskBackend(Backend):
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
     ) -> tuple[Any, Pullback]:
-        del kept_rows  # a worker may be lost with what it keeps
+        del kept_rows  # a lost worker would lose the kept pullbacks
         params, blocks, largest = _strip_rows(params), list(_blocks(rows)), max(_first(rows).chunks[0])
         value, reports = _compute(_sum_of(partial(_value_of, f, add, block_rows), params, blocks, add), largest)
         propagate_reports(reports)
@@ -140,26 +141,26 @@ class DaskBackend(Backend):
 
 
 def _no_matrix(name: str) -> str:
-    return f"dask arrays are rows of data, without {name}; parameters are arrays of another library."
+    return f"dask arrays hold rows of data and have no {name}; use arrays of another library for the parameters."
 
 
 # -- rows in chunks ---------------------------------------------------------------------------------------------------
 
 
 def _starts(x: Array) -> list[int]:
-    """The first rows of the chunks of x [N, ...], and N."""
+    """Number of the first row of each chunk of x [N, ...], followed by N."""
     return [0, *np.cumsum(x.chunks[0]).tolist()]
 
 
 def _first(rows: Any) -> Array:
-    """The first dask array among nested rows, which determines the chunks of all."""
+    """The first dask array in nested rows, whose chunks all others adopt."""
     found: list[Any] = []
     map_arrays(rows, found.append)
     return next(x for x in found if isinstance(x, da.Array))
 
 
 def _blocks(rows: Any) -> Iterator[Any]:
-    """Nested rows chunk by chunk; the chunks of dask arrays are delayed."""
+    """Yield nested rows chunk by chunk; the chunks of dask arrays are delayed."""
     first = _first(rows)
     starts = _starts(first)
 
@@ -177,7 +178,7 @@ def _blocks(rows: Any) -> Iterator[Any]:
 
 
 def _strip_rows(params: Any) -> Any:
-    """The parameters without the rows in a model, which remain where they are."""
+    """Remove the rows of data from the models in the parameters; they remain where they are."""
     if type(params) is tuple:
         return tuple(_strip_rows(x) for x in params)
     if not tree.is_model(params):
@@ -190,7 +191,7 @@ def _strip_rows(params: Any) -> Any:
 
 
 def _sum_of(task: Callable, params: Any, blocks: Sequence[Any], add: Callable) -> Delayed:
-    """The delayed sum of the results of a task for (params, block), in a fixed order, with the reports of repairs."""
+    """The delayed sum of a task's results over blocks, in a fixed order, with their reports of repairs."""
     whole, of_block = delayed(params, pure=False, traverse=False), delayed(task, pure=False, traverse=False)
     sums = [of_block(whole, block) for block in blocks]
     join = delayed(partial(_sum_results, add), pure=False, traverse=False)
@@ -226,7 +227,7 @@ def _block_cotangent(
 @public(repairs=False, context=False)
 def _rows_of(f: Callable[..., tuple], block: tuple) -> list[Any]:
     found = [(backend_of(x), x) for x in f(*block)]
-    return [x if B.name == "cupy" else B.to_numpy(x) for B, x in found]  # chunks cannot be arrays of torch or JAX
+    return [x if B.name == "cupy" else B.to_numpy(x) for B, x in found]  # chunks cannot be torch or JAX arrays
 
 
 def _checksum(block: tuple) -> int:
@@ -236,7 +237,7 @@ def _checksum(block: tuple) -> int:
 
 @contextlib.contextmanager
 def _beside(params: Any, block: Any) -> Iterator[tuple[Backend, Any]]:
-    """The library of the parameters, inside its context, and the rows of a chunk as its arrays."""
+    """Enter the context of the parameters' library; yield this library and the rows of a chunk as its arrays."""
     reference = _first_array(params)
     B = backend_of(reference)
     with B.context(reference):
@@ -253,12 +254,12 @@ def _first_array(params: Any) -> Array:
 
 
 def _compute(what: Any, rows: int | None = None) -> Any:
-    """The value of a collection of chunks of at most `rows` rows, by the current scheduler.
+    """Compute a collection of chunks of at most `rows` rows with the current scheduler.
 
     Raises
     ------
     agp.errors.WorkerError
-        If a task ran out of memory, workers died repeatedly, or the scheduler was lost.
+        If a task ran out of memory, workers died repeatedly, or the connection to the scheduler was lost.
     """
     try:
         with _large_graphs():
@@ -277,10 +278,10 @@ def _compute(what: Any, rows: int | None = None) -> Any:
 
 
 def _large_graphs() -> Any:
-    """A context without the warnings of `distributed` about graphs as large as the parameters.
+    """Silence the warnings of `distributed` about large graphs inside the context.
 
-    Before it is imported, its configuration does not exist; an entry made here would be removed together with all that
-    an import inside the context adds.
+    If `distributed` is not imported yet, its configuration does not exist, and nothing is changed: leaving the context
+    would also remove the settings that an import inside the context adds.
     """
     if "distributed" not in sys.modules:
         return contextlib.nullcontext()
@@ -289,4 +290,4 @@ def _large_graphs() -> Any:
 
 def _too_large(what: str, rows: int | None) -> str:
     size = "smaller chunks" if rows is None else f"chunks of {max(1, rows // 4):,} rows (now {rows:,})"
-    return f"{what}, probably because of its size; use {size} for X and y, such as by X.rechunk, or less memory=."
+    return f"{what}, probably because of its size; use {size} for X and y (X.rechunk), or a smaller memory=."

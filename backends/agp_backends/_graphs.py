@@ -1,4 +1,4 @@
-"""CUDA graphs of torch: the launches of a function, recorded on a separate stream. Not yet run on a GPU."""
+"""CUDA graphs of torch: they record the launches of a function on a separate stream."""
 
 import contextlib
 import warnings
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 def capture(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]:
-    """`agp.backend.Backend.capture` on a CUDA device.
+    """Record the launches of f() on a CUDA device, as `agp.backend.Backend.capture` requires.
 
-    f runs twice beforehand on the stream of the recording, so that libraries create handles, choose algorithms and
-    allocate memory. The second run must not wait for the device, which is found before a recording fails: that leaves
-    state behind. The memory of a graph is freed with the graph.
+    Before the recording, f runs twice on the same stream, so that libraries create handles, choose algorithms and
+    allocate memory. The second run raises an error if the host waits for the device. During a recording, such an error
+    would leave the library in an undefined state. The memory of a graph is freed with the graph.
     """
     stream, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
     before = torch.cuda.current_stream(device)
@@ -27,23 +27,23 @@ def capture(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]:
             f()
             with _forbid_synchronisation():
                 f()
-            # other threads may continue meanwhile
+            # other threads may continue to use the device
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 found = f()
     except RuntimeError as error:
         first = _first(error)
         raise first if isinstance(first, BackendError) else BackendError(str(first).partition("\n")[0]) from error
     finally:
-        with contextlib.suppress(RuntimeError):  # wait until nothing is written any more
+        with contextlib.suppress(RuntimeError):  # wait until all writes are finished
             torch.cuda.synchronize(device)
     return graph.replay, found
 
 
 @contextlib.contextmanager
 def _forbid_synchronisation() -> Iterator[None]:
-    """BackendError if the host has waited for a device inside.
+    """Raise a BackendError if the host waits for a device inside the block.
 
-    It relies on torch's warnings: as errors they would affect other threads, too.
+    torch reports such waits as warnings. Its error mode would also affect other threads.
     """
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as seen:
@@ -54,7 +54,7 @@ def _forbid_synchronisation() -> Iterator[None]:
         finally:
             torch.cuda.set_sync_debug_mode(before)
     if any("called a synchronizing" in str(one.message) for one in seen):
-        msg = "the host waits for the device in it."
+        msg = "the function makes the host wait for the device."
         raise BackendError(msg)
 
 
@@ -62,7 +62,7 @@ def _forbid_synchronisation() -> Iterator[None]:
 def _preserve_generator(device: Any) -> Iterator[None]:
     """Restore the default generator of the device after an exception.
 
-    A graph takes it over while it is recorded, and a failed recording does not return it.
+    A graph takes over the generator while it is recorded, and a failed recording does not return it.
     """
     generator = torch.cuda.default_generators[device.index or 0]
     state = generator.clone_state()
@@ -74,7 +74,7 @@ def _preserve_generator(device: Any) -> Iterator[None]:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The original error: ending a failed recording raises another one."""
+    """Return the original error: ending a failed recording raises a second error."""
     while error.__context__ is not None:
         error = error.__context__
     return error

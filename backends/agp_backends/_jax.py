@@ -1,6 +1,6 @@
-"""JAX: closed-form gradients or `jax.grad`, whole training steps under `jax.jit`.
+"""JAX plug-in: closed-form gradients or `jax.grad`, and whole training steps under `jax.jit`.
 
-JAX's settings are the user's: without ``jax_enable_x64`` there are only float32 arrays, and float64 is an error.
+The plug-in respects the user's JAX settings. Without ``jax_enable_x64``, float64 arrays raise an error.
 """
 
 import contextlib
@@ -31,16 +31,17 @@ except ImportError:  # older JAX
 
 FLOATS = "real floating"
 OUTERMOST = _trace()
-THREADS = one_thread("blas")  # on a CPU, JAX factorises by SciPy's LAPACK
+THREADS = one_thread("blas")  # on a CPU, JAX factorises matrices with SciPy's LAPACK
 
 QUICK_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-"""Options of XLA for a CPU: the newer emitters take a quarter of the compilation time, and are not faster."""
+"""XLA options for a CPU: they disable the fusion emitters, which need a quarter of the compilation time without
+speeding up the code."""
 
 
 class JaxBackend(Backend):
     name = "jax"
     xp = xp
-    array_types = (jax.Array, jax.core.Tracer)  # tracers stand for arrays while a function is traced
+    array_types = (jax.Array, jax.core.Tracer)  # tracers replace arrays while a function is traced
     gradients = ("closed-form", "autodiff")
     loops_on_device = True
     special_module = "jax.scipy.special"
@@ -67,13 +68,13 @@ class JaxBackend(Backend):
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         chosen = next((d for d in _devices() if device in (_name(d), _platform(d))), None) if device else None
         if device and chosen is None:
-            msg = f"JAX has no device {device!r} here; it has {', '.join(self.devices())}."
+            msg = f"JAX has no device {device!r} here; use one of {', '.join(self.devices())}."
             raise ValueError(msg)
         host = np.array(x, dtype=dtype)
         if host.dtype == np.float64 and not jax.config.jax_enable_x64:
             msg = (
-                "JAX has float64 arrays only after "
-                'jax.config.update("jax_enable_x64", True); otherwise use dtype="float32".'
+                "JAX has no float64 arrays by default; "
+                'call jax.config.update("jax_enable_x64", True), or use dtype="float32".'
             )
             raise BackendError(msg)
         return jax.device_put(host, chosen)
@@ -110,7 +111,7 @@ class JaxBackend(Backend):
             yield
 
     def _full_precision(self) -> contextlib.AbstractContextManager[Any]:
-        # some devices round the factors of float32 products (to TF32, bfloat16) by default
+        # by default, some devices round the factors of float32 products to TF32 or bfloat16
         asked = jax.config.jax_default_matmul_precision is not None
         return contextlib.nullcontext() if asked else jax.default_matmul_precision("highest")
 
@@ -120,7 +121,7 @@ class JaxBackend(Backend):
     # -- mathematics beyond the standard ----------------------------------------------------------------------------
 
     def device_block(self, x: Array, /) -> float:
-        device = x.device if self.is_concrete(x) else jax.devices()[0]  # a tracer has none: the default one
+        device = x.device if self.is_concrete(x) else jax.devices()[0]  # a tracer has no device: use the default one
         if _platform(device) != "cuda":
             return 0.0
         major, _, minor = str(device.compute_capability).partition(".")
@@ -137,7 +138,7 @@ class JaxBackend(Backend):
             return xp.bfloat16, contextlib.nullcontext
         platform = _platform(x.device) if self.is_concrete(x) else jax.default_backend()
         if precision == "tf32" and platform not in ("cuda", "gpu"):
-            msg = f"JAX has products in tf32 on CUDA devices only, not on {platform}; use 'float32', or None."
+            msg = f"JAX has tf32 products on CUDA devices only, not on {platform}; use precision='float32' or None."
             raise BackendError(msg)
         return xp.float32, lambda: jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "float32")
 
@@ -163,7 +164,7 @@ class JaxBackend(Backend):
     def while_loop(
         self, condition: Callable[..., Array], body: Callable[..., tuple], carry: tuple, /, **known: Any
     ) -> tuple:
-        # an eager device loop would be traced at each call: the Python loop is 30 times faster
+        # an eager device loop would be traced in each call: a Python loop is 30 times faster
         if all(self.is_concrete(x) for x in carry):
             return super().while_loop(condition, body, carry, **known)
         carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), tuple(carry))
@@ -201,7 +202,7 @@ class JaxBackend(Backend):
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
     ) -> tuple[Any, Pullback]:
-        # A Python loop under jit is unrolled and keeps every block; a scan over stacked blocks keeps one.
+        # Under jit, a Python loop is unrolled and keeps every block in memory; a scan over stacked blocks keeps one.
         if all(self.is_concrete(x) for x in jax.tree.leaves((params, rows))):
             return super().fold(f, params, rows, block_rows, add=add, kept_rows=kept_rows)
 
@@ -250,7 +251,7 @@ class JaxBackend(Backend):
 
         def compiled(*args: Any) -> Any:
             if _trace() != OUTERMOST or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args)):
-                return anywhere(*args)  # another transformation has its own options
+                return anywhere(*args)  # inside another transformation, its options apply
             bound = jax.tree.map(_bind_device, args)
             return (on_cpu if _on_cpu(bound) else anywhere)(*bound)
 
@@ -291,7 +292,7 @@ class JaxBackend(Backend):
 
 
 class _Noise(Noise):
-    """Random numbers of the dtype of an array, with a new key for each call; the last seed may be traced."""
+    """Random numbers with the dtype of an array, with a new key for each call; the last seed may be traced."""
 
     def __init__(self, beside: Array, seeds: tuple[Any, ...], device: Any) -> None:
         self._key, self._last, self._dtype, self._calls = _key(seeds[:-1], device), seeds[-1], beside.dtype, 0
@@ -309,8 +310,8 @@ class _Noise(Noise):
 
 @lru_cache(maxsize=16)
 def _key(seeds: tuple[int, ...], device: Any) -> Array:
-    words = np.random.SeedSequence(seeds).generate_state(2) >> 1  # for 32-bit integers, too
-    with jax.ensure_compile_time_eval():  # the result is cached, also while tracing
+    words = np.random.SeedSequence(seeds).generate_state(2) >> 1  # also valid as 32-bit integers
+    with jax.ensure_compile_time_eval():  # the result is cached, even while tracing
         key = jax.random.fold_in(jax.random.key(int(words[0])), int(words[1]))
         return key if device is None else jax.device_put(key, device)
 
@@ -348,7 +349,7 @@ def _cholesky_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
 
 
 def _devices() -> list[Any]:
-    """The devices of the CPU and of the default platform."""
+    """List the devices of the CPU and of the default platform."""
     return [*jax.devices("cpu"), *(device for device in jax.devices() if device.platform != "cpu")]
 
 
@@ -362,25 +363,25 @@ def _name(device: Any) -> str:
 
 @cache
 def _memory(device: Any) -> float | None:
-    """The memory limit of the allocator of a device in MiB, cached; None on the host."""
+    """Memory limit of a device's allocator in MiB, or None on the host; the result is cached."""
     statistics = device.memory_stats()
     return statistics["bytes_limit"] / 2**20 if statistics else None
 
 
 def _bind_device(x: Any) -> Any:
-    """An array, committed to its device; other objects as they are."""
+    """Commit an array to its device; return other objects unchanged."""
     return x if getattr(x, "committed", True) else jax.device_put(x, x.device)
 
 
 def _on_cpu(args: Any) -> bool:
-    """Whether the arrays, which share a device, are on a CPU."""
+    """Whether the arrays are on a CPU; all are on the same device."""
     first = next((x for x in jax.tree.leaves(args) if isinstance(x, jax.Array)), None)
     return first is not None and all(device.platform == "cpu" for device in first.devices())
 
 
 @cache
 def _takes(**options: Any) -> bool:
-    """Whether this version of JAX has the options, and the user has not set them."""
+    """Whether this version of JAX accepts the options and the user has not set them."""
     if any(name in os.environ.get("XLA_FLAGS", "") for name in options):
         return False
     try:
@@ -391,7 +392,7 @@ def _takes(**options: Any) -> bool:
 
 
 def _as_residual(pullback: Callable, value: Array) -> Callable:
-    """The pullback as a pytree, which custom differentiation rules need instead of a closure."""
+    """Convert a pullback to a pytree: custom differentiation rules do not accept closures."""
     closed, shapes = jax.make_jaxpr(pullback, return_shape=True)(value)
     structure = jax.tree.structure(shapes)
 
@@ -401,15 +402,16 @@ def _as_residual(pullback: Callable, value: Array) -> Callable:
     return jax.tree_util.Partial(run, *closed.consts)
 
 
-@cache  # registering a class twice is an error
+@cache  # JAX raises an error if a class is registered twice
 def _register(cls: type) -> None:
     jax.tree_util.register_pytree_node(cls, tree.split, lambda settings, arrays: tree.join(cls, settings, arrays))
 
 
 def _scan_blocks(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[Any, Any]:
-    """For `g(block) -> (summed, by_row)`, the sum over blocks of rows, and the concatenated values by row.
+    """Apply `g(block) -> (summed, by_row)` to blocks of rows; sum the first result and concatenate the second.
 
-    It is one scan over stacked equal blocks, and the rest; reports inside are reported once.
+    A single scan processes the blocks of equal size, and a further call the remaining rows. Reports from inside are
+    reported once.
     """
     g = _with_reports(g)
     equal, rest = _stack_blocks(rows, block_rows)
@@ -434,7 +436,7 @@ def _scan_blocks(g: Callable, rows: Any, block_rows: int, add: Callable) -> tupl
 
 
 def _stack_blocks(rows: Any, block_rows: int) -> tuple[Any, Any]:
-    """The blocks of equal size along a new leading axis, and the remaining rows, or None."""
+    """Stack the blocks of equal size along a new leading axis; also return the remaining rows, or None."""
     N = jax.tree.leaves(rows)[0].shape[0]
     count, size = (N // block_rows, block_rows) if block_rows < N else (1, N)
     equal = jax.tree.map(lambda x: xp.reshape(x[: count * size], (count, size, *x.shape[1:])), rows)
@@ -445,7 +447,7 @@ def _stack_blocks(rows: Any, block_rows: int) -> tuple[Any, Any]:
 
 
 def _with_reports(f: Callable) -> Callable:
-    """f, which returns the reports inside it with its value."""
+    """Wrap f so that it returns its value together with the reports from inside it."""
 
     def recorded(*args: Any) -> tuple[Any, list[Report]]:
         with collect_reports(_Here()) as reports:
@@ -456,7 +458,7 @@ def _with_reports(f: Callable) -> Callable:
 
 
 class _Here(list):
-    """Reports of the trace in which it was created: those of others, such as a user's loop, would leak."""
+    """A list of reports from the trace that created it; reports from an enclosing trace would leak."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -468,7 +470,7 @@ class _Here(list):
 
 
 def _reporting(f: Callable) -> Callable:
-    """The inverse of `_recorded`, once f has been transformed."""
+    """Undo `_with_reports` after f has been transformed: return the value, and report the reports."""
 
     def reporting(*args: Any) -> Any:
         value, reports = f(*args)
@@ -479,7 +481,7 @@ def _reporting(f: Callable) -> Callable:
 
 
 def _trace_once(f: Callable, *args: Any) -> tuple[Callable, Any, list[Report]]:
-    """`_recorded(f)`, traced once, the shapes of its value, and its reports."""
+    """Trace `_with_reports(f)` once; return the traced function, the shapes of its value, and its reports."""
     closed, shapes = jax.make_jaxpr(_with_reports(f), return_shape=True)(*args)
     structure = jax.tree.structure(shapes)
 
@@ -490,12 +492,12 @@ def _trace_once(f: Callable, *args: Any) -> tuple[Callable, Any, list[Report]]:
 
 
 def _kinds(*reports: list[Report]) -> dict[Kind, Any]:
-    """The kinds in the order of their first report, with the dtype of their numbers."""
+    """The kinds of reports in the order of their first occurrence, with the dtype of their numbers."""
     return {kind: x.numbers.dtype for several in reports for x in several for kind in x.kinds}
 
 
 def _rows(reports: list[Report], kinds: dict[Kind, Any]) -> list[Array]:
-    """The numbers of these kinds; zeros for those without a report."""
+    """The numbers of each kind of report; zeros for kinds that were not reported."""
     known = sum_reports(reports)
     return [known[kind] if kind in known else xp.zeros(1 + kind.size, dtype) for kind, dtype in kinds.items()]
 

@@ -1,4 +1,4 @@
-"""NumPy: closed-form gradients, LAPACK and special functions from SciPy."""
+"""NumPy plug-in: closed-form gradients, with LAPACK and special functions from SciPy."""
 
 import contextlib
 import functools
@@ -15,26 +15,26 @@ from agp.backend import Array, Backend, is_row_major
 from agp_backends._threads import one_thread
 
 BLOCK = 64
-"""Rows per block of a triangular solve."""
+"""Number of rows per block of a triangular solve."""
 PANEL = 128
-"""Rows or columns per panel of a triangular product."""
+"""Number of rows or columns per panel of a triangular product."""
 TILE = 2**14
-"""Entries per piece of an elementwise operation: a few such pieces fit the caches."""
+"""Number of entries that an elementwise operation processes together; a few such pieces fit into the caches."""
 MAX_SMALL_ENTRIES = 2**10
-"""The largest arrays, in entries, that are concatenated with others."""
+"""Maximum number of entries of arrays that are concatenated with others."""
 MAX_ARRAY_BYTES = 2**25 - 2**16
-"""Just below the largest block, in bytes, from which glibc's allocator adapts its thresholds."""
+"""Size in bytes, just below the largest block for which glibc's allocator adapts its thresholds."""
 
 
 @functools.cache
 def _routines(*names: str, dtype: np.dtype) -> list[Callable]:
-    """Routines of BLAS or LAPACK for a dtype."""
+    """BLAS or LAPACK routines for a dtype."""
     found = scipy.linalg.get_lapack_funcs if names[0].startswith("po") else scipy.linalg.get_blas_funcs
     return found(names, dtype=dtype)
 
 
 def _reduction(ufunc: np.ufunc) -> Callable[..., Array]:
-    """The reduction of a ufunc, which takes a third of the time of NumPy's function on small arrays."""
+    """Reduction of a ufunc, which on small arrays takes a third of the time of NumPy's function."""
     return functools.partial(ufunc.reduce, axis=None)
 
 
@@ -48,7 +48,7 @@ def _tril(A: Array, /, *, k: int = 0) -> Array:
 
 @functools.cache
 def _above(rows: int, columns: int, k: int = 0) -> Array:
-    """A mask of the entries above the k-th diagonal of a small matrix."""
+    """Mask of the entries above the k-th diagonal of a small matrix."""
     return ~np.tri(rows, columns, k, dtype=bool)
 
 
@@ -69,9 +69,9 @@ xp = SimpleNamespace(
     | {"all": _reduction(np.logical_and), "any": _reduction(np.logical_or), "tril": _tril, "clip": _clip}
     | {"mean": _mean}
 )
-"""The standard's functions, some of them replaced by faster equivalents of NumPy."""
+"""Array API namespace of NumPy, in which faster equivalents replace some functions."""
 
-THREADS = one_thread("blas")  # NumPy's and SciPy's libraries are loaded by now
+THREADS = one_thread("blas")  # NumPy's and SciPy's BLAS libraries are loaded at this point
 
 
 def _polygamma(n: int, x: Array) -> Array:
@@ -85,12 +85,12 @@ class NumpyBackend(Backend):
     refused_types = (np.ma.MaskedArray, np.matrix)
     special_module = "scipy.special"
     triangular_block = float("inf")
-    special_functions: ClassVar = {"polygamma": _polygamma}  # SciPy's gives float64 whatever it takes
+    special_functions: ClassVar = {"polygamma": _polygamma}  # SciPy's function always returns float64
 
     def __init__(self) -> None:
-        # glibc returns memory to the system as soon as it has more than twice the largest block freed so far, and asks
-        # for it again page by page: a tenth to a quarter of the time of a step. After this block, whose pages are never
-        # touched, it keeps up to 64 MiB. Other allocators are not affected.
+        # glibc returns memory to the system when it holds more than twice the largest block freed so far, and requests
+        # it again page by page. That takes a tenth to a quarter of the time of a step. Freeing this block, whose pages
+        # are never touched, makes glibc keep up to 64 MiB. Other allocators are not affected.
         np.empty(MAX_ARRAY_BYTES, dtype=np.uint8)
 
     @property
@@ -111,7 +111,7 @@ class NumpyBackend(Backend):
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device not in (None, "cpu"):
-            msg = f"NumPy has no device {device!r}; it has 'cpu'."
+            msg = f"NumPy has no device {device!r}; use 'cpu'."
             raise ValueError(msg)
         return np.array(x, dtype=dtype)
 
@@ -124,26 +124,26 @@ class NumpyBackend(Backend):
     def row_major_each(self, arrays: Sequence[Array], /) -> list[Array]:
         found = list(arrays)
         for i, x in enumerate(found):
-            # scalars become 0-d arrays, as in files: powers of scalars are computed by another library
+            # scalars become 0-d arrays, as in files: NumPy computes powers of scalars by other routines
             plain = isinstance(x, np.ndarray) and x.flags.aligned and is_row_major(x.shape, x.strides, x.itemsize)
             if not plain:
                 found[i] = np.array(x, order="C")
         return found
 
     def rows_at(self, x: Array, index: Array, /) -> Array:
-        return x[index]  # `take` copies all of a non-contiguous array, such as a mapped file
+        return x[index]  # `take` would copy a whole non-contiguous array, such as a memory-mapped file
 
     def cholesky(self, A: Array, /) -> Array:
         if A.ndim > 2:
             return np.stack([self.cholesky(a) for a in A])
-        # potrf on the transposed (Fortran-ordered) view of a symmetric matrix: U^T U = A with U^T = L in C order.
+        # potrf on the transposed, Fortran-ordered view of a symmetric matrix gives U^T U = A, and U^T is L in C order
         (potrf,) = _routines("potrf", dtype=A.dtype)
         with THREADS.threads_for(A.shape[-1] ** 3 / 3):
             upper, info = potrf(A.T, lower=False, clean=True)
         return upper.T if info == 0 else np.full_like(A, np.nan)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
-        if B.shape[1] == 1 and L.flags.c_contiguous:  # limited by reading L, which BLAS does best for a vector
+        if B.shape[1] == 1 and L.flags.c_contiguous:  # reading L takes all the time; BLAS is fastest for a vector
             (trsv,) = _routines("trsv", dtype=np.result_type(L, B))
             return trsv(L.T, B[:, 0], lower=0, trans=int(not transpose))[:, None]
         if L.shape[0] <= BLOCK and B.size <= TILE:
@@ -153,9 +153,9 @@ class NumpyBackend(Backend):
             return self._substitute(L, B, transpose)
 
     def _substitute(self, L: Array, B: Array, transpose: bool) -> Array:
-        # Blocked substitution, as exact as the unblocked one: most operations become products, which are faster. They
-        # use SciPy's BLAS, too: threads of NumPy's own would wait for those of SciPy.
-        # C order is the transpose in the Fortran order of BLAS: X_i^T L_ii^T = rows^T, or X_i^T L_ii = rows^T.
+        # Blocked substitution is as exact as unblocked substitution and faster: most operations become products. These
+        # use SciPy's BLAS as well, since threads of NumPy's BLAS would wait for those of SciPy. An array in C order is
+        # its transpose in the Fortran order of BLAS: the equations are X_i^T L_ii^T = rows^T, or X_i^T L_ii = rows^T.
         gemm, trsm = _routines("gemm", "trsm", dtype=np.result_type(L, B))
         M = L.shape[0]
         X = np.empty(B.shape, dtype=trsm.dtype)
@@ -176,12 +176,12 @@ class NumpyBackend(Backend):
             if lower:
                 np.copyto(product, 0.0, where=_above(*product.shape[-2:]))
             return product
-        with THREADS.threads_for(X.size * Y.shape[-1]):  # half of the factors are zero
+        with THREADS.threads_for(X.size * Y.shape[-1]):  # half of the entries are zero
             return self._by_panels(X, Y, left, right, lower)
 
     def _by_panels(self, X: Array, Y: Array, left: str, right: str, lower: bool) -> Array:
-        # Panels of rows of a triangular X, and of columns of a triangular Y, without the entries of the other factor
-        # that meet zeros.
+        # Multiply panels of rows of a triangular X, and panels of columns of a triangular Y, without the entries of the
+        # other factor that would be multiplied by zeros.
         (M, K), N = X.shape[-2:], Y.shape[-1]
         lower = lower or (left, right) == ("lower", "lower")
         if max(M if left or lower else 0, N if right or lower else 0) <= PANEL:
@@ -225,7 +225,7 @@ class NumpyBackend(Backend):
     def elementwise_each(
         self, f: Callable, several: Sequence[tuple], /, *, numbers: Sequence = (), lower: Sequence[bool]
     ) -> list[Any]:
-        # small arrays are concatenated: a call of NumPy takes longer than its work on them
+        # small arrays are concatenated, because the overhead of a NumPy call exceeds its work on them
         if len(several) == 1:
             return [self.elementwise(f, *several[0], numbers=numbers, lower=lower[0])]
         found: list[Any] = [None] * len(several)
@@ -243,7 +243,7 @@ class NumpyBackend(Backend):
             joined = f(self, *map(np.concatenate, columns), *numbers)
             for i, shape, start, stop in places:
                 found[i] = []
-                for x in joined:  # without the frame of a comprehension
+                for x in joined:  # a comprehension would need another frame
                     found[i].append(x[start:stop].reshape(shape))
         return found
 
@@ -272,7 +272,7 @@ class NumpyBackend(Backend):
             return A @ A.mT
 
     def inverse_from_cholesky(self, L: Array, /) -> Array:
-        # L in C order is the upper factor of LAPACK's order: potri gives one triangle of the inverse
+        # L in C order is an upper factor in LAPACK's order; potri computes one triangle of the inverse
         (potri,) = _routines("potri", dtype=L.dtype)
         with THREADS.threads_for(2 * L.shape[-1] ** 3 / 3):
             inverse, _ = potri(L.T, lower=False)
@@ -303,12 +303,12 @@ class NumpyBackend(Backend):
 
 
 def _panels(size: int) -> list[tuple[int, int]]:
-    """The (start, stop) of consecutive panels of so many rows or columns."""
+    """List (start, stop) of consecutive panels of `size` rows or columns."""
     return [(start, min(start + PANEL, size)) for start in range(0, size, PANEL)]
 
 
 def _clear_upper(A: Array) -> Array:
-    """A [..., M, M] with the entries above its diagonal set to zero in place."""
+    """Set the entries of A [..., M, M] above the diagonal to zero, in place, and return A."""
     for start, stop in _panels(A.shape[-1]):
         np.copyto(A[..., start:stop, start:stop], 0.0, where=_above(stop - start, stop - start))
         A[..., start:stop, stop:] = 0.0

@@ -1,4 +1,4 @@
-"""array-api-strict, for tests: it has nothing beyond the standard, so code that runs on it conforms."""
+"""array-api-strict plug-in for tests: the library has only the standard, so code that runs on it conforms."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class StrictBackend(Backend):
         return np.asarray(x.to_device(CPU))
 
     def row_major(self, x: Array, /) -> Array:
-        # the standard has no strides: those of the host's view are the array's own
+        # the standard has no strides; a view on the host has those of the array
         host = self.to_numpy(x)
         if is_row_major(host.shape, host.strides, host.itemsize):
             return x
@@ -52,7 +52,7 @@ class StrictBackend(Backend):
         return xp.linalg.solve(L.mT if transpose else L, B)
 
     def special(self, name: str, /, *args: Any) -> Array:
-        # on the host, in the precision of the first array
+        # evaluate on the host, in the precision of the first array
         function, reference = self.special_function(name), next(x for x in args if isinstance(x, self.array_types))
         host = [self.to_numpy(x) if isinstance(x, self.array_types) else x for x in args]
         return xp.asarray(function(*host), **self.like(reference))

@@ -1,11 +1,11 @@
-"""The number of threads of a library on the host while agp computes: one, and more for single large operations.
+"""Limit the host's BLAS and OpenMP libraries to one thread while agp computes, except for single large operations.
 
-Waiting threads of a pool spin, and the wheels of NumPy and SciPy each bring an OpenBLAS with its own pool: pools that
-take turns compete with each other and with all other processes for the processors. One thread is faster for operations
-of less than some hundredths of a second.
+The wheels of NumPy and SciPy each contain an OpenBLAS with its own thread pool, and waiting threads of a pool spin.
+Pools that run alternately therefore compete with each other, and with other processes, for processors. For operations
+shorter than some hundredths of a second, one thread is faster.
 
-The setting of an OpenBLAS with its own threads belongs to the process, so the threads that compute are counted: the
-first to enter limits the pools, and the last to leave restores them. OpenMP's setting belongs to each thread.
+The thread count of an OpenBLAS with its own threads is a setting of the process. agp therefore counts the threads that
+compute: the first to enter limits the pools, and the last to leave restores them. OpenMP has a setting for each thread.
 """
 
 import contextlib
@@ -21,15 +21,16 @@ from typing import Any, NamedTuple
 from threadpoolctl import LibController, ThreadpoolController
 
 MIN_OPERATIONS = 1e9
-"""Operations from which several threads are used: some hundredths of a second on one."""
+"""Number of operations from which several threads are used: some hundredths of a second on one thread."""
 SPIN_SECONDS = 0.05
-"""Seconds after which the threads of a pool sleep: 2**26 cycles of a processor."""
+"""Time in seconds after which idle threads of a pool sleep: 2**26 processor cycles."""
 
 
 class OneThread:
-    """A context in which the pools of an interface ("blas", "openmp") have one thread; nested use has no effect.
+    """Context manager that limits the thread pools of an interface ("blas" or "openmp") to one thread.
 
-    One object serves all threads of the process, for the libraries that are loaded when it is created.
+    Nested contexts have no effect. One object serves all threads of the process, for the libraries that are loaded when
+    it is created.
     """
 
     def __init__(self, interface: str) -> None:
@@ -53,8 +54,8 @@ class OneThread:
             self._shared.leave()
 
     def threads_for(self, operations: float) -> contextlib.AbstractContextManager[Any]:
-        """A context for one operation: a large one uses the idle processors, as far as the user allows."""
-        # outside, the user's settings hold; other threads inside would get more threads, too
+        """Context manager for one operation: a large operation uses idle processors, within the user's limits."""
+        # outside, the user's settings apply; other Python threads inside would also get more threads
         if operations < MIN_OPERATIONS or self.here.depth == 0 or self._shared.inside > 1:
             return _NOTHING
         count = _free()
@@ -80,7 +81,7 @@ class OneThread:
 def one_thread(interface: str) -> OneThread:
     """The `OneThread` of an interface, shared by all plug-ins."""
     if interface == "blas":
-        importlib.import_module("scipy.linalg")  # loads its library
+        importlib.import_module("scipy.linalg")  # loads its BLAS library
     return OneThread(interface)
 
 
@@ -88,14 +89,14 @@ _NOTHING = contextlib.nullcontext()
 
 
 class _Pool(NamedTuple):
-    """The threads of one library."""
+    """The thread pool of one library."""
 
     get: Callable[[], Any]
     set: Callable[[int], Any]
 
 
 class _Limit:
-    """Limit pools to one thread while any thread is inside, and restore them afterwards."""
+    """Limit pools to one thread while any Python thread is inside, and restore them afterwards."""
 
     def __init__(self, pools: tuple[_Pool, ...]) -> None:
         self.inside = 0
@@ -121,7 +122,7 @@ class _Limit:
                 pool.set(min(count, before))
 
     def after_fork(self, inside: int) -> None:
-        """Reset in a child process, which may have been forked while another thread was inside."""
+        """Reset the count in a child process, which may have been forked while another thread was inside."""
         self._lock = threading.Lock()
         if self.inside and not inside:
             self._restore()
@@ -129,25 +130,25 @@ class _Limit:
 
     def _restore(self) -> None:
         for pool, before in zip(self._pools, self._before, strict=True):
-            if before > 1 and pool.get() == 1:  # settings made by others meanwhile remain
+            if before > 1 and pool.get() == 1:  # keep a setting that other code has made meanwhile
                 pool.set(before)
 
 
 class _Here(threading.local):
-    """The nesting depth of this thread, and the limit of its own settings."""
+    """Nesting depth of this thread, and the limit for settings of each thread."""
 
     def __init__(self, own: tuple[_Pool, ...]) -> None:
         self.depth, self.own = 0, _Limit(own)
 
 
 class _Spinners:
-    """The number of our threads that may still spin after an operation, and until when."""
+    """The number of agp's threads that may still spin after an operation, and the time when they stop."""
 
     count, until = 0, 0.0
 
 
 def _free() -> int:
-    """The number of idle processors, at least one; all processors if the system does not tell."""
+    """Number of idle processors, at least one; all processors if the system does not report a load."""
     processors = os.cpu_count() or 1
     try:
         with open("/proc/loadavg", encoding="ascii") as told:
@@ -159,7 +160,7 @@ def _free() -> int:
 
 
 def _pools(interface: str) -> tuple[tuple[_Pool, ...], tuple[_Pool, ...]]:
-    """The pools with a setting for the process, and those with a setting for each thread."""
+    """The pools with one setting for the process, and the pools with a setting for each thread."""
     found = ThreadpoolController().select(user_api=interface).lib_controllers
     own = [x for x in found if "openmp" in (x.internal_api, getattr(x, "threading_layer", ""))]
     return tuple(_pool(x) for x in found if x not in own), tuple(_pool(x) for x in own)
@@ -167,7 +168,7 @@ def _pools(interface: str) -> tuple[tuple[_Pool, ...], tuple[_Pool, ...]]:
 
 def _pool(library: LibController) -> _Pool:
     if library.internal_api == "openblas" and getattr(library, "threading_layer", "") != "openmp":
-        # not by threadpoolctl: the last thread to leave may not be the first to enter
+        # threadpoolctl's contexts cannot be used: the first thread to enter need not be the last to leave
         for prefix, suffix in product(("", "scipy_"), ("", "64_", "_64")):
             change = getattr(library.dynlib, f"{prefix}openblas_set_num_threads{suffix}", None)
             if change is not None:

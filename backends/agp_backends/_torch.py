@@ -1,7 +1,7 @@
-"""PyTorch: closed-form gradients or autograd, on the CPU and on CUDA devices.
+"""PyTorch plug-in: closed-form gradients or autograd, on the CPU and on CUDA devices.
 
-`compile` is the identity: the compiler has dropped the jitter before a Cholesky factorisation without a warning. On
-CUDA devices the launches of an eager step can be recorded instead (`capture`).
+`compile` returns its argument, because torch's compiler has removed the jitter before a Cholesky factorisation without
+a warning. On CUDA devices, the launches of an eager step can be recorded instead (`capture`).
 """
 
 import contextlib
@@ -28,13 +28,13 @@ from agp_backends._threads import one_thread
 T = TypeVar("T")
 
 SMALL = 2**16
-"""The largest arrays, in entries, for which a copy costs less than separate launches."""
+"""Maximum number of entries of arrays for which a copy takes less time than separate launches."""
 APART = 128
-"""Alignment of joined arrays, in entries: at least the 512 bytes of new arrays, since products and sums of the same
-numbers round differently with other alignments."""
+"""Alignment of joined arrays, in entries: at least the 512 bytes of new arrays, because products and sums round
+differently with other alignments."""
 
-HOST = one_thread("blas")  # computations outside torch, such as the steps of L-BFGS
-THREADS = one_thread("openmp")  # torch.set_num_threads would affect new threads, too
+HOST = one_thread("blas")  # for computations outside torch, such as the steps of L-BFGS
+THREADS = one_thread("openmp")  # torch.set_num_threads would also affect new threads
 
 
 def _take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
@@ -44,7 +44,7 @@ def _take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
 
 
 xp = SimpleNamespace(**vars(compat) | {"take": _take, "isfinite": lambda x, /: torch.abs(x) < math.inf})
-"""The standard's functions, two of them with fewer calls of torch."""
+"""Array API namespace of torch; two functions are replaced by versions with fewer torch calls."""
 
 
 def _ndtr(x: Array) -> Array:
@@ -53,28 +53,28 @@ def _ndtr(x: Array) -> Array:
 
 
 def _polygamma(n: int, x: Array) -> Array:
-    # torch's own loses seven digits at n = 1
+    # torch's function loses seven digits at n = 1
     if n == 0:
         return torch.special.digamma(x)
     return (-1.0) ** (n + 1) * math.factorial(n) * torch.special.zeta(n + 1.0, x)
 
 
 class _Kept:
-    """The pullback, passed from the value of a `_ClosedForm` to its gradient."""
+    """Holder that passes the pullback from the value of a `_ClosedForm` to its gradient."""
 
     pullback: Callable
 
 
 class _ClosedForm(torch.autograd.Function):
-    """A value whose gradient is a given pullback; autograd records neither."""
+    """A value whose gradient is a given pullback; autograd records the operations of neither."""
 
     @staticmethod
     def forward(f: ClosedForm, names: tuple[str, ...], kept: _Kept, *arrays: Array) -> Array:  # type: ignore[override]
         value, kept.pullback = f({name: x.detach() for name, x in zip(names, arrays, strict=True)})
-        return value.clone()  # the pullback may hold the value, and autograd makes the result hold the pullback
+        return value.clone()  # a copy avoids a reference cycle: the pullback may hold the value
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Array) -> None:  # separate, as torch.func needs it
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Array) -> None:  # separate for torch.func
         _, ctx.names, kept, *arrays = inputs
         ctx.pullback = kept.pullback
         ctx.save_for_backward(*arrays)
@@ -104,14 +104,14 @@ class _Last(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, bar: Array) -> Any:  # type: ignore[override]
         msg = (
-            "a closed-form gradient of agp has no second derivatives: leave out create_graph=True, or use "
+            "a closed-form gradient of agp has no second derivatives; leave out create_graph=True, or use "
             'model.bound(X, y, gradient="autodiff").'
         )
         raise BackendError(msg)
 
 
 class _TriangularSolve(torch.autograd.Function):
-    """L^-1 R or L^-T R. Under `torch.func.vmap`, columns that share L are solved together, where torch would copy L."""
+    """Compute L^-1 R or L^-T R; under `torch.func.vmap`, solve columns that share L together without copying L."""
 
     @staticmethod
     def forward(L: Array, R: Array, transpose: bool) -> Array:  # type: ignore[override]
@@ -142,7 +142,7 @@ class _TriangularSolve(torch.autograd.Function):
 
 
 def _is_mapped(x: Array) -> bool:
-    """Whether x is batched by `torch.func.vmap`, so that the host cannot read its values."""
+    """Whether x is batched by `torch.func.vmap`; the host then cannot read its values."""
     while functorch.is_gradtrackingtensor(x):
         x = functorch.get_unwrapped(x)
     return functorch.is_batchedtensor(x)
@@ -156,7 +156,7 @@ def _on_one_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _float32_products(quality: str) -> Iterator[None]:
-    """Set the quality of float32 products on CUDA devices, in torch's words."""
+    """Set torch's precision of float32 matrix products on CUDA devices inside the context."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(quality)
     try:
@@ -166,7 +166,7 @@ def _float32_products(quality: str) -> Iterator[None]:
 
 
 class _Noise(Noise):
-    """Random numbers like an array, from a generator on its device."""
+    """Random numbers with the dtype and device of an array, generated on that device."""
 
     def __init__(self, beside: Array, seeds: tuple[int, ...]) -> None:
         state = np.random.SeedSequence(seeds).generate_state(1, np.uint64)
@@ -182,7 +182,7 @@ class _Noise(Noise):
 
 
 def _pack(arrays: Sequence[Array]) -> Array:
-    """Aligned arrays in one vector, with ones between them, where every function has a value."""
+    """Concatenate aligned arrays to one vector, with ones as padding, since every function is defined there."""
     ones = constant((1.0,) * APART, arrays[0])
     return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
 
@@ -208,21 +208,21 @@ class TorchBackend(Backend):
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
         if device is not None:
             self._check_device(device)
-        with torch.inference_mode(False):  # autograd may use cached arrays later
+        with torch.inference_mode(False):  # autograd may later use arrays that are cached here
             return torch.tensor(x, dtype=getattr(torch, dtype) if dtype else None, device=device)
 
     def row_major(self, x: Array, /) -> Array:
         # products and sums round differently if arrays are not aligned like new ones
         if is_row_major(x.shape, x.stride()) and x.data_ptr() % (512 if x.is_cuda else 64) == 0:
             return x
-        with torch.inference_mode(False):  # as above
+        with torch.inference_mode(False):  # autograd may later use the copy
             return x.clone(memory_format=torch.contiguous_format)
 
     def _check_device(self, name: str) -> None:
         try:
             torch.empty(0, device=name)
         except (AssertionError, NotImplementedError, RuntimeError) as error:  # a build without CUDA asserts
-            msg = f"torch has no device {name!r} here; it has {', '.join(self.devices())}."
+            msg = f"torch has no device {name!r} here; use one of {', '.join(self.devices())}."
             raise ValueError(msg) from error
 
     def to_numpy(self, x: Array, /) -> Any:
@@ -252,7 +252,7 @@ class TorchBackend(Backend):
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
         moved = [(x, y) for x, y in zip(several, by, strict=True) if y is not x]
         memory = {x.untyped_storage().data_ptr() for x in several}
-        # an overwritten array may be the source of another
+        # an overwritten array may be the source for another array
         new = [y.clone() if y.untyped_storage().data_ptr() in memory else y for _, y in moved]
         for (x, _), y in zip(moved, new, strict=True):
             torch.where(where, y, x, out=x)
@@ -301,7 +301,7 @@ class TorchBackend(Backend):
         sizes = [math.prod(arrays[0].shape) for arrays in several]
         small = [arrays for arrays, size in zip(several, sizes, strict=True) if size <= SMALL]
         differentiated = torch.is_grad_enabled() and any(x.requires_grad for arrays in several for x in arrays)
-        if len(small) < 2 or differentiated:  # the derivative of each slice would be another launch
+        if len(small) < 2 or differentiated:  # the derivative of each slice would need another launch
             return super().elementwise_each(f, several, numbers=numbers, lower=lower)
         joined = f(self, *map(_pack, zip(*small, strict=True)), *numbers)
         found, start = [], 0
@@ -316,7 +316,7 @@ class TorchBackend(Backend):
     def inner(self, x: Array, y: Array, /) -> Array:
         if x.device.type == "cpu":
             return super().inner(x, y)
-        return torch.dot(x.reshape(-1), y.reshape(-1))  # one launch, and no array of products
+        return torch.dot(x.reshape(-1), y.reshape(-1))  # a single launch, without an array of products
 
     def norm(self, x: Array, /) -> Array:
         return torch.linalg.vector_norm(x)
@@ -333,7 +333,7 @@ class TorchBackend(Backend):
         return torch.addmm(X_squares[:, None] + Z_squares, X, Z.mT, alpha=-2.0).clamp(min=0.0)
 
     def add_diagonal(self, A: Array, d: Array | float, /) -> Array:
-        if isinstance(d, torch.Tensor) and _is_mapped(d):  # no in-place change if A is not mapped
+        if isinstance(d, torch.Tensor) and _is_mapped(d):  # an in-place change is impossible if A is not mapped
             return super().add_diagonal(A, d)
         out = A.clone()
         out.diagonal(dim1=-2, dim2=-1).add_(d)
@@ -363,13 +363,15 @@ class TorchBackend(Backend):
         if x.device.type == "cuda":
             return torch.float32, lambda: _float32_products("high" if precision == "tf32" else "highest")
         if precision == "tf32":
-            msg = f"torch has products in tf32 on CUDA devices only, not on {x.device}; use 'float32', or None."
+            msg = (
+                f"torch has products in tf32 on CUDA devices only, not on {x.device}; use precision='float32' or None."
+            )
             raise BackendError(msg)
         return super().reduced_precision(precision, x)
 
     def remat(self, f: Callable, /) -> Callable:
         def recomputed(*args):
-            return checkpoint(f, *args, use_reentrant=False, preserve_rng_state=False)  # f draws no random numbers
+            return checkpoint(f, *args, use_reentrant=False, preserve_rng_state=False)  # f uses no random numbers
 
         return lambda *args: recomputed(*args) if torch.is_grad_enabled() else f(*args)
 
@@ -382,13 +384,11 @@ class TorchBackend(Backend):
     def cond(self, predicate: Array, if_true: Callable, if_false: Callable, /, *, likely: bool | None = None) -> Any:
         if not _is_mapped(predicate):
             return super().cond(predicate, if_true, if_false, likely=likely)
-        with (
-            collect_reports()
-        ):  # each mapped tensor has a decision of its own: reports of both branches would be of none
+        with collect_reports():  # mapped tensors take different branches: the reports of both branches would be wrong
             return tree_map(lambda a, b: torch.where(predicate, a, b), if_true(), if_false())
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
-        if any(map(_is_mapped, arrays.values())):  # vmap cannot map a pullback: torch differentiates operations
+        if any(map(_is_mapped, arrays.values())):  # vmap cannot map a pullback: torch differentiates the operations
             return f(arrays)[0]
         return _ClosedForm.apply(f, tuple(arrays), _Kept(), *arrays.values())
 

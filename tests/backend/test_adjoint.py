@@ -135,7 +135,7 @@ def test_second_derivatives_are_refused_on_torch(second):
         "backward": lambda: penalty.backward(),
         "hessian": lambda: torch.autograd.functional.hessian(at, Z),
     }[second]
-    with pytest.raises(BackendError, match="no second derivatives: leave out create_graph=True"):
+    with pytest.raises(BackendError, match="no second derivatives; leave out create_graph=True"):
         ask()
 
 

@@ -21,7 +21,7 @@ from agp.errors import BackendError
 
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(
-        BackendError, match="unknown backend 'numpie'; known are array_api_strict, cupy, dask, jax, numpy"
+        BackendError, match="unknown backend 'numpie'; use one of array_api_strict, cupy, dask, jax, numpy"
     ):
         get_backend("numpie")
 

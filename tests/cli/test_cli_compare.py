@@ -208,7 +208,7 @@ def test_the_reference_row_comes_along(regression, tmp_path):
     ("arguments", "message"),
     [
         (["--method", "svgpp"], "argument --method: invalid choice: 'svgpp'"),
-        (["--backend", "numpi"], "unknown backend 'numpi'; known are"),
+        (["--backend", "numpi"], "unknown backend 'numpi'; use one of"),
         (["--dtype", "float16"], "argument --dtype: invalid choice: 'float16'"),
         (["--gradient", "magic"], "argument --gradient: invalid choice: 'magic'"),
         (["--kernel", "rbf+cubic"], "unknown kernel 'cubic' in 'rbf+cubic'; choose from rbf, matern32"),

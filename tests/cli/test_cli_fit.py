@@ -508,7 +508,7 @@ BAD = {
     "large share": (TABLE, ["--test-share", "0.99"], "which leaves 1 of 60 rows to train on"),
     "steps": (TABLE, ["--max-steps", "0"], "--max-steps: must be a whole number of at least 1, not '0'"),
     "tolerance": (TABLE, ["--tolerance", "nan"], "--tolerance: must be a finite number above zero, not 'nan'"),
-    "backend": (TABLE, ["--backend", "numpi"], "unknown backend 'numpi'; known are"),
+    "backend": (TABLE, ["--backend", "numpi"], "unknown backend 'numpi'; use one of"),
     "alone": (TABLE[["sound"]], [], "has the target column alone"),
     "all alone": (TABLE[["sound", "size"]], ["--target", "size"], "has target columns alone"),
     "twice": (TABLE, ["--target", "sound"], "--target names 'sound' twice; name each column once"),

@@ -261,7 +261,7 @@ def test_bad_rows_are_named(data):
         agp.value_and_gradient(model, X, y, gradient="autodiff")
     with pytest.raises(ValueError, match="data_parallel=True is for data in a dask array"):
         agp.train(model, *data, steps=1, data_parallel=True)
-    with pytest.raises(BackendError, match="dask arrays are rows of data, without cholesky"):
+    with pytest.raises(BackendError, match="dask arrays hold rows of data and have no cholesky"):
         get_backend("dask").cholesky(X)
 
 

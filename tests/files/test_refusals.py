@@ -542,7 +542,7 @@ def test_a_device_that_is_not_here_is_named(path):
 
 def test_an_unknown_backend_is_the_users(path, whole):
     path.write_bytes(whole)
-    with pytest.raises(agp.errors.BackendError, match="unknown backend 'tensorflow'; known are"):
+    with pytest.raises(agp.errors.BackendError, match="unknown backend 'tensorflow'; use one of"):
         agp.load(path, backend="tensorflow")
 
 

@@ -167,7 +167,7 @@ def test_bfloat16_serves_what_is_well_conditioned(library, dtype, available):
 @pytest.mark.parametrize("library", ["numpy", "array_api_strict"])
 def test_libraries_say_which_precisions_they_do_not_have(library, precision):
     A = get_backend(library).from_numpy(covariance(4, 1e-2))
-    with pytest.raises(BackendError, match=f"{library} has no products in {precision}; use precision='float32'"):
+    with pytest.raises(BackendError, match=f"{library} does not support products in {precision}; use precision="):
         inverse_factor(A, precision=precision)
 
 

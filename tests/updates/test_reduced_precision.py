@@ -149,5 +149,5 @@ def test_precisions_that_are_not_known_are_refused():
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
 def test_precisions_that_the_library_does_not_have_are_refused_before_the_first_step(precision):
     model, batch = problem()
-    with pytest.raises(BackendError, match=f"numpy has no products in {precision}"):
+    with pytest.raises(BackendError, match=f"numpy does not support products in {precision}"):
         train(model, batch.X, batch.y, steps=3, updates=[Adam(1e-2), InverseUpdate(precision=precision)])
