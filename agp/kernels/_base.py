@@ -24,7 +24,8 @@ class Kernel(ABC):
 
     Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, and ``k.on((0, 2))``, which uses only columns 0 and 2.
 
-    Leaves may be None or plain numbers until `from_data` or a model's constructor turns them into arrays like the data.
+    Parameters may be None or plain numbers. `from_data` and the constructors of models convert them to arrays of the
+    data's library, dtype and device.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -42,15 +43,15 @@ class Kernel(ABC):
         X
             Inputs [N, D].
         Z
-            Other inputs [M, D]. Only a call with one argument is exactly symmetric and includes white noise. A call
-            k(X, X) with two arguments is not treated specially.
+            Other inputs [M, D]. Only a call with one argument returns an exactly symmetric matrix that includes white
+            noise. A call k(X, X) with two arguments is not treated specially.
 
         Returns
         -------
         K
-            [N, M], or [N, N].
+            Covariances [N, M], or [N, N] for one argument.
         pullback
-            ``K_bar -> (kernel_bar, X_bar, Z_bar)``, or ``K_bar -> (kernel_bar, X_bar)`` for one argument.
+            A function ``K_bar -> (kernel_bar, X_bar, Z_bar)``, or ``K_bar -> (kernel_bar, X_bar)`` for one argument.
         """
 
     @abstractmethod
@@ -64,22 +65,22 @@ class Kernel(ABC):
     """Whether calls accept groups of inputs [G, N, D] and [G, M, D]."""
 
     def grouped_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        """Return the covariances within each group of inputs, k(X_g, Z_g) or the symmetric k(X_g, X_g), with their
-        pullback.
+        """Return the covariances within each group of inputs, and their pullback.
 
-        The kernel is called once for all groups if `takes_groups`, and otherwise once for each group.
+        For group g they are k(X_g, Z_g), or the symmetric k(X_g, X_g) if Z is omitted. The kernel is called once for
+        all groups if `takes_groups`, and otherwise once for each group.
 
         Parameters
         ----------
         X
             Groups of inputs [G, N, D].
         Z
-            Other inputs of the same groups [G, M, D].
+            Other inputs [G, M, D] of the same groups.
 
         Returns
         -------
         K
-            [G, N, M], or [G, N, N].
+            Covariances [G, N, M], or [G, N, N] if Z is omitted.
         pullback
             The same as for a call, with a leading axis G in K_bar, X_bar and Z_bar.
         """
@@ -110,9 +111,9 @@ class Kernel(ABC):
         Returns
         -------
         sums
-            [G, N].
+            An array [G, N].
         pullback
-            ``bar [G, N] -> (kernel_bar, X_bar, Z_bar, w_bar)``.
+            A function ``bar -> (kernel_bar, X_bar, Z_bar, w_bar)`` of a cotangent [G, N].
         """
         xp = backend_of(X).xp
         (N, (G, C, D)) = X.shape[0], Z.shape
@@ -126,8 +127,9 @@ class Kernel(ABC):
         return (by_group @ w[:, :, None])[:, :, 0], pullback
 
     def quadratic_forms(self, X: Array, w: Array, /) -> tuple[Array, Pullback]:
-        """Return w_g^T k(X_g) w_g for each group of inputs, where k has one argument and therefore includes white
-        noise.
+        """Return the quadratic form w_g^T k(X_g) w_g for each group of inputs, and its pullback.
+
+        The covariances k(X_g) of one argument include white noise.
 
         Parameters
         ----------
@@ -139,9 +141,9 @@ class Kernel(ABC):
         Returns
         -------
         forms
-            [G].
+            An array [G].
         pullback
-            ``bar [G] -> (kernel_bar, X_bar, w_bar)``.
+            A function ``bar -> (kernel_bar, X_bar, w_bar)`` of a cotangent [G].
         """
         return quadratic_forms(self, X, w)
 
@@ -152,10 +154,12 @@ class Kernel(ABC):
 
     @abstractmethod
     def from_data(self, X: Array, variance: float, /) -> Self:
-        """Return the kernel with missing leaves filled for inputs X [N, D] and this variance of the targets."""
+        """Fill missing parameters with starting values from inputs X [N, D] and the variance of the targets."""
 
     def scale_by(self, factor: Array | float, /) -> "Kernel":
-        """Return the kernel times a positive factor, which multiplies the variances of the kernel if it has any.
+        """Return the kernel multiplied by a positive factor.
+
+        If the kernel has variances, the factor multiplies them.
 
         Raises
         ------
@@ -171,11 +175,12 @@ class Kernel(ABC):
 
     @abstractmethod
     def check(self, width: int, /) -> None:
-        """Raise ValueError if this kernel cannot take inputs with this number of columns."""
+        """Raise ValueError if this kernel does not accept inputs with `width` columns."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
-        """Return features phi with phi(x)^T phi(z) = k(x, z), exactly for kernels of finite rank and on average for
-        others.
+        """Return random features phi such that phi(x)^T phi(z) is k(x, z), or its unbiased estimate.
+
+        For kernels of finite rank, the product is exact.
 
         Parameters
         ----------
@@ -198,14 +203,15 @@ class Kernel(ABC):
         raise TypeError(msg)
 
     def on(self, columns: int | Iterable[int], /) -> "ActiveDims":
-        """Return this kernel applied to one or more columns of the inputs, counted from 0, in this order.
+        """Return this kernel applied to selected columns of the inputs, counted from 0, in the given order.
 
         Raises
         ------
         TypeError
             If a column is not a whole number.
         ValueError
-            If no column is given, or a column is negative or repeated. `check` compares the columns with the data.
+            If no column is given, or if a column is negative or repeated. Columns beyond the last raise an error in
+            `check`.
         """
         several = columns if isinstance(columns, Iterable) else (columns,)
         kernel = ActiveDims(self, tuple(operator.index(column) for column in several))
@@ -261,9 +267,7 @@ def check_number(kernel: Kernel, name: str, /) -> None:
 
 
 def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
-    """Raise ValueError unless this leaf of the kernel is scalar (0-d) or has one entry per column of the inputs
-    [width].
-    """
+    """Raise ValueError unless this leaf of the kernel is scalar (0-d) or has one entry for each of `width` columns."""
     shape = _shape(kernel, name)
     if shape not in ((), (width,)):
         msg = (
@@ -274,7 +278,7 @@ def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
 
 
 def per_column(by_column: Array, leaf: Array) -> Array:
-    """Return the cotangent of a leaf [D] or a scalar (0-d) leaf, given the cotangents [D] by column."""
+    """Return the cotangent of a leaf that is scalar (0-d) or [D], given the cotangents [D] of its columns."""
     return by_column if leaf.ndim == 1 else backend_of(by_column).xp.sum(by_column)
 
 
@@ -286,14 +290,14 @@ def _parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
 
 
 def _evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
-    """Return the covariances of a part of a kernel, for inputs or for groups of inputs [G, ., D]."""
+    """Return the covariances of a kernel for inputs [N, D] or for groups of inputs [G, N, D]."""
     if X.ndim == 3:
         return kernel.grouped_covariance(X, Z)
     return kernel(X) if Z is None else kernel(X, Z)
 
 
 class _Composite(Kernel):
-    # for sums and products, each part receives a cotangent, and the inputs receive the total
+    # base class of sums and products: each part receives a cotangent, and the inputs receive the total
     parts: tuple[Kernel, ...]
     takes_groups: ClassVar[bool] = True
 
@@ -354,7 +358,7 @@ class Sum(_Composite):
 class Product(_Composite):
     """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
 
-    Missing variances start at the variance of the targets in the first part, and at 1 in the others.
+    In the first kernel, a missing variance starts at the variance of the targets. In the other kernels, it starts at 1.
     """
 
     parts: tuple[Kernel, ...]
@@ -402,8 +406,8 @@ def _multiplier(number: Any) -> float:
 class Scaled(Kernel):
     """A multiple of a kernel, variance * k(x, z), also written ``2.0 * k``.
 
-    The multiplier is a parameter that is trained together with the kernel's own variance; freeze the leaf to keep its
-    value. A missing variance of the kernel starts at a value for which the product fits the targets.
+    The multiplier is trained together with the kernel's own variance. Freeze it to keep its value. If the kernel's
+    variance is missing, it starts at the value for which the product equals the variance of the targets.
 
     Parameters
     ----------
@@ -461,7 +465,7 @@ class ActiveDims(Kernel):
     Parameters
     ----------
     kernel
-        Any kernel. Leaves with one entry per column refer to the chosen columns, in their order.
+        Any kernel. Parameters with one entry per column refer to the selected columns, in their order.
     columns
         Distinct columns of the inputs, counted from 0.
     """
@@ -504,7 +508,7 @@ class ActiveDims(Kernel):
         self.kernel.check(len(self.columns))
 
     def check_columns(self, width: int | None = None, /) -> None:
-        """Raise ValueError unless the columns are distinct, not negative and, if the width is given, below it."""
+        """Raise ValueError unless the columns are distinct, at least 0 and, if the width is given, below it."""
         problem = None
         if not self.columns or any(column < 0 for column in self.columns):
             problem = "pass one or more columns, counted from 0"

@@ -1,4 +1,4 @@
-"""Kernels that do not depend on the inputs: a constant offset and white noise."""
+"""Kernels that do not depend on the values of the inputs: a constant offset and white noise."""
 
 from typing import Any, Self
 
@@ -33,7 +33,7 @@ def _shape(X: Array, Z: Array | None) -> tuple[int, ...]:
 
 @tree.model
 class Constant(_WithoutInputs):
-    """k(x, z) = variance: an unknown constant, such as the intercept in a sum with a `Linear` kernel.
+    """The constant kernel, k(x, z) = variance: an unknown offset, such as the intercept of a `Linear` kernel.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class White(_WithoutInputs):
                 return tree.cotangent(self, variance=xp.sum(identity * K_bar)), *self._zeros(X, Z)
 
             return self.variance * identity, pullback
-        # depends on the variance, so that automatic differentiation returns a zero gradient
+        # the factor self.variance makes automatic differentiation return a zero gradient
         K = xp.broadcast_to(0.0 * self.variance, _shape(X, Z))
         return K, lambda _: (tree.cotangent(self, variance=xp.zeros_like(self.variance)), *self._zeros(X, Z))
 

@@ -17,22 +17,22 @@ SMALL_ROUNDOFF = 1e-5
 def squared_distances(
     X: Array, Z: Array | None, lengthscale: Array, *, differences: bool = False
 ) -> tuple[Array, Callable[..., tuple[Array, Array | None, Array]]]:
-    """r2[n, m] = sum_d (x_nd - z_md)^2 / lengthscale_d^2, for X [N, D] and Z [M, D], or Z = X with an exact diagonal.
+    """Return the squared distances r2[n, m] = sum_d (x_nd - z_md)^2 / lengthscale_d^2 of X [N, D] and Z [M, D].
 
-    If X or Z is a stack [G, ., D], r2 is a stack [G, N, M]. Sums of squared differences are exactly zero for equal rows
-    and safe in float32. The expansion |x|^2 + |z|^2 - 2 x.z of centred inputs needs one matrix product and is faster
-    for many columns. Differences are used for up to four columns, if `differences` is set, or if the centred scaled
-    inputs are large.
+    If Z is None, Z = X, and the diagonal is exactly zero. If X or Z is a stack [G, ., D], r2 is a stack [G, N, M]. Sums
+    of squared differences are exactly zero for equal rows and safe in float32. The expansion |x|^2 + |z|^2 - 2 x.z of
+    centred inputs needs one matrix product and is faster for many columns. Differences are used for up to four columns,
+    if `differences` is set, or if the centred scaled inputs are large.
 
     Returns
     -------
     r2
     pullback
-        ``(bar, size=1.0, scales=None) -> (X_bar, Z_bar, lengthscale_bar)`` for the cotangent size * bar of r2, with a
-        scalar (0-d) size and bar [N, M]. Z_bar is None if Z is None. The pullback takes two matrix products or, with
-        `differences`, one pass over [N, M] for each column, which avoids cancellation for close rows with large
-        cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is size * diag(a) bar diag(b), and stacks
-        are allowed; this needs two sets of rows and no `differences`.
+        A function ``(bar, size=1.0, scales=None) -> (X_bar, Z_bar, lengthscale_bar)`` for the cotangent size * bar of
+        r2, with a scalar (0-d) size and bar [N, M]. Z_bar is None if Z is None. The pullback takes two matrix products
+        or, with `differences`, one pass over [N, M] for each column, which avoids cancellation for close rows with
+        large cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is size * diag(a) bar diag(b), and
+        stacks are allowed; this needs two sets of rows and no `differences`.
     """
     B = backend_of(X)
     xp = B.xp
@@ -63,7 +63,7 @@ def squared_distances(
 
 
 def _centre(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
-    """Subtract the mean of all rows of Z from X and Z (None means X), and divide both by the lengthscales."""
+    """Subtract the mean row of Z (of X if Z is None) from X and Z, and divide both by the lengthscales."""
     other = X if Z is None else Z
     centre = B.stop_gradient(centre_of(B.xp, other))
     return (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
@@ -75,7 +75,7 @@ def centre_of(xp: Any, X: Array) -> Array:
 
 
 def sums_by_column(xp: Any, x: Array) -> Array:
-    """Return the sums [D] of all rows of x [..., N, D]."""
+    """Return the sum [D] of all rows of x [..., N, D]."""
     return xp.sum(x, axis=tuple(range(x.ndim - 1)))
 
 
@@ -83,7 +83,7 @@ def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
     B = backend_of(X)
     xp = B.xp
     scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
-    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # a single loop in compiled programs
+    if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # use a single loop in compiled programs
         columns = xp.moveaxis(X, -1, 0), xp.moveaxis(Z, -1, 0), scale
         return B.fold(_one_difference, (), columns, 1, add=tree.add)[0]
     r2 = None
@@ -132,7 +132,7 @@ def _pull_products(
 
 
 def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
-    """Return R Xc - W Zc with diag(a) W diag(b) instead of W, where the diagonal matrix R contains its row sums.
+    """Return R Xc - V Zc with V = diag(a) W diag(b), where the diagonal matrix R contains the row sums of V.
 
     For stacks, return a stack, or the sum over the stack if Xc is not a stack.
     """
@@ -172,7 +172,9 @@ def inner_products(X: Array, Z: Array | None) -> Array:
 
 
 def least_root(x: Array) -> float:
-    """Return the value of `safe_sqrt` at zero: negligible compared to 1, with a representable square and inverse."""
+    """Return the value of `safe_sqrt` at zero: negligible compared to 1, with a finite inverse and a positive
+    square.
+    """
     return float(backend_of(x).xp.finfo(x.dtype).smallest_normal) ** 0.25
 
 

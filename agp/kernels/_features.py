@@ -1,10 +1,10 @@
-"""Finite features of kernels: phi(X) [N, F] with phi(x)^T phi(z) = k(x, z), exactly or on average over frequencies.
+"""Finite features phi(X) [N, F] of kernels, with phi(x)^T phi(z) = k(x, z) exactly or on average over frequencies.
 
 A stationary kernel is the average of cos(w^T (x - z)) over frequencies w from its spectral density (Rahimi & Recht,
 "Random features for large-scale kernel machines", NeurIPS 2007). Each of H frequencies gives a block of two features,
-cos(w^T x) and sin(w^T x), and the inner product of two such blocks is this cosine. Kernels of finite rank have a single
-block with all features. A sum of kernels has the blocks of all terms. A product has the outer products of blocks, where
-a single block is combined with each of H blocks.
+cos(w^T x) and sin(w^T x). The inner product of the blocks at x and z is cos(w^T (x - z)). Kernels of finite rank have a
+single block with all features. A sum of kernels has the blocks of all terms. A product has the outer products of
+blocks, where a single block is combined with each of H blocks.
 """
 
 import functools
@@ -36,7 +36,7 @@ def scatter_columns(bar: Array | None, columns: tuple[int, ...], width: int) -> 
 
 
 class Blocks(ABC):
-    """Features in H blocks of size b, such that the inner products of blocks average to a kernel."""
+    """Features in H blocks of size b; the mean of the inner products of the blocks is the kernel."""
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
@@ -45,7 +45,7 @@ class Blocks(ABC):
 
 @tree.model
 class Waves(Blocks):
-    """cos(w^T x) and sin(w^T x) for frequencies w [H, D]."""
+    """Blocks of cos(w^T x) and sin(w^T x) for frequencies w [H, D]."""
 
     frequencies: Array = tree.auxiliary()
 
@@ -62,7 +62,7 @@ class Waves(Blocks):
 
 @tree.model
 class Slopes(Blocks):
-    """The inputs, minus a centre [D] if given, times their scales (0-d or [D]), as one block."""
+    """A single block of the inputs, minus a centre [D] if given, times scales (0-d or [D])."""
 
     scale: Array = tree.auxiliary()
     centre: Array | None = tree.constant(default=None, optional=True)
@@ -96,7 +96,7 @@ class OnColumns(Blocks):
 
 @tree.model
 class Term:
-    """The outer products of the blocks of several factors, side by side."""
+    """Outer products of the blocks of several factors, joined along the feature axis."""
 
     factors: tuple[Blocks, ...]
 
@@ -119,7 +119,7 @@ class Term:
 
 
 def _outer(a: Array, b: Array) -> Array:
-    """Return the outer products [N, H, p q] of a [N, H, p] and b [N, H, q]; one of a and b may have H = 1."""
+    """Return the outer products [N, H, p q] of a [N, H, p] and b [N, H, q]; a or b may have H = 1."""
     both = a[:, :, :, None] * b[:, :, None, :]
     return backend_of(a).xp.reshape(both, (*both.shape[:2], a.shape[2] * b.shape[2]))
 
@@ -139,8 +139,7 @@ def _as_blocks_of(value: Array, bar: Array) -> Array:
 
 @tree.model
 class Features:
-    """The features phi of a kernel, as `Kernel.random_features` returns them: phi(x)^T phi(z) equals or estimates k(x,
-    z).
+    """Features phi of a kernel, from `Kernel.random_features`: phi(x)^T phi(z) equals or estimates k(x, z).
 
     For standard normal numbers g [F], phi(x)^T g is a sample of a function under the kernel's prior.
     """
@@ -164,7 +163,7 @@ class Features:
         return backend_of(X).xp.concat([value for value, _ in found], axis=1), pullback
 
     def times(self, other: "Features", /) -> "Features":
-        """The features of the product of two kernels."""
+        """Return the features of the product of two kernels."""
         return Features(tuple(Term(a.factors + b.factors) for a in self.terms for b in other.terms))
 
     def on(self, columns: tuple[int, ...], /) -> "Features":
@@ -174,16 +173,16 @@ class Features:
 
     @staticmethod
     def sum(several: "Iterable[Features]", /) -> "Features":
-        """The features of a sum of kernels."""
+        """Return the features of a sum of kernels."""
         return Features(tuple(term for one in several for term in one.terms))
 
     @staticmethod
     def product(several: "Iterable[Features]", /) -> "Features":
-        """The features of a product of kernels."""
+        """Return the features of a product of kernels."""
         return functools.reduce(Features.times, several)
 
 
 def features_of(variance: Any, blocks: Blocks | None = None, /) -> Features:
-    """Return the features of a variance (0-d) times the kernel of some blocks, or of the variance alone."""
+    """Return the features of `variance` times the kernel of the blocks; without blocks, those of a constant kernel."""
     level = Level(backend_of(variance).xp.sqrt(variance))
     return Features((Term((level,) if blocks is None else (blocks, level)),))

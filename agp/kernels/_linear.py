@@ -15,9 +15,9 @@ from agp.tree import place_leaves
 
 @tree.model
 class Linear(Kernel):
-    """k(x, z) = sum_d variance_d (x_d - c_d) (z_d - c_d): linear functions that vanish at the centre c.
+    """The linear kernel, k(x, z) = sum_d variance_d (x_d - c_d) (z_d - c_d): linear functions.
 
-    Add `Constant` for an intercept, or use a `ConstantMean`.
+    The functions vanish at the centre c. Add `Constant` for an intercept, or use a `ConstantMean`.
 
     Parameters
     ----------
@@ -25,7 +25,8 @@ class Linear(Kernel):
         The variance of the slope, in squared units of the targets per squared unit of the inputs: scalar (0-d), or one
         for each column [D]. If None, each column starts with an equal share of the variance of the targets.
     centre
-        c [D], or one number for all columns. The default is the origin. `Linear.centred` computes c from the data.
+        The point c [D] where the functions vanish, or one number for all columns. The default is the origin.
+        `Linear.centred` computes c from the data.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -35,7 +36,7 @@ class Linear(Kernel):
 
     @classmethod
     def centred(cls, X: Array, /) -> Self:
-        """Return a kernel, still without a variance, whose functions are zero at the column averages of X [N, D]."""
+        """Return a kernel without a variance, whose functions vanish at the column means of X [N, D]."""
         return cls(centre=backend_of(X).xp.mean(X, axis=0))
 
     def _from_centre(self, X: Array) -> Array:
@@ -53,7 +54,7 @@ class Linear(Kernel):
             bar = self._bar(sums_by_column(xp, X * product))
             return bar, self.variance * product, self.variance * (K_bar.mT @ X)
 
-        # both sides get square roots, so that the one-argument call is symmetric
+        # both factors contain the root of the variance, so that the one-argument call is symmetric
         root = xp.sqrt(self.variance)
         return inner_products(root * X, None if Z is None else root * Z), pullback
 
@@ -82,7 +83,7 @@ class Linear(Kernel):
             check_like("centre", self.centre, "X", X)
             check_per_column(self, "centre", X.shape[1])
         xp, X = backend_of(X).xp, self._from_centre(X)
-        # the variances k(x, x) then average to the given variance; columns of zeros do not count
+        # the mean of the variances k(x, x) is then the given variance; columns of zeros are ignored
         square = xp.mean(X * X, axis=0)
         usual = xp.where(square > 0.0, square, xp.ones_like(square))
         unit = unit_by_column(self.variance, variance / usual)

@@ -15,7 +15,7 @@ from agp.tree import place_leaves
 
 
 class Winding(ConstantVariance):
-    """Kernels of inputs that are mapped to circles whose circumference is the period."""
+    """Base class of kernels of inputs that are mapped to circles whose circumference is the period."""
 
     lengthscale: Array
     period: Array
@@ -50,7 +50,9 @@ class Winding(ConstantVariance):
         return self.variance * g, pullback
 
     def _map_to_circle(self, Xc: Array) -> tuple[Array, Pullback]:
-        """[cos(a), sin(a)] [..., N, 2 D] of the angles a = 2 pi Xc / period, and ``bar -> (X_bar, period_bar [D])``.
+        """Return [cos(a), sin(a)] [..., N, 2 D] of the angles a = 2 pi Xc / period, and their pullback.
+
+        The pullback is ``bar -> (X_bar, period_bar [D])``.
 
         Centring the inputs does not change the kernel, but preserves the precision of large angles.
         """
@@ -75,11 +77,11 @@ class Winding(ConstantVariance):
 
     @abstractmethod
     def _pull_period(self, bar: Array) -> Array | None:
-        """Return cotangent of the period, for the cotangents [D] by column, or None if the period is not trained."""
+        """Return the cotangent of the period from the cotangents [D] by column, or None if the period is constant."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
-        # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period; the
-        # weights are the probabilities of the difference n of two Poisson numbers of mean c / 2
+        # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period. The
+        # weights are the probabilities that two Poisson numbers with mean c / 2 differ by n.
         mean = 0.125 / to_numpy(self.lengthscale) ** 2
         first, second = (rng.poisson(mean, (count, width)) for _ in range(2))
         cycles = backend.asarray_like((first - second).astype(float), self.period)
@@ -93,7 +95,7 @@ class Winding(ConstantVariance):
 
 @tree.model
 class Periodic(Winding):
-    """k(x, z) = variance exp(-1/2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2): repeating functions.
+    """The periodic kernel, k(x, z) = variance exp(-1/2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2).
 
     Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Other libraries use 2 sin^2 instead of sin^2 / 2,
     so their lengthscale is twice as large, or do not square the lengthscale.
@@ -101,13 +103,13 @@ class Periodic(Winding):
     Parameters
     ----------
     variance
-        k(x, x), a scalar (0-d) in squared units of the targets.
+        The variance k(x, x), a scalar (0-d) in squared units of the targets.
     lengthscale
         The dimensionless smoothness within a period: scalar (0-d), or one for each column [D]. If None, it starts at 1.
     period
-        In units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at twice the spread of each
-        column, which is slightly more than half the range of uniform inputs. Bounds have many local optima in the
-        period; use `Seasonal` if the period is known.
+        The period in units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at twice the
+        spread of each column, which is slightly more than half the range of uniform inputs. As a function of the
+        period, training objectives have many local optima. Use `Seasonal` if the period is known.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -128,22 +130,22 @@ class Periodic(Winding):
 
 @tree.model
 class Seasonal(Winding):
-    """The kernel `Periodic` with a known, constant period, such as a day, a year or a turn of a shaft.
+    """A periodic kernel with a known, constant period, such as a day, a year or a turn of a shaft.
 
-    Multiply it by an RBF kernel to obtain a season whose shape changes slowly.
+    Multiply it by an RBF kernel to model a seasonal pattern that changes slowly.
 
     Parameters
     ----------
     variance, lengthscale
-        As `Periodic`.
+        As for `Periodic`.
     period
-        In units of the inputs: scalar (0-d), or one for each column [D]. Dates in tables are counted in days, so a year
-        is 365.25.
+        The period in units of the inputs: scalar (0-d), or one for each column [D]. Dates in tables are counted in
+        days, so a period of one year is 365.25.
 
     Raises
     ------
     ValueError
-        From `from_data`, if the period is missing or not positive.
+        In `from_data`, if the period is missing or not positive.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")

@@ -1,4 +1,4 @@
-"""Weighted sums of all covariances within groups of inputs; each pair is evaluated once."""
+"""Weighted sums of all covariances within groups of inputs, with one evaluation for each pair of inputs."""
 
 from typing import Any
 
@@ -7,15 +7,14 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.chunking import row_ranges
 
 ROWS_PER_STRIP = 192
-"""The number of inputs in a strip of the lower triangle. For no more inputs than this, one call for the square is
-faster.
+"""The number of inputs in a strip of the lower triangle. For fewer inputs, a single call for the square is faster.
 """
 
 
 def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = ROWS_PER_STRIP) -> tuple[Array, Pullback]:
     """Compute `Kernel.quadratic_forms` in strips of `height` rows of all groups.
 
-    The blocks on the diagonal are calls with one argument, which includes white noise.
+    The blocks on the diagonal come from calls with one argument and include white noise.
     """
     xp = backend_of(X).xp
     found = [_strip(kernel, X, w, i, j) for i, j in row_ranges(X.shape[1], height)]
@@ -34,7 +33,7 @@ def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = ROWS_PER_STRI
 
 
 def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pullback]:
-    """Return the contribution [G, C] to k(X_g, X_g) w_g of rows i to j with themselves, and with later rows both ways.
+    """Return the part [G, C] of k(X_g, X_g) w_g from the pairs of rows i to j with each other and with later rows.
 
     The pullback maps the cotangent [G] of w_g^T k(X_g, X_g) w_g to (kernel_bar, X_bar).
     """

@@ -1,6 +1,6 @@
 """Stationary kernels k(x, z) = variance g(r2), with r2 = sum_d (x_d - z_d)^2 / lengthscale_d^2.
 
-Each kernel defines its profile g and the slope g' = dg/dr2, and shares everything else.
+Each kernel defines its profile g and the slope g' = dg/dr2. The base class does everything else.
 """
 
 import math
@@ -35,14 +35,14 @@ class Stationary(ConstantVariance):
         """Return g(r2), and a function without arguments that returns the slope dg/dr2."""
 
     def pull_shape(self, _r2: Array, /) -> Callable[[Array], dict[str, Array]]:
-        """Return a map from the cotangent of K to the cotangents of the profile's own parameters, by name; by default,
-        none.
+        """Return a function from the cotangent of K to a dictionary of cotangents of the profile's own parameters.
+
+        By default, the profile has no parameters.
         """
         return lambda _: {}
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:  # noqa: ARG002
-        """Draw [count, width] frequencies from the spectral density of g at lengthscale 1, with a NumPy generator on
-        the host.
+        """Draw frequencies [count, width] from the spectral density of g at lengthscale 1, with a NumPy generator.
 
         g(r2) is the average of cos(w^T r) over such frequencies w, for any r [width] with r^T r = r2. Only samples of
         functions need this method. Raise TypeError if the kernel does not implement it.
@@ -60,7 +60,7 @@ class Stationary(ConstantVariance):
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         r2, pull = squared_distances(X, Z, self.lengthscale, differences=self.differences)
         g, slope, pull_shape = *self.profile(r2), self.pull_shape(r2)
-        del r2  # most profiles no longer need r2
+        del r2  # free memory: most profiles no longer need r2
 
         def pullback(K_bar):
             X_bar, Z_bar, lengthscale_bar = pull(K_bar * slope(), self.variance)
@@ -71,7 +71,7 @@ class Stationary(ConstantVariance):
         return self.variance * g, pullback
 
     def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
-        # K_bar = bar w^T has rank one in each group, so its factors can scale the narrow arrays of the pullback
+        # K_bar = bar w^T has rank one in each group: its factors scale the narrow arrays of the pullback
         if not self._scales_cotangents:
             return super().grouped_sums(X, Z, w)
         r2, pull = squared_distances(X, Z, self.lengthscale)
@@ -110,7 +110,7 @@ class Stationary(ConstantVariance):
         return X_bar, Z_bar, tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar)
 
     def from_data(self, X: Array, variance: float, /) -> Self:
-        # r2 between two rows is then about 2 for any number of columns, so neither g(r2) nor its slope vanishes
+        # r2 between two rows is then about 2 for any number of columns, and g(r2) and its slope do not vanish
         spreads = column_spreads(X) * X.shape[1] ** 0.5
         units = {"variance_unit": variance, "lengthscale_unit": unit_by_column(self.lengthscale, spreads)}
         return tree.with_defaults(self, variance=variance, lengthscale=spreads, **units)
@@ -127,10 +127,11 @@ class RBF(Stationary):
     Parameters
     ----------
     variance
-        k(x, x), a scalar (0-d) in squared units of the targets.
+        The variance k(x, x), a scalar (0-d) in squared units of the targets.
     lengthscale
-        In units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at the spread of each
-        column times the square root of the number of columns; `from_data` of models compares multiples of this value.
+        The lengthscale in units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at the
+        spread of each column times the square root of the number of columns. The `from_data` of models compares
+        multiples of this value.
     """
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -153,15 +154,15 @@ class Matern(Stationary):
 
     @property
     def floats_per_entry(self) -> int:
-        return 4  # the square root is one more array
+        return 4  # one more array for the square root
 
 
 @tree.model
 class Matern12(Matern):
     """The Matern kernel of smoothness 1/2, g = exp(-r), also called exponential: continuous, rough functions.
 
-    For any number of columns, distances are computed from differences: the slope -exp(-r) / (2 r), which counts as 0 at
-    r = 0, would amplify the rounding errors that an expansion makes between equal rows.
+    For any number of columns, distances are computed from differences. The slope -exp(-r) / (2 r), set to 0 at r = 0,
+    would amplify the rounding errors of the expansion |x|^2 + |z|^2 - 2 x.z for nearly equal rows.
 
     Parameters
     ----------
@@ -233,16 +234,15 @@ def _matern52(B: Backend, r2: Array, least: Array) -> tuple[Array, Array, Array]
 
 @tree.model
 class RationalQuadratic(Stationary):
-    """The rational quadratic kernel, g(r2) = (1 + r2 / (2 alpha))^-alpha: a mixture of RBF kernels with many
-    lengthscales.
+    """The rational quadratic kernel, g(r2) = (1 + r2 / (2 alpha))^-alpha, a mixture of RBF kernels.
 
     Parameters
     ----------
     variance, lengthscale
         As for `RBF`.
     alpha
-        A dimensionless scalar (0-d). The smaller alpha is, the more the lengthscales vary; RBF is the limit for large
-        alpha. If None, it starts at 1.
+        A dimensionless scalar (0-d). The smaller alpha is, the more the lengthscales of the mixture vary. For large
+        alpha, the kernel approaches RBF. If None, it starts at 1.
     """
 
     alpha: Array = tree.param(POSITIVE, default=None)
@@ -272,7 +272,7 @@ class RationalQuadratic(Stationary):
 
     @property
     def floats_per_entry(self) -> int:
-        return 5  # keeps the distances, which the cotangent of alpha needs
+        return 5  # one more array for the distances, which the cotangent of alpha needs
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         return tree.with_defaults(super().from_data(X, variance), alpha=1.0)

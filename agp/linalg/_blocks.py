@@ -1,4 +1,4 @@
-"""Block-diagonal matrices, and matrices of several outputs [P, M, M] with their vectors as columns [M, P]."""
+"""Block-diagonal matrices, and operations on the matrices [P, M, M] and vectors [M, P] of several outputs."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ def groups_of(sizes: Sequence[int]) -> list[slice]:
 def block_diagonal(
     blocks: Sequence[Array | None], sizes: Sequence[int], columns: Sequence[int] | None = None
 ) -> Array | None:
-    """Return the matrix with these blocks on its diagonal; None is a zero block, and None alone is a zero matrix.
+    """Return the matrix with these blocks on its diagonal; None stands for zeros, in the blocks and as the result.
 
     Block i has `sizes[i]` rows and, unless `columns` is given, the same number of columns.
     """
@@ -33,7 +33,7 @@ def block_diagonal(
 
 
 def each_times(A: Array, x: Array, /) -> Array:
-    """Return the columns A_p x_p [M, P], for A [P, M, M] and x [M, P]."""
+    """Multiply each A_p by column p of x: return [M, P], for A [P, M, M] and x [M, P]."""
     return (A @ x.mT[:, :, None])[:, :, 0].mT
 
 
@@ -44,7 +44,7 @@ def each_outer(x: Array, y: Array, /) -> Array:
 
 
 def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
-    """Return L^-1 C_p or L^-T C_p [P, M, K], for lower L [M, M] and C [P, M, K], by one solve with P K columns."""
+    """Return L^-1 C_p or L^-T C_p [P, M, K] for lower triangular L [M, M] and C [P, M, K], by a single solve."""
     B = backend_of(C)
     P, M, K = C.shape
     columns = B.xp.reshape(B.xp.permute_dims(C, (1, 0, 2)), (M, P * K))
@@ -53,8 +53,9 @@ def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
 
 
 def each_cholesky(S: Array, /) -> Array:
-    """Return the Cholesky factors of S [P, M, M], each repaired separately if necessary; errors are those of
-    `cholesky`.
+    """Return the Cholesky factors of S [P, M, M], each repaired separately if necessary.
+
+    It raises the same errors as `cholesky`.
     """
     return backend_of(S).xp.stack([cholesky(S[p, ...]) for p in range(S.shape[0])], axis=0)
 

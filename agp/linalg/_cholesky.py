@@ -1,4 +1,4 @@
-"""The Cholesky factorisation, with the same repair on every backend, and its adjoint."""
+"""The Cholesky factorisation with automatic repair, and its pullback."""
 
 import math
 
@@ -9,24 +9,24 @@ from agp.linalg._triangular import lower_of, symmetric_from_blocks
 from agp.repairs import report
 
 REPAIRS = 3
-"""The number of further attempts after a failure; each attempt multiplies the jitter by ten."""
+"""The number of further attempts after a failed factorisation; each attempt multiplies the jitter by ten."""
 
 NEGATIVE = "The kernel returned a negative variance ({2:.3g}); check its parameters and its formula."
 
 BLOCK = 128
-"""The largest block that is not divided; on accelerators, `Backend.device_block` if it is larger."""
+"""The size up to which blocks are not divided; accelerators use `Backend.device_block` if it is larger."""
 
 
 def cholesky(A: Array) -> Array:
     """Return lower triangular L with L L^T = A [..., M, M], repaired if necessary.
 
-    If a matrix has no factor, the function tries ten, a hundred and a thousand times the default jitter, and leaves the
-    other matrices of a batch unchanged. `agp.repairs` receives a report of each repair.
+    If the factorisation fails, the function adds ten, then a hundred, then a thousand times the default jitter. In a
+    batch, only the matrices whose factorisation fails are changed. Each repair is reported to `agp.repairs`.
 
     Raises
     ------
     agp.errors.NotPositiveDefiniteError
-        If the last repair fails. The message gives the likely cause. Inside a compiled function, the factor is NaN, and
+        If the last repair fails. The message names the likely cause. Inside a compiled function, the factor is NaN, and
         the error is raised when the report is read.
     """
     return _attempt(A, None, 0)
@@ -83,7 +83,7 @@ def _fail(A: Array, jitter: Array) -> None:
 
 
 def _causes(A: Array) -> list[tuple[str, Array]]:
-    """Return the likely causes of a failure, and whether each applies (0-d); exactly one applies."""
+    """Return pairs of a possible cause of a failure and whether it applies (0-d); exactly one cause applies."""
     xp = backend_of(A).xp
     finite = xp.all(xp.isfinite(A))
     positive, negative = xp.all(diagonal(A) > 0), xp.any(diagonal(A) < 0)
@@ -107,20 +107,20 @@ def positive_definite(A: Array) -> Array:
 
 
 def phi(A: Array) -> Array:
-    """Return the lower triangle of A [..., M, M] with its diagonal halved; the map is self-adjoint."""
+    """Return the lower triangle of A [..., M, M] with half the diagonal; this linear map is self-adjoint."""
     B = backend_of(A)
     return B.add_diagonal(B.tril(A), -0.5 * B.diagonal(A))
 
 
 def inverse_from_cholesky(L: Array) -> Array:
-    """Return (L L^T)^-1 [M, M], for lower L [M, M]."""
+    """Return the inverse (L L^T)^-1 [M, M] for lower triangular L [M, M]."""
     return backend_of(L).inverse_from_cholesky(L)
 
 
 def cholesky_pullback(L: Array, L_bar: Array) -> Array:
     """Return the symmetric cotangent of A = L L^T [M, M], given the lower triangle of the cotangent of L.
 
-    If you have the cotangent for the relative change L^-1 dL, use `relative_cholesky_pullback`.
+    If you have the cotangent of the relative change L^-1 dL, use `relative_cholesky_pullback`.
 
     Source: the recursion by halves of Murray, "Differentiation of the Cholesky decomposition", arXiv:1602.07527.
     """
@@ -137,10 +137,10 @@ def cholesky_pullback(L: Array, L_bar: Array) -> Array:
 
 
 def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
-    """Return the symmetric cotangent of A = L L^T [M, M], given the lower triangle of the relative change's cotangent.
+    """Return the symmetric cotangent of A = L L^T [M, M], given the lower triangle of the cotangent of L^-1 dL.
 
     Let dL = L dS with dS = Phi(L^-1 dA L^-T). Then A_bar = L^-T sym(Phi(S_bar)) L^-1. A cotangent L_bar of L
-    corresponds to S_bar = L^T L_bar, but some callers know S_bar without computing this product.
+    corresponds to S_bar = L^T L_bar. Some callers have S_bar without this product.
     """
     if L.shape[-1] <= BLOCK or L.shape[-1] <= backend_of(L).device_block(L):
         return _dense_pullback(L, S_bar)
@@ -174,5 +174,5 @@ def _dense_pullback(L: Array, S_bar: Array) -> Array:
 
 
 def _solve_transposed(L: Array, X: Array) -> Array:
-    """Return L^-T X, for lower L [M, M] and X [M, N]."""
+    """Return L^-T X for lower triangular L [M, M] and X [M, N]."""
     return backend_of(L).solve_triangular(L, X, transpose=True)

@@ -1,4 +1,4 @@
-"""Linear systems and log determinants by matrix products: conjugate gradients and Lanczos quadrature."""
+"""Conjugate gradients for linear systems, and Lanczos quadrature for log determinants."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,20 +6,20 @@ from typing import NamedTuple
 from agp.backend import Array, backend_of, like
 
 LOOK_EVERY = 5
-"""The number of iterations after which the host checks whether a device has finished."""
+"""The number of iterations between two checks by the host whether a device has finished."""
 
 
 class Solution(NamedTuple):
-    """The result of `conjugate_gradients`, column by column."""
+    """The result of `conjugate_gradients`, for k right-hand sides."""
 
     x: Array
     """The solutions [N, k]."""
     residual: Array
-    """|b - A x| / |b| [k], computed by the recursion; 0 where b = 0."""
+    """The relative residuals |b - A x| / |b| [k], computed by recursion; 0 where b = 0."""
     iterations: Array
     """The number of products with A (0-d)."""
     steps: Array
-    """The step lengths a_j [L, k] of the first L iterations, which are 0 after a column has stopped."""
+    """The step lengths a_j [L, k] of the first L iterations; they are 0 after a column has stopped."""
     ratios: Array
     """The ratios b_j [L, k] of successive squared residuals, which determine the conjugate directions."""
 
@@ -34,7 +34,7 @@ def conjugate_gradients(
     max_iterations: int = 1000,
     coefficients: int = 0,
 ) -> Solution:
-    """Solve A x = b for each column b of the right-hand sides, with products shared by all columns.
+    """Solve A x = b for each column b of the right-hand sides; each iteration needs a single product with A.
 
     Each column starts at zero and stops at its tolerance. It also stops if b^T A b is not positive, because A is then
     indefinite to working precision. Compiled loops run on the device. The function is not differentiable.
@@ -42,17 +42,18 @@ def conjugate_gradients(
     Parameters
     ----------
     product
-        Maps x [N, k] to A x, for a symmetric positive definite A [N, N].
+        A function that maps x [N, k] to A x, for a symmetric positive definite A [N, N].
     rhs
         Right-hand sides [N, k].
     solve
-        Maps x [N, k] to P^-1 x, for a symmetric positive definite P close to A; the identity by default.
+        A function that maps x [N, k] to P^-1 x, where the preconditioner P is symmetric, positive definite and close to
+        A. The default P is the identity.
     tolerance
-        Stop when the norm of the residual, divided by the norm of the right-hand side, reaches this value.
+        Stop when the norm of the residual, divided by the norm of the right-hand side, falls to this value.
     max_iterations
-        The largest number of iterations.
+        The maximum number of iterations.
     coefficients
-        L, the number of iterations recorded for `log_quadrature`.
+        The number of iterations L that are recorded for `log_quadrature`.
 
     Source: Hestenes & Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
     """
@@ -72,7 +73,7 @@ def conjugate_gradients(
         # a column that has stopped has a squared residual of 0, and takes steps of length zero
         moved = product(direction)
         curvature = xp.sum(direction * moved, axis=0)
-        stuck = curvature <= 0.0  # NaN passes into the solution and ends the iteration
+        stuck = curvature <= 0.0  # NaN propagates to the solution and ends the iteration
         step = square / xp.where(stuck, infinite, curvature)
         x, residual = B.add_product(x, step, direction), residual - step * moved
         preconditioned = solve(residual)
@@ -102,7 +103,7 @@ def conjugate_gradients(
 
 
 def log_quadrature(steps: Array, ratios: Array, /) -> Array:
-    """Return the Gauss quadratures e_0^T log(T) e_0 [k], given the coefficients [L, k] of conjugate gradients.
+    """Return the Gauss quadratures e_0^T log(T) e_0 [k] from the coefficients [L, k] of conjugate gradients.
 
     Let T be the Lanczos matrix of P^-1/2 A P^-1/2 from the iteration with right-hand side z. It is tridiagonal, with
     T_jj = 1 / a_j + b_{j-1} / a_{j-1} and T_{j,j+1} = sqrt(b_j) / a_j. For z ~ N(0, P), N e_0^T log(T) e_0 estimates
@@ -112,7 +113,7 @@ def log_quadrature(steps: Array, ratios: Array, /) -> Array:
     """
     xp = backend_of(steps).xp
     T = _tridiagonal(steps.mT, ratios.mT)
-    usable = xp.all(xp.isfinite(T))  # some libraries raise where others return NaN
+    usable = xp.all(xp.isfinite(T))  # some libraries raise an error if T has NaN
     eigenvalues, vectors = xp.linalg.eigh(xp.where(usable, T, xp.eye(T.shape[-1], **like(T))))
     smallest = float(xp.finfo(T.dtype).smallest_normal)
     logs = xp.sum(vectors[:, 0, :] ** 2 * xp.log(xp.clip(eigenvalues, smallest)), axis=-1)
@@ -120,7 +121,7 @@ def log_quadrature(steps: Array, ratios: Array, /) -> Array:
 
 
 def _tridiagonal(a: Array, b: Array) -> Array:
-    """Return T [k, L, L] for coefficients [k, L], with rows of the identity for iterations that did not take place."""
+    """Return T [k, L, L] for coefficients [k, L]; iterations that did not take place get rows of the identity."""
     xp = backend_of(a).xp
     L = a.shape[1]
     taken = a != 0.0

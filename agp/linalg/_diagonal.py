@@ -1,4 +1,4 @@
-"""Diagonals of covariance matrices: jitter, and the repair of rounded variances."""
+"""Diagonals of covariance matrices: jitter, and the repair of negative variances."""
 
 from agp.backend import Array, Pullback, backend_of, like
 
@@ -10,7 +10,7 @@ def identity(A: Array) -> Array:
 
 
 def diagonal(A: Array) -> Array:
-    """Return the diagonal [..., M] of A [..., M, M] without the linear algebra extension."""
+    """Return the diagonal [..., M] of A [..., M, M]."""
     return backend_of(A).diagonal(A)
 
 
@@ -20,7 +20,7 @@ def add_diagonal(A: Array, d: Array | float) -> Array:
 
 
 def default_jitter(A: Array) -> Array:
-    """Return 1e-6 (float64) or 1e-4 (float32) times the mean diagonal of each A [..., M, M], without gradient."""
+    """Return 1e-6 (float64) or 1e-4 (float32) times the mean diagonal entry of A [..., M, M], as a constant."""
     B = backend_of(A)
     relative = 1e-6 if float(B.xp.finfo(A.dtype).eps) < 1e-10 else 1e-4
     return B.stop_gradient(relative * B.xp.mean(B.diagonal(A), axis=-1))
@@ -35,18 +35,18 @@ def add_jitter(A: Array, jitter: float | None = None) -> Array:
 
 
 def check_jitter(jitter: float | None) -> float | None:
-    """Raise ValueError unless the jitter is None or a finite number that is at least 0."""
+    """Return the jitter; raise ValueError unless it is None or a finite number of at least 0."""
     if jitter is not None and not 0 <= jitter < float("inf"):
-        msg = f"jitter is {jitter!r}, but must be None, or a finite number that is at least 0."
+        msg = f"jitter is {jitter!r}, but must be None or a finite number of at least 0."
         raise ValueError(msg)
     return jitter
 
 
 def nonnegative(x: Array, /) -> tuple[Array, Pullback]:
-    """Raise negative entries of the conditional variances x [...] to zero; also return ``bar -> x_bar``.
+    """Set negative entries of conditional variances x [...] to zero; also return the pullback ``bar -> x_bar``.
 
-    Rounding may push the difference between a prior variance and the part explained by the data below zero. The
-    cotangent is zero there. NaN stays NaN.
+    A conditional variance is a prior variance minus the part that the data explain. Rounding may make it negative. The
+    cotangent of a negative entry is zero. NaN stays NaN.
     """
     xp = backend_of(x).xp
     negative, zeros = x <= 0.0, xp.zeros_like(x)
@@ -54,10 +54,10 @@ def nonnegative(x: Array, /) -> tuple[Array, Pullback]:
 
 
 def covariance_with(variances: Array, A: Array, /) -> Array:
-    """Return the symmetric part of covariances A [..., N, N], with these variances [..., N] on the diagonal.
+    """Return the symmetric part of covariances A [..., N, N], with the given variances [..., N] on the diagonal.
 
     If conditioning removes nearly all the prior variance, the diagonal of A is a difference of nearly equal numbers and
-    may be negative. Raising the diagonal keeps a positive semi-definite matrix positive semi-definite.
+    may be negative. Larger entries on the diagonal keep a positive semi-definite matrix positive semi-definite.
     """
     xp = backend_of(A).xp
     rows = xp.arange(A.shape[-1], **{**like(A), "dtype": xp.int64})

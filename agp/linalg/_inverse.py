@@ -31,18 +31,18 @@ Gap = Callable[[Array, Array, Array], Array]
 CONVERGENCE_RADIUS = 0.68
 """Unit steps converge quadratically from every B with |B - I|_F below this value."""
 ONE_STEP_TOLERANCE = 1e-3
-"""For larger tolerances than this, the least number of steps from the last factor nearly always suffices."""
+"""For tolerances above this value, the least number of steps from the last factor nearly always suffices."""
 RESCALE_THRESHOLD = 1e3
 """If the largest eigenvalue of B exceeds this value, L is rescaled so that no eigenvalue of B exceeds 1."""
 
 
 class InverseFactor(NamedTuple):
-    """L with L L^T ~ A^-1, and how it was computed."""
+    """A triangular factor L with L L^T ~ A^-1, and a record of its computation."""
 
     factor: Array
-    """L [M, M], lower triangular with a positive diagonal."""
+    """The factor L [M, M], lower triangular with a positive diagonal."""
     residual: Array
-    """|L^T A L - I|_F / sqrt(M) (0-d)."""
+    """The residual |L^T A L - I|_F / sqrt(M) (0-d)."""
     steps: Array
     """The number of natural-gradient steps taken, including rejected steps (0-d)."""
     restarts: Array
@@ -50,11 +50,11 @@ class InverseFactor(NamedTuple):
     vector: Array
     """The last power iterate [M], from which the eigenvalue estimates of the next call can start."""
     gap: Array
-    """The stopping criterion (0-d), which is the residual unless another gap was given."""
+    """The value of the stopping criterion (0-d): the residual, unless another `gap` was given."""
     fallbacks: Array
     """1 if products in the requested lower precision were not accurate enough (0-d)."""
     rounding: Array
-    """The estimated residual due to these products (0-d), which is 0 if no lower precision was requested."""
+    """The estimated residual due to products in lower precision (0-d); 0 if no lower precision was requested."""
 
 
 class _Carry(NamedTuple):
@@ -91,35 +91,35 @@ def inverse_factor(
     Parameters
     ----------
     A
-        Symmetric positive definite [M, M].
+        A symmetric positive definite matrix [M, M].
     start
-        A factor to start from, such as the factor for the previous A. The default is `starting_factor(A)`, which also
-        replaces a given factor that is not finite or too far off (an eigenvalue of L^T A L above 100).
+        A factor to start from, such as the factor of the previous A. The default is `starting_factor(A)`. It also
+        replaces a given factor that is not finite or for which an eigenvalue of L^T A L exceeds 100.
     tolerance
-        The residual at which to stop. It is tested before each step, so a good factor costs no steps.
+        The residual at which to stop. It is tested before each step, so a good factor needs no steps.
     least_steps, max_steps
-        The least and the largest number of steps.
+        The minimum and maximum number of steps.
     step
         The rule for the step size. Its count of steps starts at zero in each call.
     patience
-        Stop after this number of consecutive unit steps that improve neither the residual (or the gap) nor l(L) or
-        that, close to the solution, do not halve the residual. Shorter steps count by their length, so the small first
-        steps of a schedule do not use up the patience.
+        Stop after this number of consecutive unit steps without progress. A step makes progress if it improves the
+        residual (or the gap) or l(L). Close to the solution, it must halve the residual. A shorter step counts as a
+        fraction of a unit step, so the small first steps of a schedule do not use up the patience.
     vector
         `InverseFactor.vector` of the previous call.
     gap
         A criterion that replaces the residual in the tests. It is evaluated once per step.
     precision
-        "float32", "tf32" or "bfloat16". The first steps multiply in this precision, until the residual is below the
-        tolerance or near the rounding error of the products. The residual is then checked in the precision of A, and
-        steps continue in that precision if necessary. If the matrix is too ill-conditioned for such products, all steps
-        use the precision of A, and `fallbacks` is 1. A precision that is not lower than that of A has no effect.
+        One of "float32", "tf32" and "bfloat16". The first steps multiply in this precision, until the residual is below
+        the tolerance or near the rounding error of the products. The residual is then checked in the precision of A,
+        and steps continue in that precision if necessary. If the matrix is too ill-conditioned for such products, all
+        steps use the precision of A, and `fallbacks` is 1. A precision that is not lower than that of A has no effect.
 
     Returns
     -------
     InverseFactor
         The residual is NaN if A is not finite. A cold start takes about log(cond A) / log 2.25 + 4 steps, each of which
-        costs 4/3 to 1.7 M^3 operations.
+        takes 4/3 to 1.7 M^3 operations.
 
     Raises
     ------
@@ -244,9 +244,10 @@ def _rescale_start(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array,
 
 
 def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
-    """Return `found` unchanged; if the given factor of this name was discarded, report a repair.
+    """Return `found` unchanged; report a repair if the given factor was discarded.
 
-    If the scalar `among` is false, there was no factor yet, and nothing is reported.
+    `name` is the name of the factor in the report. If the scalar `among` is false, there was no factor yet, and nothing
+    is reported.
     """
     xp = backend_of(found.restarts).xp
     restarts = found.restarts

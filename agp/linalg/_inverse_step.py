@@ -1,4 +1,4 @@
-"""The parts of a step of the inversion by products: merit, residual, direction and eigenvalue estimate.
+"""Parts of a step of the inversion by matrix products: merit, residual, direction and eigenvalue estimate.
 
 A is symmetric positive definite, L is lower triangular with a positive diagonal, and B = L^T A L; see
 `agp.linalg._inverse`.
@@ -23,7 +23,7 @@ def starting_factor(A: Array) -> Array:
 def natural_step(
     L: Array, B: Array, gamma: Array | float, *, product: Callable[[Array, Array], Array] = lower_times_lower
 ) -> Array:
-    """Return L (I - gamma Phi(B - I)), for lower L and the lower triangle of B = L^T A L, both [M, M].
+    """Return L (I - gamma Phi(B - I)) for lower triangular L [M, M] and the lower triangle of B = L^T A L [M, M].
 
     `product` multiplies two lower triangles.
     """
@@ -33,7 +33,7 @@ def natural_step(
 
 
 def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple[Array, Array]:
-    """Estimate lambda_max from the lower triangle of B [M, M], times 1.1 for safety; also return the last iterate."""
+    """Estimate 1.1 times the largest eigenvalue from the lower triangle of B [M, M]; also return the last iterate."""
     own = backend_of(B)
     matrix = own.symmetric_from_lower(B)
     norm = least = own.xp.full_like(vector[0], float(own.xp.finfo(B.dtype).smallest_normal))
@@ -45,12 +45,12 @@ def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple
 
 
 def inverse_residual(A: Array, L: Array) -> Array:
-    """Return |L^T A L - I|_F / sqrt(M) (0-d), for A [M, M] and lower L: how well L L^T approximates A^-1."""
+    """Return the residual |L^T A L - I|_F / sqrt(M) (0-d) of a lower triangular L with L L^T ~ A^-1."""
     return residual_of(gram(A, L))
 
 
 def residual_of(B: Array) -> Array:
-    """Return the same residual, given the lower triangle of B = L^T A L [M, M]."""
+    """Return the residual |B - I|_F / sqrt(M) (0-d) from the lower triangle of B = L^T A L [M, M]."""
     # |G|_F^2 = 2 sum_{i>j} G_ij^2 + sum_i G_ii^2 from the lower triangle alone
     own = backend_of(B)
     G = own.add_diagonal(B, -1.0)
@@ -69,6 +69,6 @@ def merit_of(L: Array, B: Array) -> Array:
 
 
 def starting_vector(A: Array) -> Array:
-    """Return a fixed vector [M] without symmetry, from which power iterations start."""
+    """Return a fixed, asymmetric vector [M] from which power iterations start."""
     B = backend_of(A)
     return 1.0 + 0.5 * B.xp.cos(B.xp.arange(A.shape[-1], **B.like(A)))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from agp.backend import Array, backend_of, like
 
 TIE_TOLERANCE = 1e-6
-"""Pivots within this relative distance count as equal, since backends may differ in the last digits of kernels."""
+"""Pivots within this relative distance count as equal, since backends may round kernels differently."""
 
 
 ROUNDING = 100.0
@@ -17,9 +17,9 @@ class LowRank(NamedTuple):
     """A partial Cholesky factorisation U U^T of a matrix K."""
 
     U: Array
-    """[N, m], with columns of zeros once the rank of K is exhausted."""
+    """The factor U [N, m]; after the rank of K is reached, further columns are zero."""
     pivots: Array
-    """The rows [m] in the order in which they were chosen."""
+    """The indices [m] of the pivot rows, in the order of selection."""
     rest: Array
     """The diagonal [N] of K - U U^T."""
 
@@ -35,11 +35,11 @@ def pivoted_cholesky(
     Parameters
     ----------
     column
-        Maps the index of a row, an array [1], to the column K[:, i] as [N, 1].
+        A function that maps the index i of a row, an array [1], to the column K[:, i] as [N, 1].
     diagonal
         The diagonal [N] of K, in the dtype of the factor.
     rank
-        m, from 1 to N.
+        The number of columns m of the factor, from 1 to N.
     precision
         The relative accuracy of the columns, by default the accuracy of the diagonal's dtype. The factorisation ends at
         a pivot below 100 * precision times the largest entry of the diagonal.
@@ -59,9 +59,9 @@ def pivoted_cholesky(
         pivot = xp.reshape(xp.argmax(xp.astype(rest >= (1.0 - TIE_TOLERANCE) * best, U.dtype)), (1,))
         # u = (K[:, i] - U U[i, :]^T) / sqrt(rest_i)
         left = xp.astype(column(pivot), U.dtype, copy=False) - U @ B.rows_at(U, pivot).mT
-        u = left[:, 0] / xp.sqrt(xp.where(best > floor, B.rows_at(rest, pivot), infinite))  # 0 where rounding is left
+        u = left[:, 0] / xp.sqrt(xp.where(best > floor, B.rows_at(rest, pivot), infinite))  # 0 if nothing is left
         here, place = B.rows_at(columns, count)[0, :], xp.astype(pivot, U.dtype)
-        rest = xp.clip(rest - u * u, min=0.0)  # for the pivot itself, a rounding error
+        rest = xp.clip(rest - u * u, min=0.0)  # at the pivot, rest - u^2 is a rounding error
         return count + 1, B.add_product(U, u[:, None], here), B.add_product(pivots, place, here), rest
 
     start = (
@@ -75,28 +75,27 @@ def pivoted_cholesky(
 
 
 class Preconditioner(NamedTuple):
-    """P = U U^T + noise I [N, N], for U [N, m], or noise I."""
+    """The preconditioner P = U U^T + noise I [N, N] for U [N, m], or P = noise I."""
 
     U: Array | None
     noise: Array
     Q: Array | None
-    """U R^-1 [N, m] for the triangular R with R^T R = noise I + U^T U."""
+    """The matrix U R^-1 [N, m] for the triangular R with R^T R = noise I + U^T U."""
     log_det: Array
-    """log|P|, 0-d."""
+    """The log determinant of P (0-d)."""
 
     def solve(self, x: Array, /) -> Array:
-        """Return P^-1 x [N, k] = (x - Q Q^T x) / noise."""
+        """Return P^-1 x = (x - Q Q^T x) / noise for x [N, k]."""
         return x / self.noise if self.Q is None else (x - self.Q @ (self.Q.mT @ x)) / self.noise
 
     def sample(self, low: Array | None, full: Array, /) -> Array:
-        """Return U low + sqrt(noise) full [N, k], which has covariance P if low [m, k] and full are standard normal."""
+        """Return samples U low + sqrt(noise) full [N, k] from N(0, P), for standard normal `low` and `full`."""
         z = backend_of(full).xp.sqrt(self.noise) * full
         return z if self.U is None else z + self.U @ low
 
 
 def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditioner:
-    """Build P = U U^T + noise I from U [N, m] (or None if there is no low-rank part), the scalar (0-d) noise variance,
-    and N.
+    """Create the preconditioner P = U U^T + noise I from U [N, m] or None, the scalar (0-d) noise variance, and N.
 
     R comes from the QR decomposition of [U; sqrt(noise) I], which keeps twice as many digits as the Gram matrix would.
     """
@@ -107,5 +106,5 @@ def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditione
     eye = xp.eye(m, **like(U))
     Q, R = xp.linalg.qr(xp.concat([U, xp.sqrt(noise) * eye], axis=0))
     log_det = (N - m) * xp.log(noise) + 2.0 * xp.sum(xp.log(xp.abs(xp.sum(R * eye, axis=0))))
-    # make one copy; products with a view of Q would copy it each time
+    # copy once: each product with a view of Q would make a copy
     return Preconditioner(U, noise, xp.asarray(Q[:N, :], copy=True), log_det)

@@ -1,9 +1,9 @@
-"""Steps of the inversion by products in a lower precision, while its rounding errors allow them.
+"""Steps of the inversion by matrix products in a lower precision, as long as rounding errors allow them.
 
 A step from L needs B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, which corrects errors in
 both. Products in a precision with unit roundoff u (half the distance from 1 to the next number) have the error |dB|_F /
 sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T), because the relative error of each entry of A, and of A L, is
-about u, and dB = L^T dA L. At L L^T = A^-1, the error is at most u times the condition number of A, times sqrt(M) / 5.
+about u, and dB = L^T dA L. If L L^T = A^-1, the error is at most u times the condition number of A, times sqrt(M) / 5.
 """
 
 import math
@@ -18,7 +18,7 @@ from agp.linalg._triangular import gram, lower_times_lower
 PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
 """The unit roundoff of each precision."""
 ROUNDINGS = 0.2
-"""The factor in the estimate above, correct to within a factor of two for kernel matrices with M = 64 to 1024."""
+"""The constant in the estimate above; for kernel matrices with M = 64 to 1024, it is correct to a factor of two."""
 MAX_ROUNDING_ERROR = 5e-3
 """Steps in a lower precision end when its rounding error exceeds half of this value and half of the tolerance."""
 
@@ -27,7 +27,7 @@ class ReducedSteps(NamedTuple):
     """The result of steps in a lower precision."""
 
     factor: Array
-    """L [M, M] in the precision of A."""
+    """The factor L [M, M] in the precision of A."""
     steps: Array
     """The number of steps taken (0-d)."""
     vector: Array
@@ -37,7 +37,7 @@ class ReducedSteps(NamedTuple):
     refused: Array
     """Whether the last step was rejected, because of rounding or because it increased the merit (0-d)."""
     reached: Array
-    """Whether the residual is below the tolerance in this precision (0-d)."""
+    """Whether the residual in this precision is below the tolerance (0-d)."""
 
 
 class _Carry(NamedTuple):
@@ -66,7 +66,7 @@ class _Products:
         self.A, self.squares = xp.astype(scaled, self.dtype, copy=False), scaled * scaled
 
     def low(self, L: Array) -> Array:
-        """Return sqrt(a) L in the form that `gram` and `times` take."""
+        """Return sqrt(a) L as an argument for `gram` and `times`."""
         return self.backend.xp.astype(self.root * L, self.dtype)
 
     def _of(self, product: Any, *factors: Array) -> Array:
@@ -106,8 +106,8 @@ def run_reduced_steps(
 ) -> ReducedSteps:
     """Take steps from `start` until the residual is below the tolerance or close to the rounding error of the products.
 
-    The steps also end if one increases the merit (this step is rejected), if the start is too far off, or if the
-    rounding error is too large. The arguments are those of `agp.linalg.inverse_factor`.
+    The steps also end if a step increases the merit (it is then rejected), if the start is too far from the inverse, or
+    if the rounding error is too large. The arguments are those of `agp.linalg.inverse_factor`.
     """
     backend = backend_of(A)
     xp = backend.xp
@@ -146,7 +146,7 @@ def _advance(
     gamma = step(c.count, eigenvalue)
     L_new = natural_step(c.L, B, xp.astype(gamma, dtype), product=lambda _, Y: low.times(low_L, Y))
     taken = sound & ~there & xp.all(diagonal(L_new) > 0.0)
-    # after a unit step |G+|_F <= sqrt(5)/2 |G|_F^2 + |G|_F^3 / 2, so B need not be computed again
+    # after a unit step, |G+|_F <= sqrt(5)/2 |G|_F^2 + |G|_F^3 / 2: B need not be computed again
     size = residual * math.sqrt(M)
     left = (1.118 + 0.5 * size) * size**2 / math.sqrt(M) + c.rounding
     left = xp.where(gamma == 1.0, left, xp.full_like(left, math.inf))

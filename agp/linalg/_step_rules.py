@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from agp.backend import Array, backend_of
 
 StepRule = Callable[[Array, Array], Array]
-"""A function that returns the step size gamma, given the number of steps so far and the largest eigenvalue of B (both
-0-d).
+"""A function from the number of steps so far and the largest eigenvalue of B (both 0-d) to the step size gamma.
 """
 
 
-def safe_step(count: Array, eigenvalue: Array) -> Array:  # noqa: ARG001 - every rule is given both
+def safe_step(count: Array, eigenvalue: Array) -> Array:  # noqa: ARG001 - all rules have the same signature
     """Return min(1, 1.5 / lambda_max(B)), which strictly decreases l and keeps diag L positive from every start."""
     return 1.0 / backend_of(eigenvalue).xp.maximum(eigenvalue / 1.5, 1.0 + 0.0 * eigenvalue)
 
@@ -35,8 +34,8 @@ class constant_step:  # noqa: N801 - reads as the function that it is
 class log_linear_step:  # noqa: N801 - reads as the function that it is
     """A geometric rise from `start` to `end` over the first `steps` steps of each call, then `end`.
 
-    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps do almost nothing. The steps with a
-    size of a few hundredths or tenths make the rule robust. Starting at 1e-5 with ten steps, it converges for
+    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps do almost nothing. The steps with
+    sizes of a few hundredths or tenths make the rule robust. With start = 1e-5 and ten steps, it converges for
     lambda_max(B) up to about 1e5.
 
     Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes".
@@ -50,7 +49,7 @@ class log_linear_step:  # noqa: N801 - reads as the function that it is
         _check_size("start", self.start)
         _check_size("end", self.end)
         if not self.steps > 1:
-            msg = f"steps is {self.steps!r}, but must be at least 2; for no rise, use constant_step({self.end!r})."
+            msg = f"steps is {self.steps!r}, but must be at least 2; otherwise use constant_step({self.end!r})."
             raise ValueError(msg)
 
     def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:
@@ -66,7 +65,7 @@ class doubling_step:  # noqa: N801 - reads as the function that it is
     """The rule min(1, start 2^(t / every)), which doubles the step size every `every` steps of a call, up to 1.
 
     Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes", for their criterion
-    by predictive variance. The schedule has no line search and rejects no steps.
+    based on the predictive variance. Their schedule has no line search and rejects no steps.
     """
 
     start: float = 1e-2

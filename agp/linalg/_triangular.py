@@ -1,19 +1,16 @@
 """Products of triangular matrices that skip blocks of zeros and use only matrix products.
 
 Every matrix is split in halves (blocks 11, 21, 22) until the blocks are small. The smallest size is
-`Backend.triangular_block`, or `Backend.device_block` on accelerators, and twice this size if only one factor is
-triangular. Only nonzero blocks that the result needs are multiplied. With many levels, the functions below need a
-fraction of the 2 M^3 operations of a dense product: 1/2 if one input or the output is triangular; 1/3 for
-`lower_product`; 1/6 if two inputs and the output are triangular. Leading dimensions are batches, except for arrays
-[M, N].
+`Backend.triangular_block`, or `Backend.device_block` on accelerators. It is doubled if only one factor is triangular.
+Only nonzero blocks that the result needs are multiplied. With many levels, the functions below need a fraction of the 2
+M^3 operations of a dense product: 1/2 if one input or the output is triangular; 1/3 for `lower_product`; 1/6 if two
+inputs and the output are triangular. Leading dimensions of arrays are batch dimensions, except for arrays [M, N].
 """
 
 from agp.backend import Array, backend_of
 
 DENSE_BLOCK = 512
-"""Up to this size, a triangle of a general product is computed densely, because joining blocks needs passes over
-memory.
-"""
+"""Up to this size, a triangle of a general product is computed densely, because joining blocks takes time."""
 
 
 def _blocks(L: Array) -> tuple[Array, Array, Array]:
@@ -38,7 +35,7 @@ def _join_lower(a11: Array, a21: Array, a22: Array) -> Array:
 
 
 def lower_of(X: Array, Y: Array) -> Array:
-    """The lower triangle of X Y, for X [M, K] and Y [K, M]."""
+    """Return the lower triangle of X Y, for X [M, K] and Y [K, M]."""
     B = backend_of(X)
     if X.shape[-2] <= DENSE_BLOCK or X.shape[-2] <= B.triangular_block or X.shape[-2] <= B.device_block(X):
         return B.triangular_product(X, Y, lower=True)
@@ -48,7 +45,7 @@ def lower_of(X: Array, Y: Array) -> Array:
 
 
 def times_lower(A: Array, L: Array) -> Array:
-    """A L, for A [N, M] and lower L [M, M]."""
+    """Return A L for A [N, M] and lower triangular L [M, M]."""
     B = backend_of(L)
     if L.shape[-1] <= 2 * B.triangular_block or L.shape[-1] <= 2 * B.device_block(L):
         return B.triangular_product(A, L, right="lower")
@@ -58,7 +55,7 @@ def times_lower(A: Array, L: Array) -> Array:
 
 
 def lower_times(L: Array, C: Array) -> Array:
-    """L C, for lower L [M, M] and C [M, N]."""
+    """Return L C for lower triangular L [M, M] and C [M, N]."""
     B = backend_of(L)
     if L.shape[-1] <= 2 * B.triangular_block or L.shape[-1] <= 2 * B.device_block(L):
         return B.triangular_product(L, C, left="lower")
@@ -68,7 +65,7 @@ def lower_times(L: Array, C: Array) -> Array:
 
 
 def lower_transposed_times(L: Array, C: Array) -> Array:
-    """L^T C, for lower L [M, M] and C [M, N]."""
+    """Return L^T C for lower triangular L [M, M] and C [M, N]."""
     B = backend_of(L)
     if L.shape[-1] <= 2 * B.triangular_block or L.shape[-1] <= 2 * B.device_block(L):
         return B.triangular_product(L.mT, C, left="upper")
@@ -79,7 +76,7 @@ def lower_transposed_times(L: Array, C: Array) -> Array:
 
 
 def lower_product(A: Array, L: Array) -> Array:
-    """The lower triangle of A L, for A [M, M] and lower L [M, M]."""
+    """Return the lower triangle of A L, for A [M, M] and lower triangular L [M, M]."""
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(A, L, right="lower", lower=True)
@@ -90,7 +87,7 @@ def lower_product(A: Array, L: Array) -> Array:
 
 
 def product_lower(L: Array, X: Array) -> Array:
-    """The lower triangle of L X, for lower L and X [M, M]."""
+    """Return the lower triangle of L X, for lower triangular L [M, M] and X [M, M]."""
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(L, X, left="lower", lower=True)
@@ -101,7 +98,7 @@ def product_lower(L: Array, X: Array) -> Array:
 
 
 def lower_transposed_product(L: Array, C: Array) -> Array:
-    """The lower triangle of L^T C, for lower L and lower C [M, M]."""
+    """Return the lower triangle of L^T C, for lower triangular L and C [M, M]."""
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(L.mT, C, left="upper", right="lower", lower=True)
@@ -111,7 +108,7 @@ def lower_transposed_product(L: Array, C: Array) -> Array:
 
 
 def product_lower_transposed(C: Array, L: Array) -> Array:
-    """The lower triangle of C L^T, for lower C and lower L [M, M]."""
+    """Return the lower triangle of C L^T, for lower triangular C and L [M, M]."""
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(C, L.mT, left="lower", right="upper", lower=True)
@@ -121,7 +118,7 @@ def product_lower_transposed(C: Array, L: Array) -> Array:
 
 
 def lower_times_lower(L: Array, Y: Array) -> Array:
-    """L Y, for lower L and lower Y [M, M]."""
+    """Return L Y for lower triangular L and Y [M, M]."""
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(L, Y, left="lower", right="lower")
@@ -131,18 +128,18 @@ def lower_times_lower(L: Array, Y: Array) -> Array:
 
 
 def gram(A: Array, L: Array) -> Array:
-    """The lower triangle of L^T A L, for symmetric A [M, M] and lower L, in a third plus a sixth of a dense product."""
+    """Return the lower triangle of L^T A L for symmetric A and lower triangular L [M, M], in M^3 operations."""
     # low(L^T C) needs only low(C), since L^T is upper
     return lower_transposed_product(L, lower_product(A, L))
 
 
 def times_own_transpose(A: Array) -> Array:
-    """A A^T [..., M, M], for A [..., M, K]."""
+    """Return A A^T [..., M, M] for A [..., M, K]."""
     return backend_of(A).times_own_transpose(A)
 
 
 def congruence(L: Array, X: Array) -> Array:
-    """Return L X L^T, for lower L [M, M] and symmetric X [M, M], in a third plus a sixth of a dense product."""
+    """Return L X L^T for lower triangular L and symmetric X [M, M], in M^3 operations."""
     # low(C L^T) needs only low(C), since L^T is upper
     return symmetric_from_lower(product_lower_transposed(product_lower(L, X), L))
 
@@ -153,6 +150,6 @@ def symmetric_from_lower(A: Array) -> Array:
 
 
 def symmetric_from_blocks(A11: Array, A12: Array, A22: Array) -> Array:
-    """Return the symmetric matrix with these blocks."""
+    """Return the symmetric matrix [[A11, A12], [A12^T, A22]]."""
     xp = backend_of(A11).xp
     return xp.concat([xp.concat([A11, A12], axis=-1), xp.concat([A12.mT, A22], axis=-1)], axis=-2)
