@@ -1,9 +1,9 @@
-"""The accelerator report: what this library does on one device, the most telling first.
+"""Measure agp on one device, the most informative entries first.
 
-``python asv_benchmarks/accelerator.py --out FOLDER`` measures, entry by entry, until all is done or `--seconds` are
-spent; what FOLDER holds is not measured again, so the same command goes on where the last one stopped.
-``--page PAGE`` writes a page from FOLDER instead; ``--rehearse`` does all of it in small on the CPU, from wheels that
-lie in a folder of their own. See docs/accelerator.md.
+``python asv_benchmarks/accelerator.py --out FOLDER`` measures one entry after another until all are done or `--seconds`
+have passed. Results are stored in FOLDER. Run the same command again to continue. ``--page PAGE`` writes a page from
+the results in FOLDER, without measuring. ``--rehearse`` runs every part in small sizes on the CPU, from wheels in an
+empty folder. See docs/accelerator.md.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from accelerator_parts.results import CUT, Results
 from accelerator_parts.worker import EntryError, Workplace
 
 LEAST = 5.0
-"""Seconds below which no further entry is begun."""
+"""Remaining seconds below which no further entry is started."""
 START = 60.0
-"""Seconds that libraries have to say what devices they see."""
+"""Time limit in seconds for listing the devices."""
 
 
 def main() -> int:
-    """The command; the exit code, which is 0 also where the report says that something failed."""
+    """Run the command; return the exit code, which is 0 even if entries failed."""
     a = arguments()
     if a.rehearse:
         return rehearsed(a)
@@ -36,24 +36,24 @@ def main() -> int:
         return 0
     with Workplace() as workplace:
         waiting = Report(a, workplace).worked()
-    print(f"left: {waiting}; the same command goes on." if waiting else "done.")
+    print(f"left: {waiting}; run the same command again to continue." if waiting else "done.")
     return 0
 
 
 def libraries_of(device: str) -> list[str]:
-    """The array libraries that may have arrays there."""
+    """The array libraries that support the device."""
     return ["numpy", "torch", "jax"] if device == "cpu" else ["torch", "cupy", "jax"]
 
 
 class Report:
-    """One call of the command: what is measured where, and until when.
+    """One call of the command, which measures entries until its time is up.
 
     Parameters
     ----------
     a
-        The arguments.
+        The arguments of the command.
     workplace
-        Where the work is done.
+        The processes that measure.
     """
 
     def __init__(self, a: argparse.Namespace, workplace: Workplace) -> None:
@@ -62,7 +62,7 @@ class Report:
         try:
             facts = workplace.ask(device_facts, {"device": a.device}, limit=max(a.seconds, START))
         except (EntryError, TimeoutError) as error:
-            msg = f"no device: {error or 'the libraries took too long to start'}"
+            msg = f"no device found: {error or 'the libraries took too long to start'}"
             raise SystemExit(msg) from error
         facts["small"] = facts["device"] == "cpu" if a.small is None else a.small
         print(", ".join(f"{name} {value}" for name, value in facts.items()), flush=True)
@@ -72,11 +72,14 @@ class Report:
         self.absent: dict[str, str] = {}
 
     def left(self) -> float:
-        """Seconds that this call still has."""
+        """Remaining seconds of this call."""
         return self.until - time.monotonic()
 
     def worked(self) -> str:
-        """Measure what lacks while there is time, and print a table for each stage; what is left, by parts."""
+        """Measure missing entries until the time is up, and print a table for each stage.
+
+        Returns a description of the entries that are left, by part.
+        """
         ordered = stages(self.plan, self.a.parts)
         for stage, entries in ordered:
             if todo := self.lacking(stage, entries):
@@ -89,18 +92,18 @@ class Report:
         return ", ".join(f"{name} ({count} entries)" for name, count in left.items() if count)
 
     def lacking(self, stage: Stage, entries: list[Settings]) -> list[Settings]:
-        """Those of a stage's entries that are to be measured in this call."""
+        """List the entries of a stage that this call must measure."""
         return [entry for entry in entries if self.results[stage.part].lacks(entry, again=self.a.retry)]
 
     def estimate(self, stage: Stage, entries: list[Settings]) -> str:
-        """How long entries take, in words."""
+        """Describe how long the entries will take."""
         means = self.results[stage.part].means()
         total = expected(PARTS[stage.part], entries, small=self.plan.small, means=means)
         guessed = any(entry["library"] not in means for entry in entries)
-        return f"about {total / 60:.1f} min{' (a guess)' if guessed else ''}"
+        return f"about {total / 60:.1f} min{' (rough estimate)' if guessed else ''}"
 
     def measured(self, stage: Stage, entries: list[Settings]) -> int:
-        """Measure a stage's entries while there is time, and print its table; the number of entries that are left."""
+        """Measure the entries of a stage until the time is up, and print its table; return how many are left."""
         part, results = PARTS[stage.part], self.results[stage.part]
         todo, done = self.lacking(stage, entries), 0
         for entry in todo:
@@ -120,7 +123,7 @@ class Report:
         return len(todo) - done
 
     def outcome(self, part: Part, entry: Settings) -> Figures | None:
-        """The figures of an entry, or its error; None where only the time of this call was too short for it."""
+        """Measure an entry; return its figures or its error, or None if only this call's time was too short for it."""
         own = min(self.a.entry_seconds or part.seconds, self.a.seconds - LEAST)
         allowed = min(own, self.left())
         enough = allowed == own
@@ -131,7 +134,7 @@ class Report:
             settings = {"device": self.plan.device, "small": self.plan.small, "seconds": allowed} | entry
             figures = self.workplace.ask(part.measured, settings, limit=allowed, alone=part.alone)
         except TimeoutError:
-            return {"error": f"not done within {own:g} s"} if enough else None
+            return {"error": f"not finished within {own:g} s"} if enough else None
         except EntryError as failure:
             return {"error": str(failure)}
         if "unfinished" in figures and not enough:
@@ -139,7 +142,7 @@ class Report:
         return figures | {"seconds": round(time.monotonic() - began, 1)}
 
     def _open(self, library: str, seconds: float) -> None:
-        """EntryError, the second time without a try, if a library is not there."""
+        """Raise an EntryError if a library is unavailable on the device; each library is tried once."""
         if library not in self.absent:
             try:
                 settings = {"library": library, "device": self.plan.device}
@@ -156,23 +159,29 @@ def _in_a_word(figures: Figures) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command was given."""
+    """Parse the arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where a JSON for each part lies")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="folder for the results, with a JSON file for each part"
+    )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--device", help="such as cuda:0 or cpu; by default the first accelerator, else the CPU")
-    parser.add_argument("--libraries", nargs="+", metavar="LIBRARY", help="torch cupy jax; on a CPU numpy torch jax")
-    parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="of training steps, such as rsvgp")
-    parser.add_argument("--sizes", nargs="+", type=int, default=[], metavar="M", help="where an entry has a size M")
-    small = "sizes that a CPU does in about a minute; the default there"
+    parser.add_argument("--device", help="such as cuda:0 or cpu (default: the first accelerator, or the CPU)")
+    parser.add_argument(
+        "--libraries", nargs="+", metavar="LIBRARY", help="(default: torch cupy jax, on a CPU numpy torch jax)"
+    )
+    parser.add_argument(
+        "--methods", nargs="+", default=[], metavar="METHOD", help="methods of training steps, such as rsvgp"
+    )
+    parser.add_argument("--sizes", nargs="+", type=int, default=[], metavar="M", help="sizes M of entries with a size")
+    small = "use small sizes, which take about a minute on a CPU (default on a CPU)"
     parser.add_argument("--small", action=argparse.BooleanOptionalAction, help=small)
-    parser.add_argument("--seconds", type=float, default=540.0, help="stop then, cleanly (default: 540); 0: the plan")
-    parser.add_argument("--entry-seconds", type=float, metavar="S", help="the most for one entry (default: its part's)")
-    parser.add_argument("--retry", action="store_true", help="measure again what failed")
-    parser.add_argument("--page", type=Path, metavar="PAGE", help="write this page from FOLDER, and measure nothing")
-    rehearse = "build wheels, install them in an empty folder, and do every part from there in small on the CPU"
+    parser.add_argument("--seconds", type=float, default=540.0, help="time limit (default: 540); 0 prints the plan")
+    parser.add_argument("--entry-seconds", type=float, metavar="S", help="time limit for one entry (default: by part)")
+    parser.add_argument("--retry", action="store_true", help="repeat entries that failed")
+    parser.add_argument("--page", type=Path, metavar="PAGE", help="write this page from FOLDER instead of measuring")
+    rehearse = "build wheels, install them in an empty folder, and run every part from there in small sizes on the CPU"
     parser.add_argument("--rehearse", action="store_true", help=rehearse)
-    parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="wheels that a rehearsal need not build or fetch")
+    parser.add_argument("--wheels", type=Path, metavar="FOLDER", help="existing wheels for the rehearsal")
     a = parser.parse_args()
     if a.out is None and not a.rehearse:
         parser.error("the following arguments are required: --out")

@@ -1,8 +1,9 @@
-"""Bayesian optimisation with models of agp and with BoTorch's own: the simple regret of each, seed by seed.
+"""Compare Bayesian optimisation with models of agp and of BoTorch by their simple regret.
 
-``python asv_benchmarks/bayesian_optimisation.py --json regret.json`` takes four minutes of one core, and needs BoTorch
-(the extra ``botorch``). Branin and Hartmann-6, negated and without noise, on the unit cube: all sides begin with the
-same Sobol points, maximise the same acquisition function with the same settings, and train anew after each evaluation.
+``python asv_benchmarks/bayesian_optimisation.py --json regret.json`` takes four minutes on one core, and needs BoTorch
+(the extra ``botorch``). The problems are Branin and Hartmann-6, negated and without noise, on the unit cube. All models
+start from the same Sobol points, maximise the same acquisition function with the same settings, and are trained again
+after each evaluation.
 """
 
 import argparse
@@ -33,16 +34,16 @@ from agp.interop.botorch import BoTorchModel
 from agp.priors import LogNormal
 
 PROBLEMS = {"branin": (lambda: Branin(negate=True), 30), "hartmann6": (lambda: Hartmann(dim=6, negate=True), 60)}
-"""Each with its number of evaluations, those of the design included."""
+"""Each problem with its number of evaluations, including the initial design."""
 KERNELS = {"rbf": agp.RBF, "matern52": agp.Matern52}
 SIDES = ("agp", "botorch")
 ACQUISITION = {"num_restarts": 4, "raw_samples": 64}
 
 
 def agp_model(X, y, kernel="matern52", noise=None, prior=True):
-    """An exact GP whose lengthscales have the prior of Hvarfner, Hellsten & Nardi (2024).
+    """Create an exact GP whose lengthscales have the prior of Hvarfner, Hellsten & Nardi (2024).
 
-    The noise is trained, or a share of the targets' variance.
+    The noise variance is trained, or is the given fraction of the targets' variance.
     """
     X, y = X.numpy(), y.numpy()
     lengthscale = LogNormal(math.sqrt(2.0) + 0.5 * math.log(X.shape[1]), math.sqrt(3.0))
@@ -53,7 +54,7 @@ def agp_model(X, y, kernel="matern52", noise=None, prior=True):
 
 
 def botorch_model(X, y, noise=None):
-    """BoTorch's usual model, trained as usual; noise as in `agp_model`."""
+    """Create BoTorch's default model and train it by default; the noise is as in `agp_model`."""
     known = None if noise is None else torch.full_like(y, noise * float(y.var(correction=0)))
     model = SingleTaskGP(X, y, known, outcome_transform=Standardize(m=1))
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
@@ -61,7 +62,7 @@ def botorch_model(X, y, noise=None):
 
 
 def regrets(name, build, seed, evaluations=None):
-    """The simple regret after each evaluation from the last of the design on, and the seconds of processor time."""
+    """Run an optimisation; return the simple regrets, from the last initial point on, and the CPU seconds."""
     begun = time.process_time()
     make, usual = PROBLEMS[name]
     problem, evaluations = make().to(torch.float64), evaluations or usual
@@ -84,14 +85,18 @@ def regrets(name, build, seed, evaluations=None):
 
 
 def main():
-    """Run what is asked for, and print a row for each problem and side."""
+    """Run the chosen optimisations, and print a row for each problem and model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problem", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--side", nargs="+", choices=SIDES, default=list(SIDES))
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--evaluations", type=int, help="by default 30 for Branin, 60 for Hartmann-6")
+    parser.add_argument(
+        "--evaluations", type=int, help="number of evaluations (default: 30 for Branin, 60 for Hartmann-6)"
+    )
     parser.add_argument("--kernel", choices=KERNELS, default="matern52")
-    parser.add_argument("--noise", type=float, help="known, in shares of the targets' variance; by default trained")
+    parser.add_argument(
+        "--noise", type=float, help="known noise variance, as a fraction of the targets' variance (default: trained)"
+    )
     parser.add_argument("--no-prior", action="store_true", help="train agp's lengthscales without a prior")
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_args()

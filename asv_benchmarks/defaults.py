@@ -1,9 +1,9 @@
-"""What the defaults reach: seconds and scores of agp's estimators beside other libraries, table by table.
+"""Compare scores and CPU time of agp's default estimators with other libraries on many tables.
 
-``python asv_benchmarks/defaults.py run --out OUT --data DIR`` measures cell by cell, each in a process of its own with
-one thread, and keeps each in a file in OUT: the same command goes on where the last one stopped.
-``python asv_benchmarks/defaults.py page --out OUT`` makes docs/defaults.json of these files, and from it the tables of
-docs/defaults.md and of the README; without ``--out`` it makes the tables anew.
+``python asv_benchmarks/defaults.py run --out OUT --data DIR`` measures one cell after another, each in a new process
+with one thread, and writes each result to a file in OUT. Run the same command again to continue. ``python
+asv_benchmarks/defaults.py page --out OUT`` writes docs/defaults.json from these files, and from it the tables of
+docs/defaults.md and the README. Without ``--out``, it writes the tables from the existing JSON file.
 """
 
 import argparse
@@ -19,26 +19,26 @@ from defaults_parts.sides import AGAINST, EXACT_ROWS, SIDES
 
 ROOT = Path(__file__).parents[1]
 STOPPED = 130
-"""The exit status after Ctrl-C."""
+"""Exit status after Ctrl-C."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command; the exit status is 1 where a cell failed."""
+    """Run the command; return the exit status, which is 1 if a cell failed."""
     a = parsed(arguments)
     try:
         return run(a) if a.command == "run" else make_page(a)
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on.")
+        print("\nstopped; run the same command again to continue.")
         return STOPPED
 
 
 def run(a: argparse.Namespace) -> int:
-    """Measure the cells that are lacking."""
-    from defaults_parts.tables import tables  # a page needs no agp
+    """Measure the cells without results."""
+    from defaults_parts.tables import tables  # the page does not need agp
     from defaults_parts.work import Work, checkouts_of
 
     if a.data and not a.data.is_dir():
-        msg = f"--data is {a.data}, but there is no such folder."
+        msg = f"--data is {a.data}, but there is no folder with this name."
         raise SystemExit(msg)
     peer_python = interpreter(a.peer_python)
     known, checkouts = tables(a.data, large=a.large), checkouts_of(a.against)
@@ -56,30 +56,30 @@ def run(a: argparse.Namespace) -> int:
         again=a.again,
     )
     failed = work.run()
-    print(f"done; {failed} cells failed, --again tries them again." if failed else "done.")
+    print(f"done; {failed} cells failed, which --again repeats." if failed else "done.")
     return 1 if failed else 0
 
 
 def interpreter(name: str | None) -> str | None:
-    """The whole path of the interpreter of the peers, if one is named: cells have working directories of their own."""
+    """Absolute path of the interpreter for the other libraries, because cells run in other working directories."""
     if name is None:
         return None
     if (found := shutil.which(name)) is None:
-        msg = f"--peer-python is {name}, which is no program."
+        msg = f"--peer-python is {name}, but there is no program with this name."
         raise SystemExit(msg)
-    return os.path.abspath(found)  # a link as it is, since it says which environment it belongs to
+    return os.path.abspath(found)  # links are kept, because the path determines the environment
 
 
 def is_peer(name: str) -> bool:
-    """Whether a side runs in the interpreter of the peers."""
+    """Whether a side runs in the interpreter for the other libraries."""
     return not name.startswith(AGAINST) and SIDES[name].is_peer
 
 
 def chosen(option: str, patterns: list[str] | None, known: list[str]) -> list[str]:
-    """The names that patterns fit, in the order of these; all of them without patterns."""
+    """The known names that match the patterns, in the order of the patterns; all names if there are no patterns."""
     unknown = [pattern for pattern in patterns or [] if not any(fnmatchcase(name, pattern) for name in known)]
     if unknown:
-        msg = f"{option} names {unknown[0]}, but known are {', '.join(known)}."
+        msg = f"{option} has no {unknown[0]}; use one of {', '.join(known)}."
         raise SystemExit(msg)
     if patterns is None:
         return known
@@ -87,7 +87,7 @@ def chosen(option: str, patterns: list[str] | None, known: list[str]) -> list[st
 
 
 def make_page(a: argparse.Namespace) -> int:
-    """Write the JSON, if there are new results, and the tables."""
+    """Write the JSON file, if results are given, and the tables."""
     document = a.root / "docs" / "defaults.json"
     if a.out:
         found = page.collect_reports(json.loads(path.read_text("utf-8")) for path in sorted(a.out.glob("*.json")))
@@ -100,25 +100,25 @@ def make_page(a: argparse.Namespace) -> int:
 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
-    """What the command was given."""
+    """Parse the arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("run", help="measure what is lacking")
-    one.add_argument("--out", type=Path, required=True, metavar="OUT", help="a folder with a file for each cell")
-    one.add_argument("--data", type=Path, metavar="DIR", help=".npz files of X, y, and test_masks if there are any")
-    one.add_argument("--tables", nargs="+", metavar="NAME", help="only these; patterns such as 'friedman-*' will do")
-    one.add_argument("--sides", nargs="+", metavar="NAME", help=f"only these: {', '.join(SIDES)}, {AGAINST}FOLDER")
+    one = commands.add_parser("run", help="measure the cells without results")
+    one.add_argument("--out", type=Path, required=True, metavar="OUT", help="folder for the results, one file per cell")
+    one.add_argument("--data", type=Path, metavar="DIR", help=".npz files with X, y and optionally test_masks")
+    one.add_argument("--tables", nargs="+", metavar="NAME", help="only these tables, or patterns such as 'friedman-*'")
+    one.add_argument("--sides", nargs="+", metavar="NAME", help=f"only some of {', '.join(SIDES)}, {AGAINST}FOLDER")
     one.add_argument("--seeds", nargs="+", type=int, default=[0], metavar="S")
     one.add_argument("--splits", nargs="+", type=int, default=[0], metavar="S")
-    one.add_argument("--large", action="store_true", help="the table of 1,000,000 rows, too")
-    one.add_argument("--peer-python", metavar="PYTHON", help="an interpreter with gpytorch, for its sides")
-    one.add_argument("--against", nargs="+", type=Path, default=[], metavar="CHECKOUT", help="of agp, beside this one")
-    one.add_argument("--exact-rows", type=int, default=EXACT_ROWS, metavar="N", help="the most for gpytorch-exact")
-    one.add_argument("--again", action="store_true", help="try cells that failed again")
-    one.add_argument("--small", action="store_true", help="a rehearsal on a few rows, whose figures mean nothing")
-    one = commands.add_parser("page", help="make the page and the README's table")
-    one.add_argument("--out", type=Path, metavar="OUT", help="results to keep in docs/defaults.json first")
-    one.add_argument("--root", type=Path, default=ROOT, help="where docs and README.md are (default: this checkout)")
+    one.add_argument("--large", action="store_true", help="include the table of 1,000,000 rows")
+    one.add_argument("--peer-python", metavar="PYTHON", help="interpreter with gpytorch")
+    one.add_argument("--against", nargs="+", type=Path, default=[], metavar="CHECKOUT", help="other checkouts of agp")
+    one.add_argument("--exact-rows", type=int, default=EXACT_ROWS, metavar="N", help="row limit of gpytorch-exact")
+    one.add_argument("--again", action="store_true", help="repeat cells that failed")
+    one.add_argument("--small", action="store_true", help="rehearsal on a few rows; its figures are meaningless")
+    one = commands.add_parser("page", help="write the page and the README's table")
+    one.add_argument("--out", type=Path, metavar="OUT", help="results to write to docs/defaults.json first")
+    one.add_argument("--root", type=Path, default=ROOT, help="folder of docs and README.md (default: this checkout)")
     return parser.parse_args(arguments)
 
 

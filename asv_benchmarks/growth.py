@@ -1,7 +1,8 @@
-"""How the time of each method grows with N, M and the iterations i, beside the formulas: fitted exponents of CPU time.
+"""Measure the growth of CPU time with N, M and the number of iterations i, and compare it with the formulas.
 
-``python asv_benchmarks/growth.py --picture growth.png --json growth.json`` takes some minutes on one thread. NumPy,
-closed form, float64. Sizes are such that arithmetic dominates: overheads of small problems are no exponents.
+``python asv_benchmarks/growth.py --picture growth.png --json growth.json`` takes some minutes on one thread. It fits
+exponents for each method with NumPy, closed-form gradients and float64. The sizes are so large that arithmetic
+dominates the time.
 """
 
 import argparse
@@ -20,37 +21,37 @@ import numpy as np
 from benchmarks.stepping import Stepping, in_turn
 
 BAR = 0.15
-"""How far an exponent may be above the formula's."""
+"""Maximum excess of an exponent over that of the formula."""
 BATCH = 256
 SHRINK = 32
-"""By what sizes are divided in small."""
+"""Divisor of the sizes with --small."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """One curve: the time of a step on a minibatch, or of the bound of all data with its gradient, against one size."""
+    """A curve: time against one size, of a step on a minibatch or of the bound of all rows with its gradient."""
 
     method: str
     variable: str
-    """N, M or i."""
+    """The size that varies: N, M or i."""
     sizes: tuple[int, ...]
     exponent: float
-    """Of the formula, for sizes that grow alone."""
+    """Exponent of the formula if only this size grows."""
     formula: str
     num_inducing: int = 256
     rows: int = 4096
     work: str = "step"
     options: dict = dataclasses.field(default_factory=dict)
-    """Of the method; those whose value is "size" grow with the variable."""
+    """Options of the method; the value "size" stands for the size that varies."""
 
     @property
     def label(self):
-        """For tables and pictures."""
+        """Name of the curve in tables and plots."""
         support = self.options.get("support")
         return self.method + ("" if support is None else ", full support" if support == "size" else ", capped support")
 
     def problem(self, size, shrink):
-        """The stepping of a size."""
+        """Create the training problem of a given size."""
         M = size if self.variable == "M" else max(4, self.num_inducing // shrink)
         rows = size if self.variable == "N" else max(self.rows // shrink, 2 * M)
         batch = max(8, BATCH // shrink) if self.work == "step" else rows
@@ -59,7 +60,7 @@ class Growth:
         stepping = Stepping(
             self.method, "numpy", "closed-form", "float64", M, rows=rows, batch_rows=batch, **grown
         )  # fmt: skip
-        if iterations is not None:  # so many, whatever is reached
+        if iterations is not None:  # a fixed number, whatever the residual
             settings = {"max_iterations": iterations, "tolerance": 1e-300}
             stepping.model = dataclasses.replace(stepping.model, **settings)
         return stepping
@@ -94,7 +95,7 @@ CURVES = (
 
 
 def measured(curve, shrink, rounds):
-    """Sizes, median CPU seconds of each (they take turns), and the exponent of the best power."""
+    """Measure median CPU seconds for alternating sizes, and fit the exponent of a power law."""
     sizes = [max(4, size // shrink) for size in curve.sizes]
     works = []
     for size in sizes:
@@ -110,7 +111,7 @@ def measured(curve, shrink, rounds):
 
 
 def line(found):
-    """A row of the table, in Markdown."""
+    """Format a row of the Markdown table."""
     sizes = ", ".join(f"{size:,}" for size in found["sizes"])
     times = ", ".join(f"{1e3 * seconds:,.0f}" for seconds in found["seconds"])
     return (
@@ -120,7 +121,7 @@ def line(found):
 
 
 def draw(curves, path):
-    """Seconds against each size, a panel for each variable."""
+    """Plot seconds against size, with a panel for each variable."""
     from matplotlib.figure import Figure
 
     variables = list(dict.fromkeys(found["variable"] for found in curves))
@@ -131,7 +132,7 @@ def draw(curves, path):
             label = f"{found['method']}, {found['exponent']:.2f} ({found['expected']:g})"
             style = ("o-", "s--", "^:")[i // 10 % 3]
             ax.loglog(found["sizes"], found["seconds"], style, color=f"C{i % 10}", label=label, markersize=4)
-        ax.set(xlabel=variable, title=f"exponent in {variable} (of the formula)")
+        ax.set(xlabel=variable, title=f"exponent in {variable} (formula)")
         ax.grid(alpha=0.3)
         ax.legend(fontsize=7, ncols=2, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.12))
     figure.axes[0].set_ylabel("CPU seconds")
@@ -139,15 +140,15 @@ def draw(curves, path):
 
 
 def main(arguments=None):
-    """Print the table as it grows; the exit status is 1 where an exponent is above its formula's by more than BAR."""
+    """Print the table row by row; return 1 if an exponent exceeds that of its formula by more than BAR."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--method", nargs="+", help="only these")
-    parser.add_argument("--small", action="store_true", help="tiny sizes, whose exponents mean nothing")
+    parser.add_argument("--method", nargs="+", help="only these methods")
+    parser.add_argument("--small", action="store_true", help="tiny sizes; the exponents are meaningless")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--picture", type=Path)
     parser.add_argument("--json", type=Path)
     a = parser.parse_args(arguments)
-    warnings.simplefilter("ignore")  # so many iterations of conjugate gradients, whether they are enough or not
+    warnings.simplefilter("ignore")  # conjugate gradients stop early with a fixed number of iterations
     print("| method | variable | sizes | CPU ms | fitted exponent | exponent of the formula | formula |")
     print("|---|---|---|---|---|---|---|")
     found = []

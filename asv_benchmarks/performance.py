@@ -1,7 +1,7 @@
-"""The table of docs/performance.md, made from asv's results of the benchmarks in `benchmarks/table.py`.
+"""Print the table of docs/performance.md from asv's results of the benchmarks in `benchmarks/table.py`.
 
-``python performance.py FILE --results RESULTS --machine MACHINE`` keeps what the table needs of two files under
-``.asv/results``, beside what FILE has of the same processor that these have not; ``python performance.py FILE`` prints
+``python performance.py FILE --results RESULTS --machine MACHINE`` adds the results in two files under ``.asv/results``
+to FILE. Results in FILE of the same processor are kept if there are no new ones. ``python performance.py FILE`` prints
 the table.
 """
 
@@ -16,7 +16,7 @@ WAY = ("method", "backend", "num_inducing")
 
 
 def kept(results, machine):
-    """What the table needs of a results file of asv: the processor, and medians in milliseconds with their commit."""
+    """Extract the processor, and medians in milliseconds with their commit, from a results file of asv."""
     rows = {}
     for name, kind in KINDS.items():
         values, params = results["results"][name][:2]
@@ -30,16 +30,16 @@ def kept(results, machine):
 
 
 def merged(old, new):
-    """The rows of both, in the order of the old ones; where both have one, the new one."""
+    """Merge old and new rows, in the order of the old ones; new rows replace old ones."""
     if old["processor"] != new["processor"]:
-        msg = f"the file is of {old['processor']}, the results are of {new['processor']}"
+        msg = f"the file has results of {old['processor']}, the new results are of {new['processor']}; use another file"
         raise ValueError(msg)
     rows = {tuple(row[key] for key in WAY): row for row in old["milliseconds"] + new["milliseconds"]}
     return {**new, "milliseconds": list(rows.values())}
 
 
 def table(document):
-    """Markdown: a row for each method and library; step and prediction for each size."""
+    """Format a Markdown table with a row for each method and library, and columns for steps and predictions by size."""
     cells = {tuple(row[key] for key in WAY): row for row in document["milliseconds"]}
     sizes = sorted({size for *_, size in cells})
     heads = [f"{kind}, M = {size}" for size in sizes for kind in KINDS.values()]
@@ -52,14 +52,14 @@ def table(document):
 
 
 def main():
-    """Keep results if they are named, and print the table."""
+    """Add results to the file, if they are given, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="what is kept, a .json file")
-    parser.add_argument("--results", type=Path, help="a file of one commit under .asv/results/MACHINE")
+    parser.add_argument("file", type=Path, help="JSON file of the results in the table")
+    parser.add_argument("--results", type=Path, help="file of one commit under .asv/results/MACHINE")
     parser.add_argument("--machine", type=Path, help=".asv/results/MACHINE/machine.json")
     a = parser.parse_args()
     if (a.results is None) != (a.machine is None):
-        parser.error("--results and --machine go together")
+        parser.error("--results and --machine must be given together")
     if a.results:
         found = kept(json.loads(a.results.read_text("utf-8")), json.loads(a.machine.read_text("utf-8")))
         if a.file.exists():

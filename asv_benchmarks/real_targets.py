@@ -1,12 +1,12 @@
-"""Counts and positive numbers of real tables: agp's default estimator beside scikit-learn's for such targets.
+"""Compare agp's default estimator with scikit-learn's estimators for counts and positive numbers, on real tables.
 
     python asv_benchmarks/real_targets.py [--data FOLDER] [--tables NAME ...] [--rows 4000] [--out FILE]
 
-The tables come with scikit-learn and statsmodels; hourly bike rentals are read from ``bike.npz`` in FOLDER, if given:
-``X`` [17379, 17] and ``y`` as the uci_datasets collection has them. Of longer tables so many rows are drawn as `--rows`
-says. A random fifth is held out. Printed are the mean deviance of the predicted means (Poisson's of counts, gamma's of
-positive numbers), the mean pinball loss of the quantiles at 5, 50 and 95 %, the share of rows between the outer ones,
-and CPU seconds of training and prediction.
+The tables come from scikit-learn and statsmodels. If FOLDER is given, hourly bike rentals are read from ``bike.npz``,
+with ``X`` [17379, 17] and ``y`` from the uci_datasets collection. `--rows` limits the number of rows, which are drawn
+at random. A random fifth of the rows is held out. The columns show the mean deviance of the predicted means (Poisson
+for counts, gamma for positive numbers), the mean pinball loss of the quantiles at 5, 50 and 95 %, the fraction of rows
+between the outer quantiles, and the CPU seconds of training and prediction.
 """
 
 import argparse
@@ -37,22 +37,22 @@ from agp.estimators import GPRegressor
 
 QUANTILES = (0.05, 0.5, 0.95)
 FEW = 24
-"""Columns with so many different numbers or fewer are categories for the linear models."""
+"""Columns with at most this number of distinct values are categories for the linear models."""
 
 
 class Table(NamedTuple):
-    """A table, and the estimators for its targets."""
+    """A table, and the estimators that are fitted to it."""
 
     X: Any
     y: Any
     settings: tuple[dict[str, Any], ...]
-    """Of the GPRegressors to try, the first with the family that `agp fit` suggests."""
+    """Settings of the GPRegressors; the first has the likelihood that `agp fit` suggests."""
     exposure: Any = None
     counts: bool = True
 
 
 class Answer(NamedTuple):
-    """Means [N] and quantiles [N, 3] of the rows held out."""
+    """Predicted means [N] and quantiles [N, 3] of the held-out rows."""
 
     mean: Any
     quantiles: Any = None
@@ -63,7 +63,7 @@ POSITIVE: tuple[dict[str, Any], ...] = ({"target_transform": "log"}, {"likelihoo
 
 
 def bikes(folder: Path | None) -> Table | None:
-    """Rentals in each hour of two years, by calendar and weather; without the columns that sum up to them."""
+    """Hourly bike rentals of two years, by calendar and weather, without the columns whose sum is the target."""
     if folder is None:
         return None
     X = np.load(folder / "bike.npz")["X"].astype(float)
@@ -73,7 +73,7 @@ def bikes(folder: Path | None) -> Table | None:
 
 
 def doctor_visits(_: Path | None) -> Table:
-    """Visits to a doctor in a year, by insurance and health, of the RAND health insurance experiment."""
+    """Visits to a doctor in a year, by insurance and health, from the RAND health insurance experiment."""
     return _of_statsmodels("randhie", "mdvis", COUNTS)
 
 
@@ -84,12 +84,12 @@ def cancer_cases(_: Path | None) -> Table:
 
 
 def food(_: Path | None) -> Table:
-    """What 235 households spent on food, by income."""
+    """Food expenditure of 235 households, by income."""
     return _of_statsmodels("engel", "foodexp", POSITIVE)._replace(counts=False)
 
 
 def diabetes(_: Path | None) -> Table:
-    """A measure of the progression of diabetes in 442 patients: positive, and in whole numbers."""
+    """Progression of diabetes in 442 patients, as positive whole numbers."""
     X, y = load_diabetes(return_X_y=True)
     return Table(X, y, ({"likelihood": "negative-binomial"}, {"likelihood": "gamma"}, {}), counts=False)
 
@@ -117,7 +117,7 @@ def by_agp(table: Table, train: Any, new: Any, settings: dict[str, Any]) -> Answ
 
 
 def by_linear(table: Table, train: Any, new: Any) -> Answer:
-    """A generalised linear model; of counts with the quantiles of Poisson's distribution around its means."""
+    """Fit a generalised linear model; for counts, the quantiles are those of a Poisson distribution with its mean."""
     few = np.asarray([len(np.unique(x)) <= FEW for x in table.X.T])
     columns = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), np.flatnonzero(few)), (StandardScaler(), np.flatnonzero(~few))
@@ -129,7 +129,7 @@ def by_linear(table: Table, train: Any, new: Any) -> Answer:
 
 
 def by_boosting(table: Table, train: Any, new: Any) -> Answer:
-    """Four ensembles: one for the means, and one for each quantile."""
+    """Fit four ensembles of trees: one for the means, and one for each quantile."""
     mean = HistGradientBoostingRegressor(loss="poisson" if table.counts else "gamma", random_state=0)
     quantiles = [
         HistGradientBoostingRegressor(loss="quantile", quantile=level, random_state=0)
@@ -141,7 +141,7 @@ def by_boosting(table: Table, train: Any, new: Any) -> Answer:
 
 
 def _rates(model: Any, table: Table, train: Any, new: Any, weight: str) -> Any:
-    """Predicted means: with exposures those of rates, which are weighted by them."""
+    """Fit a model and predict means; with exposures, the model is fitted to rates, weighted by the exposures."""
     if table.exposure is None:
         return model.fit(table.X[train], table.y[train]).predict(table.X[new])
     e = table.exposure
@@ -149,7 +149,7 @@ def _rates(model: Any, table: Table, train: Any, new: Any, weight: str) -> Any:
 
 
 def compared(name: str, table: Table, rows: int) -> list[dict[str, Any]]:
-    """What each estimator reaches on the same fifth of so many rows."""
+    """Scores of each estimator on the same held-out rows of a table."""
     order = np.random.default_rng(0).permutation(len(table.y))[:rows]
     new, train = np.split(order, [len(order) // 5])
     ways: dict[str, Callable[[], Answer]] = {
@@ -177,7 +177,7 @@ def compared(name: str, table: Table, rows: int) -> list[dict[str, Any]]:
 
 
 def _line(one: dict[str, Any]) -> str:
-    """A row of the table, as the page prints it."""
+    """Format a row of the Markdown table."""
     pinball, inside = (f"{one['pinball']:.4g}", f"{100.0 * one['inside']:.1f} %") if "pinball" in one else ("", "")
     size = f"{one['rows']:,} x {one['columns']}"
     return (
@@ -190,15 +190,15 @@ def _main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="the folder of bike.npz")
     parser.add_argument("--tables", nargs="+", choices=TABLES, default=[*TABLES])
-    parser.add_argument("--rows", type=int, default=4000, help="of each table at the most")
+    parser.add_argument("--rows", type=int, default=4000, help="maximum number of rows of a table")
     parser.add_argument("--out", type=Path)
     a = parser.parse_args()
     if a.rows < 20:
-        parser.error(f"--rows is {a.rows}, but a fifth is held out; take 20 or more.")
+        parser.error(f"--rows is {a.rows}, but must be at least 20.")
     if a.data is not None and not (a.data / "bike.npz").is_file():
-        parser.error(f"--data is {a.data}, where there is no bike.npz.")
+        parser.error(f"--data is {a.data}, but has no bike.npz.")
     if a.out is not None and not a.out.absolute().parent.is_dir():
-        parser.error(f"--out is {a.out}, but {a.out.parent} is no folder.")
+        parser.error(f"--out is {a.out}, but there is no folder {a.out.parent}.")
     warnings.simplefilter("ignore")
     print("| table | rows x columns | estimator | deviance | pinball loss | inside 90 % | CPU s |")
     print("|---|---|---|---|---|---|---|")
@@ -207,9 +207,9 @@ def _main() -> None:
         try:
             table = TABLES[name](a.data)
         except ImportError:
-            parser.error(f"the table {name} comes with statsmodels: pip install statsmodels.")
+            parser.error(f"table {name} needs statsmodels; pip install statsmodels.")
         if table is None:
-            print(f"{name}: left out, for --data names no folder", file=sys.stderr)
+            print(f"{name}: left out, because --data is not given", file=sys.stderr)
             continue
         found += compared(name, table, a.rows)
     if a.out is not None:

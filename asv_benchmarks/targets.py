@@ -1,11 +1,12 @@
-"""Targets of every kind, simulated: does the default estimator know how far it is off?
+"""Measure the calibration of the default estimator on simulated targets of several likelihoods.
 
     python asv_benchmarks/targets.py [--likelihoods NAME ...] [--rows 1000] [--seeds 3] [--out FILE]
 
-Of each likelihood 1,000 rows of a known function of two inputs are drawn, and 4,000 new ones. Printed are by how many
-nats per row the log density of the truth is ahead of the estimator's, and of one's with Gaussian noise; and how many of
-the new rows lie inside intervals of 50, 90 and 99 %, with the distance to the level in standard errors. Intervals of
-counts hold more than they say, so these are judged by randomised probability integral transforms.
+For each likelihood, 1,000 training rows and 4,000 test rows are drawn from a known function of two inputs. The columns
+"behind" and "gaussian" show by how many nats per test row the log density of the estimator, and of an estimator with
+Gaussian noise, is below that of the true distribution. The other columns show the percentage of test rows inside
+intervals of 50, 90 and 99 %, and its distance from these levels in standard errors. Intervals of counts contain more
+than their nominal percentage, so the percentages are computed from randomised probability integral transforms.
 """
 
 import argparse
@@ -25,10 +26,10 @@ NEW_ROWS = 4000
 
 
 class Simulation(NamedTuple):
-    """p(y | f) as SciPy has it, and the estimator that knows its family."""
+    """A distribution p(y | f) from SciPy, and the settings of the estimator."""
 
     truth: Callable[[Any, Any], Any]
-    """(inputs [N, 2], f [N]) -> a frozen distribution of N observations."""
+    """A function from inputs [N, 2] and f [N] to a frozen SciPy distribution of N observations."""
     settings: dict[str, Any]
 
 
@@ -37,7 +38,7 @@ def _outliers(f: Any, size: float = 0.1, share: float = 0.05) -> "_Mixture":
 
 
 class _Mixture:
-    """Two distributions, the second of which has this share."""
+    """A mixture of two distributions; `share` is the weight of the second."""
 
     def __init__(self, usual: Any, other: Any, share: float):
         self.usual, self.other, self.share = usual, other, share
@@ -81,7 +82,7 @@ def _log_density(truth: Any, y: Any) -> Any:
 
 
 def simulated(name: str, rows: int, seed: int) -> dict[str, Any]:
-    """One simulation: nats behind the truth, shares inside, and seconds."""
+    """Run one simulation; return nats per row below the truth, fractions inside the intervals, and CPU seconds."""
     rng, simulation = np.random.default_rng(seed), SIMULATIONS[name]
     X = rng.uniform(-2.0, 2.0, (rows + NEW_ROWS, 2))
     truth = simulation.truth(X, _function(X))
@@ -117,9 +118,9 @@ def _main() -> None:
     parser.add_argument("--out", type=Path)
     a = parser.parse_args()
     if a.rows < 10 or a.seeds < 1:
-        parser.error(f"--rows is {a.rows} and --seeds {a.seeds}; take 10 rows and one seed at the least.")
+        parser.error(f"--rows is {a.rows} and --seeds is {a.seeds}, but must be at least 10 and 1.")
     if a.out is not None and not a.out.absolute().parent.is_dir():
-        parser.error(f"--out is {a.out}, but {a.out.parent} is no folder.")
+        parser.error(f"--out is {a.out}, but there is no folder {a.out.parent}.")
     print("likelihood         seed behind  gaussian  inside 50, 90, 99 %    standard errors       CPU s  method")
     found = []
     for name in a.likelihoods:

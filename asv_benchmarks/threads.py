@@ -1,10 +1,10 @@
-"""Times with default threads beside those with one, on a machine as it is and beside a busy loop on each processor.
+"""Compare times with default threads and with one thread, without and with a busy loop on each processor.
 
     python asv_benchmarks/threads.py [--cases diabetes,friedman] [--repeats 5] [--library numpy]
 
-Each time is the median of some calls, each in a process of its own whose environment has no variable for threads, or
-the usual ones set to 1; the two take turns. The load is that of the last minute: on a machine that others use the rows
-"as it is" are not those of a quiet one.
+Each time is the median of some calls, each in a new process. The environment has no variables for threads, or sets the
+usual variables to 1. The two alternate. The last column shows the load of the last minute, which other processes
+affect, too: rows "as it is" assume a quiet machine.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def _timed(case: str, one_thread: bool, library: str) -> float:
 
 
 def _once(call: Callable[[], object]) -> float:
-    """Seconds of the second call: the first imports what is needed, and starts threads."""
+    """Seconds of the second call, because the first call imports modules and starts threads."""
     call()
     start = time.perf_counter()
     call()

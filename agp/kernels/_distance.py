@@ -172,8 +172,9 @@ def inner_products(X: Array, Z: Array | None) -> Array:
 
 
 def least_root(x: Array) -> float:
-    """Return the value of `safe_sqrt` at zero: negligible compared to 1, with a finite inverse and a positive
-    square.
+    """Return the value of `safe_sqrt` at zero.
+
+    It is negligible compared to 1, and its square and inverse are representable.
     """
     return float(backend_of(x).xp.finfo(x.dtype).smallest_normal) ** 0.25
 

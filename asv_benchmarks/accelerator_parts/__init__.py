@@ -1,4 +1,4 @@
-"""The parts of the accelerator report, by name, in the order in which they are worth their time."""
+"""The parts of the accelerator report, by name, in the order of the report."""
 
 from accelerator_parts import cagp, card, linalg, profile, sgpr, steps, suite
 from accelerator_parts.part import Part

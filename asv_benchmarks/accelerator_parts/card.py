@@ -1,4 +1,4 @@
-"""Versions, bandwidth, rates of matrix products, latencies, and whether failing Cholesky factorisations are noticed."""
+"""Versions, memory bandwidth, rates of matrix products, latencies, and detection of failing Cholesky factorisations."""
 
 import functools
 import platform
@@ -17,12 +17,12 @@ LATENCIES = {
     "upload of 8 kB": lambda B, x, host, device: B.from_numpy(host, device=device),
 }
 BAD_PIVOTS = (-1.0, -1e-3)
-"""What stands in the place of a pivot of 1, in units of the scale."""
+"""Values that replace one pivot of 1, in units of the scale."""
 SCALES = (1e-6, 1.0, 1e6)
 
 
 def entries(plan: Plan) -> list[Settings]:
-    """For each library: its version, copies, products by size and precision, latencies, factorisations that fail."""
+    """List entries for each library: version, copies, matrix products, latencies and failing factorisations."""
     sizes = (64, 256) if plan.small else (1024, 2048, 4096, 8192)
     orders = (2, 33) if plan.small else (2, 33, 129, 1025)
     found: list[Settings] = []
@@ -46,7 +46,7 @@ def entries(plan: Plan) -> list[Settings]:
 
 
 def measured(*, library: str, device: str, small: bool, seconds: float, **entry: Any) -> Figures:
-    """The figures of one of these."""
+    """Measure one entry."""
     B = opened(library, device)
     match entry.pop("measured"):
         case "version":
@@ -62,14 +62,14 @@ def measured(*, library: str, device: str, small: bool, seconds: float, **entry:
 
 
 def _moved(B: Any, device: str, way: str, small: bool) -> Figures:
-    """Rates of moving an array; a copy on the device reads and writes it."""
+    """Measure the rate of copying an array; a copy on the device reads and writes it."""
     size = 2**22 if small else 2**28
     host = np.ones(size // 4, dtype=np.float32)
     x = B.from_numpy(host, device=device)
     moves: dict[str, Callable[[], Any]] = {
         "copy": lambda: B.xp.asarray(x, copy=True),
         "upload": lambda: B.from_numpy(host, device=device),
-        "download": lambda: (B.to_numpy(x + 0.0), x)[1],  # of a new array: some libraries keep a host copy
+        "download": lambda: (B.to_numpy(x + 0.0), x)[1],  # download a new array: some libraries keep a host copy
     }
     times = timed(B, moves[way], small=small)
     return {"GB/s": (2 if way == "copy" else 1) * size / times["ms"] * 1e-6} | times
@@ -135,16 +135,17 @@ PRODUCTS: dict[tuple[str, str], Callable[[Any, Any], Callable[[], Any]]] = {
     ("jax", "tf32"): functools.partial(_jax, precision="tensorfloat32"),
     ("jax", "bfloat16"): functools.partial(_jax, precision="default", dtype="bfloat16"),
 }
-"""How a library multiplies in each precision that it offers; CuPy has TF32 only as a setting of the environment."""
+"""Products of each library in the precisions that it offers; CuPy enables TF32 only by an environment variable."""
 
 
 # -- failing factorisations -------------------------------------------------------------------------------------------
 
 
 def failing_factorisations(B: Any, device: str, dtype: str, M: int, batch: int) -> Figures:
-    """Of matrices with one bad pivot (first, middle or last), how many factors pass for good; and of good ones, bad.
+    """Count undetected failures for matrices with one bad pivot, and false alarms for positive definite matrices.
 
-    In a batch the bad matrix stands in the middle; its neighbours must come out as they do alone.
+    The bad pivot is the first, middle or last. In a batch, the bad matrix is in the middle, and the factors of the
+    others must be the same as without it.
     """
     missed = alarms = cases = 0
     worst = 0.0
@@ -166,15 +167,16 @@ def failing_factorisations(B: Any, device: str, dtype: str, M: int, batch: int) 
 
 
 def with_pivot(M: int, place: int, pivot: float) -> Any:
-    """L D L^T [M, M] with unit lower L and D the identity but for one pivot."""
+    """A matrix L D L^T [M, M] with unit lower triangular L, where D is the identity except for one pivot."""
     L = np.tril(np.random.default_rng(M).standard_normal((M, M)), -1) / (2.0 * np.sqrt(M)) + np.eye(M)
     d = np.ones(M)
     d[place] = pivot
     return (L * d) @ L.T
 
 
-NOTE = """GB/s of a copy count bytes read and written; products are [M, M] by [M, M]. Failing Cholesky: matrices with
-one pivot of -1 or -0.001 where others are 1, times 1e-6, 1 and 1e6; *missed* are factors of them without NaN, which
-must be 0, and *residual* is that of the matrix without a bad pivot. `first_ms` is the first call, which may compile;
-`ms` the median of later ones, `spread` the distance of the quartiles in medians."""
+NOTE = """The GB/s of a copy count bytes read and bytes written. Products are [M, M] by [M, M]. The matrices for failing
+Cholesky factorisations have one pivot of -1 or -0.001 and other pivots of 1, and are scaled by 1e-6, 1 and 1e6.
+*missed* counts their factors without NaN and must be 0; *residual* is the residual of the matrix without a bad pivot.
+`first_ms` is the time of the first call, which may compile, `ms` the median of later calls, and `spread` their
+interquartile range divided by the median."""
 PART = Part("The card, and times of single operations", NOTE, entries, measured, guess=2.0, small_guess=0.3, jax=2.0)

@@ -1,4 +1,4 @@
-"""Triangular products, congruences, inverse steps and the adjoint of the Cholesky factorisation, by block size."""
+"""Triangular products, congruences, inverse steps and the Cholesky pullback, by block size."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,10 @@ JAX_BLOCKS = (1024,)
 
 
 def entries(plan: Plan) -> list[Settings]:
-    """Library x dtype x M x block; the block M is all dense. JAX takes minutes to compile many small blocks."""
+    """List entries for each library, dtype, M and block size; block size M is dense.
+
+    JAX has fewer block sizes, because it takes minutes to compile many small blocks.
+    """
     sizes = (128,) if plan.small else (512, 1024, 2048, 4096, 8192)
     dtypes = ("float64",) if plan.small else ("float64", "float32")
     blocks = (32,) if plan.small else BLOCKS
@@ -25,7 +28,7 @@ def entries(plan: Plan) -> list[Settings]:
 
 
 def measured(*, library: str, dtype: str, M: int, block: int, device: str, small: bool, seconds: float) -> Figures:
-    """Milliseconds of each operation, beside those of a dense product of the same size."""
+    """Time each operation, and a dense product of the same size, in milliseconds."""
     B = opened(library, device)
     root = normal(B, device, (M, M), dtype)
     L = B.tril(root) / (2.0 * M**0.5) + B.xp.eye(M, **B.like(root))
@@ -39,7 +42,7 @@ def measured(*, library: str, dtype: str, M: int, block: int, device: str, small
         }
     finally:
         B.triangular_block = usual
-        del B.device_block  # that of the class again
+        del B.device_block  # restore the method of the class
 
 
 def _run(B: Any, work: Callable[[Any, Any], Any], A: Any, L: Any) -> Callable[[], Any]:
@@ -48,7 +51,7 @@ def _run(B: Any, work: Callable[[Any, Any], Any], A: Any, L: Any) -> Callable[[]
 
 
 def work_of() -> dict[str, Callable[[Any, Any], Any]]:
-    """What is timed, for symmetric A and lower L [M, M]."""
+    """The operations that are timed, as functions of symmetric A and lower triangular L [M, M]."""
     from agp import linalg
 
     return {
@@ -62,6 +65,6 @@ def work_of() -> dict[str, Callable[[Any, Any], Any]]:
     }
 
 
-NOTE = """`block` is the size up to which triangular matrices are multiplied at once; with block = M everything is
-dense. An inverse step includes its L^T A L. JAX runs each operation compiled."""
+NOTE = """`block` is the size up to which triangular matrices are multiplied without splitting them. With block = M,
+all products are dense. An inverse step includes the product L^T A L. JAX compiles each operation."""
 PART = Part("Linear algebra by block size", NOTE, entries, measured, small_guess=1.0)

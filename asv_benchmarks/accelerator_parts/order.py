@@ -1,4 +1,4 @@
-"""In which order a report is made: the most telling entries first, whatever part they belong to."""
+"""The order of the report: the most informative entries first, from any part."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,23 +7,23 @@ from accelerator_parts import PARTS, steps, suite
 from accelerator_parts.part import Part, Plan, Settings
 
 SIZES = (32, 256, 1024, 4096)
-"""Inducing inputs of the steps that come first; 32 is the size in small."""
+"""Numbers of inducing inputs of the steps that are timed first; 32 is the small size."""
 MANY = (2000, 1_000_000)
-"""Rows of the models of all data, in small and else."""
+"""Numbers of rows for models of all data, in small sizes and otherwise."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """The entries of a part that answer a question together.
+    """The entries of a part that together answer one question.
 
     Parameters
     ----------
     question, part
-        What is asked, of which part.
+        The question, and the name of the part.
     chosen
-        Whether an entry belongs here, unless it belongs to an earlier stage.
+        A function that returns True for entries of this stage, unless they are in an earlier stage.
     whole
-        Whether the table has those of earlier stages that are chosen, too.
+        True if the table also shows the chosen entries of earlier stages.
     """
 
     question: str
@@ -39,14 +39,14 @@ def _first_tests(entry: Settings) -> bool:
 
 
 def _beside_peer(entry: Settings) -> bool:
-    """W, R and GPyTorch; of JAX, which compiles long, one size and dtype."""
+    """Steps of W, R and GPyTorch; JAX compiles for a long time and has a single size and dtype."""
     ours = entry["method"] in ("wsvgp", "rsvgp") and entry["gradient"] == "closed-form" and "inverse" not in entry
     little = entry["library"] != "jax" or (entry["M"] in (32, 1024) and entry["dtype"] == "float64")
     return (ours or entry["method"] == steps.PEER) and entry["M"] in SIZES and little
 
 
 def _inverse(entry: Settings) -> bool:
-    """R in all precisions; the plain ones have been measured by then."""
+    """Steps of R in all precisions; an earlier stage measures float64 and float32."""
     ours = entry["method"] == "rsvgp" and entry["gradient"] == "closed-form" and entry["M"] in SIZES
     return ours and entry["library"] == "torch"
 
@@ -76,7 +76,7 @@ STAGES = (
 
 
 def stages(plan: Plan, parts: list[str]) -> list[tuple[Stage, list[Settings]]]:
-    """What is measured, in order; an entry belongs to the first stage that chooses it."""
+    """The stages with their entries, in order; an entry is in the first stage that chooses it."""
     left = {name: [entry for entry in PARTS[name].entries(plan) if plan.wants(entry)] for name in parts}
     ordered = []
     for stage in STAGES:
@@ -88,5 +88,5 @@ def stages(plan: Plan, parts: list[str]) -> list[tuple[Stage, list[Settings]]]:
 
 
 def expected(part: Part, entries: list[Settings], *, small: bool, means: dict[str, float] | None = None) -> float:
-    """Seconds that entries take, by the mean of what was measured with their library, or a guess."""
+    """Estimate the seconds that entries take, from the mean time of their library so far or from a guess."""
     return sum((means or {}).get(entry["library"]) or part.expected(entry["library"], small=small) for entry in entries)

@@ -1,4 +1,4 @@
-"""Tables, and the page that is made from all of them."""
+"""Tables of the results, and the page with all tables."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from accelerator_parts.rehearsal import ENVIRONMENT, INSTALL, making
 from accelerator_parts.results import read
 
 GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
-"""What the plan on the page is for."""
+"""The machine that the plan on the page assumes."""
 
 INTRODUCTION = """# Accelerators
 
@@ -64,11 +64,11 @@ or without an accelerator, the script runs in small sizes on the CPU. Such a run
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
 WHEELS, SITE = "wheels", "site"
-"""The folders of the commands."""
+"""Names of folders in the commands."""
 
 
 def page(folder: Path) -> str:
-    """The page, from what lies in a folder."""
+    """Create the page from the results in a folder."""
     text = introduction()
     held = {name: read(folder / f"{name}.json") for name in PARTS if (folder / f"{name}.json").exists()}
     if not held:
@@ -82,7 +82,7 @@ def page(folder: Path) -> str:
 
 
 def introduction() -> str:
-    """What stands before the figures: commands, the plan for a GPU, parts."""
+    """Create the part of the page before the results: commands, the plan for a GPU, and parts."""
     return INTRODUCTION.format(
         making="\n".join(making(WHEELS)),
         install=f"{INSTALL.format(site=SITE)} {WHEELS}/*.whl",
@@ -93,7 +93,7 @@ def introduction() -> str:
 
 
 def _planned() -> list[str]:
-    """The stages for a GPU, those of a question together."""
+    """Rows of the plan for a GPU, one for each question."""
     rows: dict[str, tuple[list[str], int, float]] = {}
     for stage, entries in stages(GPU, list(PARTS)):
         names, number, seconds = rows.get(stage.question, ([], 0, 0.0))
@@ -106,7 +106,7 @@ def _planned() -> list[str]:
 
 
 def table(entries: list[dict[str, Any]]) -> str:
-    """Markdown tables of the entries, one for each set of columns, and the sentences of those that failed."""
+    """Format entries as Markdown tables, one for each set of columns, followed by a list of failures."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     failures: dict[str, list[str]] = {}
     for entry in entries:

@@ -1,20 +1,20 @@
-"""What a part of the report is."""
+"""Definition of a part of the report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 Settings = dict[str, Any]
-"""What is measured in an entry, by name: strings and numbers."""
+"""The settings of an entry: strings and numbers by name."""
 Figures = dict[str, Any]
-"""What was found, by name with its unit: strings and numbers."""
+"""The results of an entry: strings and numbers by name; names contain the unit."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the entries of a part depend on.
+    """The choices that determine the entries of each part.
 
-    `methods` and `sizes`, where they are not empty, leave out entries with another ``method`` or ``M``.
+    If `methods` or `sizes` is not empty, entries with another ``method`` or ``M`` are left out.
     """
 
     small: bool
@@ -24,7 +24,7 @@ class Plan:
     sizes: tuple[int, ...] = ()
 
     def wants(self, entry: Settings) -> bool:
-        """Whether an entry is to be measured; what has no method, or no size, is."""
+        """Whether `methods` and `sizes` include an entry; entries without a method or size are always included."""
         return all(
             not wanted or name not in entry or entry[name] in wanted
             for name, wanted in (("method", self.methods), ("M", self.sizes))
@@ -33,25 +33,26 @@ class Plan:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the report: entries, each measured by itself in a process that can be ended.
+    """A part of the report: entries that are measured one by one in a process with a time limit.
 
     Parameters
     ----------
     title, note
-        The heading of its table, and what the columns mean.
+        The heading of the table, and an explanation of its columns.
     entries
-        The settings of all entries; those of one library follow each other, because they share a process.
+        A function that returns the settings of all entries. Entries of the same library are consecutive, because they
+        share a process.
     measured
-        A function of a module, ``measured(device=, small=, seconds=, **entry) -> figures``; `seconds` is the time
-        that it has.
+        A function at module level, ``measured(device=, small=, seconds=, **entry) -> figures``, where `seconds` is its
+        time limit.
     seconds
-        The most time for one entry.
+        Time limit for one entry.
     alone
-        Whether each entry has a process of its own, as peaks of memory need it.
+        Whether each entry runs in a new process, which the measurement of peak memory requires.
     guess, small_guess
-        Seconds of an entry, as long as none has been measured: on an accelerator, and in small.
+        Estimated seconds of an entry before any has been measured: on an accelerator, and in small sizes.
     jax
-        How many times as long JAX takes, which compiles.
+        Ratio of JAX's time, which includes compilation, to this estimate.
     """
 
     title: str
@@ -65,5 +66,5 @@ class Part:
     jax: float = 8.0
 
     def expected(self, library: str, *, small: bool) -> float:
-        """Seconds of an entry, guessed."""
+        """Estimate the seconds of an entry without measurements."""
         return (self.small_guess if small else self.guess) * (self.jax if library == "jax" else 1.0)

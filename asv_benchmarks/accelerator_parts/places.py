@@ -1,29 +1,29 @@
-"""Where the work is done: array libraries on a device, functions compiled there, their time."""
+"""Devices of the array libraries, and timing of functions on them."""
 
 import os
 import time
 from collections.abc import Callable
 from typing import Any
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others need memory of the card, too
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave memory of the card for other libraries
 
 import numpy as np
 
 SECONDS, SMALL_SECONDS = 1.0, 0.05
-"""How long a function is timed; and in small."""
+"""Seconds for which a function is timed, otherwise and in small sizes."""
 SAMPLE = 0.02
-"""How long a sample lasts at least: short calls are repeated, and waited for once."""
+"""Minimum length of a sample in seconds: short calls are repeated, with one wait at the end."""
 SAMPLES = 5
-"""So many samples at least, unless one of them lasts longer than all are given."""
+"""Minimum number of samples, unless a single sample exceeds the time for all."""
 
 
 def opened(library: str, device: str) -> Any:
-    """The backend of a library that has this device.
+    """Return the backend of a library on this device.
 
     Raises
     ------
     agp.errors.BackendError, ValueError
-        If the library is not installed, or has no such device.
+        If the library is not installed, or does not have the device.
     """
     from agp.backend import get_backend
 
@@ -32,11 +32,11 @@ def opened(library: str, device: str) -> Any:
     if device not in B.devices():
         msg = f"{library} has no device {device!r} here; it has {', '.join(B.devices()) or 'none'}."
         raise ValueError(msg)
-    if library == "jax":  # what is called float32 here has all its digits
+    if library == "jax":  # compute float32 products without TF32
         import jax
 
         jax.config.update("jax_default_matmul_precision", "highest")
-    if library == "cupy":  # it runs its kernels on a current device
+    if library == "cupy":  # CuPy runs kernels on the current device
         import cupy
 
         cupy.cuda.Device(int(device.partition(":")[2])).use()
@@ -44,26 +44,26 @@ def opened(library: str, device: str) -> Any:
 
 
 def has_device(library: str, device: str) -> dict[str, str]:
-    """Nothing, or the error of `opened`."""
+    """Return an empty dictionary if the library has the device, else raise the error of `opened`."""
     opened(library, device)
     return {}
 
 
 def device_facts(device: str | None) -> dict[str, str]:
-    """A device, by default the first accelerator of any library, else the CPU; and the name of the card."""
+    """Names of a device and its card; by default, of the first accelerator of any library, or of the CPU."""
     from agp.backend import get_backend
     from agp.errors import BackendError
 
     for library in CARDS if device != "cpu" else ():
         try:
             known = [name for name in get_backend(library).devices() if not name.startswith("cpu")]
-        except (BackendError, RuntimeError):  # not installed, or without a driver
+        except (BackendError, RuntimeError):  # not installed, or no driver
             continue
         if known and (device is None or device in known):
             chosen = device or known[0]
             return {"device": chosen, "card": CARDS[library](int(chosen.partition(":")[2] or 0))}
     if device not in (None, "cpu"):
-        msg = f"no library here has a device {device!r}."
+        msg = f"no installed library has a device {device!r}."
         raise ValueError(msg)
     return {"device": "cpu", "card": "cpu"}
 
@@ -87,14 +87,15 @@ def _jax_card(number: int) -> str:
 
 
 CARDS: dict[str, Callable[[int], str]] = {"torch": _torch_card, "cupy": _cupy_card, "jax": _jax_card}
-"""Who says what a card is called."""
+"""Functions that return the name of a card."""
 
 
 def timed(B: Any, run: Callable[[], Any], *, small: bool, share: float = 1.0) -> dict[str, float]:
-    """Milliseconds of a call: the first one, which may compile, and the median of later ones with their spread.
+    """Time calls in milliseconds: the first call, which may compile, and the median and spread of later calls.
 
-    `run` returns an array to wait for. The second call is not counted either: it may compile anew for arrays that the
-    first one returned. Calls of a sample follow each other as in training, and the device is waited for at its end.
+    `run` returns an array to wait for. The second call is not counted, because it may compile again for the arrays that
+    the first call returned. The calls of a sample run without waiting, as in training, and the host waits for the
+    device at the end.
     """
     seconds = share * (SMALL_SECONDS if small else SECONDS)
     first = _lasting(B, run, 1)
@@ -109,9 +110,9 @@ def timed(B: Any, run: Callable[[], Any], *, small: bool, share: float = 1.0) ->
 
 
 class Stamps:
-    """A callback of training that notes when each step is over, and ends it after enough of them.
+    """A callback that records when each training step ends, and stops training after enough steps.
 
-    Steps that a callback follows are waited for.
+    Training waits for the device before each call of a callback.
     """
 
     def __init__(self, small: bool) -> None:
@@ -126,7 +127,7 @@ class Stamps:
         return bool(later) and (later[0] > self.seconds or (len(later) >= SAMPLES and sum(later) > self.seconds))
 
     def figures(self) -> dict[str, float]:
-        """As `timed`: the first step, and the later ones but the second."""
+        """Return the same figures as `timed`, from the first step and from all steps after the second."""
         return _figures(self.steps[0], self.steps[2:])
 
 
@@ -136,7 +137,7 @@ def _figures(first: float, later: list[float]) -> dict[str, float]:
 
 
 def _lasting(B: Any, run: Callable[[], Any], number: int) -> float:
-    """Seconds of one call, as the mean of several in a row."""
+    """Mean seconds of one call of `number` consecutive calls."""
     began = time.perf_counter()
     last = None
     for _ in range(number):
@@ -146,6 +147,6 @@ def _lasting(B: Any, run: Callable[[], Any], number: int) -> float:
 
 
 def normal(B: Any, device: str, shape: tuple[int, ...], dtype: str, seed: int = 0) -> Any:
-    """Seeded standard normal numbers on the device."""
+    """Draw reproducible standard normal numbers on the device."""
     x = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
     return B.from_numpy(x, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""How many kernels a step launches, and how often the host waits: one run of torch's profiler."""
+"""Counts of kernel launches and copies in a training step, from torch's profiler."""
 
 from typing import Any
 
@@ -9,11 +9,11 @@ from accelerator_parts.steps import steps_of
 LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
 READS = "aten::_local_scalar_dense"
 WARM = 3
-"""Steps before the one that is looked at."""
+"""Number of steps before the profiled step."""
 
 
 def entries(plan: Plan) -> list[Settings]:
-    """W and R in both gradient modes, with torch; no other library's profiler counts launches."""
+    """List entries for W and R in both gradient modes; only torch has a profiler that counts launches."""
     M = 32 if plan.small else 1024
     return [
         {"library": "torch", "M": M, "method": method, "gradient": gradient, "dtype": "float64"}
@@ -24,7 +24,7 @@ def entries(plan: Plan) -> list[Settings]:
 
 
 def measured(*, library: str, device: str, small: bool, seconds: float, **entry: Any) -> Figures:
-    """Counts of one step after a few others."""
+    """Count operators, launches and copies in one step, after a few other steps."""
     from torch.profiler import ProfilerActivity, profile
 
     B = opened(library, device)
@@ -51,7 +51,7 @@ def measured(*, library: str, device: str, small: bool, seconds: float, **entry:
     } | logged
 
 
-NOTE = """One step after a few others, M = B. `operators` counts all that torch dispatches, those that others call
-included; `launches` the kernels that the host started, by the CUDA runtime's count; `copies` those between host and
-device and on the device; `device ms` is the time that kernels ran."""
+NOTE = """One step after a few others, with M = B. `operators` counts the operators that torch dispatches, including
+those that other operators call. `launches` counts the kernels that the CUDA runtime launched, and `copies` the copies
+between host and device and on the device. `device ms` is the total time of the kernels."""
 PART = Part("Profile of a training step", NOTE, entries, measured, guess=10.0, small_guess=3.0)

@@ -1,6 +1,6 @@
-"""The first minutes on a bare machine, rehearsed on this one: wheels carried to an empty folder, every part from there.
+"""Rehearsal of the report: install wheels in an empty folder, and run every part from there on the CPU.
 
-The commands are those of the page, so what it says has been executed, on a CPU.
+It runs the commands of docs/accelerator.md.
 """
 
 import argparse
@@ -21,15 +21,15 @@ from accelerator_parts.results import FAILED
 ROOT = Path(__file__).parents[2]
 PROJECT = "array-gp"
 CARRIED = ("array-api-compat", "array-api-strict", "hypothesis", "safetensors", "sortedcontainers", "threadpoolctl")
-"""What this project and its tests need besides NumPy, SciPy and pytest, and a machine with a GPU may lack."""
+"""Packages that agp and its tests need besides NumPy, SciPy and pytest."""
 BUILD = "-m pip wheel --no-deps -w {wheels} {source}"
 FETCH = "-m pip download --no-deps -d {wheels} --only-binary=:all: --python-version {python} --platform {platform}"
 INSTALL = "-m pip install --no-index --no-deps --target {site}"
-"""The commands: wheels of this project, of what it needs, and their installation; names and files follow."""
+"""Arguments of Python that build agp's wheel, download wheels of its dependencies and install them."""
 ENVIRONMENT = {"PYTHONPATH": "{site}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 LIBRARIES = ("numpy", "torch", "jax")
 LONGEST = 300
-"""Seconds for one of pip's commands."""
+"""Time limit in seconds for a pip command."""
 ASK = f"""
 import agp, importlib.metadata as metadata
 plug_ins = metadata.entry_points(group="agp.backends")
@@ -38,18 +38,18 @@ print(agp.__file__, metadata.distribution("{PROJECT}").locate_file(""), *(plug_i
 
 
 def rehearsed(a: argparse.Namespace) -> int:
-    """Do every part in small on the CPU from wheels in an empty folder; 0 if nothing failed.
+    """Run every part in small sizes on the CPU from wheels in an empty folder; return 0 if nothing failed.
 
     Parameters
     ----------
     a
-        The arguments of the command. `out` may be None, for a folder that is removed; without `libraries` those of
-        NumPy, torch and JAX that are installed are taken; `wheels` are not built or fetched.
+        The arguments of the command. If `out` is None, the results go to a temporary folder. The default `libraries`
+        are the installed ones of NumPy, torch and JAX. Wheels in the folder `wheels` are not built or downloaded.
 
     Raises
     ------
     SystemExit
-        If wheels can neither be found nor built or fetched, with the commands that make them.
+        If wheels are missing and cannot be built or downloaded. The message shows the commands for another machine.
     """
     began = time.monotonic()
     libraries = a.libraries or [name for name in LIBRARIES if importlib.util.find_spec(name)]
@@ -72,7 +72,10 @@ def rehearsed(a: argparse.Namespace) -> int:
 
 
 def packed(folder: Path, given: Path | None) -> list[Path]:
-    """Wheels in a folder: those that are given, and else built or fetched; without those that are installed here."""
+    """Collect wheels in a folder: copy the given ones, and build or download the others.
+
+    If that fails for a package that is installed, the installed package is used.
+    """
     folder.mkdir(parents=True)
     for name in (PROJECT, *CARRIED):
         for wheel in _wheels_of(name, given)[:1]:
@@ -88,15 +91,15 @@ def packed(folder: Path, given: Path | None) -> list[Path]:
     lost = [name for name in missing if name == PROJECT or not _is_installed(name)]
     if lost:
         commands = "\n".join(making("WHEELS"))
-        msg = f"no wheels of {', '.join(lost)}, and pip makes none here; on a machine with a network,\n{commands}\n"
-        raise SystemExit(msg + "then --rehearse --wheels WHEELS")
+        msg = f"no wheels of {', '.join(lost)}, and pip cannot get them; on a machine with a network, run\n{commands}\n"
+        raise SystemExit(msg + "and then pass --rehearse --wheels WHEELS")
     if missing:
-        print(f"no wheels of {', '.join(missing)}: those that are installed here are used")
+        print(f"no wheels of {', '.join(missing)}; the installed packages are used")
     return sorted(folder.glob("*.whl"))
 
 
 def making(wheels: str) -> tuple[str, str]:
-    """The commands that make a folder of wheels for a machine with Python 3.12."""
+    """The commands that create a folder of wheels for a machine with Python 3.12."""
     fetch = FETCH.format(wheels=wheels, python="3.12", platform="manylinux2014_x86_64")
     return f"python3 {BUILD.format(wheels=wheels, source='.')}", f"python3 {fetch} \\\n  {' '.join(CARRIED)}"
 
@@ -118,12 +121,12 @@ def _is_installed(name: str) -> bool:
 
 
 def _pip(words: list[str]) -> bool:
-    """Whether pip does it; its last line where it does not."""
+    """Run a pip command; return whether it succeeded, and print the last line of its error if not."""
     command = [sys.executable, *words, "--quiet", "--retries", "1", "--disable-pip-version-check"]
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST)
     except subprocess.TimeoutExpired:
-        print(f"pip {words[2]}: not done within {LONGEST} s")
+        print(f"pip {words[2]}: not finished within {LONGEST} s")
         return False
     if done.returncode:
         print(f"pip {words[2]}: {done.stderr.strip().rpartition(chr(10))[2]}")
@@ -134,7 +137,7 @@ def _pip(words: list[str]) -> bool:
 
 
 def installed(site: Path, wheels: list[Path]) -> dict[str, str]:
-    """Install wheels in a folder; the environment in which programs find them, and this project nowhere else."""
+    """Install wheels in a folder; return environment variables with which programs import agp from it only."""
     if not _pip([*_words(INSTALL, site=site), *map(str, wheels)]):
         msg = f"pip cannot install {', '.join(wheel.name for wheel in wheels)}"
         raise SystemExit(msg)
@@ -142,14 +145,14 @@ def installed(site: Path, wheels: list[Path]) -> dict[str, str]:
     done = subprocess.run([sys.executable, "-P", "-c", ASK], env=environment, capture_output=True, text=True)
     where = done.stdout.split()
     if done.returncode or not all(path.startswith(str(site)) for path in where[:2]) or "numpy" not in where:
-        msg = f"agp does not come from the wheels: {done.stdout or done.stderr}"
+        msg = f"agp is not imported from the wheels: {done.stdout or done.stderr}"
         raise SystemExit(msg)
     print(f"python {platform.python_version()}, {', '.join(wheel.name for wheel in wheels)}: back ends {where[2:]}")
     return environment
 
 
 def _worked(part: str, out: Path, options: list[str], environment: dict[str, str]) -> int:
-    """The exit code of a part: that of the command, or 1 where an entry failed or is left."""
+    """Run a part; return the command's exit code, or 1 if an entry failed or is left."""
     script = [sys.executable, str(ROOT / "asv_benchmarks" / "accelerator.py"), "--device", "cpu", "--small"]
     command = [*script, "--out", str(out), "--parts", part, *options]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -159,7 +162,7 @@ def _worked(part: str, out: Path, options: list[str], environment: dict[str, str
 
 
 def troubles(path: Path) -> list[str]:
-    """What failed in a part; a peer that is not installed is no failure."""
+    """List the failures of a part; a library that is not installed does not count."""
     found = []
     for entry in json.loads(path.read_text(encoding="utf-8"))["entries"] if path.exists() else ():
         figures = entry["figures"]

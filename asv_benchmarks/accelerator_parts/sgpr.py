@@ -1,4 +1,4 @@
-"""The collapsed bound in blocks of rows: time and memory over the budget."""
+"""Time and memory of the collapsed bound in blocks of rows, for several memory budgets."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from accelerator_parts.places import opened, timed
 
 
 def entries(plan: Plan) -> list[Settings]:
-    """Library x dtype x rows and budget: all budgets on fewer rows, one on a million."""
+    """List entries for each library, dtype, number of rows and budget; a million rows have a single budget."""
     if plan.small:
         return by_values(plan, [{"rows": 2000, "memory": 1}, {"rows": 4000, "memory": 16}])
     budgets: list[Settings] = [{"rows": 200_000, "memory": memory} for memory in (64, 256, 1024, 4096, 16384)]
@@ -17,7 +17,7 @@ def entries(plan: Plan) -> list[Settings]:
 
 
 def by_values(plan: Plan, values: list[Settings]) -> list[Settings]:
-    """Library x dtype x values; of these the first for JAX in small, where each takes seconds to compile."""
+    """List entries for each library, dtype and value; in small sizes, JAX has the first value only."""
     dtypes = ("float64",) if plan.small else ("float64", "float32")
     return [
         {"library": library, "dtype": dtype} | value
@@ -28,7 +28,7 @@ def by_values(plan: Plan, values: list[Settings]) -> list[Settings]:
 
 
 def measured(*, library: str, dtype: str, rows: int, memory: int, device: str, small: bool, seconds: float) -> Figures:
-    """Seconds of the bound with its gradient, and the peak of memory."""
+    """Time the bound with its gradient, and measure the peak memory."""
     B = opened(library, device)
     M = 32 if small else 1024
     X, y = problem(B, device, rows=rows, dtype=dtype)
@@ -37,7 +37,7 @@ def measured(*, library: str, dtype: str, rows: int, memory: int, device: str, s
 
 
 def gradient_times(B: Any, model: Any, X: Any, y: Any, memory: float, *, small: bool, scale: float = 1.0) -> Figures:
-    """The time of a bound with its gradient in closed form, and the peak of memory."""
+    """Time a bound with its closed-form gradient, and measure the peak memory."""
     from agp import value_and_gradient
 
     def of_model(model: Any, X: Any, y: Any) -> tuple[Any, dict[str, Any]]:
@@ -53,6 +53,6 @@ def gradient_times(B: Any, model: Any, X: Any, y: Any, memory: float, *, small: 
     return timed(B, run, small=small) | {"peak MiB": B.peak_memory(X)}
 
 
-NOTE = """SGPR: the bound with its gradient in closed form, on all rows with M inducing inputs; `memory` is the budget
-in MiB. The peak is that of the device's allocator, data included; on a CPU, that of the process."""
+NOTE = """The bound of SGPR with its closed-form gradient, on all rows with M inducing inputs. `memory` is the budget in
+MiB. The peak memory is that of the device's allocator, including the data, or on a CPU that of the process."""
 PART = Part("SGPR over memory budgets", NOTE, entries, measured, alone=True, guess=20.0, small_guess=4.0, jax=3.0)

@@ -1,4 +1,4 @@
-"""Training steps of four variants of SVGP, and of GPyTorch's."""
+"""Training steps of four variants of SVGP, and of GPyTorch's SVGP."""
 
 import dataclasses
 import importlib.util
@@ -17,20 +17,20 @@ from accelerator_parts.places import Stamps, normal, opened, timed
 
 METHODS = ("wsvgp", "rsvgp", "lsvgp", "asvgp")
 INVERSES = ("rsvgp", "asvgp")
-"""Methods with an inverse that can be updated in a lower precision."""
+"""Methods whose inverse factor can be updated in a lower precision."""
 MIXED = (("float64", "float32"), ("float32", "tf32"), ("float32", "bfloat16"))
-"""Precisions of a model and of its inverse's products."""
+"""Pairs of the precision of a model and of the products that update its inverse."""
 PEER = "gpytorch"
 STEPS, RATE = 100_000, 1e-3
-"""Of the training whose first steps are timed."""
+"""Number of steps of the training run whose first steps are timed."""
 LOGGED = ("inverse_steps", "residual")
-"""What is kept of a step's log."""
+"""Entries of a step's log that are kept."""
 
 
 def entries(plan: Plan) -> list[Settings]:
-    """Library x M x method x gradient x dtype, and mixed precisions for the methods with an inverse.
+    """List entries for each library, M, method, gradient mode and precision.
 
-    JAX, which compiles for some seconds each time, has automatic differentiation for two methods only.
+    JAX compiles for some seconds in each entry, so it has automatic differentiation for two methods only.
     """
     sizes = (32,) if plan.small else (256, 1024, 4096, 8192)
     dtypes = ("float64",) if plan.small else ("float64", "float32")
@@ -53,7 +53,7 @@ def entries(plan: Plan) -> list[Settings]:
 
 
 def _ways(library: str, small: bool) -> list[tuple[str, str]]:
-    """Methods and gradient modes; of GPyTorch, too, which runs on torch."""
+    """Pairs of method and gradient mode; torch also has those of GPyTorch."""
     differentiates = library in ("torch", "jax")
     ways = [(PEER, "autodiff")] if library == "torch" else []
     if small:
@@ -65,7 +65,7 @@ def _ways(library: str, small: bool) -> list[tuple[str, str]]:
 
 
 def measured(*, library: str, device: str, small: bool, seconds: float, **entry: Any) -> Figures:
-    """Milliseconds of a step, beside those of a dense product [M, M] by [M, M]."""
+    """Time a step, and a dense product [M, M] by [M, M], in milliseconds."""
     if entry["method"] == PEER and importlib.util.find_spec(PEER) is None:
         return {"absent": f"{PEER} is not installed"}
     B = opened(library, device)
@@ -93,9 +93,9 @@ def steps_of(
     dtype: str,
     inverse: str = "",
 ) -> dict[str, float]:
-    """Train on minibatches until a callback says that it is enough; what the last step says of the inverse.
+    """Train on minibatches until a callback stops training; return the inverse's figures of the last step.
 
-    Every parameter moves by Adam at a small constant rate, as the peer's do.
+    Adam updates all parameters at a small constant rate, as in GPyTorch's steps.
     """
     from agp.training import recipe, train
     from agp.updates import InverseUpdate
@@ -121,12 +121,12 @@ def steps_of(
 
 
 def rows_of_data(M: int, rows: int) -> int:
-    """How many there are: inducing inputs are some of them."""
+    """Number of rows of data, from which the inducing inputs are selected."""
     return max(2 * M, 4 * rows)
 
 
 def _peer_steps(B: Any, device: str, stamps: Stamps, *, rows: int, M: int, dtype: str) -> dict[str, float]:
-    """Steps of GPyTorch's whitened SVGP, on one minibatch of the same data."""
+    """Run steps of GPyTorch's whitened SVGP on one minibatch of the same data."""
     sys.path.append(str(Path(__file__).parents[1] / "peers"))
     import gpytorch
     import torch
@@ -149,9 +149,9 @@ def _peer_steps(B: Any, device: str, stamps: Stamps, *, rows: int, M: int, dtype
     return {}
 
 
-NOTE = """A step of `agp.train` moves every parameter by Adam on a minibatch, and lets the inverse factors follow; each
-is waited for. `inverse_steps` are those of the last step. *In products* is its time in dense products [M, M] by [M, M]
-of the same dtype. `inverse` is the precision of the inverse's products where it is not that of the model. `first_ms` is
-the first step, which compiles on JAX; `ms` the median of later ones, `spread` the distance of the quartiles in
-medians."""
+NOTE = """A step of `agp.train` updates all parameters by Adam on a minibatch, and then the inverse factors. The host
+waits for each step. `inverse_steps` is the number of inverse steps in the last step. *In products* is the time of a
+step divided by that of a dense product [M, M] by [M, M] of the same dtype. `inverse` is the precision of the inverse's
+products if it differs from that of the model. `first_ms` is the time of the first step, which compiles on JAX, `ms` the
+median of later steps, and `spread` their interquartile range divided by the median."""
 PART = Part("Training steps", NOTE, entries, measured)

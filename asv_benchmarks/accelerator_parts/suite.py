@@ -26,27 +26,27 @@ GROUPS = {
     "properties": ["properties"],
     "faults": ["faults"],
 }
-"""Files and folders of tests/, the most telling first."""
+"""Files and folders of tests/, the most informative first."""
 FIRST = ("references", "linalg, backend")
-"""The groups that say most in the least time: stored values of every method, and what all else stands on."""
+"""The groups that run first: stored values of every method, and the operations that all methods use."""
 FOLDERS = [name for names in GROUPS.values() for name in names]
 SLOW, COLLECTION = "slow ones", "collection of all"
 SMALL = {
     COLLECTION: FOLDERS,
     "triangles": ["linalg/test_linalg_triangular.py"],
 }
-"""In small every file is collected, and one is run."""
+"""In small sizes, all files are collected, and only this file is run."""
 CORES = 8
-"""With so many cores the tests run in four processes."""
+"""Number of cores from which the tests run in four processes."""
 SHOWN = 5
-"""How many failures are told, each in so many characters of its message:"""
+"""Maximum number of failures that are listed, and maximum number of characters of their messages."""
 LONGEST = 120
 RUN, END = 0.75, 0.2
-"""The shares of an entry's time in which pytest runs, and in which it ends once it is interrupted."""
+"""Fractions of an entry's time for running pytest, and for its report after an interrupt."""
 
 
 def entries(plan: Plan) -> list[Settings]:
-    """Library x groups of tests."""
+    """List entries for each library and group of tests."""
     return [
         {"library": library, "tests": group}
         for library in plan.libraries
@@ -55,16 +55,16 @@ def entries(plan: Plan) -> list[Settings]:
 
 
 def chosen(library: str, device: str) -> str:
-    """The tests of a group whose parameters name the library, and the device where it is not the CPU.
+    """Expression for pytest's -k that selects tests by the library and device in their parameters.
 
-    Names of files and functions do not count: those with a stand-in for CuPy say nothing of the card.
+    It does not match names of files and functions, because some tests replace CuPy by a stand-in.
     """
     place = f"{library}-cuda" if device != "cpu" and library != "cupy" else library
     return f"[{place} or -{place}"
 
 
 def measured(*, library: str, tests: str, device: str, small: bool, seconds: float) -> Figures:
-    """How many tests of a group pass, fail and are skipped, and the first failures; in time for the report."""
+    """Run a group of tests within the time limit; count the outcomes, and list the first failures."""
     if importlib.util.find_spec("pytest") is None:
         return {"absent": "pytest is not installed"}
     paths = [str(ROOT / "tests" / name) for name in (SMALL if small else GROUPS | {SLOW: FOLDERS})[tests]]
@@ -77,7 +77,7 @@ def measured(*, library: str, tests: str, device: str, small: bool, seconds: flo
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         code, printed = _pytest([*options, "--continue-on-collection-errors", f"--junit-xml={report}", *paths], seconds)
-        if code is None and not report.exists():  # it was still collecting
+        if code is None and not report.exists():  # it was still collecting tests
             raise TimeoutError
         if not report.exists():
             msg = f"pytest ended with code {code}: {printed.strip().rpartition(chr(10))[2]}"
@@ -87,10 +87,11 @@ def measured(*, library: str, tests: str, device: str, small: bool, seconds: flo
 
 
 def _pytest(options: list[str], seconds: float) -> tuple[int | None, str]:
-    """The exit code, None where pytest was stopped, and what it printed.
+    """Run pytest; return its exit code, or None if it was stopped, and its output.
 
-    It is stopped by an interrupt, at which it reports what is done, before this process is ended, which would leave it
-    running. -P: the package is the one that is installed, and not the folder in which pytest is started.
+    It is stopped by an interrupt, so that it reports the tests that have run. This happens before the time limit of
+    this process, whose end would leave pytest running. The option -P makes Python import the installed package instead
+    of the current folder.
     """
     command = [sys.executable, "-P", "-m", "pytest", *options]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -108,7 +109,7 @@ def _pytest(options: list[str], seconds: float) -> tuple[int | None, str]:
 
 
 def _collected(options: list[str], seconds: float) -> Figures:
-    """How many tests there are; ValueError with the first file that cannot be imported."""
+    """Count the tests; raise a ValueError that names the first files that cannot be imported."""
     code, printed = _pytest(options, seconds)
     if code is None:
         raise TimeoutError
@@ -121,7 +122,7 @@ def _collected(options: list[str], seconds: float) -> Figures:
 
 
 def counts(report: ET.Element) -> Figures:
-    """What pytest's report says; a case without a name is the one that was interrupted."""
+    """Count the results in pytest's report; a case without a name was interrupted."""
     cases = [case for case in report.iter("testcase") if case.get("name")]
     troubles = [case.find("failure") if case.find("failure") is not None else case.find("error") for case in cases]
     failed = [(case, trouble) for case, trouble in zip(cases, troubles, strict=True) if trouble is not None]
@@ -141,7 +142,7 @@ def _said(case: ET.Element, trouble: ET.Element) -> str:
     return f"{case.get('name')} ({first[:LONGEST]})" if first else str(case.get("name"))
 
 
-NOTE = """The tests of each group that have the library and the device among their parameters, in float64 and float32;
-those that are marked as slow are a group of their own. *unfinished*: it took too long, and the counts are of what was
-run until then."""
+NOTE = """The tests of each group with the library and the device as parameters, in float64 and float32. Tests that are
+marked as slow form a separate group. *unfinished* marks groups that exceeded the time limit; their counts include the
+tests that had run."""
 PART = Part("Tests on the device", NOTE, entries, measured, seconds=240.0, guess=60.0, small_guess=15.0, jax=3.0)

@@ -1,4 +1,4 @@
-"""A process that measures on request, and is ended when it takes too long or has failed."""
+"""A process that measures entries, and is replaced after a failure or a timeout."""
 
 import gc
 import multiprocessing
@@ -10,17 +10,17 @@ from typing import Any, Self
 from accelerator_parts.part import Settings
 
 LONGEST = 300
-"""Characters of an error message that are kept."""
+"""Maximum number of characters of an error message."""
 
 
 class EntryError(Exception):
-    """What went wrong in an entry, in a line."""
+    """The error of an entry, in one line."""
 
 
 class Workplace:
-    """One process at a time, begun where it is needed: for each array library, and after each failure.
+    """One process at a time, with a new process for each array library and after each failure.
 
-    So a device that ran out of memory, or was left unusable, is clean for the next entry.
+    A device that ran out of memory, or is in an undefined state, is thereby reset for the next entry.
     """
 
     def __init__(self) -> None:
@@ -28,14 +28,14 @@ class Workplace:
         self.library: str | None = None
 
     def ask(self, work: Callable[..., dict], settings: Settings, *, limit: float, alone: bool = False) -> dict:
-        """``work(**settings)``, computed there.
+        """Compute ``work(**settings)`` in the process.
 
         Raises
         ------
         TimeoutError
-            If it takes longer than `limit` seconds, the start of a process included, or says so itself.
+            If it takes longer than `limit` seconds, including the start of the process, or raises a TimeoutError.
         EntryError
-            If it raises, or the process dies.
+            If it raises another error, or the process dies.
         """
         library = settings.get("library")
         if alone or library != self.library:
@@ -67,7 +67,7 @@ class Workplace:
         theirs.close()
 
     def stop(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         if self.process is not None:
             self.process.kill()
             self.process.join()
@@ -82,17 +82,17 @@ class Workplace:
 
 
 def _serve(pipe: Connection) -> None:
-    warnings.simplefilter("ignore")  # a repaired factorisation is no news here
+    warnings.simplefilter("ignore")  # repaired factorisations are not reported here
     while True:
         try:
             work, settings = pipe.recv()
-        except EOFError:  # the command was ended
+        except EOFError:  # the command has ended
             return
         try:
             answer = True, work(**settings)
         except TimeoutError:
             answer = False, None
-        except Exception as error:  # whatever a library raises is the result of this entry
+        except Exception as error:  # libraries may raise any error; it is the result of this entry
             answer = False, _sentence(error)
         gc.collect()
         pipe.send(answer)

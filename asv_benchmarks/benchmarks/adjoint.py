@@ -1,6 +1,6 @@
-"""A bound inside somebody else's program: its gradient by the hand-derived adjoint, and by differentiating the forward.
+"""Gradient of a bound inside a torch or JAX program: by the closed-form pullback, and by automatic differentiation.
 
-The program is a torch module's backward pass, or `jax.jit(jax.value_and_grad(...))`, over the raw leaves.
+The program is a torch module's backward pass, or `jax.jit(jax.value_and_grad(...))`, over the unconstrained parameters.
 """
 
 from .common import axis, backend_or_skip, problem, protocol, sparse_model
@@ -9,14 +9,14 @@ ROWS = 1024
 
 
 def bound_of(model, X, y, gradient):
-    """The bound that a program sees: it carries the adjoint, or the library records its forward."""
+    """The bound for a program: with its closed-form pullback, or with recorded operations."""
     from agp.batch import Batch
 
     return model.bound(X, y)[0] if gradient == "closed-form" else protocol(model, "objective")(Batch(X, y))[0]
 
 
 def torch_program(model, X, y, gradient):
-    """Forward and backward of minus the bound, as an optimiser's closure runs them."""
+    """A closure for an optimiser: forward and backward pass of minus the bound."""
     from agp import tree
 
     raw = {name: x.clone().requires_grad_() for name, x in tree.unconstrain(model).items()}
@@ -44,7 +44,7 @@ def jax_program(model, X, y, gradient):
 
 
 class Program:
-    """Time and memory of the value and gradient on 1024 rows."""
+    """Time and peak memory of the value and gradient on 1024 rows."""
 
     params = [
         axis(["torch", "jax"], "torch"),
@@ -69,7 +69,7 @@ class Program:
 
 
 class Compiled:
-    """What JAX's compiled program needs besides its arguments and results."""
+    """Temporary memory of JAX's compiled program."""
 
     params = Program.params[1:]
     param_names = Program.param_names[1:]

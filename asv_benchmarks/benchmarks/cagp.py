@@ -1,4 +1,4 @@
-"""Computation-aware GPs: loss and gradient with full and capped support, and how they grow with the data."""
+"""Loss and gradient of computation-aware GPs with full and limited support, and their growth with the data."""
 
 from .common import BACKENDS, DTYPES, GRADIENTS, axis, backend_or_skip, finished, protocol
 
@@ -6,7 +6,7 @@ ACTIONS, SUPPORT = 128, 1024
 
 
 def model_of(B, device, rows, support, dtype="float64", inverse_free=False):
-    """A CaGP with three columns, and all of its data."""
+    """Create a CaGP with three input columns, and its data."""
     import numpy as np
 
     from agp import CaGP, Matern32
@@ -20,7 +20,7 @@ def model_of(B, device, rows, support, dtype="float64", inverse_free=False):
 
 
 class Loss:
-    """The loss and its gradient with all data at once: 4,096 rows, capped support of 1,024."""
+    """The loss and its gradient on 4,096 rows, with a limited support of 1,024 rows."""
 
     params = [["cholesky", "inverse-free"], BACKENDS, GRADIENTS, DTYPES]
     param_names = ["posterior", "backend", "gradient", "dtype"]
@@ -40,7 +40,7 @@ class Loss:
 
 
 class Growth:
-    """Value and gradient against the number of rows: quadratic with full support, linear with 1,024 supported rows."""
+    """Growth with the number of rows: quadratic with full support, linear with a support of 1,024 rows."""
 
     params = [
         ["full", "capped"],
@@ -64,12 +64,12 @@ class Growth:
 
 
 class Large:
-    """200,000 rows of which 4,096 are supported: a training step on a minibatch, and the loss of all data at once."""
+    """The gradient on a minibatch and on all of 200,000 rows, with a support of 4,096 rows."""
 
     params = [axis(["numpy", "torch:cuda", "cupy"], "numpy"), axis([1024, 200_000], 1024)]
     param_names = ["backend", "batch_rows"]
     timeout = 900
-    number, repeat, warmup_time = 1, (1, 3, 60.0), 0.0  # all data take about a minute on one core
+    number, repeat, warmup_time = 1, (1, 3, 60.0), 0.0  # all rows take about a minute on one core
 
     def setup(self, backend, batch_rows):
         from agp.batch import Batch

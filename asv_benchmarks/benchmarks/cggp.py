@@ -1,4 +1,4 @@
-"""Time and memory of an exact GP by conjugate gradients, and how the preconditioner's rank pays."""
+"""Time and memory of an exact GP with conjugate gradients, and the effect of the preconditioner's rank."""
 
 from .common import BACKENDS, DTYPES, GRADIENTS, axis, backend_or_skip, finished, problem, protocol
 
@@ -7,7 +7,7 @@ RANKS = [0, 15, 100]
 
 
 def model_of(X, y, **options):
-    """A model with little noise, so that the systems are worth a preconditioner."""
+    """Create a model with little noise, for which a preconditioner is useful."""
     from agp.kernels import Matern32
     from agp.likelihoods import Gaussian
     from agp.models import CGGP
@@ -16,7 +16,7 @@ def model_of(X, y, **options):
 
 
 class Iterative:
-    """The estimated log evidence and its gradient, and predictions, on 1024 rows."""
+    """The estimated log evidence, its gradient, and predictions, on 1024 rows."""
 
     params = [BACKENDS, GRADIENTS, DTYPES]
     param_names = ["backend", "gradient", "dtype"]
@@ -43,7 +43,7 @@ class Iterative:
 
 
 class Rank:
-    """A value at several ranks in tiles of 8 MiB, with the iterations that the solves took."""
+    """The estimated log evidence at several ranks, with tiles of 8 MiB, and the number of iterations."""
 
     params = [axis(["numpy", "torch", "torch:cuda"], "numpy"), RANKS]
     param_names = ["backend", "rank"]

@@ -1,8 +1,8 @@
-"""What the benchmarks share: backends as parameters, seeded problems, waiting for the device.
+"""Functions for all benchmarks: backends as parameters, reproducible problems, and waiting for the device.
 
-Every set of parameters is a process that imports libraries anew, so `asv run` takes the axes in short: enough to see
-each method and each way to compute. ``AGP_BENCH=all`` takes the whole product, which is hours. On a CPU that others use
-as well, ``AGP_BENCH_CLOCK=processor`` times steps by the processor's time.
+asv runs each set of parameters in a new process, which imports all libraries. By default, each axis therefore has a few
+values only. They include each method, backend, gradient mode and precision. ``AGP_BENCH=all`` runs the full product,
+which takes hours. On a busy CPU, ``AGP_BENCH_CLOCK=processor`` times steps by CPU time.
 """
 
 import importlib.util
@@ -18,14 +18,14 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 import numpy as np
 
 WHOLE = os.environ.get("AGP_BENCH") == "all"
-"""Whether all values of all axes are asked for."""
+"""Whether all values of all axes are run."""
 
 TIMER = time.process_time if os.environ.get("AGP_BENCH_CLOCK") == "processor" else timeit.default_timer
-"""Of steps: the clock, or the time of the process, which others on a CPU do not slow; useless with a GPU."""
+"""Timer of steps: wall-clock time, or CPU time, which other processes do not affect but which ignores a GPU."""
 
 
 def axis(values, *short):
-    """The values of a parameter, or the few that stand for them; all of them if no few are named."""
+    """Values of a parameter: all, or those in `short`, if given."""
     return list(values) if WHOLE or not short else list(short)
 
 
@@ -45,18 +45,18 @@ ACCELERATED = ("torch:cuda", "cupy")
 
 
 def installed(library):
-    """Whether a library can be found, without importing it."""
+    """Whether a library is installed; it is not imported."""
     return importlib.util.find_spec(library) is not None
 
 
 def backend_or_skip(name, gradient="closed-form"):
-    """The backend of a parameter and its device; NotImplementedError, which asv skips, where there is none."""
+    """Return a backend and its device, or raise NotImplementedError, which makes asv skip the benchmark."""
     from agp.backend import get_backend
     from agp.errors import BackendError
 
     library, _, device = name.partition(":")
     if not installed(library) or (name in ACCELERATED and shutil.which("nvidia-smi") is None):
-        raise NotImplementedError  # before an import that takes seconds
+        raise NotImplementedError  # avoid an import that takes seconds
     try:
         B = get_backend(library)
     except BackendError as error:
@@ -69,7 +69,7 @@ def backend_or_skip(name, gradient="closed-form"):
 
 
 def problem(B, device, rows=ROWS, dtype="float64"):
-    """Inputs [rows, 8] and targets [rows, 1] of a smooth function with noise, on a device."""
+    """Create inputs [rows, 8] and noisy targets [rows, 1] of a smooth function, on a device."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows, COLUMNS))
     y = np.sin(X[:, :1]) * X[:, 1:2] + 0.1 * rng.normal(size=(rows, 1))
@@ -77,18 +77,18 @@ def problem(B, device, rows=ROWS, dtype="float64"):
 
 
 def finished(B, leaves):
-    """Wait until every one of some named arrays has been computed."""
+    """Wait until the device has computed all arrays of a dictionary."""
     for x in leaves.values():
         B.synchronise(x)
 
 
 def protocol(model, name):
-    """What a model offers those who train it, in this version of agp or in one whose names had no underscore."""
+    """Return a training method of a model; in older versions of agp, its name has no underscore."""
     return getattr(model, f"_{name}", None) or getattr(model, name)
 
 
 def beside(B, model, X):
-    """A part of a model whose leaves, given as numbers or arrays, are arrays like X."""
+    """Convert the parameters of a part of a model to arrays like X."""
     from agp import tree
     from agp.backend import like
 
@@ -96,7 +96,7 @@ def beside(B, model, X):
 
 
 def sparse_model(method, X, y, num_inducing):
-    """An SVGP with random rows as inducing inputs: cheap to set up."""
+    """Create an SVGP with random rows as inducing inputs, which takes little time."""
     from agp import posteriors
     from agp.models import SVGP
 
@@ -111,7 +111,7 @@ def sparse_model(method, X, y, num_inducing):
 
 
 def full_model(method, X, y, num_inducing):
-    """SGPR or an exact GP, which take all rows at once."""
+    """Create an SGPR model or an exact GP, which use all rows in each step."""
     from agp.models import GPR, SGPR
 
     if method == "gpr":

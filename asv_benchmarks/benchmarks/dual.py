@@ -1,17 +1,17 @@
-"""The dual parameterisation: steps of the sites in every storage, and the bound that the hyperparameters see.
+"""The dual parameterisation: site steps for each kind of storage, and the bound for the hyperparameters.
 
-Beside them the step of natural gradients in the whitened coordinates, which does the same to q(u).
+For comparison, the natural-gradient step in whitened coordinates makes the same update of q(u).
 """
 
 from .common import BACKENDS, BATCH, ROWS, axis, backend_or_skip, finished, problem, protocol
 
 STORAGES = ["datum", "natural", "kernel", "white", "inverse-free", "q-svgp"]
-"""How the sites are kept; and q(u) itself, without sites."""
+"""Kinds of storage for the sites, and q(u) without sites."""
 LIKELIHOODS = ["gaussian", "bernoulli"]
 
 
 def dual_model(storage, X, y, likelihood, num_inducing):
-    """The model of a storage with random rows as inducing inputs, and the update of its q(u)."""
+    """Create a model for a kind of storage, with random rows as inducing inputs, and the update of its q(u)."""
     from functools import partial
 
     import agp
@@ -27,7 +27,7 @@ def dual_model(storage, X, y, likelihood, num_inducing):
 
 
 def dual_problem(storage, backend, likelihood, num_inducing):
-    """The backend, a model that has taken a step, a minibatch that knows its rows, the update and its state."""
+    """Return the backend, a model after one step, a minibatch with its row numbers, the update and its state."""
     import numpy as np
 
     import agp
@@ -46,14 +46,14 @@ def dual_problem(storage, backend, likelihood, num_inducing):
 
 
 def settled(B, model):
-    """Wait until all of a model has been computed."""
+    """Wait until the device has computed all arrays of a model."""
     from agp import tree
 
     finished(B, tree.leaves(model))
 
 
 class SitesOrNatural:
-    """A step of q(u), and value and gradient of the bound by which the rest moves; M = 128, minibatches of 256 rows."""
+    """A step of q(u), and the bound for the hyperparameters with its gradient; M = 128, minibatches of 256 rows."""
 
     params = [STORAGES, BACKENDS, axis(LIKELIHOODS, "bernoulli")]
     param_names = ["storage", "backend", "likelihood"]
@@ -74,7 +74,7 @@ class SitesOrNatural:
 
 
 class Size:
-    """How a step of q(u) grows with M, Gaussian noise."""
+    """Growth of the time of a step of q(u) with M, with Gaussian noise."""
 
     params = [STORAGES, axis(["numpy", "torch", "jax", "torch:cuda"], "numpy"), axis([128, 512], 512)]
     param_names = ["storage", "backend", "num_inducing"]
@@ -89,7 +89,7 @@ class Size:
 
 
 class WithoutInducing:
-    """A step of t-VGP and its bound with gradient, on 512 rows."""
+    """A step of t-VGP, and its bound with the gradient, on 512 rows."""
 
     params = [BACKENDS]
     param_names = ["backend"]

@@ -1,4 +1,4 @@
-"""What `import agp` costs, in processor time: beside the import of NumPy, and with all that a model needs."""
+"""CPU time of `import agp`, compared with the import of NumPy, and with everything that a model needs."""
 
 import resource
 import statistics
@@ -13,7 +13,7 @@ PROGRAMS = {
 
 
 def _seconds(program):
-    """Processor time of a fresh interpreter that runs the program."""
+    """CPU time of a new interpreter that runs the program."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", program], check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -21,7 +21,7 @@ def _seconds(program):
 
 
 class Import:
-    """Fresh interpreters; no optional library may be loaded."""
+    """Imports in new interpreters, which must not load optional libraries."""
 
     params = list(PROGRAMS)
     param_names = ["what"]
@@ -31,7 +31,7 @@ class Import:
 
 
 class Ratio:
-    """Processor time beside that of `import numpy`, medians of 15 runs in turn; `import agp` must stay below 2."""
+    """CPU time of an import divided by that of `import numpy`, medians of 15 runs; `import agp` must stay below 2."""
 
     params = [name for name in PROGRAMS if name != "numpy"]
     param_names = ["what"]

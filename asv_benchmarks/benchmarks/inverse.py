@@ -1,10 +1,10 @@
-"""The natural-gradient inverse against the factorisation that it replaces, and the traces that go with it."""
+"""The inversion by natural-gradient steps, the Cholesky factorisation that it replaces, and traces of the bound."""
 
 from .common import BACKENDS, axis, backend_or_skip
 
 
 def target(backend, size):
-    """The backend, and an RBF covariance [size, size] of random inputs with a site of 1e-2 on its diagonal."""
+    """Return the backend, and an RBF covariance [size, size] of random inputs with 1e-2 added to its diagonal."""
     from agp import RBF
     from agp.linalg import identity
 
@@ -17,7 +17,7 @@ def target(backend, size):
 
 
 class Inverse:
-    """A cold start, and a warm one after one per cent more variance, beside a Cholesky factorisation."""
+    """A cold start, a warm start after a variance increase of one per cent, and a Cholesky factorisation."""
 
     params = [BACKENDS, axis([512, 1024], 512)]
     param_names = ["backend", "size"]
@@ -56,7 +56,7 @@ class Inverse:
 
 
 class NaturalStep:
-    """One step, B included, with triangular products cut in halves so many times; 0 is dense."""
+    """One step, including B = L^T A L; triangular products are split in halves `depth` times, and 0 is dense."""
 
     params = [BACKENDS, axis([512, 1024], 512), axis([0, 1, 2, 3], 0, 2)]
     param_names = ["backend", "size", "depth"]
@@ -82,7 +82,7 @@ class NaturalStep:
 
 
 class Traces:
-    """The KL divergence of R-SVGP with its gradient: traces exact (0 probes) or estimated."""
+    """The KL divergence of R-SVGP with its gradient, with exact traces (0 probes) or estimates."""
 
     params = [BACKENDS, axis([512, 1024], 512), axis([0, 64, 256], 0, 64)]
     param_names = ["backend", "num_inducing", "probes"]

@@ -1,4 +1,4 @@
-"""Covariance matrices with their pullbacks, over kernel x backend x precision."""
+"""Covariance matrices and their pullbacks, by kernel, backend and precision."""
 
 from .common import BACKENDS, DTYPES, backend_or_skip, beside, problem
 
@@ -6,7 +6,7 @@ KERNELS = ["RBF", "Matern12", "Matern32", "Matern52", "RationalQuadratic", "Peri
 
 
 class Covariance:
-    """k(Z, Z) of 512 rows, and k(Z, X) of 512 x 1024 rows, all of 8 columns."""
+    """Covariances k(Z, Z) of 512 rows, and k(Z, X) of 512 and 1024 rows, with 8 columns."""
 
     params = [KERNELS, BACKENDS, DTYPES]
     param_names = ["kernel", "backend", "dtype"]

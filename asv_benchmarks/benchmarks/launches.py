@@ -1,13 +1,13 @@
-"""How many calls of the array library a step makes: on an accelerator, each of them is a kernel to launch."""
+"""Number of array library calls in a training step; on an accelerator, each call launches a kernel."""
 
 import re
 
 NO_WORK = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "copy-start", "copy-done", "after-all"}
-"""Instructions of a compiled JAX program for which nothing is computed."""
+"""Instructions of a compiled JAX program that compute nothing."""
 
 
 def launches(stepping):
-    """The calls of one step; NotImplementedError where nothing can count them (NumPy's operators)."""
+    """Count the calls of one step; raise NotImplementedError for NumPy, whose operators cannot be counted."""
     name = stepping.B.name
     if name == "torch":
         return torch_calls(stepping.step)
@@ -17,7 +17,7 @@ def launches(stepping):
 
 
 def torch_calls(work):
-    """Operators that torch dispatches and that are no views, the backward pass included."""
+    """Count the operators that torch dispatches, without views and including the backward pass."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Counter(TorchDispatchMode):
@@ -34,7 +34,7 @@ def torch_calls(work):
 
 
 def jax_instructions(stepping):
-    """Instructions of the compiled step at its top level: a fusion is one, and so is a loop."""
+    """Count the top-level instructions of the compiled step; a fusion or a loop counts as one."""
     import jax
 
     from agp.repairs import collect_reports
@@ -48,7 +48,7 @@ def jax_instructions(stepping):
 
 
 def top_level_instructions(text):
-    """How many instructions of the entry of an HLO module compute something."""
+    """Count the instructions in the entry computation of an HLO module that compute something."""
     entry = text.split("\nENTRY ", 1)[1].split("\n}", 1)[0].splitlines()[1:]
     operations = [found[1] for line in entry if (found := re.search(r"= .*?[\]\}\)] ([a-z][a-z0-9-]*)\(", line))]
     return sum(operation not in NO_WORK for operation in operations)

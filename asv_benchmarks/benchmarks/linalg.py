@@ -1,4 +1,4 @@
-"""What a step factorises, solves and multiplies, over backend x precision x M."""
+"""Factorisations, solves and products of a training step, by backend, precision and M."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from .common import BACKENDS, BATCH, DTYPES, INDUCING, backend_or_skip
 
 
 class Triangular:
-    """One factor [M, M] and M x 256 columns."""
+    """Operations on one factor [M, M] and an array [M, 256]."""
 
     params = [BACKENDS, DTYPES, INDUCING]
     param_names = ["backend", "dtype", "size"]

@@ -1,10 +1,10 @@
-"""Time and memory of predictions, over method x backend x precision."""
+"""Time and memory of predictions, by method, backend and precision."""
 
 from .common import BACKENDS, DTYPES, METHODS, backend_or_skip, full_model, problem, sparse_model
 
 
 class Prediction:
-    """Means and variances of 10,000 rows, and the means alone; the exact GP has 1024 training rows."""
+    """Means and variances for 10,000 rows, and means alone; the exact GP has 1024 training rows."""
 
     params = [[*METHODS, "sgpr", "gpr"], BACKENDS, DTYPES]
     param_names = ["method", "backend", "dtype"]

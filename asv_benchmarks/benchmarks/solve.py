@@ -1,4 +1,4 @@
-"""Steps of SOLVE-GP and ODVGP beside those of sparse GPs with one group and with all, and its collapsed bounds."""
+"""Training steps of SOLVE-GP, ODVGP and SVGP, and the collapsed bounds of SOLVE-GP."""
 
 from .common import BACKENDS, BATCH, DTYPES, GRADIENTS, ROWS, axis, backend_or_skip, finished, problem, protocol
 
@@ -7,7 +7,7 @@ BOUNDS = ["optimal", "free", "tight"]
 
 
 def model_of(method, X, y, size):
-    """A model with two groups of as many random rows, or an SVGP with one group or the union of both."""
+    """Create a model with two equal groups of random rows, or an SVGP with one group or with the union of both."""
     from agp import posteriors
     from agp.models import SOLVEGP, SVGP
 
@@ -25,7 +25,7 @@ def model_of(method, X, y, size):
 
 
 class Step:
-    """The bound, its gradient, and a step of the recipe, for two groups of 128 on a minibatch of 256 rows."""
+    """The bound, its gradient, and a step of the recipe, with two groups of 128 on a minibatch of 256 rows."""
 
     params = [METHODS, BACKENDS, GRADIENTS, DTYPES]
     param_names = ["method", "backend", "gradient", "dtype"]
@@ -62,7 +62,7 @@ class Step:
 
 
 class Collapsed:
-    """The collapsed bounds and their gradients on 1024 rows, for two groups of 64."""
+    """The collapsed bounds and their gradients on 1024 rows, with two groups of 64."""
 
     params = [BOUNDS, BACKENDS, GRADIENTS, DTYPES]
     param_names = ["bound", "backend", "gradient", "dtype"]
@@ -90,7 +90,7 @@ class Collapsed:
 
 
 class Training:
-    """What 100 steps reach with two groups of 32, so that speed bought with quality shows."""
+    """The bound after 100 steps with two groups of 32, to detect a loss of quality."""
 
     params = [axis(["numpy", "torch"], "numpy"), METHODS]
     param_names = ["backend", "method"]

@@ -1,4 +1,4 @@
-"""Training steps of any method, as `agp.train` takes them: compiled where the library can, waited for at the end."""
+"""Training steps of any method, as in `agp.train`: compiled if the library can, with a wait at the end."""
 
 import statistics
 import time
@@ -6,15 +6,15 @@ import time
 from .common import BATCH, backend_or_skip, problem, protocol
 
 ROWS = 1024
-"""Of the data; methods that take all rows at once are dense in them."""
+"""Number of rows of data; methods that use all rows have dense matrices of this size."""
 ROUNDS = 9
-"""Turns of a step and of what it is measured by."""
+"""Number of alternating runs of a step and of its reference."""
 
 
 class Stepping:
-    """A method in training on one minibatch (or on all rows, where it takes all).
+    """Training of a method on one minibatch, or on all rows if the method needs them.
 
-    Nothing has been compiled or computed when it is made: the first `step` does it.
+    The constructor compiles and computes nothing; the first `step` does.
     """
 
     def __init__(self, method, backend, gradient, dtype, num_inducing, *, rows=ROWS, batch_rows=BATCH, **options):
@@ -36,7 +36,7 @@ class Stepping:
         self.compiled = self.B.compile(self.applied)
 
     def applied(self, model, states, batch):
-        """The updates, one after the other."""
+        """Apply the updates one after the other."""
         info, moved = {}, []
         for update, state in zip(self.updates, states, strict=True):
             model, state, logged = update(model, batch, state)
@@ -45,7 +45,7 @@ class Stepping:
         return model, moved, info
 
     def step(self):
-        """One step, until the device has done it."""
+        """Run one step, and wait for the device."""
         from agp import tree
 
         self.model, self.states, _ = self.compiled(self.model, self.states, self.batch)
@@ -53,13 +53,13 @@ class Stepping:
             self.B.synchronise(x)
 
     def warm(self):
-        """The first steps, which compile; the second may do so anew for arrays that the first returned."""
+        """Run the first two steps; the second may compile again for the arrays that the first returned."""
         self.step()
         self.step()
         return self
 
     def bound_and_gradient(self):
-        """The work of which a step is made, without the updates."""
+        """Compute the bound and its gradient, without the updates."""
         from agp.gradient import gradient_of_batch
 
         bound, gradient = gradient_of_batch(self.model, self.batch, self.gradient)
@@ -68,12 +68,12 @@ class Stepping:
 
 
 def clock(backend):
-    """Processor time of this process, which others do not slow; on a GPU, time on the wall."""
+    """CPU time of this process, which other processes do not affect; on a GPU, wall-clock time."""
     return time.perf_counter if backend.endswith(("cuda", "cupy")) else time.process_time
 
 
 def in_turn(works, now, rounds=ROUNDS, seconds=0.02):
-    """Median seconds of each of some functions, which take turns; short ones are repeated in their turn."""
+    """Median seconds of each function in alternating runs; a run repeats short functions."""
     counts = []
     for work in works:
         began = now()

@@ -1,6 +1,7 @@
-"""Training steps, bounds with gradients, their memory, and how far they are from the speed of plain products.
+"""Time and memory of training steps and of bounds with gradients, and their ratio to dense products.
 
-Axes in short are those of `common`: every method on NumPy, and W-SVGP on every backend, in every mode and precision.
+By default, the axes have few values (see `common`): every method on NumPy, and W-SVGP on every backend, in every
+gradient mode and precision.
 """
 
 from .common import (
@@ -27,12 +28,12 @@ EVERY_METHOD = [
     "solve-collapsed", "solve-relaxed", "cagp-opt", "cagp-cg", "cggp", "deep-msvgp", "deep-wsvgp", "deep-lsvgp",
     "deep-rsvgp", "deep-asvgp", "deep-solve",
 ]  # fmt: skip
-"""`agp.methods.METHODS`, which is not imported for a list of names."""
+"""The names in `agp.methods.METHODS`, written here to avoid the import."""
 WAYS = ["method", "backend", "gradient", "dtype", "num_inducing"]
 
 
 class Methods:
-    """Each method, on minibatches of 256 of 1,024 rows or on all of them."""
+    """Steps of each method, on minibatches of 256 of 1,024 rows or on all rows."""
 
     params = [EVERY_METHOD, BACKENDS, GRADIENTS, DTYPES, axis([32, 128], 32)]
     param_names = WAYS
@@ -50,7 +51,7 @@ class Methods:
 
 
 class Products:
-    """A step in dense products [M, M] by [M, M] of the same library and precision: the floor that products set."""
+    """Time of a step divided by that of a dense product [M, M] by [M, M] of the same library and precision."""
 
     params = [axis(EVERY_METHOD, *METHODS), BACKENDS, GRADIENTS, DTYPES, axis([256, 512], 256)]
     param_names = WAYS
@@ -71,7 +72,7 @@ class Products:
 
 
 class Ways:
-    """W-SVGP on every backend, in both gradient modes and precisions."""
+    """Steps of W-SVGP on every backend, in both gradient modes and precisions."""
 
     params = [axis(EVERY_METHOD, "wsvgp"), EVERY_BACKEND, EVERY_GRADIENT, EVERY_DTYPE, [128]]
     param_names = WAYS
@@ -83,7 +84,7 @@ class Ways:
 
 
 class Launches:
-    """Calls of the array library in a step, which an accelerator pays for one by one, whatever their size."""
+    """Number of array library calls in a step; on an accelerator, each call takes time, whatever its size."""
 
     params = [axis(EVERY_METHOD, "wsvgp", "rsvgp"), ["torch", "jax"], EVERY_GRADIENT]
     param_names = WAYS[:3]
@@ -99,7 +100,7 @@ class Launches:
 
 
 class FirstStep:
-    """The first step of a process, in which JAX traces and compiles; no other benchmark of steps has it."""
+    """Time of the first step of a process, in which JAX traces and compiles; the other benchmarks exclude it."""
 
     params = [axis(EVERY_METHOD, "wsvgp", "rsvgp"), axis(EVERY_BACKEND, "jax"), EVERY_GRADIENT]
     param_names = WAYS[:3]
@@ -118,7 +119,7 @@ class FirstStep:
 
 
 class Size:
-    """How a step grows with M, closed form in float64."""
+    """Growth of the time of a step with M, with closed-form gradients in float64."""
 
     params = [axis(METHODS, "wsvgp", "rsvgp"), BACKENDS, INDUCING]
     param_names = ["method", "backend", "num_inducing"]
@@ -132,7 +133,7 @@ class Size:
 
 
 class Large:
-    """Steps with 1,024 and 2,048 inducing inputs, and their memory, on minibatches of 256 of 4,096 rows."""
+    """Time and memory of steps with 1,024 and 2,048 inducing inputs, on minibatches of 256 of 4,096 rows."""
 
     params = [axis(METHODS, "wsvgp"), BACKENDS, GRADIENTS, DTYPES, axis([1024, 2048], 1024)]
     param_names = WAYS
@@ -150,7 +151,7 @@ class Large:
 
 
 class Baseline:
-    """What the process holds before any step, to subtract from the peaks above."""
+    """Memory of the process before any step, to be subtracted from the peaks above."""
 
     params = [EVERY_BACKEND]
     param_names = ["backend"]
@@ -163,7 +164,7 @@ class Baseline:
 
 
 class Training:
-    """What 100 steps reach, so that speed bought with quality shows."""
+    """The bound after 100 steps, to detect a loss of quality."""
 
     params = [axis(["numpy", "torch"], "numpy"), METHODS]
     param_names = ["backend", "method"]

@@ -1,7 +1,7 @@
-"""Steps and predictions by method, library and size, in processor time.
+"""CPU time of steps and predictions, by method, library and size.
 
-``AGP_BENCH=all asv run --bench table`` takes all of it, more than half an hour on a busy machine; else one
-library and one size stand for it.
+``AGP_BENCH=all asv run --bench table`` runs all of them, which takes more than half an hour on a busy machine. By
+default, one library and one size are run.
 """
 
 import os
@@ -15,18 +15,18 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 class Table:
-    """A step on 256 of 1,024 rows, or on all for methods that take all; means and variances of 1,024 rows."""
+    """A step on 256 of 1,024 rows, or on all rows if the method needs them; means and variances for 1,024 rows."""
 
     params = [METHODS, axis(["numpy", "torch", "jax"], "numpy"), axis([128, 512], 128)]
     param_names = ["method", "backend", "num_inducing"]
     timeout = 300
-    timer = time.process_time  # others on the machine do not slow it
+    timer = time.process_time  # other processes do not affect it
     rounds, repeat, warmup_time = 1, (5, 9, 2.0), 0.05
 
     def setup(self, method, backend, num_inducing):
         if method == "gpr" and num_inducing != self.params[2][0]:
-            raise NotImplementedError  # it has none, so once is enough
-        os.environ.setdefault("XLA_FLAGS", ONE_THREAD)  # else JAX takes all cores, whose times add up
+            raise NotImplementedError  # the method has no inducing inputs, so one size is enough
+        os.environ.setdefault("XLA_FLAGS", ONE_THREAD)  # otherwise JAX uses all cores, and their times add up
         if backend == "torch":
             import torch
 

@@ -1,6 +1,6 @@
-"""What `defaults.py` is made of: tables, sides, cells in processes of their own, and the page."""
+"""Parts of `defaults.py`: tables, the sides of the comparison, the process of a cell, and the page."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "peers"))  # models and scores that are there already
+sys.path.append(str(Path(__file__).parents[1] / "peers"))  # for its models and scores

@@ -1,4 +1,4 @@
-"""agp's estimators as they are, on the units of the table."""
+"""agp's estimators with their defaults, on data in the units of the table."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from defaults_parts.job import Job
 
 
 def fit(job: Job, seed: int) -> Any:
-    """No argument but the seed and the data."""
+    """Fit an estimator with no arguments except the seed."""
     model: Any = (GPClassifier if job.classes else GPRegressor)(random_state=seed).fit(job.X, job.y)
 
     def predict(X: Any) -> Any:
@@ -25,7 +25,7 @@ def fit(job: Job, seed: int) -> Any:
 
 
 def facts(model: Any) -> dict[str, Any]:
-    """What the estimator chose, and how training ended."""
+    """The choices of the estimator, and the end of its training."""
     inducing = [len(leaf) for name, leaf in tree.leaves(model.model_).items() if name.endswith("inducing.Z")]
     steps, converged = getattr(model, "n_iter_", None), getattr(model, "converged_", None)
     return {

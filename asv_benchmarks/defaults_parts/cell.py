@@ -1,4 +1,4 @@
-"""One cell, in a process of its own: ``python -m defaults_parts.cell JOB.npz --side SIDE --seed S --out CELL.json``."""
+"""The process of one cell: ``python -m defaults_parts.cell JOB.npz --side SIDE --seed S --out CELL.json``."""
 
 import argparse
 import json
@@ -18,15 +18,15 @@ from defaults_parts.job import Job
 from defaults_parts.sides import side_of
 
 BLOCK = 4000
-"""Test rows predicted at once."""
+"""Number of test rows per block of predictions."""
 LIBRARIES = ("agp", "numpy", "scipy", "sklearn", "torch", "gpytorch")
 LONGEST, MOST = 200, 5
-"""Characters of a warning, and warnings, that are kept."""
+"""Maximum number of characters of a warning, and maximum number of warnings."""
 
 
 def measured(job: Job, side: str, seed: int) -> dict[str, Any]:
-    """Scores, seconds of the fit and memory of a side."""
-    fit = side_of(side).fit()  # with what it imports, before the clock runs
+    """Fit a side; return its scores, CPU seconds and peak memory."""
+    fit = side_of(side).fit()  # its imports are not timed
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("default")
         began = time.process_time()
@@ -35,7 +35,7 @@ def measured(job: Job, side: str, seed: int) -> dict[str, Any]:
         found = predicted(predict, job.X_test)
     scores = job.scores(found)
     if not all(map(math.isfinite, scores.values())):
-        msg = f"predictions that are not finite: {scores}"
+        msg = f"the predictions are not finite: {scores}"
         raise ValueError(msg)
     texts = list(dict.fromkeys(f"{one.category.__name__}: {one.message}"[:LONGEST] for one in said))
     own = {"facts": facts, "warnings": texts[:MOST], "versions": versions()}
@@ -43,7 +43,7 @@ def measured(job: Job, side: str, seed: int) -> dict[str, Any]:
 
 
 def predicted(predict: Any, X: Any) -> Any:
-    """Means and variances [N], or probabilities [N, C], from blocks of rows."""
+    """Predict means and variances [N], or probabilities [N, C], by blocks of rows."""
     blocks = [predict(X[i : i + BLOCK]) for i in range(0, len(X), BLOCK)]
     if isinstance(blocks[0], tuple):
         return tuple(np.concatenate(part) for part in zip(*blocks, strict=True))
@@ -51,37 +51,37 @@ def predicted(predict: Any, X: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """Of the libraries that were imported."""
+    """Versions of the imported libraries."""
     found = {name: str(sys.modules[name].__version__) for name in LIBRARIES if name in sys.modules}
     return {"python": ".".join(map(str, sys.version_info[:3])), **found}
 
 
 def peak_memory() -> float:
-    """Largest resident memory of this process so far, in MiB."""
+    """Peak resident memory of this process in MiB."""
     status = Path("/proc/self/status")
-    if status.exists():  # Linux; the other counter starts at the memory of the process that started this one
+    if status.exists():  # Linux: `resource` would include the memory of the parent process
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
         return float(line.split()[1]) / 2**10
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def check_agp(checkout: Path) -> None:
-    """ImportError unless agp is that of the checkout."""
+    """Raise ImportError unless agp is imported from the checkout."""
     import agp
 
     if not Path(str(agp.__file__)).is_relative_to(checkout):
-        msg = f"agp is that of {Path(str(agp.__file__)).parents[1]}, not of {checkout}"
+        msg = f"agp is imported from {Path(str(agp.__file__)).parents[1]}, not from {checkout}"
         raise ImportError(msg)
 
 
 def end_with_parent() -> None:
-    """End this process once the one that started it is no more: then standard input ends."""
+    """Exit when the parent process ends, which closes standard input."""
     os.read(0, 1)
     os._exit(1)
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("job", type=Path)
     parser.add_argument("--side", required=True)

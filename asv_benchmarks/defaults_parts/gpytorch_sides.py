@@ -1,4 +1,4 @@
-"""GPyTorch's SVGP and its exact GP as its users run them, standardised and in float64; no agp is needed."""
+"""GPyTorch's SVGP and exact GP in a typical configuration, on standardised data in float64, without agp."""
 
 import math
 from collections.abc import Iterator
@@ -8,24 +8,24 @@ import gpytorch
 import numpy as np
 import torch
 from gpytorch.constraints import Positive
-from gpytorch_model import WhitenedSVGP  # of the peers
+from gpytorch_model import WhitenedSVGP  # in peers/
 
 from defaults_parts.job import Job
 
 NUM_INDUCING, BATCH, STEPS, RATE = 512, 1024, 10_000, 0.01
-"""Of the SVGP; half of the rows are inducing inputs at most."""
+"""Settings of the SVGP; at most half of the rows are inducing inputs."""
 EXACT_STEPS, EXACT_RATE = 200, 0.1
 SMALL_INDUCING, SMALL_STEPS = 8, 20
-"""In a rehearsal."""
+"""Settings in a rehearsal."""
 NOISE = 0.1
-"""Variance of the noise that training starts from; lengthscales start at the square root of the number of columns."""
+"""Starting value of the noise variance; lengthscales start at the square root of the number of columns."""
 
 torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
 
 
 class ExactGP(gpytorch.models.ExactGP):
-    """RBF with a lengthscale for each column, a constant mean, noise that is positive."""
+    """Exact GP with a constant mean, an RBF kernel with a lengthscale for each column, and positive noise."""
 
     def __init__(self, X: torch.Tensor, y: torch.Tensor) -> None:
         # the default keeps the noise above 1e-4
@@ -37,17 +37,17 @@ class ExactGP(gpytorch.models.ExactGP):
         self.covar_module.outputscale = 1.0
 
     def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        """The prior at x."""
+        """Prior at inputs x."""
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def fit_exact(job: Job, seed: int) -> Any:
-    """Adam on the log evidence of all rows, by Cholesky factors whatever the number of rows."""
+    """Train an exact GP by Adam on the log evidence, with a Cholesky factorisation for any number of rows."""
     X, y = torch.from_numpy(job.inputs(job.X)), torch.from_numpy(job.targets())
     model, steps = ExactGP(X, y), SMALL_STEPS if job.small else EXACT_STEPS
     evidence = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     adam = torch.optim.Adam(model.parameters(), lr=EXACT_RATE)
-    gpytorch.settings.max_cholesky_size(len(y) + 1).__enter__()  # to the end of the process
+    gpytorch.settings.max_cholesky_size(len(y) + 1).__enter__()  # until the process ends
     model.train()
     for _ in range(steps):
         adam.zero_grad()
@@ -57,7 +57,7 @@ def fit_exact(job: Job, seed: int) -> Any:
 
 
 def fit_svgp(job: Job, seed: int) -> Any:
-    """The whitened SVGP; inducing inputs start at random rows, and one Adam trains all parameters."""
+    """Train a whitened SVGP by Adam, with random rows as initial inducing inputs."""
     inputs, rng = job.inputs(job.X), np.random.default_rng(seed)
     (N, D), steps = inputs.shape, SMALL_STEPS if job.small else STEPS
     M = min(SMALL_INDUCING if job.small else NUM_INDUCING, N // 2)
@@ -76,7 +76,7 @@ def fit_svgp(job: Job, seed: int) -> Any:
 
 
 def minibatches(rows: int, size: int, steps: int, rng: Any) -> Iterator[torch.Tensor]:
-    """The rows of each step: permutations, cut in turn; what is left of each is dropped."""
+    """Yield the rows of each step: consecutive parts of random permutations, whose incomplete ends are dropped."""
     done = 0
     while done < steps:
         order = rng.permutation(rows)
@@ -86,7 +86,7 @@ def minibatches(rows: int, size: int, steps: int, rng: Any) -> Iterator[torch.Te
 
 
 def _prediction(model: Any, job: Job) -> Any:
-    """A function from inputs in the units of the table to predictions in them."""
+    """A function from inputs to predictions, both in the units of the table."""
     model.eval()
     centre, spread = (0.0, 1.0) if job.classes else (job.y.mean(), job.y.std())
 

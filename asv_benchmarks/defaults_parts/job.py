@@ -1,41 +1,44 @@
-"""What a side is given, whatever interpreter it runs in: the rows of a split, by NumPy alone; and its scores."""
+"""The data of a split for any side and interpreter, and the scores of its predictions; needs NumPy only."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import training  # of the peers
+import training  # in peers/
 from exchange import Stored
 
 LEAST_PROBABILITY = 1e-15
-"""Of a class, in log losses."""
+"""Minimum probability of a class in the log loss."""
 
 
 @dataclass(frozen=True)
 class Job(Stored):
-    """Training and test rows, in the units of the table."""
+    """Training and test rows in the units of the table."""
 
     X: Any
-    """[N, D]"""
+    """Training inputs [N, D]."""
     y: Any
-    """[N]: numbers, or classes from 0 on."""
+    """Training targets [N]: numbers, or classes counted from 0."""
     X_test: Any
     y_test: Any
     classes: int
-    """How many; 0 for regression."""
+    """Number of classes; 0 for regression."""
     small: bool
-    """Whether this is a rehearsal, where sides that choose their own effort take little."""
+    """Whether this is a rehearsal, in which sides use cheap settings."""
 
     def inputs(self, X: Any) -> Any:
-        """Inputs in deviations of the training rows."""
+        """Standardise inputs by the means and standard deviations of the training rows."""
         return (X - self.X.mean(axis=0)) / _spread(self.X)
 
     def targets(self) -> Any:
-        """Training targets in deviations of them; classes as they are."""
+        """Standardised training targets, or the classes."""
         return self.y if self.classes else (self.y - self.y.mean()) / _spread(self.y)
 
     def scores(self, found: Any) -> dict[str, float]:
-        """Of the test rows: of means and variances [N_test], in deviations of y; of probabilities [N_test, classes]."""
+        """Scores on the test rows, from means and variances [N_test] or from probabilities [N_test, classes].
+
+        Scores of a regression are in units of the standard deviation of y.
+        """
         if not self.classes:
             (mean, variance), spread = found, _spread(self.y)
             return training.scores(mean / spread, variance / spread**2, self.y_test / spread, binary=False)
@@ -45,6 +48,6 @@ class Job(Stored):
 
 
 def _spread(x: Any) -> Any:
-    """Deviations of columns; 1 where nothing varies."""
+    """Standard deviations of the columns; 1 for constant columns."""
     spread = x.std(axis=0)
     return np.where(spread > 1e-10 * np.abs(x).max(axis=0), spread, 1.0)

@@ -1,4 +1,4 @@
-"""What one knows of targets without inputs."""
+"""A baseline that ignores the inputs."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from defaults_parts.job import Job
 
 
 def fit(job: Job, seed: int) -> Any:
-    """Mean and variance of the training targets, or the frequencies of their classes."""
+    """Predict the mean and variance of the training targets, or the frequencies of the classes."""
     if job.classes:
         frequencies = np.bincount(job.y, minlength=job.classes) / len(job.y)
         return lambda X: np.tile(frequencies, (len(X), 1)), {}

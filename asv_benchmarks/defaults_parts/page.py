@@ -1,4 +1,4 @@
-"""The page: results of all cells as one document, and its tables in Markdown."""
+"""The page: the results of all cells in one document, and its tables in Markdown."""
 
 import re
 from collections.abc import Iterable
@@ -26,22 +26,22 @@ NOTHING = "Nothing is measured yet."
 REHEARSAL = "**These figures are from a rehearsal on a few rows. Do not use them as results.**"
 PLACE = re.compile(r"(<!-- defaults -->\n).*?(<!-- /defaults -->)", re.DOTALL)
 LIBRARIES = {"python": "Python", "numpy": "NumPy", "scipy": "SciPy", "sklearn": "scikit-learn", "gpytorch": "GPyTorch"}
-"""Names as sentences have them."""
+"""Names of libraries in sentences."""
 
 
 def collect_reports(cells: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What the page needs of the files of the cells: the machine, versions, and the figures.
+    """Collect the machine, the versions and the figures from the results of all cells.
 
     Raises
     ------
     ValueError
-        If they are of several machines.
+        If the results are from several machines.
     """
     found = list(cells)
     machines = [cell["machine"] for cell in found]
     for other in machines[1:]:
         if other != machines[0]:
-            msg = f"cells of {machines[0]} and of {other}: seconds would not compare."
+            msg = f"results are from {machines[0]} and from {other}, but times need a single machine."
             raise ValueError(msg)
     versions: dict[str, list[str]] = {}
     for cell in found:
@@ -58,15 +58,15 @@ def collect_reports(cells: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def written(text: str, inside: str) -> str:
-    """A page with this between its two comments."""
+    """Return the page with the text `inside` between its two comments."""
     if not PLACE.search(text):
-        msg = "the page has no <!-- defaults --> and <!-- /defaults -->."
+        msg = "the page has no comments <!-- defaults --> and <!-- /defaults -->."
         raise ValueError(msg)
     return PLACE.sub(lambda match: match[1] + (f"\n{inside}\n\n" if inside else "") + match[2], text)
 
 
 def tables(document: dict[str, Any]) -> str:
-    """All tables, and what they were measured on."""
+    """All tables in Markdown, after a description of the machine and the versions."""
     if not document["cells"]:
         return NOTHING
     parts = [words(document)]
@@ -81,7 +81,7 @@ def tables(document: dict[str, Any]) -> str:
 
 
 def words(document: dict[str, Any]) -> str:
-    """The machine and the versions, in a sentence each; and whether it was a rehearsal."""
+    """Sentences on the machine and the versions, and a warning if it was a rehearsal."""
     machine = document["machine"]
     named = [f"{LIBRARIES.get(name, name)} {' and '.join(versions)}" for name, versions in document["versions"].items()]
     text = f"The machine has {machine['threads']} threads of a processor of type {machine['processor']}. "
@@ -90,7 +90,7 @@ def words(document: dict[str, Any]) -> str:
 
 
 def short(document: dict[str, Any]) -> str:
-    """The table of the README: NLPD and seconds of a few sides on a few tables; nothing where there are none."""
+    """The table of the README: NLPD and CPU seconds of a few sides on a few tables; empty without results."""
     cells = [cell for cell in document["cells"] if cell["table"] in SHORT_TABLES and not cell["classes"]]
     sides = [side for side in SHORT_SIDES if any(cell["side"] == side for cell in cells)]
     if not cells or document["small"]:
@@ -105,7 +105,7 @@ def short(document: dict[str, Any]) -> str:
 
 
 def _table(cells: list[dict[str, Any]], measure: str) -> str:
-    """A row for each table, a column for each side; that of agp's choice beside the seconds."""
+    """A Markdown table with a row for each data set and a column for each side; times also list agp's method."""
     there = dict.fromkeys(cell["side"] for cell in cells)
     others = [side for side in there if side.startswith(AGAINST)]
     sides = [side for name in SIDES for side in ([name, *others] if name == "agp" else [name]) if side in there]
@@ -119,7 +119,7 @@ def _table(cells: list[dict[str, Any]], measure: str) -> str:
 
 
 def _figure(cells: list[dict[str, Any]], side: str, measure: str) -> str:
-    """The mean over splits and seeds, with its standard error in brackets where there are several."""
+    """The mean over splits and seeds, with its standard error in brackets if there are several."""
     mine = [cell for cell in cells if cell["side"] == side]
     values = [cell[measure] for cell in mine if measure in cell]
     if len(values) < len(mine):
@@ -137,7 +137,7 @@ def _rounded(x: float) -> str:
 
 
 def _choice(cells: list[dict[str, Any]]) -> str:
-    """The methods that agp took, with their numbers of inducing inputs."""
+    """The methods that agp chose, with their numbers of inducing inputs."""
     facts = [cell["facts"] for cell in cells if cell["side"] == "agp" and "facts" in cell]
     texts = [f["method"] + (f", M = {f['num_inducing']:,}" if f["num_inducing"] else "") for f in facts]
     return "; ".join(dict.fromkeys(texts))

@@ -1,7 +1,7 @@
-"""The sides by their names: what they are for, and where the function that fits each of them is.
+"""The sides of the comparison: their names, tasks, and functions that fit them.
 
-Such a function takes a `Job` and a seed. It returns a function from inputs to means and variances, or to probabilities
-of the classes, and facts about the fit.
+A fit function takes a `Job` and a seed. It returns facts about the fit and a function that predicts means and
+variances, or the probabilities of the classes, at given inputs.
 """
 
 from collections.abc import Callable
@@ -11,9 +11,9 @@ from typing import Any
 
 EVERY = ("regression", "binary", "classes")
 EXACT_ROWS = 4000
-"""Training rows that GPyTorch's exact GP is given at most."""
+"""Maximum number of training rows for GPyTorch's exact GP."""
 AGAINST = "agp@"
-"""How sides begin that are other checkouts of agp."""
+"""Prefix of sides that are other checkouts of agp."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,16 @@ class Side:
     function: str
     tasks: tuple[str, ...]
     is_peer: bool = False
-    """Whether it runs in the interpreter of the peers."""
+    """Whether it runs in the interpreter for other libraries."""
     has_limit: bool = False
-    """Whether tables may have too many rows for it."""
+    """Whether it has a maximum number of rows."""
 
     def takes(self, classes: int) -> bool:
-        """Whether it is for targets with so many classes, 0 for regression."""
+        """Whether it supports targets with this number of classes, 0 for regression."""
         return {0: "regression", 2: "binary"}.get(classes, "classes") in self.tasks
 
     def fit(self) -> Callable[..., Any]:
-        """The function that fits it, with all that it imports."""
+        """Import and return the function that fits this side."""
         return getattr(import_module(f"defaults_parts.{self.module}"), self.function)
 
 
@@ -51,10 +51,10 @@ SIDES = {
 
 
 def side_of(name: str) -> Side:
-    """The side of that name; other checkouts of agp run as agp does."""
+    """Return the side with a given name; other checkouts of agp use the side agp."""
     return SIDES["agp" if name.startswith(AGAINST) else name]
 
 
 def title(name: str) -> str:
-    """What a side is called in tables."""
+    """Title of a side in tables."""
     return name if name.startswith(AGAINST) else SIDES[name].title

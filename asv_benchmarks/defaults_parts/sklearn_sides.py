@@ -14,13 +14,13 @@ from sklearn.preprocessing import StandardScaler
 from defaults_parts.job import Job
 
 GPR_ROWS = 1000
-"""Training rows of the exact GP, drawn at random."""
+"""Maximum number of training rows of the exact GP, which are drawn at random."""
 ALPHAS = np.logspace(-3.0, 3.0, 7)
-"""What ridge regression chooses from, by leaving out one row at a time."""
+"""Penalties from which ridge regression chooses by leave-one-out cross-validation."""
 
 
 def fit_gpr(job: Job, seed: int) -> Any:
-    """The exact GP on so many training rows as it can take, from one start."""
+    """Fit an exact GP to a limited number of training rows, from one starting point."""
     rows = len(job.y)
     chosen = np.random.default_rng(seed).choice(rows, GPR_ROWS, replace=False) if rows > GPR_ROWS else slice(None)
     kernel = ConstantKernel() * RBF(np.ones(job.X.shape[1])) + WhiteKernel()
@@ -35,19 +35,19 @@ def fit_gpr(job: Job, seed: int) -> Any:
 
 
 def fit_boosting(job: Job, seed: int) -> Any:
-    """Trees; error bars of a regression are one number, `_with_residuals`."""
+    """Fit gradient-boosted trees; for regression, the variance is constant (see `_with_residuals`)."""
     if job.classes:
         return _probabilities(HistGradientBoostingClassifier(random_state=seed), job)
     return _with_residuals(lambda: HistGradientBoostingRegressor(random_state=seed), job, seed)
 
 
 def fit_ridge(job: Job, seed: int) -> Any:
-    """Linear in standardised columns."""
+    """Fit ridge regression on standardised columns."""
     return _with_residuals(lambda: make_pipeline(StandardScaler(), RidgeCV(ALPHAS)), job, seed)
 
 
 def fit_logistic(job: Job, seed: int) -> Any:
-    """Log odds that are linear in standardised columns."""
+    """Fit logistic regression on standardised columns."""
     return _probabilities(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), job)
 
 
@@ -63,7 +63,7 @@ def _probabilities(model: Any, job: Job) -> Any:
 
 
 def _with_residuals(make: Callable[[], Any], job: Job, seed: int) -> Any:
-    """A model of all rows; its variance is that of the residuals of another one, on the tenth that it did not see."""
+    """Fit a model to all rows; its variance is the mean squared residual of another model on a held-out tenth."""
     held, seen = np.split(np.random.default_rng(seed).permutation(len(job.y)), [max(1, round(len(job.y) / 10))])
     residuals = job.y[held] - make().fit(job.X[seen], job.y[seen]).predict(job.X[held])
     model, variance = make().fit(job.X, job.y), np.mean(residuals**2)

@@ -1,4 +1,4 @@
-"""The tables: files of a folder, generated ones and scikit-learn's toy sets, each cut into training and test rows."""
+"""Tables with training and test rows: files in a folder, generated tables, and scikit-learn's toy data sets."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ from agp.data import from_npz
 from defaults_parts.job import Job
 
 LEFT_OUT = {"bike": (15, 16)}
-"""Columns that give the target away: two counts whose sum it is."""
+"""Columns that are left out: two counts whose sum is the target."""
 SKIPPED = ("mnist",)
-"""Files that are no tables."""
+"""Files that are not tables."""
 FRIEDMAN = ((1000, 10), (1000, 50), (1000, 100), (200, 200))
 CLASSES = ((1000, 20), (1000, 100))
 TOYS = {"iris": 3, "wine": 3, "breast_cancer": 2, "digits": 10}
-"""The classes of each."""
+"""Number of classes of each toy data set."""
 MILLION = 10**6
 SMALL_ROWS, SMALL_COLUMNS = 60, 5
-"""In a rehearsal."""
+"""Numbers of rows in a rehearsal."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table by its name; `read` gives X [N, D], y [N] and the test rows [N] of a split."""
+    """A table; `read` returns X [N, D], y [N] and a mask [N] of the test rows of a split."""
 
     name: str
     classes: int
     read: Callable[[int], tuple[Any, Any, Any]]
 
     def job(self, split: int, *, small: bool) -> Job:
-        """The rows of a split, and only some of them in small."""
+        """Return the rows of a split, or only some of them in a rehearsal."""
         X, y, test = self.read(split)
         X = np.asarray(X[:, :SMALL_COLUMNS] if small else X, dtype=np.float64)
         y = np.unique(y, return_inverse=True)[1] if self.classes else np.asarray(y, dtype=np.float64)
@@ -45,7 +45,7 @@ class Table:
 
 
 def tables(folder: Path | None, *, large: bool) -> dict[str, Table]:
-    """All that there are, by name: those of the folder, if one is named, then those that need none."""
+    """All tables by name: files in the folder, if given, then toy and generated tables."""
     found = [_stored(path) for path in sorted(folder.glob("*.npz")) if path.stem not in SKIPPED] if folder else []
     found += [_friedman(rows, columns) for rows, columns in FRIEDMAN]
     found += [_generated("noise-1000x8", 0, _noise), _generated("diabetes", 0, datasets.load_diabetes)]
@@ -57,14 +57,14 @@ def tables(folder: Path | None, *, large: bool) -> dict[str, Table]:
 
 
 def held_out(rows: int, count: int, split: int) -> Any:
-    """Which rows [N] are the test rows: the last so many of a permutation whose seed is the split."""
+    """Mask [N] of the test rows: the last `count` of a random permutation whose seed is the split."""
     test = np.zeros(rows, dtype=bool)
     test[np.random.default_rng(split).permutation(rows)[rows - count :]] = True
     return test
 
 
 def _stored(path: Path) -> Table:
-    """A file; targets that are stored as whole numbers are classes."""
+    """The table of a file; targets with an integer dtype are classes."""
 
     def read(split: int) -> tuple[Any, Any, Any]:
         table = from_npz(path, split)
@@ -79,7 +79,7 @@ def _stored(path: Path) -> Table:
 
 
 def _generated(name: str, classes: int, make: Callable[..., Any], test_rows: int | None = None) -> Table:
-    """A table without a split of its own: a third of its rows, or so many, are tested."""
+    """A table without a predefined split; a third of the rows, or `test_rows` rows, are test rows."""
 
     def read(split: int) -> tuple[Any, Any, Any]:
         made = make()

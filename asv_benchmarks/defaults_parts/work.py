@@ -1,4 +1,4 @@
-"""The cells of a run, one process after the other, and their files."""
+"""Run the cells one after another, each in its own process, and write their results."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exchange import ONE_THREAD  # of the peers
+from exchange import ONE_THREAD  # in peers/
 
 from defaults_parts.sides import AGAINST, side_of
 from defaults_parts.tables import Table
@@ -23,7 +23,7 @@ SHOWN = ("nlpd", "rmse", "log_loss", "error_rate")
 
 @dataclass(frozen=True)
 class Cell:
-    """A table, a split, a seed and a side."""
+    """One measurement: a table, a split, a seed and a side."""
 
     table: str
     split: int
@@ -32,7 +32,7 @@ class Cell:
 
     @property
     def file(self) -> str:
-        """The name of its file."""
+        """Name of its results file."""
         return f"{self.table}.{self.split}.{self.seed}.{self.side}.json"
 
     def __str__(self) -> str:
@@ -40,27 +40,27 @@ class Cell:
 
 
 class CellError(Exception):
-    """What went wrong in a cell, in a line."""
+    """The error of a cell, in one line."""
 
 
 @dataclass
 class Work:
-    """What is measured, and where.
+    """The cells of a run, and the settings of their processes.
 
     Parameters
     ----------
     out
-        The folder of the results.
+        The folder for the results.
     tables, splits, seeds, sides
-        The cells are their product, but for sides that are not for a table.
+        The cells are all combinations, except for sides that do not support a table.
     peer_python
-        The interpreter of the peers.
+        The interpreter for other libraries.
     checkouts
-        Those of agp, by the name of the side.
+        The checkouts of agp, by the name of the side.
     exact_rows
-        Training rows that sides with a limit are given at most.
+        Maximum number of training rows for sides with a limit.
     small, again
-        Whether it is a rehearsal; whether cells that failed are tried again.
+        Whether the run is a rehearsal, and whether it repeats cells that failed.
     """
 
     out: Path
@@ -88,18 +88,18 @@ class Work:
         self.done = 0
 
     def run(self) -> int:
-        """Measure what is lacking; the number of cells that failed, now or before."""
+        """Measure the cells without results; return the number of cells that failed, now or before."""
         self.out.mkdir(parents=True, exist_ok=True)
         lacking = [cell for cell in self.cells if self.lacks(cell)]
         self.done = len(self.cells) - len(lacking)
-        print(f"{self.done} of {len(self.cells)} cells are there", flush=True)
+        print(f"{self.done} of {len(self.cells)} cells have results", flush=True)
         for table in self.tables:
             for split in self.splits:
                 self._run_split(table, split, [c for c in lacking if (c.table, c.split) == (table.name, split)])
         return sum("error" in (held(self.out / cell.file) or {}) for cell in self.cells)
 
     def lacks(self, cell: Cell) -> bool:
-        """Whether a cell is to be measured."""
+        """Whether a cell must be measured."""
         found = held(self.out / cell.file)
         return found is None or found["small"] != self.small or (self.again and "error" in found)
 
@@ -114,14 +114,14 @@ class Work:
                 self.done += 1
                 where = f"[{self.done}/{len(self.cells)}] {cell}:"
                 if side_of(cell.side).has_limit and len(job.y) > self.exact_rows:
-                    print(where, f"left out, since it has {len(job.y):,} rows", flush=True)
+                    print(where, f"left out, because it has {len(job.y):,} rows", flush=True)
                     continue
                 result = self.outcome(cell, Path(folder))
                 keep(self.out / cell.file, {**vars(cell), **facts, "small": self.small, **result})
                 print(where, sentence(result), flush=True)
 
     def outcome(self, cell: Cell, folder: Path) -> dict[str, Any]:
-        """The figures of a cell, or its error; what it was measured on."""
+        """Measure a cell; return its figures or its error, and the machine."""
         try:
             figures = self._measured(cell, folder)
         except CellError as failure:
@@ -140,10 +140,10 @@ class Work:
         environment = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(paths)}
         with said.open("w") as words:
             streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": words}
-            # what lies in the working directory would be imported first
+            # Python imports modules in the working directory first
             process = subprocess.Popen(command, env=environment, cwd=folder, **streams)
             try:
-                status = process.wait()  # its standard input stays open as long as this process lives
+                status = process.wait()  # its standard input stays open until this process ends
             finally:
                 process.kill()
                 process.wait()
@@ -154,26 +154,26 @@ class Work:
 
 
 def reason(status: int, said: str) -> str:
-    """Why a process ended, in a line."""
+    """Describe in one line why a process ended."""
     if status < 0:
         return f"ended by {signal.Signals(-status).name}"
     return next(reversed(said.strip().splitlines()), f"ended with code {status}")
 
 
 def held(path: Path) -> dict[str, Any] | None:
-    """What a file of a cell holds, if there is one."""
+    """Read the results file of a cell; None if there is none."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 def keep(path: Path, result: dict[str, Any]) -> None:
-    """Write a file that is whole whenever it is there."""
+    """Write a results file atomically, so that it is never incomplete."""
     part = path.with_suffix(".part")
     part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
 
 
 def sentence(result: dict[str, Any]) -> str:
-    """The figures of a cell for the progress line."""
+    """Format the figures of a cell for the progress line."""
     if "error" in result:
         return f"FAILED, {result['error']}"
     scores = ", ".join(f"{name} {result[name]:.4f}" for name in SHOWN if name in result)
@@ -182,7 +182,7 @@ def sentence(result: dict[str, Any]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """The processor and its threads."""
+    """Name of the processor and its number of threads."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -190,16 +190,16 @@ def machine() -> dict[str, Any]:
 
 
 def commit(checkout: Path) -> str:
-    """The commit of a checkout, and whether files differ from it."""
+    """The commit of a checkout, with a suffix if files have changed."""
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude", "*"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "no commit"
 
 
 def checkouts_of(others: list[Path]) -> dict[str, Path]:
-    """The checkouts by their sides: this one and the others, by the names of their folders."""
+    """Map the names of sides to checkouts: this one, and the others by the names of their folders."""
     named = {"agp": ROOT} | {f"{AGAINST}{path.resolve().name}": path.resolve() for path in others}
     if len(named) <= len(others):
-        msg = "--against names two folders of one name; give one of them another name."
+        msg = "--against has two folders with the same name; rename one of them."
         raise SystemExit(msg)
     return named

@@ -1,4 +1,4 @@
-"""The worker of `natural_step.py` for agp: times steps of q(u) of the NumPy backend on request."""
+"""Worker of `natural_step.py` for agp: times steps of q(u) with NumPy on request."""
 
 import sys
 import warnings
@@ -27,7 +27,7 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[[float], Any]]] = {
 
 
 class Steps:
-    """The model of the problem at fixed hyperparameters, minibatch after minibatch."""
+    """Steps of q(u) on one minibatch after another, at fixed hyperparameters."""
 
     def __init__(self, problem: Problem, kind: str) -> None:
         p = problem
@@ -43,19 +43,19 @@ class Steps:
         self.batches = cycle([Batch(self.X[rows], self.y[rows], float(BATCHES), rows) for rows in parts])
 
     def step(self) -> float:
-        """One step; the largest number of halvings."""
+        """Run one step; return the maximum number of step halvings."""
         self.model, self.state, info = self.update(self.model, next(self.batches), self.state)
         return float(info["halvings"])
 
     def bound(self) -> float:
-        """The bound of all data after a step on each minibatch."""
+        """Run a step on each minibatch; return the bound of all rows."""
         for _ in range(BATCHES):
             self.step()
         return float(self.model.bound(self.X, self.y)[0])
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("error")  # a repaired factorisation would not be the same step
+    warnings.simplefilter("error")  # a step with a repaired factorisation would be a different step
     given = Problem.read(sys.argv[1])
     work: dict[str, Callable[[], float]] = {}
     for kind in KINDS:

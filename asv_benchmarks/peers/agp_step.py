@@ -1,4 +1,4 @@
-"""The worker of `step_time.py` for agp: times W-SVGP steps of the NumPy backend on request."""
+"""Worker of `step_time.py` for agp: times W-SVGP steps with NumPy on request."""
 
 import sys
 import warnings
@@ -13,7 +13,7 @@ from agp.updates import Adam
 
 
 class Steps:
-    """The model of the problem, in training by Adam."""
+    """Training of the problem's model by Adam."""
 
     def __init__(self, problem: Problem) -> None:
         p = problem
@@ -30,16 +30,16 @@ class Steps:
         self.state = self.adam.init(self.model)
 
     def gradient(self) -> float:
-        """The bound, computed with the gradient of all parameters."""
+        """Compute the gradient of all parameters; return the bound."""
         return float(gradient_of_batch(self.model, self.batch, "closed-form")[0])
 
     def step(self) -> float:
-        """The same, and Adam's update."""
+        """Compute the gradient and apply Adam's update; return the bound."""
         self.model, self.state, info = self.adam(self.model, self.batch, self.state)
         return float(info["bound"])
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("error")  # a repaired factorisation would not be the same step
+    warnings.simplefilter("error")  # a step with a repaired factorisation would be a different step
     steps = Steps(Problem.read(sys.argv[1]))
     serve({"gradient": steps.gradient, "step": steps.step}, {"agp": agp.__version__, "numpy": np.__version__})

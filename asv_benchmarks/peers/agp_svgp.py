@@ -1,4 +1,4 @@
-"""Train agp's W-SVGP (NumPy, closed form) on a run that `dump_training.py` wrote."""
+"""Train agp's W-SVGP, with NumPy and closed-form gradients, on a training run from `dump_training.py`."""
 
 import json
 
@@ -10,7 +10,7 @@ from agp.training import Batches, recipe, train
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     a = arguments(__doc__)
     t = Training.read(a.training)
     steps, size = t.batches.shape
@@ -21,9 +21,9 @@ def main() -> None:
     last = steps - 1
     expected = Batches(t.X, t.y[:, None], size, t.seed).indices(last) if size < len(t.X) else t.batches[last]
     if not np.array_equal(expected, t.batches[last]):
-        msg = "the minibatches of the run are not those of its seed."
+        msg = "the minibatches of the training run differ from those of its seed; repeat dump_training.py."
         raise SystemExit(msg)
-    updates = recipe(model, steps, rate=t.rate, fall=1.0, natural=None)  # as the peer trains
+    updates = recipe(model, steps, rate=t.rate, fall=1.0, natural=None)  # as in the other library
     result = train(model, t.X, t.y, steps=steps, batch_size=size, seed=t.seed, updates=updates)
     prediction = result.model.predict(t.X_test, observed=True)
     kernel, likelihood = result.model.process.kernel, result.model.likelihood

@@ -1,4 +1,4 @@
-"""Write the training run that both sides of `learning.py` share, as `agp compare` would start it."""
+"""Write the training run that both sides of `learning.py` use, with the start of `agp compare`."""
 
 import argparse
 from typing import Any
@@ -13,18 +13,18 @@ from agp.updates import Adam, delayed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What describes a run."""
-    parser.add_argument("--data", default="diabetes", help="as for `agp compare`: a bundled name, .csv or .npz")
+    """Add the arguments that define a training run."""
+    parser.add_argument("--data", default="diabetes", help="as for `agp compare`: data set, .csv or .npz file")
     parser.add_argument("--split", type=int, default=0, metavar="S", help="column of test_masks in an .npz file")
     parser.add_argument("--num-inducing", type=int, default=500, metavar="M")
     parser.add_argument("--batch-size", type=int, default=1000, metavar="B")
     parser.add_argument("--iterations", type=int, default=5000, metavar="T")
     parser.add_argument("--rate", type=float, default=0.01)
-    parser.add_argument("--seed", type=int, default=0, help="of inducing inputs and minibatches")
+    parser.add_argument("--seed", type=int, default=0, help="seed of inducing inputs and minibatches")
 
 
 def training_of(a: argparse.Namespace) -> Training:
-    """The run: the same k-means, starting values, batches and plain recipe as `agp compare --method wsvgp`."""
+    """Create a run with the k-means, starting values, batches and recipe of `agp compare --method wsvgp`."""
     data = load(a.data, split=a.split, seed=a.seed)
     size, M = min(a.batch_size, len(data.X)), min(a.num_inducing, len(data.X))
     X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)
@@ -47,7 +47,7 @@ def training_of(a: argparse.Namespace) -> Training:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
     parser.add_argument("--out", required=True, metavar="FILE", help="the .npz file")

@@ -1,4 +1,4 @@
-"""What the commands and the workers share, whatever interpreter they run in: one problem, one protocol, NumPy alone."""
+"""The problem, and the protocol between commands and workers, for any interpreter with NumPy."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-sys.path.append(str(Path(__file__).parents[2] / "agp" / "cli" / "_peers"))  # what `agp compare --peers` uses, too
+sys.path.append(str(Path(__file__).parents[2] / "agp" / "cli" / "_peers"))  # shared with `agp compare --peers`
 
 from contract import Stored
 
@@ -19,26 +19,26 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 @dataclass(frozen=True)
 class Problem(Stored):
-    """A batch, the model that both sides start from, and Adam's rate."""
+    """A batch, the initial model of all sides, and Adam's rate."""
 
     X: Any
-    """[B, D]"""
+    """Inputs [B, D] of the batch."""
     y: Any
-    """[B]"""
+    """Targets [B] of the batch."""
     Z: Any
-    """[M, D]"""
+    """Inducing inputs [M, D]."""
     lengthscale: Any
-    """[D]"""
+    """Lengthscales [D]."""
     variance: float
     noise: float
     jitter: float
     rows: int
-    """N, of which the batch is a part."""
+    """Number of rows N, of which the batch is a part."""
     rate: float
 
 
 def serve(work: dict[str, Callable[[], float]], versions: dict[str, str]) -> None:
-    """Answer requests ``NAME COUNT`` on standard input: repeat that work, reply with values and CPU seconds."""
+    """Answer requests ``NAME COUNT`` on standard input: repeat the named work, reply with values and CPU seconds."""
     print(json.dumps(versions), flush=True)
     for line in sys.stdin:
         name, count = line.split()
@@ -51,7 +51,7 @@ def serve(work: dict[str, Callable[[], float]], versions: dict[str, str]) -> Non
 
 
 class Worker:
-    """A running worker of one side, with one thread; a context manager."""
+    """Context manager for the worker of one side, a process with one thread."""
 
     def __init__(self, python: str, script: str, problem: str | Path, *arguments: str) -> None:
         command = [python, str(Path(__file__).parent / script), str(problem), *arguments]
@@ -65,12 +65,12 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            msg = f"{' '.join(map(str, self.process.args))} ended without an answer; its message stands above."
+            msg = f"{' '.join(map(str, self.process.args))} ended without a reply; its error message is above."
             raise SystemExit(msg)
         return json.loads(line)
 
     def ask(self, name: str, count: int) -> tuple[list[float], list[float]]:
-        """The values and processor seconds of `count` repetitions of the named work."""
+        """Return the values and CPU seconds of `count` repetitions of the named work."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{name} {count}\n")
         self.process.stdin.flush()

@@ -1,4 +1,4 @@
-"""The worker of `natural_step.py` for GPflow: times its natural-gradient steps of a whitened SVGP on request."""
+"""Worker of `natural_step.py` for GPflow: times natural-gradient steps of its whitened SVGP on request."""
 
 import os
 
@@ -15,12 +15,12 @@ from natural_step import BATCHES
 
 
 def probit(f: tf.Tensor) -> tf.Tensor:
-    """The standard normal distribution function with a margin at both ends, as GPflow's own, but of 1e-9, not 1e-3."""
+    """The standard normal distribution function, limited to [1e-9, 1 - 1e-9]; GPflow's own margin is 1e-3."""
     return 0.5 * (1.0 + tf.math.erf(f / np.sqrt(2.0))) * (1.0 - 2e-9) + 1e-9
 
 
 class Steps:
-    """The model of the problem at fixed hyperparameters, minibatch after minibatch, compiled by tf.function."""
+    """Steps of q(u) on one minibatch after another, at fixed hyperparameters, compiled by tf.function."""
 
     def __init__(self, problem: Problem) -> None:
         p = problem
@@ -42,12 +42,12 @@ class Steps:
         self.compiled = compiled
 
     def step(self) -> float:
-        """One step."""
+        """Run one step."""
         self.compiled(*next(self.batches))
         return 0.0
 
     def bound(self) -> float:
-        """The bound of all data after a step on each minibatch."""
+        """Run a step on each minibatch; return the bound of all rows."""
         for _ in range(BATCHES):
             self.step()
         return float(self.model.elbo(self.data))

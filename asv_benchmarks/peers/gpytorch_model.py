@@ -1,4 +1,4 @@
-"""The peer: GPyTorch's whitened SVGP with an RBF-ARD kernel and Gaussian noise or a probit, in float64."""
+"""GPyTorch's whitened SVGP with an RBF-ARD kernel and a Gaussian or Bernoulli likelihood, in float64."""
 
 from typing import Any
 
@@ -9,20 +9,20 @@ from gpytorch.variational import CholeskyVariationalDistribution, VariationalStr
 
 
 class WhitenedSVGP(gpytorch.models.ApproximateGP):
-    """q(u) starts at the prior; positive parameters are softplus of raw ones, as in agp.
+    """Whitened SVGP whose q(u) starts at the prior; the softplus makes parameters positive, as in agp.
 
     Parameters
     ----------
     Z
-        Inducing inputs [M, D], trained, as NumPy.
+        Initial inducing inputs, a NumPy array [M, D]; they are trained.
     lengthscale, variance, noise
-        Starting values: [D] and two numbers.
+        Starting values: an array [D] and two numbers.
     binary
-        Whether the likelihood is Bernoulli, not Gaussian.
+        Whether the likelihood is Bernoulli instead of Gaussian.
     constant_mean
-        Whether the prior mean is a trained constant that starts at zero, not zero.
+        Whether the prior mean is a trained constant that starts at zero, instead of zero.
     jitter
-        Added to the diagonal of Kuu; None for the library's default, 1e-6 in float64.
+        Jitter on the diagonal of Kuu. None selects the library's default, 1e-6 in float64.
     """
 
     def __init__(
@@ -47,5 +47,5 @@ class WhitenedSVGP(gpytorch.models.ApproximateGP):
         self.likelihood.noise = noise
 
     def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        """The prior at x."""
+        """Prior at inputs x."""
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))

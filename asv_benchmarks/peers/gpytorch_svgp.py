@@ -1,4 +1,4 @@
-"""Train GPyTorch's whitened SVGP on a run that agp wrote, with the same start, minibatches and rates."""
+"""Train GPyTorch's whitened SVGP on a training run from agp, with the same start, minibatches and rates."""
 
 import json
 import time
@@ -10,11 +10,11 @@ from gpytorch_model import WhitenedSVGP
 from training import Training, arguments, scores
 
 TEST_ROWS = 2000
-"""Rows predicted at once."""
+"""Number of rows per block of predictions."""
 
 
 def fit(t: Training, model: WhitenedSVGP) -> dict[str, Any]:
-    """Train; seconds of all steps and the bounds of the minibatches."""
+    """Train the model; return the seconds of all steps and the bounds of the minibatches."""
     X, y = torch.from_numpy(t.X), torch.from_numpy(t.y)
     model.train()
     objective = gpytorch.mlls.VariationalELBO(model.likelihood, model, num_data=len(y))
@@ -28,7 +28,7 @@ def fit(t: Training, model: WhitenedSVGP) -> dict[str, Any]:
     for step, rows in enumerate(rows_of):
         adam.param_groups[1]["lr"] = t.Z_rate if step >= t.frozen else 0.0
         adam.zero_grad()
-        # the total, not the mean over the data: Adam's epsilon then means the same on both sides
+        # the total instead of the mean over the rows, so that Adam's epsilon has the same effect on both sides
         loss = -len(y) * objective(model(X[rows]), y[rows])
         loss.backward()
         adam.step()
@@ -38,7 +38,7 @@ def fit(t: Training, model: WhitenedSVGP) -> dict[str, Any]:
 
 @torch.no_grad()
 def predict(t: Training, model: WhitenedSVGP) -> dict[str, float]:
-    """Scores of the test rows."""
+    """Compute the scores of the test rows."""
     model.eval()
     means, variances = [], []
     for X in torch.split(torch.from_numpy(t.X_test), TEST_ROWS):
@@ -52,7 +52,7 @@ def predict(t: Training, model: WhitenedSVGP) -> dict[str, float]:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     a = arguments(__doc__)
     t = Training.read(a.training)
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Train agp's W-SVGP and GPyTorch's whitened SVGP on the same run, one after the other, and print a table.
+"""Train agp's W-SVGP and GPyTorch's whitened SVGP with the same start and minibatches, and print a table.
 
 ``python asv_benchmarks/peers/learning.py --peer-python PATH --data FILE.npz --split 0``
 """
@@ -20,7 +20,7 @@ COLUMNS = ("nlpd", "rmse", "ms_per_step", "variance", "noise")
 
 
 def run(python: str, script: str, training: Path) -> dict[str, Any]:
-    """The results of one side, in its own interpreter with one thread."""
+    """Run one side in its own interpreter with one thread; return its results."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         command = [python, str(HERE / script), str(training), "--out", str(out)]
@@ -29,7 +29,7 @@ def run(python: str, script: str, training: Path) -> dict[str, Any]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """The scores side by side."""
+    """Format the scores as a table."""
     lines = [f"{'':16}" + "".join(f"{name:>14}" for name in COLUMNS)]
     lines += [
         f"{r['library']:16}" + "".join(f"{r[name]:14.6g}" if r[name] is not None else f"{'':14}" for name in COLUMNS)
@@ -43,11 +43,11 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer-python", required=True, metavar="PATH", help="interpreter that has gpytorch")
+    parser.add_argument("--peer-python", required=True, metavar="PATH", help="interpreter with gpytorch")
     add_arguments(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="a .json file for both results")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file for the results")
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "training.npz"

@@ -1,7 +1,7 @@
-"""A step of q(u) alone: agp's site steps and natural gradients (NumPy) beside GPflow's natural gradients, in turn.
+"""Compare steps of q(u): agp's site steps and natural gradients, with NumPy, and GPflow's natural gradients.
 
-``python asv_benchmarks/peers/natural_step.py --peer-python PATH`` prints the medians of both sides and ratios, for
-Gaussian noise and a probit, each side with one thread, in float64.
+``python asv_benchmarks/peers/natural_step.py --peer-python PATH`` prints the median times of both sides and their
+ratios, for Gaussian and probit likelihoods. The steps alternate. Each side has one thread and uses float64.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from exchange import Problem, Worker
 OURS = ("datum", "natural", "kernel", "white", "inverse-free", "q-svgp")
 PEER = "q-svgp"
 AGREEMENT = 1e-4
-"""How far the bounds after a few steps may differ, relative; likelihoods are integrated with other nodes."""
+"""Maximum relative difference of the bounds after some steps; the libraries use different quadrature nodes."""
 BATCHES = 20
-"""Minibatches that the steps take in turn."""
+"""Number of minibatches, which the steps use in rotation."""
 
 
 def problem(M: int, B: int, D: int, rate: float, *, binary: bool) -> Problem:
-    """Seeded minibatches of a smooth function with noise or of its sign, and M inducing inputs drawn like the data."""
+    """Create minibatches of a noisy smooth function or of its sign, and M inducing inputs drawn like the data."""
     rng = np.random.default_rng(0)
     rows = BATCHES * B
     X, Z = rng.standard_normal((rows, D)), rng.standard_normal((M, D))
@@ -32,17 +32,17 @@ def problem(M: int, B: int, D: int, rate: float, *, binary: bool) -> Problem:
 
 
 def compare(ours: Worker, peer: Worker, rounds: int, steps: int) -> None:
-    """Print one line for each kind of step, once the bounds after some steps agree."""
+    """Check that the bounds agree after some steps, and print one line for each kind of step."""
     expected = peer.ask("bound", 1)[0][0]
-    for name in OURS[1:]:  # a step on the sites of a minibatch alone is another one
+    for name in OURS[1:]:  # the first kind changes only the sites of the minibatch, so its bound differs
         found = ours.ask(f"bound:{name}", 1)[0][0]
         if abs(found - expected) > AGREEMENT * abs(expected):
-            sys.exit(f"the bounds differ after the same steps: {name} {found:.6f}, gpflow {expected:.6f}.")
+            sys.exit(f"the bounds differ after the same steps: {name} has {found:.6f}, gpflow has {expected:.6f}.")
     print(f"bound after {BATCHES} steps: gpflow {expected:.4f}, agp's within {AGREEMENT:g}")
     seconds: dict[str, list[float]] = {name: [] for name in (*OURS, "gpflow")}
     for worker, name in ((peer, PEER), *((ours, name) for name in OURS)):
         worker.ask(name, 5)
-    for _ in range(rounds):  # in turn, so that whatever else the machine does slows all of them
+    for _ in range(rounds):  # alternating, so that other load slows all sides
         for name in OURS:
             seconds[name] += ours.ask(name, steps)[1]
         seconds["gpflow"] += peer.ask(PEER, steps)[1]
@@ -52,15 +52,15 @@ def compare(ours: Worker, peer: Worker, rounds: int, steps: int) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer-python", required=True, metavar="PATH", help="interpreter that has gpflow")
+    parser.add_argument("--peer-python", required=True, metavar="PATH", help="interpreter with gpflow")
     parser.add_argument("--num-inducing", type=int, default=100, metavar="M")
     parser.add_argument("--batch-size", type=int, default=200, metavar="B")
     parser.add_argument("--columns", type=int, default=8, metavar="D")
     parser.add_argument("--rate", type=float, default=0.1)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=20, help="steps of each kind in a round")
+    parser.add_argument("--steps", type=int, default=20, help="number of steps of each kind per round")
     a = parser.parse_args()
     for binary in (False, True):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""The worker of `step_time.py` for a peer: times steps of its whitened SVGP, as `agp compare --peers` trains it."""
+"""Worker of `step_time.py` for another library: times steps of its whitened SVGP, as in `agp compare --peers`."""
 
 import math
 import sys
@@ -6,12 +6,12 @@ import sys
 import numpy as np
 from exchange import Problem, serve
 
-from contract import Start  # isort: skip - exchange knows the folder
+from contract import Start  # isort: skip - exchange adds the folder to sys.path
 from train import open_peer  # isort: skip
 
 
 class Steps:
-    """The model of the problem, in training by Adam from q(u) = p(u)."""
+    """Training of the problem's model by Adam from q(u) = p(u)."""
 
     def __init__(self, library: str, problem: Problem) -> None:
         p = problem
@@ -23,11 +23,11 @@ class Steps:
         self.peer, self.X, self.y, self.rate = self.kind(start), p.X, p.y, p.rate
 
     def gradient(self) -> float:
-        """The bound, computed with the gradient of all parameters."""
+        """Compute the gradient of all parameters; return the bound."""
         return self.peer.gradient(self.X, self.y)
 
     def step(self) -> float:
-        """The same, and Adam's update."""
+        """Compute the gradient and apply Adam's update; return the bound."""
         return self.peer.step(self.X, self.y, self.rate, self.rate)
 
 

@@ -1,7 +1,7 @@
-"""One W-SVGP training step: agp (NumPy, closed form) beside other libraries, in turn, one thread each, CPU time.
+"""Compare the CPU time of a W-SVGP training step of agp, with NumPy and closed-form gradients, with other libraries.
 
-``python asv_benchmarks/peers/step_time.py --peer gpytorch=PYTHON gpflow=PYTHON gpjax=PYTHON`` prints the medians of all
-sides and their ratios.
+``python asv_benchmarks/peers/step_time.py --peer gpytorch=PYTHON gpflow=PYTHON gpjax=PYTHON`` prints the median times
+of all libraries and their ratios. The steps alternate, and each library has one thread.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from exchange import Problem, Worker
 
 WORK = {"gradient": "bound and gradient", "step": "the same and Adam"}
 AGREEMENT = {"float64": 1e-4, "float32": 1e-3}
-"""How far the bounds may differ; GPyTorch and GPJax add the jitter to the variances of the data, too."""
+"""Maximum difference of the bounds; GPyTorch and GPJax also add jitter to the variances of the data."""
 
 
 def problem(M: int, B: int, D: int, jitter: float, dtype: str) -> Problem:
-    """A seeded batch of a smooth function with noise, and M inducing inputs drawn like the data."""
+    """Create a batch of a noisy smooth function, and M inducing inputs with the data's distribution."""
     rng = np.random.default_rng(0)
     X, Z = rng.standard_normal((B, D)), rng.standard_normal((M, D))
     y = np.sin(X[:, 0]) * X[:, 1] + 0.1 * rng.standard_normal(B)
@@ -29,7 +29,7 @@ def problem(M: int, B: int, D: int, jitter: float, dtype: str) -> Problem:
 
 
 def measure(sides: dict[str, Worker], name: str, rounds: int, steps: int) -> dict[str, float]:
-    """Median milliseconds of a step of each side; they take turns, so that what else runs slows all of them."""
+    """Median milliseconds of a step of each side; the sides alternate, so that other load slows all of them."""
     for worker in sides.values():
         worker.ask(name, 5)
     seconds: dict[str, list[float]] = {side: [] for side in sides}
@@ -40,12 +40,12 @@ def measure(sides: dict[str, Worker], name: str, rounds: int, steps: int) -> dic
 
 
 def compare(sides: dict[str, Worker], dtype: str, rounds: int, steps: int) -> None:
-    """Print one line for each kind of work and peer."""
+    """Check that the bounds agree, and print one line for each kind of work and library."""
     bounds = {side: worker.ask("gradient", 1)[0][0] for side, worker in sides.items()}
     print("bound: " + ", ".join(f"{side} {bound:.6f}" for side, bound in bounds.items()))
     for side, bound in bounds.items():
         if abs(bounds["agp"] - bound) > AGREEMENT[dtype] * abs(bound):
-            sys.exit(f"the bounds differ: {side} does not compute the same model.")
+            sys.exit(f"the bounds differ; {side} must compute the same model.")
     for name, label in WORK.items():
         times = measure(sides, name, rounds, steps)
         ours = times.pop("agp")
@@ -54,7 +54,7 @@ def compare(sides: dict[str, Worker], dtype: str, rounds: int, steps: int) -> No
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peer", required=True, nargs="+", metavar="LIBRARY=PYTHON", help="and who has it")
     parser.add_argument("--num-inducing", type=int, nargs="+", default=[512], metavar="M")
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=tuple(AGREEMENT), default="float64")
     parser.add_argument("--jitter", type=float, default=1e-6)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=10, help="steps of each side in a round")
+    parser.add_argument("--steps", type=int, default=10, help="number of steps of each library per round")
     a = parser.parse_args()
     for M in a.num_inducing:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as open_workers:

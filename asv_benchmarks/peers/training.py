@@ -1,4 +1,4 @@
-"""What both sides of `learning.py` train on: data, starting values, minibatches and rates, written by agp's side."""
+"""The training run of `learning.py`: data, starting values, minibatches and rates, as written by agp."""
 
 import argparse
 from dataclasses import dataclass
@@ -11,37 +11,40 @@ from exchange import Stored
 
 @dataclass(frozen=True)
 class Training(Stored):
-    """A training run of the whitened SVGP: RBF with a lengthscale for each column, float64, Adam."""
+    """A training run of a whitened SVGP with an RBF kernel, a lengthscale for each column, float64 and Adam."""
 
     X: Any
-    """[N, D], standardised, as all data here."""
+    """Standardised training inputs [N, D]."""
     y: Any
-    """[N], standardised, or 0 and 1 of two classes."""
+    """Training targets [N]: standardised, or classes 0 and 1."""
     X_test: Any
     y_test: Any
     Z: Any
-    """[M, D]"""
+    """Inducing inputs [M, D]."""
     lengthscale: Any
-    """[D]"""
+    """Lengthscales [D]."""
     variance: float
     noise: float
-    """Not used for classes."""
+    """Noise variance; not used for classes."""
     binary: bool
-    """Whether the likelihood is Bernoulli (probit), not Gaussian."""
+    """Whether the likelihood is Bernoulli with a probit link, instead of Gaussian."""
     batches: Any
-    """The rows [steps, B] of every step."""
+    """Row numbers [steps, B] of each step."""
     rate: float
     frozen: int
-    """Steps for which Z stays where it starts."""
+    """Number of first steps in which Z is fixed."""
     Z_rate: float
     Z_beta1: float
     epsilon: float
-    """Adam's."""
+    """Adam's epsilon."""
     seed: int
 
 
 def scores(mean: Any, variance: Any, y: Any, *, binary: bool) -> dict[str, float]:
-    """Test NLPD (nats for each datum) and RMSE of predictions of y [N]: Gaussian, or `mean` the probability of 1."""
+    """NLPD (nats per row) and RMSE of predictions of y [N].
+
+    The predictions are Gaussian. If `binary`, `mean` is the probability of class 1.
+    """
     residual = y - mean
     if binary:
         density = np.log(np.where(y > 0.5, mean, 1.0 - mean))
@@ -51,8 +54,8 @@ def scores(mean: Any, variance: Any, y: Any, *, binary: bool) -> dict[str, float
 
 
 def arguments(doc: str | None) -> argparse.Namespace:
-    """The command line of a side."""
+    """Parse the command line of one side."""
     parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("training", help="an .npz file that dump_training.py wrote")
-    parser.add_argument("--out", type=Path, help="a .json file for the results, which are printed, too")
+    parser.add_argument("training", help=".npz file from dump_training.py")
+    parser.add_argument("--out", type=Path, help="JSON file for the results, which are also printed")
     return parser.parse_args()

@@ -69,7 +69,7 @@ def test_a_broken_library_is_one_clear_error(monkeypatch):
         (1, "x is an int, not"),
         (None, "x is builtins.NoneType, not an array of a known library"),
         ("x", "x is builtins.str, not an array of a known library"),
-        (np.ma.ones(3), r"x is a numpy MaskedArray, not .*; pass x\.data, once"),
+        (np.ma.ones(3), r"x is a numpy MaskedArray, not .*; pass x\.data, after dropping"),
         (np.asarray([[1.0]]).view(np.matrix), r"x is a numpy matrix, not .*; pass numpy\.asarray\(x, dtype=float\)"),
         (scipy.sparse.eye_array(3), r"x is a scipy dia_array, not .*; pass x\.toarray\(\)"),
     ],

@@ -112,20 +112,20 @@ def test_what_is_there_is_not_measured_again(folder, tmp_path):
     first = " ".join(map(str, kept["settings"].values()))
     assert held(tmp_path, "steps")[first]["ms"] == "as it was"
     assert "as it was" in printed.split(PARTS["steps"].title)[1]
-    with pytest.raises(ValueError, match="holds results of another run.*name another folder"):
+    with pytest.raises(ValueError, match="has results of another run.*choose another folder"):
         run(tmp_path, *options, "--no-small")
 
 
 def test_a_call_without_time_says_what_is_left(tmp_path):
     printed = run(tmp_path, "--parts", "linalg", "--libraries", "numpy", "--seconds", "5")
-    assert printed.endswith("left: linalg (2 entries); the same command goes on.\n")
+    assert printed.endswith("left: linalg (2 entries); run the same command again to continue.\n")
     assert not (tmp_path / "linalg.json").exists()
 
 
 def test_an_entry_that_takes_too_long_is_said_and_tried_again_when_asked(tmp_path):
     options = ("--parts", "linalg", "--libraries", "numpy")
     run(tmp_path, *options, "--entry-seconds", "0.01")
-    assert [figures["error"] for figures in held(tmp_path, "linalg").values()] == ["not done within 0.01 s"] * 2
+    assert [figures["error"] for figures in held(tmp_path, "linalg").values()] == ["not finished within 0.01 s"] * 2
     assert "0.01 s" in run(tmp_path, *options)
     printed = run(tmp_path, *options, "--retry")
     assert "0.01 s" not in printed
@@ -133,7 +133,7 @@ def test_an_entry_that_takes_too_long_is_said_and_tried_again_when_asked(tmp_pat
 
 
 def test_a_device_that_is_not_there_is_one_sentence(tmp_path):
-    with pytest.raises(ValueError, match="no library here has a device 'cuda:77'") as error:
+    with pytest.raises(ValueError, match="no installed library has a device 'cuda:77'") as error:
         run(tmp_path, device="cuda:77")
     assert "Traceback" not in str(error.value)
 
@@ -370,7 +370,7 @@ def test_without_a_network_it_is_said_what_is_missing_and_how_to_make_it(tmp_pat
     with pytest.raises(SystemExit) as error:
         rehearsal.packed(tmp_path / "wheels", None)
     said = str(error.value)
-    assert said.startswith("no wheels of array-gp, safetensors, and pip makes none here")
+    assert said.startswith("no wheels of array-gp, safetensors, and pip cannot get them")
     assert all(command in said for command in rehearsal.making("WHEELS"))
     assert [words[2] for words in asked] == ["wheel", "download"]
     assert asked[1][-len(rehearsal.CARRIED) :] == list(rehearsal.CARRIED)
@@ -390,7 +390,7 @@ def test_what_is_installed_needs_no_wheel(tmp_path, monkeypatch, capsys):
 def test_the_package_must_come_from_the_wheels(tmp_path, monkeypatch):
     monkeypatch.setattr(rehearsal, "_pip", lambda words: True)  # installs nothing
     monkeypatch.setitem(rehearsal.ENVIRONMENT, "PYTHONPATH", f"{ROOT}{os.pathsep}{{site}}")
-    with pytest.raises(SystemExit, match="agp does not come from the wheels"):
+    with pytest.raises(SystemExit, match="agp is not imported from the wheels"):
         rehearsal.installed(tmp_path / "site", [])
 
 

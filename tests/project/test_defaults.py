@@ -59,7 +59,7 @@ def test_cells_in_small_from_start_to_page(tmp_path, capsys):
     assert defaults.main(call) == 0
     assert files[names[0]].stat().st_mtime_ns == written
     assert json.loads(files[names[1]].read_text())["nlpd"] == mean["nlpd"]
-    assert "1 of 2 cells are there" in capsys.readouterr().out
+    assert "1 of 2 cells have results" in capsys.readouterr().out
 
     (tmp_path / "docs").mkdir()
     for name in ("docs/defaults.md", "README.md"):
@@ -81,11 +81,13 @@ def test_a_cell_that_fails_says_why_and_is_tried_again_if_asked(tmp_path, capsys
     for again, there in (([], 0), ([], 1), (["--again"], 0)):
         assert defaults.main([*call, *again]) == 1
         said = capsys.readouterr().out
-        assert f"{there} of 1 cells are there" in said
+        assert f"{there} of 1 cells have results" in said
         assert "done; 1 cells failed" in said
         assert ("FAILED" in said) == (there == 0)
     found = json.loads((tmp_path / "out" / "iris.0.0.agp@empty.json").read_text())
-    assert found["error"].startswith(("ImportError: agp is that of", "ModuleNotFoundError: No module named 'agp'"))
+    assert found["error"].startswith(
+        ("ImportError: agp is imported from", "ModuleNotFoundError: No module named 'agp'")
+    )
 
 
 @pytest.mark.slow
@@ -174,14 +176,14 @@ def test_scores_of_classes():
 
 def test_what_is_asked_for_is_known():
     assert defaults.chosen("--tables", ["wine", "f*"], ["friedman", "iris", "wine"]) == ["wine", "friedman"]
-    with pytest.raises(SystemExit, match="--tables names gauge, but known are iris"):
+    with pytest.raises(SystemExit, match="--tables has no gauge; use one of iris"):
         defaults.chosen("--tables", ["gauge"], ["iris"])
-    with pytest.raises(SystemExit, match="no/such/python, which is no program"):
+    with pytest.raises(SystemExit, match="no/such/python, but there is no program"):
         defaults.interpreter("no/such/python")
-    with pytest.raises(SystemExit, match="nowhere, but there is no such folder"):
+    with pytest.raises(SystemExit, match="nowhere, but there is no folder"):
         defaults.main(["run", "--out", "out", "--data", "nowhere"])
     assert defaults.interpreter(os.path.relpath(sys.executable)) == sys.executable
-    with pytest.raises(SystemExit, match="two folders of one name"):
+    with pytest.raises(SystemExit, match="two folders with the same name"):
         checkouts_of([Path("a/agp"), Path("b/agp")])
     assert list(checkouts_of([Path("a/old")])) == ["agp", "agp@old"]
     assert reason(-9, "") == "ended by SIGKILL"
