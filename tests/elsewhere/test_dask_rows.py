@@ -273,7 +273,7 @@ def test_a_task_without_memory_names_smaller_chunks(data):
     model = BUILD["whitened"](*data)
     broken = X.map_blocks(exhausted, dtype=X.dtype, meta=np.empty((0, 0)))
     batch = Batch(broken, y[:, None])
-    with pytest.raises(WorkerError, match=r"chunks of 25 rows \(now 100\) for X and y, such as by X.rechunk"):
+    with pytest.raises(WorkerError, match=r"chunks of 25 rows \(now 100\) for X and y \(X.rechunk\)"):
         model._objective(batch)
 
 

@@ -45,5 +45,5 @@ def test_results_of_some_benchmarks_replace_theirs_alone():
     assert [row["step"] for row in both["milliseconds"]] == [1.0, 2.0]
     again = {"processor": "abacus", "milliseconds": [{**old["milliseconds"][0], "step": 3.0}]}
     assert [row["step"] for row in performance.merged(both, again)["milliseconds"]] == [3.0, 2.0]
-    with pytest.raises(ValueError, match="of abacus, the results are of soroban"):
+    with pytest.raises(ValueError, match="results of abacus, the new results are of soroban"):
         performance.merged(old, {**new, "processor": "soroban"})
