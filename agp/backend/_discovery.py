@@ -140,7 +140,7 @@ def backend_of(x: Array, /) -> Backend:
 
 
 def check_array_type(name: str, x: Any, /) -> None:
-    """Raise a TypeError that calls x by `name`, unless x is an array of a known library."""
+    """Raise a TypeError that names x `name`, unless x is an array of a known library."""
     if type(x) not in _BY_TYPE:
         _BY_TYPE[type(x)] = _resolve(x, name)
 

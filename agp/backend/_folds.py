@@ -59,8 +59,8 @@ class Folds(Library):
         add
             A function that adds two values, or two cotangents. None counts as zero.
         kept_rows
-            Number of rows whose blocks are evaluated only once, by keeping their pullbacks. Traced programs may ignore
-            it.
+            Number of rows whose pullbacks are kept in memory, so that their blocks are evaluated only once. Traced
+            programs may ignore it.
         """
         value_of = self.remat(lambda params, block: f(params, block)[0])
         total, kept, seen = None, [], 0

@@ -253,7 +253,7 @@ class ConstantVariance(Kernel):
 
 
 def _shape(kernel: Kernel, name: str) -> tuple[int, ...]:
-    # a list that has not been turned into an array yet counts as a vector
+    # a list that is not yet an array counts as a vector
     value = tree.leaves(kernel)[name]
     return (len(value),) if isinstance(value, (list, tuple)) else tuple(value.shape)
 

@@ -74,7 +74,7 @@ class Slopes(Blocks):
 
 @tree.model
 class Level(Blocks):
-    """One constant feature (0-d)."""
+    """A single block with a constant feature, given as a 0-d array."""
 
     level: Array = tree.auxiliary()
 

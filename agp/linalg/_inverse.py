@@ -252,8 +252,8 @@ def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None =
     xp = backend_of(found.restarts).xp
     restarts = found.restarts
     report(
-        f"the {name.replace('_', ' ')} was too far from the inverse to start from, so it was discarded and computed "
-        "anew in {0:.0f} steps (residual {1:.2g}). Try a smaller rate, so that the parameters change more slowly.",
+        f"the {name.replace('_', ' ')} was discarded and computed again in {{0:.0f}} steps (residual {{1:.2g}}), "
+        "because it was too far from the inverse; use a smaller rate, so that the parameters change more slowly.",
         found.steps,
         found.residual,
         count=restarts if among is None else restarts * xp.astype(among, restarts.dtype),
@@ -264,8 +264,8 @@ def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None =
 def report_fallbacks(found: InverseFactor, name: str, precision: str, /) -> InverseFactor:
     """Return `found` unchanged; report if products in a lower precision were not accurate enough for this factor."""
     report(
-        f"products in {precision} were too coarse to update the {name.replace('_', ' ')} (their residual is about "
-        "{0:.2g}); steps were taken in the precision of the model. Omit the precision, or raise the jitter or the "
+        f"products in {precision} were too coarse to update the {name.replace('_', ' ')} (residual about "
+        "{0:.2g}), so the steps used the precision of the model; omit precision=, or raise the jitter or the "
         "tolerance.",
         found.rounding,
         count=found.fallbacks,

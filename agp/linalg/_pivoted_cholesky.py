@@ -21,7 +21,7 @@ class LowRank(NamedTuple):
     pivots: Array
     """The indices [m] of the pivot rows, in the order of selection."""
     rest: Array
-    """The diagonal [N] of K - U U^T."""
+    """The diagonal [N] of the remainder K - U U^T."""
 
 
 def pivoted_cholesky(

@@ -74,11 +74,11 @@ class _Products:
             return self.backend.xp.astype(product(*factors), self.backend.xp.float32, copy=False)
 
     def gram(self, L: Array) -> Array:
-        """Return the lower triangle of L^T A L."""
+        """Return the lower triangle of L^T A L, given `low(L)`."""
         return self._of(gram, self.A, L)
 
     def times(self, L: Array, Y: Array) -> Array:
-        """Return L Y / sqrt(a)."""
+        """Return L Y, given `low(L)` and Y."""
         return self._of(lower_times_lower, L, self.backend.xp.astype(Y, self.dtype, copy=False)) / self.root
 
     def rounding(self, L: Array) -> Array:

@@ -67,7 +67,7 @@ class Workplace:
         theirs.close()
 
     def stop(self) -> None:
-        """Kill the process."""
+        """Kill the process, if there is one."""
         if self.process is not None:
             self.process.kill()
             self.process.join()

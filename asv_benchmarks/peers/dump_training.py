@@ -50,7 +50,7 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     add_arguments(parser)
-    parser.add_argument("--out", required=True, metavar="FILE", help="the .npz file")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the .npz file to write")
     a = parser.parse_args()
     training_of(a).write(a.out)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from exchange import Problem, Worker
 
-WORK = {"gradient": "bound and gradient", "step": "the same and Adam"}
+WORK = {"gradient": "bound and gradient", "step": "step with Adam"}
 AGREEMENT = {"float64": 1e-4, "float32": 1e-3}
 """Maximum difference of the bounds; GPyTorch and GPJax also add jitter to the variances of the data."""
 
@@ -56,7 +56,9 @@ def compare(sides: dict[str, Worker], dtype: str, rounds: int, steps: int) -> No
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer", required=True, nargs="+", metavar="LIBRARY=PYTHON", help="and who has it")
+    parser.add_argument(
+        "--peer", required=True, nargs="+", metavar="LIBRARY=PYTHON", help="libraries and their interpreters"
+    )
     parser.add_argument("--num-inducing", type=int, nargs="+", default=[512], metavar="M")
     parser.add_argument("--batch-size", type=int, default=256, metavar="B")
     parser.add_argument("--columns", type=int, default=8, metavar="D")

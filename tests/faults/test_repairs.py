@@ -82,7 +82,7 @@ PROBLEMS = {
         6,
         "conjugate gradients stopped after 2 iterations with 3 of 3 systems",
     ),
-    "restart": (cold, [InverseUpdate(), FROZEN], 1, "it was discarded and computed anew"),
+    "restart": (cold, [InverseUpdate(), FROZEN], 1, "was discarded and computed again"),
 }
 
 

@@ -113,7 +113,7 @@ def spoiled(L, kind):
 def test_a_factor_that_cannot_be_used_is_thrown_away(kind):
     model, batch = problem()
     wrong = with_leaves(model, {"posterior.inverse_factor": spoiled(process(model).posterior.inverse_factor, kind)})
-    with pytest.warns(RepairWarning, match="was discarded and computed anew"):
+    with pytest.warns(RepairWarning, match="was discarded and computed again"):
         found, _, info = apply(wrong, batch)
     assert info["restarts"] == 1
     assert residual(found) < 5e-3
@@ -125,7 +125,7 @@ def test_a_factor_with_a_wrong_sign_is_repaired(flipped):
     model, batch = problem()
     L = np.array(process(model).posterior.inverse_factor)
     L[:, flipped] *= -1
-    with pytest.warns(RepairWarning, match="was discarded and computed anew"):
+    with pytest.warns(RepairWarning, match="was discarded and computed again"):
         found, _, info = apply(with_leaves(model, {"posterior.inverse_factor": L}), batch)
     assert np.all(np.diag(process(found).posterior.inverse_factor) > 0)
     assert residual(found) < 5e-3
