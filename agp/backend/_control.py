@@ -80,10 +80,10 @@ class ControlFlow(Library):
     ) -> tuple[Any, ...]:
         """Repeat `carry = body(*carry)` while `condition(*carry)` holds; the loop is not differentiable.
 
-        The condition holds in the first `at_least` iterations and not after `at_most` iterations, and is not read then.
-        If reading makes the host wait for a device, the condition is read every `look_every` iterations only. Further
-        iterations after it has become false must not change the result. `likely_enough=True` declares that `at_least`
-        iterations nearly always suffice. This may be assumed, and verified later (see `assume`).
+        The condition holds in the first `at_least` iterations and fails after `at_most` iterations, so it is not read
+        there. If reading makes the host wait for a device, the condition is read every `look_every` iterations only.
+        Further iterations after it has become false must not change the result. `likely_enough=True` declares that
+        `at_least` iterations nearly always suffice. This may be assumed, and verified later (see `assume`).
         """
         for _ in range(at_least):
             carry = body(*carry)
@@ -141,7 +141,7 @@ class ControlFlow(Library):
         ----------
         f
             A function ``arrays -> (value, pullback)``. The pullback ``(value_bar, names) -> cotangents`` returns a
-            cotangent for each of the names. The library does not record the operations of either.
+            cotangent for each of the names. The library records no operations of f or its pullback.
         arrays
             Dictionary of all arrays that may need gradients.
 

@@ -1,4 +1,7 @@
-"""CUDA graphs of torch: they record the launches of a function on a separate stream."""
+"""CUDA graphs of torch, which record the launches of a function on a separate stream.
+
+This module has not run on a GPU yet.
+"""
 
 import contextlib
 import warnings

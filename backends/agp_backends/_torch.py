@@ -66,7 +66,7 @@ class _Kept:
 
 
 class _ClosedForm(torch.autograd.Function):
-    """A value whose gradient is a given pullback; autograd records the operations of neither."""
+    """A value whose gradient is a given pullback; autograd records no operations of the two."""
 
     @staticmethod
     def forward(f: ClosedForm, names: tuple[str, ...], kept: _Kept, *arrays: Array) -> Array:  # type: ignore[override]
@@ -182,7 +182,7 @@ class _Noise(Noise):
 
 
 def _pack(arrays: Sequence[Array]) -> Array:
-    """Concatenate aligned arrays to one vector, with ones as padding, since every function is defined there."""
+    """Concatenate aligned arrays to one vector, padded with ones, because every function is defined at one."""
     ones = constant((1.0,) * APART, arrays[0])
     return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
 
