@@ -1,4 +1,4 @@
-"""Deprecated: `agp.random` under the name that it had in 0.2."""
+"""Deprecated: the name of `agp.random` in version 0.2."""
 
 import warnings
 from typing import Any
@@ -16,6 +16,6 @@ def __getattr__(name: str) -> Any:
     if name not in NAMES:
         msg = f"module 'agp.draws' has no attribute {name!r}"
         raise AttributeError(msg)
-    msg = f"agp.draws.{name} is now agp.random.{NAMES[name]}; the former name goes with the next minor release."
+    msg = f"agp.draws.{name} is now agp.random.{NAMES[name]}; agp.draws will be removed in the next minor release."
     warnings.warn(msg, DeprecationWarning, stacklevel=2)
     return vars(random)[NAMES[name]]

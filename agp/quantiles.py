@@ -217,7 +217,7 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 
 
 def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
-    """Whether the excess still has this sign at an end, so that no root exists."""
+    """Return True where the excess still has this sign at an end, so that no root exists."""
     a, b, a_excess, _ = bracket
     return (a == b) & (sign * a_excess > 0.0)
 
