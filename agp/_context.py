@@ -1,4 +1,4 @@
-"""Settings for the time of a call of a public function: device, precision, threads, NumPy's errors and repair reports.
+"""Settings that hold during calls of public functions: device, precision, threads, NumPy's errors and repair reports.
 
 CuPy computes on the current device of the thread, which may differ from the device of the data. On most accelerators,
 JAX by default rounds the factors of float32 products to three digits, which is too few for an inverse. On a CPU, thread

@@ -15,14 +15,18 @@ def _warn(old: str, new: str, level: int) -> None:
 
 
 def former_names(module: str, /, **names: str) -> Callable[[str], Any]:
-    """Return a `__getattr__` that supports the former names of a module, given as ``old="new"``."""
+    """Return a `__getattr__` that supports the former names of a module, given as ``old="new"``.
+
+    A new name with dots includes the module to which it has moved.
+    """
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name not in names:
             msg = f"module {module!r} has no attribute {name!r}"
             raise AttributeError(msg)
-        _warn(f"{module}.{name}", f"{module}.{names[name]}", 2)
-        return getattr(importlib.import_module(module), names[name])
+        home, _, new = names[name].rpartition(".")
+        _warn(f"{module}.{name}", f"{home or module}.{new}", 2)
+        return getattr(importlib.import_module(home or module), new)
 
     return __getattr__
 

@@ -115,7 +115,7 @@ UNOBSERVED = (
 
 
 def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOVE_ROWS_HINT) -> None:
-    """Raise a ValueError if x has NaN or infinite entries. It names the first such row, counted from `first_row`."""
+    """Raise a ValueError if x has NaN or infinite entries. Rows are numbered from `first_row` in the message."""
     B = backend_of(x)
     if not B.is_concrete(x):  # traced: no values yet
         return
@@ -184,7 +184,7 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
 
 
 def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
-    """Return the weights. TypeError or ValueError unless they are positive, finite and [N], and match X [N, D]."""
+    """Return the weights. TypeError or ValueError unless they are positive, finite, [N], and match X [N, D]."""
     _check_array("weights", weights, (1,))
     check_like("weights", weights, "X", X)
     if weights.shape[0] != X.shape[0]:

@@ -6,7 +6,7 @@ import numbers
 from agp.backend import Array, backend_of
 
 MEMORY_MIB = 256.0
-"""Default budget, in MiB, for the working arrays of a bound or a prediction. On devices, the minimum of the default."""
+"""Default budget, in MiB, for the working arrays of a bound or a prediction. It is the smallest default on devices."""
 DEVICE_MEMORY_FRACTION = 1.0 / 8.0
 """Default budget on a device, as a fraction of its memory."""
 TILE = 32.0

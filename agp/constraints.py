@@ -1,6 +1,6 @@
 """Constraints: maps between the values in a model and unconstrained values for optimisers.
 
-A constraint is declared on a field of a model (`agp.tree.param`) and applied by `agp.tree` only.
+A field of a model declares its constraint (`agp.tree.param`). Only `agp.tree` applies constraints.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ __all__ = ["LOWER", "ORDERED", "POSITIVE", "REAL", "Constraint"]
 @former_methods(violated="is_violated")
 @dataclass(frozen=True)
 class Constraint:
-    """The identity: any real value. Other constraints override all of its methods."""
+    """The identity map, for any real value. Other constraints override all of its methods."""
 
     name: str = "real"
     by_entry: ClassVar[Mapping[str, Callable[..., tuple[Array]]]] = {}

@@ -108,16 +108,16 @@ layers. The constructor of t-SVGP depends on the storage.
 """
 WITHOUT: dict[str, tuple[str, ...]] = dict.fromkeys(("gpr", "tvgp", "cggp"), ("num_inducing", "seed"))
 WITHOUT |= dict.fromkeys(("cagp-opt", "cagp-cg"), ("num_inducing",))
-"""Arguments that constructors do not take: the method has no inducing inputs, or draws nothing before training."""
+"""Arguments that constructors do not take, because they use no inducing inputs or no random numbers."""
 
 GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
 """Methods that support only the Gaussian likelihood."""
 OUTPUT_METHODS = ("msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp")
-"""Methods that take the argument `outputs`."""
+"""Methods that accept the argument `outputs`."""
 OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
 """The values of `outputs`, which determines the components that several outputs share."""
 WEIGHTED_METHODS = tuple(name for name in METHODS if name not in ("solve-collapsed", "cagp-opt", "cagp-cg", "cggp"))
-"""Methods that take weights."""
+"""Methods that accept weights."""
 GROWING_METHODS = ("sgpr", *OUTPUT_METHODS)
 """Methods whose number of inducing inputs `agp.fit_growing` can choose."""
 FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")

@@ -36,7 +36,7 @@ class Draws(NamedTuple):
 
 
 NO_DRAWS = Draws({}, {})
-"""No draws."""
+"""An empty collection of draws."""
 
 
 def prefix_draws(path: str, draws: Draws, /) -> Draws:

@@ -48,7 +48,7 @@ class Report:
     kinds
         The kinds of problems.
     numbers
-        A vector with the count of each kind, followed by the numbers for its message at the first occurrence.
+        For each kind in turn, the count and the numbers for the message at the first occurrence, in one vector.
     """
 
     kinds: tuple[Kind, ...]

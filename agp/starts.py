@@ -26,6 +26,8 @@ FACTORS = (1.0, 0.3, 3.0)
 """Multiples of the lengthscales of `Kernel.from_data` that are compared."""
 NOISE = (0.01, 0.1, 0.5, 2.0)
 """Noise variances that are compared, relative to the variance of the function."""
+MAX_BINS = 6
+"""Maximum number of bins of rows that the relevance of a column is computed from."""
 MIN_RELEVANCE = 1e-3
 """Minimum relevance of a column. Its lengthscale is then about thirty times that of the most relevant column."""
 GAIN = 1e-6
@@ -133,14 +135,14 @@ def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
     return sample + np.where(np.arange(len(sample)) % 2, 1.0, -1.0)[:, None] * spread
 
 
-def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /, bins: int = 6) -> npt.NDArray[np.float64]:
+def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.float64]:
     """Return the share of the variance of y [N, Q] that each column of X explains, relative to the largest: [D].
 
     The rows are sorted by the column and split into bins of equal counts. The share is the variance between the
     averages of the bins, corrected for chance, at least zero, and averaged over the targets. If no column explains any
     variance, all entries are one.
     """
-    N, bins = len(y), max(2, min(bins, len(y) // 4))
+    N, bins = len(y), max(2, min(MAX_BINS, len(y) // 4))
     deviation = y - y.mean(axis=0)
     starts = np.linspace(0, N, bins + 1).astype(int)[:-1]
     counts = np.diff([*starts, N])[:, None, None]
@@ -152,7 +154,7 @@ def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /, bins: int = 6) -> np
 
 
 def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> Iterator[tuple[Kernel, dict[str, Array]]]:
-    """Yield the kernel of each start, and its lengthscales in units of the inputs, first those of `Kernel.from_data`."""
+    """Yield the kernels to compare, with their lengthscales in units of the inputs, first those of `from_data`."""
     base = usable(kernel.from_data(X, 1.0), X)
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
     shapes = [np.ones(len(shares))]

@@ -38,7 +38,10 @@ class Kind(NamedTuple):
 
 
 def text_of(cell: Any) -> str:
-    """Convert a cell to text, and 3.0 to "3": pandas stores whole numbers as floats if the column has empty cells."""
+    """Convert a cell to text. Floats with whole values, such as 3.0, become "3".
+
+    pandas stores whole numbers as floats if the column has empty cells.
+    """
     is_number = isinstance(cell, NUMBERS) and not isinstance(cell, bool)
     return str(int(cell)) if is_number and float(cell).is_integer() else str(cell)
 

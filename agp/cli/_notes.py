@@ -1,4 +1,4 @@
-"""The notes about the training table that `agp fit` stores in a model file, and other commands read."""
+"""Notes about the training table, which `agp fit` stores in the model file for the other commands."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

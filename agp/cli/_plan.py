@@ -29,7 +29,7 @@ LIKELIHOODS: dict[str, tuple[TaskName, Callable[[Dataset], Likelihood]]] = {
     "softmax": ("classification", lambda data: Softmax(data.classes)),
     "robustmax": ("classification", lambda data: RobustMax(data.classes)),
 }
-"""The task of each likelihood, and its constructor. It takes the data, from which it counts classes or levels."""
+"""The task and the constructor of each likelihood. Constructors count the classes or levels in the data."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
-    """Read a table. Return it, the training columns of the model from it, and remarks about other columns."""
+    """Read a table. Return the table, its columns that the model needs, and remarks about its other columns."""
     table = read_table(
         path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
     )
@@ -101,7 +101,7 @@ def read_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> A
 
 
 def _texts(notes: Notes, estimator: Any) -> list[str]:
-    """Return the columns to read as text. They were not numbers in training, whatever their cells look like now."""
+    """Return the columns to read as text, because they were not numeric in training."""
     labels = notes.targets if "classes_" in vars(estimator) and are_texts(estimator.classes_) else []
     return [*labels, *(name for name, kind in notes.columns.items() if kind.name != "number")]
 
@@ -203,11 +203,10 @@ def _scores_of_labels(estimator: Any, found: dict[str, Any], y: Any) -> dict[str
 
 
 def _scores_of_numbers(found: dict[str, Any], y: Any, density: Any, level: float) -> dict[str, float]:
-    inside = float(np.mean((found["lower"] <= y) & (y <= found["upper"])))
     return {
         "RMSE": metrics.rmse(found["mean"], y),
         "NLPD": metrics.nlpd(density),
-        f"inside {100 * level:g} % interval": inside,
+        f"inside {100 * level:g} % interval": metrics.interval_coverage(found["lower"], found["upper"], y),
     }
 
 

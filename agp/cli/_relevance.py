@@ -49,7 +49,7 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
 
 
 def _size(found: Any) -> Any:
-    """Return the numbers [C] to sort columns by: increases of the score, relative to it, averaged over targets."""
+    """Return the relevance [C] to sort columns by: relative increases of the score, averaged over the targets."""
     return np.mean(found.mean / found.score, axis=1) if isinstance(found, PermutationImportance) else found.mean
 
 

@@ -31,7 +31,7 @@ from agp.training import Batches, Progress, Result, train
 def main() -> int:
     """Run the task on standard input. Return the exit status: 0 if its files were written, 130 if interrupted."""
     request = json.load(sys.stdin)
-    warnings.simplefilter("ignore", RepairWarning)  # the row contains their number
+    warnings.simplefilter("ignore", RepairWarning)  # the results contain their number
     row = Row(Task(**request["task"]), Settings(**request["settings"]), Path(request["folder"]))
     try:
         row.run(request["reference"])
@@ -130,7 +130,10 @@ class Row:
         return {"upper_bound": upper, "gap_per_datum": (upper - lower) / len(self.data.X)}
 
     def judge(self, model: Model, reference: str | None) -> dict[str, npt.NDArray]:
-        """Compute bound and gradient on one batch at the reference row's parameters, which that row stores, too."""
+        """Compute the bound and its gradient on one batch, at the parameters of the reference row.
+
+        The reference row also stores its parameters, and its predictions for a map.
+        """
         if reference is None:
             arrays = self.inheritance(model) | self.map(model)
         else:

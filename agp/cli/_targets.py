@@ -10,7 +10,7 @@ from agp.data import TableFile, bad_number, unknown_column_message
 TASKS = ("auto", "regression", "classification")
 MAX_CLASSES = 50
 MAX_WHOLE_CLASSES = 20
-"""Whole numbers 0 to C - 1 are classes by default if C is at most this."""
+"""Maximum number C of classes for which whole numbers 0 to C - 1 are classes by default."""
 TRUTHS = {"true": 1, "false": 0}
 
 
@@ -58,7 +58,7 @@ def numbers_of(
 ) -> Any:
     """Return one target [N] or several targets [N, K] of the given rows as numbers, with NaN for missing values.
 
-    ValueError if a value is not a number. Unless `constant`, also if a target has no value or only one value.
+    ValueError if a value is not a number. Unless `constant`, also if a target has no values or equal values.
     """
     columns = [_numbers(table, target, rows, constant=constant, remedy=remedy) for target in targets]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
@@ -129,7 +129,10 @@ def check_label_order(table: TableFile, target: str, labels: Any) -> None:
 def labels_of(
     table: TableFile, target: str, rows: Any, *, least: int = 2, remedy: str = "use --task regression"
 ) -> Any:
-    """Return the labels [N] of the given rows: texts, Booleans or whole numbers. ValueError for fewer than `least`."""
+    """Return the labels [N] of the given rows: texts, Booleans or whole numbers.
+
+    ValueError for other numbers, for fewer than `least` different labels, and for more than `MAX_CLASSES`.
+    """
     column = _truths(table.frame[target][rows], bool)
     if column.dtype.kind == "f":
         numbers = column.to_numpy(dtype=float)

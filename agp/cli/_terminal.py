@@ -15,17 +15,13 @@ WIDTH = 150
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with a fixed help text. The first line of the text is the usage."""
+    """A parser with a fixed help text."""
 
     text = ""
 
     def format_help(self) -> str:
         """Return the help text."""
         return self.text
-
-    def format_usage(self) -> str:
-        """Return the first line of the help text."""
-        return f"{self.text.partition(chr(10))[0]}\n"
 
     def error(self, message: str) -> NoReturn:
         """Print one sentence and exit with status 2."""

@@ -10,7 +10,7 @@ _UNFINISHED: set[str] = set()
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Replace the file, or the target of a symbolic link, once the content is on disk.
+    """Write a temporary file, and then replace the file, or the target of a symbolic link, by it.
 
     Each writer has its own temporary file. If several write at the same time, the file is that of the last one.
 
@@ -35,7 +35,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 
 def remove_leftovers(path: str | Path) -> None:
-    """Remove the temporary files of this path whose writers were killed. Running processes keep theirs."""
+    """Remove the temporary files of this path whose writers were killed. Files of running processes stay."""
     target = Path(os.path.realpath(path))
     pattern = re.compile(re.escape(target.name) + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
     with contextlib.suppress(OSError):  # cleaning up must not fail

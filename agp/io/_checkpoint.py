@@ -102,7 +102,7 @@ def unflatten_arrays(layout: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     seen: list[str] = []
     out = _unflatten(layout, arrays, seen)
     if not isinstance(layout, dict) or sorted(seen) != sorted(arrays):
-        msg = "its structure does not name every array once"
+        msg = "its structure does not name every array exactly once"
         raise ValueError(msg)
     return out
 
@@ -111,7 +111,7 @@ def _unflatten(layout: Any, arrays: Mapping[str, Any], seen: list[str]) -> Any:
     if isinstance(layout, dict):
         return {key: _unflatten(value, arrays, seen) for key, value in layout.items()}
     if not isinstance(layout, str) or layout not in arrays:
-        msg = f"its structure has {str(layout)[:80]!r} where the name of an array belongs"
+        msg = f"its structure has {str(layout)[:80]!r} instead of the name of an array"
         raise ValueError(msg)
     seen.append(layout)
     return arrays[layout]

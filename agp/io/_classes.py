@@ -15,7 +15,7 @@ from agp.errors import FileError
 ROOMS = (actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes)
 """The subpackages that define models and their parts."""
 NO_PARTS = (kernels.Features, kernels.Waves, predictors.FunctionSamples)
-"""Classes of results of models, which cannot be saved."""
+"""Classes of results, which cannot be saved."""
 FORMER_NAMES = {
     "agp.inducing.Together": "agp.inducing.JointInducing",
     "agp.processes.EachPatch": "agp.processes.Patchwise",

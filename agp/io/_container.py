@@ -111,7 +111,7 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
 
 
 def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
-    """Read and verify the NumPy arrays and the structure of a file of at most `most` bytes, inside `refusing`."""
+    """Read and verify the arrays and the structure of a file of at most `most` bytes. Call it inside `refusing`."""
     from safetensors import safe_open
 
     _check_header(path, most)

@@ -62,7 +62,7 @@ def register_kind(name: str, kind: Kind) -> None:
 
 
 def save(model: Any, path: str | Path) -> None:
-    """Save a model, or a part of one, to a safetensors file. `load` restores it bit by bit. The write is atomic.
+    """Save a model, or a part of one, to a safetensors file. `load` restores it bit by bit.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def save(model: Any, path: str | Path) -> None:
         estimator of `agp.estimators`. Settings that are lists are loaded as tuples. Graphs of automatic
         differentiation are not saved.
     path
-        The file, usually named ``*.safetensors``. If it is a symbolic link, the target is replaced.
+        The file, usually named ``*.safetensors``. It is written atomically. The target of a symbolic link is replaced.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def load(
     dtype: str | None = None,
     classes: Iterable[type] = (),
 ) -> Any:
-    """Load the model or estimator that `save` wrote, bit by bit. A file cannot run code.
+    """Load the model or estimator that `save` wrote, bit by bit. Loading runs no code from the file.
 
     Parameters
     ----------

@@ -35,7 +35,7 @@ def _is_plain_number(x: Any) -> bool:
     return type(x) in (int, float) or (type(x) in (list, tuple) and all(map(_is_plain_number, x)))
 
 
-def structure_of(x: Any, path: str = "") -> tuple[Any, dict[str, type]]:
+def structure_of(model: Any) -> tuple[Any, dict[str, type]]:
     """Return the structure of a model as JSON, and the classes in it by name.
 
     Raises
@@ -44,7 +44,7 @@ def structure_of(x: Any, path: str = "") -> tuple[Any, dict[str, type]]:
         If files cannot hold a setting. The message names the field.
     """
     classes: dict[str, type] = {}
-    return _encode_node(x, path, classes), classes
+    return _encode_node(model, "", classes), classes
 
 
 def _encode_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]:

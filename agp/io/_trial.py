@@ -17,8 +17,8 @@ from agp.repairs import collect_reports
 def check_whole_model(model: Any) -> None:
     """Check that the arrays of a model, or of a part of one, match, are finite and satisfy their constraints.
 
-    A complete model must also predict at one input, with only its first datum. This finds shapes that do not match, in
-    little time. Numerical problems, such as a matrix without a Cholesky factor, are not errors here.
+    A complete model must also predict at one input, with only its first row of data. This quickly finds shapes that do
+    not match. Numerical problems, such as a matrix without a Cholesky factor, are not errors here.
 
     Raises
     ------

@@ -284,9 +284,9 @@ def test_logarithms_of_targets_are_predicted_as_targets(fit, shell):
         (1.0 / (1.0 + np.exp(-SOUND)), "numbers between 0 and 1; if they are proportions, use --likelihood beta"),
         (
             np.exp(2.0 * SOUND),
-            "positive numbers with a long tail: --transform log, or --likelihood gamma, is for those",
+            "positive numbers with a long tail; --transform log or --likelihood gamma may fit better",
         ),
-        (np.arange(N) % 5, "whole numbers: if they are counts rather than labels, take --likelihood negative-binomial"),
+        (np.arange(N) % 5, "whole numbers; if they are counts rather than labels, use --likelihood negative-binomial"),
         (SOUND, None),
         (np.arange(N) % 2, None),
     ],
@@ -864,7 +864,7 @@ def test_a_file_without_rows_says_how_to_get_error_bars(fit, shell):
     fit(TABLE, "--method", "sgpr", "--num-inducing", "20")
     _, out, _ = shell("describe", "m.safetensors")
     assert " ± " not in out
-    assert "error bars  not available for the kernel: the model does not contain its training data; name the table" in out
+    assert "error bars  not available for the kernel: the model does not contain its training data; name the training" in out
     assert (
         "shuffled    not available: the model holds no rows with targets; name a table: agp describe MODEL TABLE" in out
     )
@@ -891,7 +891,7 @@ def test_a_table_that_does_not_fit_is_refused(fit, shell):
     for name, frame, said in (
         ("a.csv", TABLE.drop(columns="chord"), "'chord'"),
         ("b.csv", TABLE.drop(columns="sound"), "It is the target of the model."),
-        ("c.csv", TABLE.assign(sound=np.nan), "c.csv has 0 rows with a known 'sound'; 2 or more are needed."),
+        ("c.csv", TABLE.assign(sound=np.nan), "c.csv has 0 rows with 'sound'; at least 2 are needed."),
     ):
         frame.to_csv(name, index=False)
         status, _, err = shell("describe", "m.safetensors", name)

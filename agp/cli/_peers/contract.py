@@ -41,7 +41,7 @@ class Start(Stored):
     epsilon: float
     """The epsilon of Adam."""
     Z_beta1: float
-    """The first decay rate of Adam for Z."""
+    """The decay rate beta1 of Adam for Z."""
     q_mean: Any
     """The mean [M] of q(u)."""
     q_scale: Any
@@ -94,7 +94,7 @@ class Peer(Protocol):
         ...
 
     def step(self, X: Any, y: Any, rate: float, Z_rate: float) -> float:
-        """Compute the same gradient, take a step of Adam, and return the bound before the step."""
+        """Compute the gradient, take a step of Adam, and return the bound before the step."""
         ...
 
     def predict(self, X: Any) -> tuple[Any, Any]:
