@@ -301,7 +301,7 @@ def test_labels_have_no_quantiles(fit, shell):
     fit(TABLE.assign(sound=KIND))
     status, _, err = shell("predict", "m.safetensors", "t.csv", "--quantiles", "0.5")
     assert status == 2
-    assert err == "agp: --quantiles is for numbers, but m.safetensors predicts labels; leave it out.\n"
+    assert err == "agp: --quantiles is for numeric targets, but m.safetensors predicts labels; leave it out.\n"
 
 
 @pytest.mark.parametrize("text", ["0.05,2", "0.05;0.5", "0"])
@@ -413,10 +413,7 @@ def test_what_is_left_out_is_told(fit):
     table.loc[3, "sound"] = np.nan
     out = fit(table, "--drop", "kind", "chord")
     assert "t.csv: 59 rows, 1 input column; regression" in out
-    for word in (
-        "the first column, which has no name, contains row numbers",
-        "column 'nothing' is empty, and is left out",
-    ):
+    for word in ("the first column, which has no name, only numbers", "column 'nothing' is empty and is left out"):
         assert word in out
     assert "rows without a target are left out: 1" in out
 
@@ -864,7 +861,7 @@ def test_a_file_without_rows_says_how_to_get_error_bars(fit, shell):
     fit(TABLE, "--method", "sgpr", "--num-inducing", "20")
     _, out, _ = shell("describe", "m.safetensors")
     assert " ± " not in out
-    assert "error bars  not available for the kernel: the model does not contain its training data; name the training" in out
+    assert "error bars  not available for the kernel: the model does not contain its training data; name the" in out
     assert (
         "shuffled    not available: the model holds no rows with targets; name a table: agp describe MODEL TABLE" in out
     )

@@ -145,7 +145,7 @@ WRONG = {
     "nan": (np.where(np.arange(ROWS) == 2, np.nan, W), "weights has 1 NaN or infinite entries, the first in row 2"),
     "few": (W[:-1], "X has 12 rows, but there are 11 weights"),
     "columns": (W[:, None], r"weights has shape \(12, 1\), but must be 1-dimensional"),
-    "too large": (np.full(ROWS, 1e308), "their sum finite"),
+    "too large": (np.full(ROWS, 1e308), "with a finite sum"),
 }
 
 
