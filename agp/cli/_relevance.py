@@ -125,7 +125,7 @@ def _meaning_of_kernel(found: KernelRelevance | None) -> list[str]:
             "±, (to)     one standard deviation; for the kernel, from the curvature of the bound"
             + f" on {found.rows:,} rows",
         ]
-    remedy = "; name the training table: agp describe MODEL TABLE" if "give them" in found.reason else ""
+    remedy = "; name the training table: agp describe MODEL TABLE" if "pass X and y" in found.reason else ""
     return [*lines, f"error bars  not available for the kernel: {found.reason.partition(';')[0]}{remedy}"]
 
 
