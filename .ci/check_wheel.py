@@ -1,6 +1,6 @@
-"""What a release installs: build it, look inside, install it away from the checkout, and use it there.
+"""Check a release: build it, inspect its files, install it outside the checkout, and use it.
 
-``python .ci/check_wheel.py FOLDER`` needs `build`; the folder is emptied first.
+``python .ci/check_wheel.py FOLDER`` needs the package `build`. The folder is emptied first.
 """
 
 import csv
@@ -38,7 +38,7 @@ assert error < 0.1, error
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """What a command prints; a failure shows it and ends the check."""
+    """Run a command and return its output. If it fails, print the output and exit."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(x) for x in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
@@ -49,13 +49,13 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def check_content(wheel: Path, sdist: Path) -> None:
-    """The package, its plug-ins and its licence; nothing else."""
+    """Check that wheel and sdist contain the package, its plug-ins and its licence, and nothing else."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names}
     assert tops - ROOMS == {f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}, tops
     assert any(name.endswith("dist-info/licenses/LICENSE") for name in names), "the wheel has no licence"
-    assert "agp/py.typed" in names, "the wheel does not say that it has types"
+    assert "agp/py.typed" in names, "the wheel does not declare its types"
     kinds = {Path(name).suffix for name in names if name.split("/")[0] in ROOMS}
     assert kinds <= {".py", ".typed", ""}, kinds
     with tarfile.open(sdist) as archive:
@@ -65,7 +65,7 @@ def check_content(wheel: Path, sdist: Path) -> None:
 
 
 def check_use(python: Path, folder: Path) -> None:
-    """Import, plug-ins, a fit, and the commands on a table."""
+    """Check imports, plug-ins, a fit, and the commands on a table."""
     run(python, "-c", SMOKE, cwd=folder)
     agp = python.parent / "agp"
     assert "numpy" in run(agp, "backends", cwd=folder)
@@ -80,7 +80,7 @@ def check_use(python: Path, folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """All of it, in a folder of its own."""
+    """Build, inspect, install and use the release in this folder."""
     shutil.rmtree(folder, ignore_errors=True)
     used = folder / "used"
     used.mkdir(parents=True)
@@ -91,7 +91,7 @@ def main(folder: Path) -> None:
     python = folder / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "--disable-pip-version-check", f"{wheel}[cli]", cwd=folder)
     check_use(python, used)
-    sys.stdout.write(f"{wheel.name} and {sdist.name} hold what they should, and work where they are installed\n")
+    sys.stdout.write(f"{wheel.name} and {sdist.name} have the right files, and the installed wheel works\n")
 
 
 main(Path(sys.argv[1]).resolve())

@@ -1,4 +1,4 @@
-"""Write the oldest supported versions, as pyproject.toml states them, as constraints for pip."""
+"""Print constraints for pip with the oldest versions that pyproject.toml allows."""
 
 import re
 import sys
@@ -6,11 +6,11 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PINNED = {"sklearn", "cli"}  # the extras whose lower bounds are tested, beside what the core needs
+PINNED = {"sklearn", "cli"}  # the lower bounds of these extras are tested, and those of the core
 
 
 def oldest() -> list[str]:
-    """Lines such as ``numpy==2.1``, one for each stated lower bound."""
+    """Return lines such as ``numpy==2.1``, one for each lower bound."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     stated = [*project["dependencies"], *(line for extra in sorted(PINNED) for line in extras[extra])]

@@ -1,4 +1,7 @@
-"""A table of tests and their time by room: ``pytest -n auto --junitxml=tests.xml``, then this with tests.xml."""
+"""Print a table of the tests in each folder and their time.
+
+Run ``pytest -n auto --junitxml=tests.xml`` first, then ``python .ci/time_by_room.py tests.xml``.
+"""
 
 import sys
 from collections import defaultdict
@@ -7,13 +10,13 @@ from xml.etree import ElementTree as ET
 rows = defaultdict(lambda: [0, 0, 0.0])
 for case in ET.parse(sys.argv[1]).iter("testcase"):
     names = case.get("classname").split(".")
-    if len(names) > 2:  # a file that was skipped as a whole has no room
+    if len(names) > 2:  # if a whole file is skipped, the folder is unknown
         row = rows[names[1]]
         row[0] += 1
         row[1] += case.find("skipped") is not None
         row[2] += float(case.get("time"))
 whole = sum(seconds for *_, seconds in rows.values())
-lines = ["| room | tests | of them skipped | share of the time |", "|---|---|---|---|"]
+lines = ["| folder | tests | skipped tests | share of the time |", "|---|---|---|---|"]
 for room, (count, skipped, seconds) in sorted(rows.items(), key=lambda item: -item[1][2]):
     lines.append(f"| {room} | {count:,} | {skipped or ''} | {100.0 * seconds / whole:.1f} % |")
 sys.stdout.write("\n".join(lines) + "\n")

@@ -1,10 +1,11 @@
-"""Scalable Gaussian processes, written once against the Python Array API standard.
+"""Scalable Gaussian processes on the Python Array API standard.
 
-The same mathematics runs on NumPy, torch and any other library with a plug-in. Gradients are closed forms, or come from
-automatic differentiation if the library has it.
+The same code runs on NumPy, torch and every other array library with a plug-in. Gradients are computed
+in closed form, or by automatic differentiation if the library supports it.
 
-This package has models, kernels, likelihoods, mean functions, and the functions that train, predict and save; parts of
-models are in subpackages, such as `agp.posteriors.Relaxed`. Subpackages are loaded at the first use of a name.
+This package has models, kernels, likelihoods, mean functions, and the functions that train, predict and save. Other
+parts of models are in subpackages, for example `agp.posteriors.Relaxed`. A subpackage is imported when you first use
+one of its names.
 """
 
 import importlib
@@ -177,7 +178,7 @@ _ROOMS: str = (
     "kernels likelihoods linalg means metrics models plot posteriors predictors priors processes quantiles random "
     "repairs selection summaries testing training tree updates vectors"
 )
-"""The subpackages for users and for authors of parts; the others are internal."""
+"""The public subpackages. All other modules are internal."""
 
 _HOMES: dict[str, str] = {
     "backend": "backend_of get_backend known_backends register_backend to_numpy",
@@ -198,7 +199,7 @@ _HOMES: dict[str, str] = {
     "tree": "to_backend",
     "vectors": "flatten",
 }
-"""The names of the package by subpackage."""
+"""The public names of this package, by the subpackage that defines them."""
 
 _MOVED: dict[str, str] = {
     "actions": "BlockActions DenseActions FixedActions",
@@ -215,10 +216,10 @@ _MOVED: dict[str, str] = {
     "processes": "Deep EachPatch Known Mixed Sparse Stack",
     "selection": "RegressionResult",
 }
-"""The names that the package had in 0.2, by their subpackage, for one release."""
+"""Names that this package had in 0.2, by their present subpackage. They work for one more release."""
 
 _NEEDED = {"estimators": ("narwhals", "sklearn"), "plot": ("matplotlib",)}
-"""The libraries that a subpackage needs from an extra."""
+"""The optional libraries that subpackages need."""
 
 
 def _by_name(table: dict[str, str]) -> dict[str, str]:
@@ -252,7 +253,7 @@ _RENAMED = {
 def _import_moved(name: str, room: str) -> Any:
     import warnings
 
-    msg = f"agp.{name} goes with the next release; write agp.{room}.{_RENAMED.get(name, name)}."
+    msg = f"agp.{name} will be removed in the next release; write agp.{room}.{_RENAMED.get(name, name)}."
     warnings.warn(msg, DeprecationWarning, stacklevel=3)
     return vars(importlib.import_module(f"agp.{room}"))[_RENAMED.get(name, name)]
 
@@ -260,7 +261,7 @@ def _import_moved(name: str, room: str) -> Any:
 def __dir__() -> list[str]:
     from importlib.util import find_spec
 
-    # all listed names can be loaded with the installed libraries
+    # list only names that the installed libraries support
     missing = {room for room, libraries in _NEEDED.items() if not all(map(find_spec, libraries))}
     public = {room: room for room in _ROOMS.split()} | _ROOM_OF
     names = {name for name, room in public.items() if room not in missing}

@@ -1,9 +1,8 @@
-"""The state in which public functions compute: device, precision and threads, NumPy's error state, reports of repairs.
+"""Settings that hold during calls of public functions: device, precision, threads, NumPy's errors and repair reports.
 
-CuPy computes on the current device of the thread, which may not be that of the data. On most accelerators JAX rounds
-the factors of float32 products to three digits unless told otherwise, which is too few for an inverse. On a CPU, thread
-pools compete over small operations. These settings are the user's: agp changes them inside `Backend.context`, which
-restores them on exit.
+CuPy computes on the current device of the thread, which may differ from the device of the data. On most accelerators,
+JAX by default rounds the factors of float32 products to three digits, which is too few for an inverse. On a CPU, thread
+pools slow down small operations. `Backend.context` changes these settings, and restores the user's settings on exit.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,21 +26,21 @@ def public(*, repairs: bool = ..., context: bool = ..., ignore: Ignored = ...) -
 def public(
     f: Any = None, /, *, repairs: bool = True, context: bool = True, ignore: Ignored = "warnings"
 ) -> Callable[..., Any]:
-    """Decorator of public functions: run f in the state that its arrays need, and restore the user's afterwards.
+    """Decorate a public function, so that it runs with the settings that its arrays need.
 
     Parameters
     ----------
     f
         The function.
     repairs
-        Issue one warning for all numerical repairs in f, unless an open collector takes the reports.
+        Issue one warning for all numerical repairs in f, unless a `collect_reports` block collects them.
     context
-        Compute in the context (`Backend.context`) of the array arguments, and so does the pullback, if f returns one as
-        the second of two values. The first array that is not lazy decides, or else one inside a tuple or model.
+        Run f in the `Backend.context` of its first array that is not lazy. Arrays inside tuples and models come last.
+        If f returns a value and a pullback, the pullback runs in the same context.
     ignore
-        Which floating-point conditions NumPy ignores. "warnings", for functions that check their results: underflow,
-        and what the user has not set to anything but warnings by ``np.seterr``. "underflow": underflow alone, even
-        after ``np.seterr(under="raise")``, since a covariance of distant rows is rightly zero. None: nothing.
+        The floating-point conditions that NumPy ignores. "warnings", for functions that check their results: underflow
+        and all conditions for which NumPy would issue a warning. "underflow": only underflow, even after
+        ``np.seterr(under="raise")``, because covariances of distant rows may be zero. None: no conditions.
     """
     if f is None:
         return partial(public, repairs=repairs, context=context, ignore=ignore)
@@ -78,13 +77,13 @@ def _ignoring(f: F, *, warnings: bool) -> F:
 def _in_context(f: F) -> F:
     @wraps(f)
     def run(*args: Any, **kwargs: Any) -> Any:
-        for x in args:  # most types have been seen
+        for x in args:  # fast: the backend of most types is cached
             B = backend_of_type(type(x))
             if B is not None and not B.is_lazy:
                 break
         else:
             B, x = _first_array((*args, *kwargs.values()))
-        if B is None or not B.needs_context:  # without an array f usually raises
+        if B is None or not B.needs_context:  # if there is no array, f usually raises an error
             return f(*args, **kwargs)
         with B.context(x):
             found = f(*args, **kwargs)
@@ -104,7 +103,7 @@ def _within(B: Backend, x: Array, pullback: Callable) -> Callable:
 
 
 def _first_array(arguments: Iterable[Any]) -> tuple[Backend | None, Array]:
-    """The first array that is not lazy, with its backend; those inside tuples and models come last."""
+    """Find the first array that is not lazy, and its backend. Arrays inside tuples and models come last."""
     inside = []
     for x in arguments:
         if x is None or isinstance(x, (type, str, bool, int, list, dict)):

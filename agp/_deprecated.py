@@ -1,4 +1,4 @@
-"""Former names: they work for one more minor release, and warn."""
+"""Support for former names, which work for one more minor release and issue a warning."""
 
 import importlib
 import inspect
@@ -10,28 +10,32 @@ C = TypeVar("C", bound=type)
 
 
 def _warn(old: str, new: str, level: int) -> None:
-    msg = f"{old} is now called {new}; the former name goes with the next minor release."
+    msg = f"{old} is now called {new}; the former name will be removed in the next minor release."
     warnings.warn(msg, DeprecationWarning, stacklevel=level + 1)
 
 
 def former_names(module: str, /, **names: str) -> Callable[[str], Any]:
-    """`__getattr__` of a module some of whose names have changed, given as ``old="new"``."""
+    """Return a `__getattr__` that supports the former names of a module, given as ``old="new"``.
+
+    A new name with dots includes the module to which it has moved.
+    """
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         if name not in names:
             msg = f"module {module!r} has no attribute {name!r}"
             raise AttributeError(msg)
-        _warn(f"{module}.{name}", f"{module}.{names[name]}", 2)
-        return getattr(importlib.import_module(module), names[name])
+        home, _, new = names[name].rpartition(".")
+        _warn(f"{module}.{name}", f"{home or module}.{new}", 2)
+        return getattr(importlib.import_module(home or module), new)
 
     return __getattr__
 
 
 def former_methods(**names: str) -> Callable[[C], C]:
-    """Class decorator: keep methods and properties under their former names, given as ``old="new"``.
+    """Return a class decorator that supports former names of methods and properties, given as ``old="new"``.
 
-    A call of the former name warns and goes to the new one. A subclass that defines the former name, as subclasses
-    written for an earlier release do, warns when it is made, and gets its method under the new name as well.
+    Using a former name issues a warning and calls the new one. A subclass for an earlier release may define only a
+    former name. Its definition issues a warning, and its method is also stored under the new name.
     """
 
     def decorate(cls: C) -> C:
@@ -70,7 +74,7 @@ def _forward(cls: type, old: str, new: str) -> Any:
         """Deprecated."""
         _warn(f"{cls.__name__}.{old}", new, 2)
         method = getattr(type(self), new)
-        if method.__name__ == old:  # a subclass with the former name, which calls its base class
+        if method.__name__ == old:  # a subclass defines the former name, and calls its base class
             method = getattr(cls, new)
         return method(self, *args, **kwargs)
 

@@ -1,7 +1,7 @@
-"""Bounds inside programs of torch and JAX, which differentiate them by the closed-form pullback.
+"""Closed-form gradients of bounds that are part of a torch or JAX program.
 
-If leaves of a model, or the data, need gradients of the library (a torch tensor with `requires_grad`, a JAX tracer),
-the bound is registered with its automatic differentiation by `Backend.with_pullback`.
+If the library differentiates by leaves of a model or by data (a torch tensor with `requires_grad`, a JAX tracer),
+`Backend.with_pullback` registers the closed-form pullback of the bound with the library.
 """
 
 from collections.abc import Callable
@@ -15,20 +15,20 @@ Objective = Callable[[Any, Batch], tuple[Array, Pullback]]
 
 
 def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple[Array, Pullback]:
-    """`objective(model, batch)`, whose value the array library can differentiate by the closed form.
+    """Compute `objective(model, batch)`, so that the array library differentiates it in closed form.
 
     Parameters
     ----------
     objective
         ``(model, batch) -> (value, pullback)`` with the pullback ``bar=1.0 -> (model_bar, X_bar)``.
     model, batch
-        Leaves and inputs that need gradients get them from the closed form; all other arrays are constants. The
-        pullback evaluates the objective again then.
+        Leaves and inputs that need gradients get them in closed form. All other arrays are constants. If any array
+        needs a gradient, the pullback evaluates the objective again.
 
     Raises
     ------
     ValueError
-        During differentiation: for inputs without a cotangent from the objective, and for targets.
+        During differentiation, if the targets need a gradient, or if the objective returns no cotangent of the inputs.
     """
     leaves = tree.leaves(model)
     arrays = {f"model.{name}": x for name, x in leaves.items()} | {"X": batch.X, "y": batch.y}
@@ -57,8 +57,8 @@ def _cotangent_or_zero(name: str, x: Array, bar: Array | None) -> Array:
         return bar
     if name == "X":
         msg = (
-            "X needs a gradient, which this bound does not have if it takes rows in blocks (raise memory=) or keeps "
-            "inputs as constants; detach X otherwise."
+            "X needs a gradient, but this bound has none for inputs in blocks of rows or for constant inputs; "
+            "increase memory to avoid blocks, or detach X."
         )
         raise ValueError(msg)
     if name == "y":

@@ -9,15 +9,15 @@ __all__ = ["Batch"]
 
 
 class Batch(NamedTuple):
-    """All data, or a minibatch."""
+    """All rows, or a minibatch."""
 
     X: Array
     """Inputs [B, D]."""
     y: Array
     """Targets [B, P]."""
     scale: float | Array = 1.0
-    """N / B."""
+    """The factor N / B by which sums over the rows are multiplied."""
     rows: Array | None = None
     """The indices [B] of these rows in the data; None for all data in order."""
     draws: Draws = NO_DRAWS
-    """Noise and probes of the step."""
+    """The noise and the probes of the step."""

@@ -1,4 +1,4 @@
-"""Checks of arguments: one clear error that names the argument and the remedy."""
+"""Checks of arguments. Their errors name the argument and a remedy."""
 
 import numbers
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Any)
 
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> int:
-    """The value as an int. ValueError unless it is a whole number of at least `least`."""
+    """Return the value as an int. ValueError unless it is a whole number of at least `least`."""
     number = _as_float(value)
     if not number >= least or not number.is_integer():
         msg = f"{name} is {value!r}, but must be a whole number of at least {least}."
@@ -25,7 +25,7 @@ def _as_float(value: Any) -> float:
 
 
 def check_levels(levels: Any) -> tuple[float, ...]:
-    """The levels of quantiles as floats. TypeError unless they are a collection, ValueError unless in (0, 1)."""
+    """Return levels as floats. TypeError unless they are a collection, ValueError unless all are in (0, 1)."""
     if isinstance(levels, (str, numbers.Real)) or not isinstance(levels, Iterable):
         msg = f"levels is {levels!r}, but must be a tuple of probabilities, such as (0.05, 0.95)."
         raise TypeError(msg)
@@ -35,13 +35,13 @@ def check_levels(levels: Any) -> tuple[float, ...]:
         raise ValueError(msg)
     for i, level in enumerate(given):
         if not 0.0 < _as_float(level) < 1.0:
-            msg = f"levels[{i}] is {level!r}, but must be more than 0 and less than 1; 0.95 stands for 95 %."
+            msg = f"levels[{i}] is {level!r}, but must be more than 0 and less than 1; write 95 % as 0.95."
             raise ValueError(msg)
     return tuple(map(float, given))
 
 
 def check_callables(name: str, given: Any) -> list[Any]:
-    """The functions as a list. TypeError unless they are a collection of callables."""
+    """Return the functions as a list. TypeError unless they are a collection of callables."""
     if callable(given) or not isinstance(given, Iterable):
         example = getattr(given, "__name__", "f")
         msg = f"{name} is {given!r}, but must be a list of functions; write {name}=[{example}]."
@@ -49,13 +49,13 @@ def check_callables(name: str, given: Any) -> list[Any]:
     found = list(given)
     for i, one in enumerate(found):
         if not callable(one):
-            msg = f"{name}[{i}] is {one!r}, which is not a function; it is called with an agp.training.Progress."
+            msg = f"{name}[{i}] is {one!r}, which is not a function; pass a function of an agp.training.Progress."
             raise TypeError(msg)
     return found
 
 
 def check_positive(name: str, value: Any) -> float:
-    """The value as a float. ValueError unless it is a finite number above zero."""
+    """Return the value as a float. ValueError unless it is a finite number above zero."""
     number = _as_float(value)
     if 0.0 < number < float("inf"):
         return number
@@ -68,54 +68,54 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
     check_array_type(name, x)
     B = backend_of(x)
     if x.dtype not in (B.xp.float32, B.xp.float64):
-        msg = f"{name} has dtype {x.dtype}, but must be of float64 or float32: pass {_conversion_hint(name, x)}."
+        msg = f"{name} has dtype {x.dtype}, but must be float64 or float32; pass {_conversion_hint(name, x)}."
         raise TypeError(msg)
     if x.ndim not in ndim:
         expected = " or ".join(f"{n}-dimensional" for n in ndim)
         msg = f"{name} has shape {tuple(x.shape)}, but must be {expected}."
         raise ValueError(msg)
     if 0 in x.shape:
-        msg = f"{name} has shape {tuple(x.shape)}: it is empty."
+        msg = f"{name} has shape {tuple(x.shape)}, so it is empty."
         raise ValueError(msg)
-    if any(n != n for n in x.shape):  # NaN: the rows of lazy chunks are not counted yet
-        msg = f"{name} has chunks of unknown length; count them first, by {name}.compute_chunk_sizes()."
+    if any(n != n for n in x.shape):  # NaN: the number of rows of lazy chunks is unknown
+        msg = f"{name} has chunks of unknown length; call {name}.compute_chunk_sizes() first."
         raise ValueError(msg)
 
 
 def _conversion_hint(name: str, x: Any) -> str:
-    """Code that converts an array of another dtype to floats, on its device."""
+    """Return code that converts an array of another dtype to floats, on its device."""
     B = backend_of(x)
     if "complex" in str(x.dtype):
-        return "its real part, if you mean that"
+        return "its real part"
     widest, device = str(B.widest_float(x)).rpartition(".")[2], B.device_name(x)
     place = f', device="{device}"' if device not in ("", "cpu") else ""
     return f'agp.to_backend({name}, "{B.name}", dtype="{widest}"{place})'
 
 
 def check_model(model: Any) -> None:
-    """TypeError unless the model can be trained: not its class, a result that holds it, or a part of a model."""
+    """Raise a TypeError unless `model` can be trained. A class, a part or a result of training cannot."""
     if isinstance(model, type):
-        msg = f"model is the class {model.__name__}; build one with {model.__name__}.from_data(X, y)."
+        msg = f"model is the class {model.__name__}; build a model with {model.__name__}.from_data(X, y)."
         raise TypeError(msg)
     if callable(getattr(model, "_objective", None)):
         return
     inside = getattr(model, "model", None)
-    remedy = "build one, as by SVGP.from_data(X, y)" if inside is None else "pass its `.model`, as in result.model"
+    remedy = "build a model, for example with SVGP.from_data(X, y)" if inside is None else "pass its attribute .model"
     msg = f"model has the class {type(model).__name__}, which is not a model; {remedy}."
     raise TypeError(msg)
 
 
 CHECKED_ROWS = 2**20
-"""Rows that are checked at once: more of an array on disk are never in memory."""
+"""Maximum number of rows that are checked together, so that arrays on disk need little memory."""
 REMOVE_ROWS_HINT = "remove or impute such rows"
 UNOBSERVED = (
-    f"{REMOVE_ROWS_HINT}, or give variational models likelihood=agp.Gaussian(missing=True), which takes NaN for "
-    "targets that were not observed"
+    f"{REMOVE_ROWS_HINT}, or use a variational model with likelihood=agp.Gaussian(missing=True), which treats NaN as a "
+    "missing target"
 )
 
 
 def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOVE_ROWS_HINT) -> None:
-    """ValueError if an entry of x is NaN or infinite; the message names the first such row, plus `first_row`."""
+    """Raise a ValueError if x has NaN or infinite entries. Rows are numbered from `first_row` in the message."""
     B = backend_of(x)
     if not B.is_concrete(x):  # traced: no values yet
         return
@@ -134,7 +134,7 @@ def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOV
 
 
 def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> None:
-    """NonFiniteError, with their names, if results have NaN or infinite entries; traced ones are not checked."""
+    """Raise a NonFiniteError that names results with NaN or infinite entries. Traced results are not checked."""
     known = {name: x for name, x in results.items() if backend_of(x).is_concrete(x)}
     if not known:
         return
@@ -148,27 +148,27 @@ def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> No
 
 
 def check_inputs(name: str, X: Array, *, finite: bool = True) -> None:
-    """TypeError or ValueError unless X is a non-empty, finite, floating-point array [N, D]."""
+    """Raise a TypeError or ValueError unless X is a non-empty, finite, floating-point array [N, D]."""
     _check_array(name, X, (2,))
     if finite:
         check_finite(name, X)
 
 
 def as_columns(y: Array) -> Array:
-    """Targets [N] or [N, P] as [N, P]."""
+    """Return targets [N] or [N, P] as an array [N, P]."""
     return y[:, None] if y.ndim == 1 else y
 
 
 def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
-    """`check_inputs` of X [N, D], and `check_targets`."""
+    """Check X [N, D] as `check_inputs` does, and y as `check_targets` does. Return y as an array [N, P]."""
     check_inputs("X", X)
     return check_targets(X, y, missing=missing)
 
 
 def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = False) -> Array:
-    """Targets y [N] or [N, P] as [N, P]. TypeError or ValueError unless they fit X [N, D] and are finite.
+    """Return targets y [N] or [N, P] as [N, P]. TypeError or ValueError unless they match X [N, D] and are finite.
 
-    With `missing`, they may be NaN.
+    If `missing`, they may be NaN.
     """
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
@@ -184,7 +184,7 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
 
 
 def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
-    """The weights. TypeError or ValueError unless they are an array [N] like X [N, D], positive and finite."""
+    """Return the weights. TypeError or ValueError unless they are positive, finite, [N], and match X [N, D]."""
     _check_array("weights", weights, (1,))
     check_like("weights", weights, "X", X)
     if weights.shape[0] != X.shape[0]:
@@ -195,13 +195,13 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
         check_finite("weights", weights)
         least, total = float(xp.min(weights)), float(xp.sum(weights))
         if not (least > 0.0 and total < float("inf")):
-            msg = f"weights must be positive, and their sum finite; the least is {least:g}. Leave out rows of weight 0."
+            msg = f"weights must be positive with a finite sum, but the smallest is {least:g}; remove rows of weight 0."
             raise ValueError(msg)
     return weights
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    """TypeError or ValueError unless both arrays have the same library, dtype and device; lazy ones the same dtype."""
+    """Raise an error unless two arrays have the same library, dtype and device. Lazy arrays need only equal dtypes."""
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
     lazy = here.is_lazy or there.is_lazy
@@ -219,19 +219,19 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
 
 
 def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
-    """Raise unless every leaf has the library, dtype and device of the reference and satisfies its constraint."""
+    """Raise an error unless every leaf matches the library, dtype and device of the reference and its constraint."""
     if missing := tree.missing(model):
-        msg = f"{', '.join(missing)} has no value; build the model with from_data, which finds starting values."
+        msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
         raise ValueError(msg)
     for leaf in tree.describe(model):
         check_like(leaf.name, leaf.value, reference_name, reference)
         if bool(leaf.constraint.is_violated(leaf.value)):
-            msg = f"{leaf.name} must be {leaf.constraint.name} and finite; it is {leaf.value}."
+            msg = f"{leaf.name} is {leaf.value}, but must be {leaf.constraint.name} and finite."
             raise ValueError(msg)
 
 
 def usable(model: T, reference: Array) -> T:
-    """A part of a model whose leaves are arrays like the reference, checked, and constants for differentiation."""
+    """Convert the leaves of a part of a model to arrays like the reference, check them, and detach them."""
     model = tree.place_leaves(model, reference)
     check_parameters(model, "X", reference)
     return tree.detach(model)

@@ -1,6 +1,6 @@
 """Constraints: maps between the values in a model and unconstrained values for optimisers.
 
-A constraint is declared on a field of a model (`agp.tree.param`) and applied by `agp.tree` only.
+A field of a model declares its constraint (`agp.tree.param`). Only `agp.tree` applies constraints.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,32 +17,32 @@ __all__ = ["LOWER", "ORDERED", "POSITIVE", "REAL", "Constraint"]
 @former_methods(violated="is_violated")
 @dataclass(frozen=True)
 class Constraint:
-    """The identity: any real value. Other constraints override all of its methods."""
+    """The identity map, for any real value. Other constraints override all of its methods."""
 
     name: str = "real"
     by_entry: ClassVar[Mapping[str, Callable[..., tuple[Array]]]] = {}
-    """For elementwise constraints, the functions of the first three methods for `Backend.fused`, by name."""
+    """For elementwise constraints: functions for `Backend.fused` that compute the first three methods, by name."""
 
     def constrain(self, raw: Array) -> Array:
-        """The value for an unconstrained leaf."""
+        """Return the value of an unconstrained leaf."""
         return raw
 
     def unconstrain(self, value: Array) -> Array:
-        """The inverse of `constrain`."""
+        """Return the unconstrained leaf: the inverse of `constrain`."""
         return value
 
     def pull(self, value: Array, bar: Array) -> Array:
-        """The cotangent of the unconstrained leaf, from the value and its cotangent."""
+        """Return the cotangent of the unconstrained leaf, from the value and its cotangent."""
         return bar
 
     def log_jacobian(self, raw: Array) -> tuple[Array, Array]:
-        """log |d value / d raw|, 0-d, and its gradient like raw."""
+        """Return log |d value / d raw|, 0-d, and its gradient with respect to raw."""
         xp = backend_of(raw).xp
         zeros = xp.zeros_like(raw)
         return xp.sum(zeros), zeros
 
     def is_violated(self, value: Array) -> Array:
-        """A 0-d Boolean: whether any entry lies outside the domain (NaN counts)."""
+        """Return a 0-d Boolean, true if any entry is NaN or outside the domain."""
         xp = backend_of(value).xp
         return ~xp.all(xp.isfinite(value))
 

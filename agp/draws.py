@@ -1,21 +1,12 @@
-"""Deprecated: `agp.random` under the name that it had in 0.2."""
-
-import warnings
-from typing import Any
+"""Deprecated: the name of `agp.random` in version 0.2."""
 
 from agp import random
+from agp._deprecated import former_names
 
-NAMES = {name: name for name in random.__all__} | {
-    "below": "draws_with_prefix",
-    "under": "prefix_draws",
-    "union": "merge_draws",
+NAMES = {name: f"agp.random.{name}" for name in random.__all__} | {
+    "below": "agp.random.draws_with_prefix",
+    "under": "agp.random.prefix_draws",
+    "union": "agp.random.merge_draws",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in NAMES:
-        msg = f"module 'agp.draws' has no attribute {name!r}"
-        raise AttributeError(msg)
-    msg = f"agp.draws.{name} is now agp.random.{NAMES[name]}; the former name goes with the next minor release."
-    warnings.warn(msg, DeprecationWarning, stacklevel=2)
-    return vars(random)[NAMES[name]]
+__getattr__ = former_names(__name__, **NAMES)

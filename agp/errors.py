@@ -44,7 +44,7 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 
 class WorkerError(RuntimeError):
-    """A worker of a cluster ran out of memory (the message suggests smaller chunks), or the scheduler was lost."""
+    """A worker of a cluster ran out of memory, which smaller chunks may prevent, or the scheduler was lost."""
 
 
 class FileError(OSError, ValueError):
@@ -78,12 +78,12 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"training was interrupted after {result.steps} steps; `.result` holds the model so far")
         self.result = result
 
-    def __reduce__(self) -> tuple[Any, ...]:  # the default would pass the message to the constructor
+    def __reduce__(self) -> tuple[Any, ...]:  # by default, pickle passes the message to the constructor
         return type(self), (self.result,), self.__dict__
 
 
 class ConvergenceWarning(UserWarning):
-    """Training reached a limit before it converged; the message says which limit."""
+    """Training reached a limit before it converged. The message names the limit."""
 
 
 class NoSignalWarning(UserWarning):
@@ -91,8 +91,8 @@ class NoSignalWarning(UserWarning):
 
 
 class RepairWarning(RuntimeWarning):
-    """A numerical problem was repaired by the documented rule; the message says how."""
+    """A numerical problem was repaired by a documented rule. The message describes the repair."""
 
 
 class UntouchedWarning(UserWarning):
-    """No update moves an auxiliary array that training makes stale; the message says which update would move it."""
+    """Training makes an auxiliary array stale, but no update changes it. The message names an update that would."""

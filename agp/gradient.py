@@ -1,4 +1,4 @@
-"""Value and gradient of the training objective, by closed forms or by automatic differentiation."""
+"""Value and gradient of the training objective, in closed form or by automatic differentiation."""
 
 from typing import Any, Literal
 
@@ -20,10 +20,10 @@ GradientMode = Literal["closed-form", "autodiff"]
 
 
 def check_mode(x: Array, mode: str) -> None:
-    """Raise unless the backend of x takes gradients in this mode."""
+    """Raise an error unless the backend of x supports this gradient mode."""
     B = backend_of(x)
     if mode not in ("closed-form", "autodiff"):
-        msg = f"unknown gradient mode {mode!r}; choose 'closed-form' or 'autodiff'."
+        msg = f"gradient is {mode!r}, but must be 'closed-form' or 'autodiff'."
         raise ValueError(msg)
     if mode not in B.gradients:
         msg = f"backend {B.name!r} has no automatic differentiation; use gradient='closed-form'."
@@ -40,24 +40,24 @@ def value_and_gradient(
     gradient: GradientMode = "closed-form",
     memory: float | None = None,
 ) -> tuple[Array, dict[str, Array]]:
-    """The training objective, 0-d, and its gradient with respect to the raw leaves of the parameters, by name.
+    """Compute the training objective, 0-d, and its gradient with respect to the raw parameters, by name.
 
-    The objective is the bound, plus `agp.priors.log_prior` for a model with `priors`, which is not scaled. Both modes
-    run the same forward code.
+    The objective is the bound. If the model has `priors`, `agp.priors.log_prior` is added without scaling. Both
+    gradient modes run the same forward code.
 
     Parameters
     ----------
     model
         An `agp.models.Model`.
     X, y, scale, memory
-        As `agp.models.Model.bound`.
+        As in `agp.models.Model.bound`.
     gradient
-        "closed-form": the hand-derived pullbacks, on every backend. "autodiff": torch and JAX.
+        "closed-form" uses hand-derived pullbacks, on every backend. "autodiff" is available for torch and JAX.
 
     Raises
     ------
     agp.errors.NonFiniteError
-        If one of them is NaN or infinite; inside a traced function they are returned as they are.
+        If the objective or its gradient is NaN or infinite. Inside a traced function, this is not checked.
     """
     check_model(model)
     batch = model._batch(X, y, scale=scale)
@@ -65,14 +65,14 @@ def value_and_gradient(
     (bound, slopes), _ = speculate(lambda: gradient_of_batch(model, batch, gradient, memory=memory), X)
     remedy = "try standardised data, other parameters, more jitter or float64"
     check_results("the", {"bound": bound}, remedy)
-    check_results("the gradient by", slopes, remedy)
+    check_results("the gradient with respect to", slopes, remedy)
     return bound, slopes
 
 
 def gradient_of_batch(
     model: Any, batch: Batch, gradient: GradientMode, *, memory: float | None = None
 ) -> tuple[Array, dict[str, Array]]:
-    """`value_and_gradient` of a batch that has been checked against the model."""
+    """Compute `value_and_gradient` for a batch that has been checked."""
     if gradient == "closed-form":
         value, pullback = _objective_with_prior(model, batch, memory)
         return value, tree.pull_raw(model, pullback(1.0))
@@ -84,7 +84,7 @@ def gradient_of_batch(
 
 
 def _objective_with_prior(model: Any, batch: Batch, memory: float | None) -> tuple[Array, Pullback]:
-    """The objective plus the log prior, and ``bar -> model_bar``."""
+    """Return the objective plus the log prior, and its pullback ``bar -> model_bar``."""
     value, pullback = model._objective(batch, memory=memory)
     if not model.priors:
         return value, lambda bar: pullback(bar)[0]

@@ -1,11 +1,11 @@
-"""Small tables as text, or as HTML in the colours of the notebook, without style sheets or scripts."""
+"""Small tables as text or as HTML. The HTML has the colours of the notebook, and no style sheets or scripts."""
 
 import html
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 ROWS, LETTERS = 60, 300
-"""The maximum number of rows shown of a table, and of letters shown of a line."""
+"""Maximum number of rows in a table, and of characters in a line."""
 TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:0.3em 0 0.8em 0"
 CAPTION = "caption-side:top;text-align:left;font-weight:bold;color:inherit;padding:0.2em 0"
 CELL = (

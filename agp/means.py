@@ -24,8 +24,9 @@ class Mean(ABC):
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return h(X) [N, P] (or [N, 1] if shared) for X [N, D], and ``h_bar [N, P] -> (mean_bar, X_bar)``; None is
-        zero.
+        """Return h(X) [N, P], or [N, 1] if all outputs share it, for X [N, D], and the pullback.
+
+        The pullback is ``h_bar [N, P] -> (mean_bar, X_bar)``. A cotangent None means zero.
         """
 
     @abstractmethod
@@ -38,7 +39,7 @@ class Mean(ABC):
 
     @abstractmethod
     def check(self, width: int, outputs: int, /) -> None:
-        """Raise ValueError unless the leaves fit the number of input columns and the number of outputs."""
+        """Raise a ValueError unless the leaves match the number of input columns and the number of outputs."""
 
 
 @tree.model

@@ -108,22 +108,22 @@ layers. The constructor of t-SVGP depends on the storage.
 """
 WITHOUT: dict[str, tuple[str, ...]] = dict.fromkeys(("gpr", "tvgp", "cggp"), ("num_inducing", "seed"))
 WITHOUT |= dict.fromkeys(("cagp-opt", "cagp-cg"), ("num_inducing",))
-"""Arguments that constructors do not take: the method has no inducing inputs, or draws nothing before training."""
+"""Arguments that constructors do not take, because they use no inducing inputs or no random numbers."""
 
 GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
 """Methods that support only the Gaussian likelihood."""
 OUTPUT_METHODS = ("msvgp", "wsvgp", "lsvgp", "rsvgp", "asvgp", "qsvgp")
-"""Methods that take the argument `outputs`, which says what several outputs share."""
+"""Methods that accept the argument `outputs`."""
 OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
-"""The values of `outputs`, which say what several outputs share."""
+"""The values of `outputs`, which determines the components that several outputs share."""
 WEIGHTED_METHODS = tuple(name for name in METHODS if name not in ("solve-collapsed", "cagp-opt", "cagp-cg", "cggp"))
-"""Methods that take weights."""
+"""Methods that accept weights."""
 GROWING_METHODS = ("sgpr", *OUTPUT_METHODS)
 """Methods whose number of inducing inputs `agp.fit_growing` can choose."""
 FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
 """Methods that use all rows in every step. Computation-aware methods do so only if their support is all rows."""
 DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}
-"""For methods without inducing inputs: the number of N x N arrays held at once, and of more per latent function."""
+"""Methods that store N x N arrays: the number of such arrays, and of further ones per latent function."""
 GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed", "deep-solve")
 """Methods with a second group of inducing inputs (in each layer, for deep methods)."""
 DEEP_METHODS = tuple(name for name in METHODS if name.startswith("deep-"))

@@ -145,7 +145,7 @@ def error_rate(probability: Array, y: Array) -> float:
 
 
 def _several_classes(probability: npt.NDArray[Any], y: npt.NDArray[Any]) -> bool:
-    """Whether these are probabilities [N, C] of C classes with labels [N, 1]."""
+    """Return True for probabilities [N, C] of C classes with labels [N, 1]."""
     if probability.ndim != 2 or probability.shape[1] == 1 or y.shape != (len(probability), 1):
         return False
     classes = probability.shape[1]

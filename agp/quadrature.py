@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 MAX_NODES = 370
-"""With more nodes the weights of Gauss-Hermite quadrature underflow or become NaN in float64."""
+"""Maximum number of nodes of Gauss-Hermite quadrature. With more, weights underflow or become NaN in float64."""
 
 
 @cache
@@ -18,7 +18,7 @@ def gauss_hermite(points: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
         For more than `MAX_NODES` nodes.
     """
     if points > MAX_NODES:
-        msg = f"points is {points}, but Gauss-Hermite quadrature has finite weights up to {MAX_NODES}; 20 are usual."
+        msg = f"points is {points}, but Gauss-Hermite weights are finite only up to {MAX_NODES}; use about 20."
         raise ValueError(msg)
     nodes, weights = np.polynomial.hermite.hermgauss(points)
     return tuple(map(float, nodes)), tuple(map(float, weights / np.sqrt(np.pi)))

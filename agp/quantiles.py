@@ -30,7 +30,7 @@ TOLERANCE = 1e-13
 ROUNDING = 1e-14
 """The relative rounding error of counts as a function of v, with a margin."""
 MIN_PROBABILITY = 1e-300
-"""The lower limit that replaces smaller probabilities and variances."""
+"""The lower limit of probabilities and variances."""
 VALUES_PER_CHUNK = 2**21
 """The maximum number of latent values held at once."""
 MAX_LOG = 708.0
@@ -217,7 +217,7 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 
 
 def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
-    """Whether the excess still has this sign at an end, so that no root exists."""
+    """Return True where the excess still has this sign at an end, so that no root exists."""
     a, b, a_excess, _ = bracket
     return (a == b) & (sign * a_excess > 0.0)
 
@@ -225,7 +225,10 @@ def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
 def _bracket(
     excess: Callable[[Numbers], Numbers], start: Numbers, first: Numbers, last: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Return two points that bracket the root, and the excess at both; twice an end if the root lies beyond it."""
+    """Return two points that bracket the root, and the excess at both.
+
+    If the root lies beyond an end, both points are that end.
+    """
     a, a_excess = start, excess(start)
     ahead = np.where(a_excess < 0.0, 1.0, -1.0)
     b, b_excess, step = a, a_excess, 0.25
@@ -270,7 +273,7 @@ def _root(
 
 
 def _inverse_quadratic(a: Numbers, b: Numbers, c: Numbers, fa: Numbers, fb: Numbers, fc: Numbers) -> Numbers:
-    """Return the next step as a share of the way from a to b, by inverse interpolation if it is safe, else one half."""
+    """Return the next step as a fraction of b - a, by inverse interpolation if it is safe, otherwise one half."""
     xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
     safe = (phi * phi < xi) & ((1.0 - phi) ** 2 < 1.0 - xi)
     t = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)

@@ -1,4 +1,4 @@
-"""Random numbers: seeded generators, and the draws that a training step hands to the nodes of a model."""
+"""Random numbers: seeded generators, and the draws that a training step passes to the nodes of a model."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -11,15 +11,15 @@ __all__ = ["NO_DRAWS", "Draws", "Noise", "draws_with_prefix", "merge_draws", "pr
 
 
 class Noise(ABC):
-    """A random number generator of an array library, with the methods of NumPy's that nodes may use."""
+    """A random number generator of an array library. Nodes may use the two methods below, as in NumPy."""
 
     @abstractmethod
     def standard_normal(self, size: Any = ()) -> Any:
-        """Independent standard normal numbers of that shape."""
+        """Return independent standard normal numbers of shape `size`."""
 
     @abstractmethod
     def integers(self, low: int, high: int, size: Any = ()) -> Any:
-        """Integers of that shape, uniform from low to high - 1."""
+        """Return integers of shape `size`, uniform from low to high - 1."""
 
     def __getattr__(self, name: str) -> Any:
         msg = f"noise on a device has standard_normal and integers, but no {name}; leave out draws='device'."
@@ -27,25 +27,25 @@ class Noise(ABC):
 
 
 class Draws(NamedTuple):
-    """Random arrays by name: the path of the node that asked for them, and its name for them."""
+    """Random arrays by name: the path of the node that uses the array, a dot, and the name that the node gives it."""
 
     by_row: Mapping[str, Any]
-    """Arrays [S, N, ...], whose second axis is cut into batches and blocks together with the data."""
+    """Arrays [S, N, ...], whose second axis is split into batches and blocks like the rows of the data."""
     whole: Mapping[str, Any]
     """Other arrays."""
 
 
 NO_DRAWS = Draws({}, {})
-"""No draws."""
+"""An empty collection of draws."""
 
 
 def prefix_draws(path: str, draws: Draws, /) -> Draws:
-    """The draws of a node, renamed for a model that has the node at that path."""
+    """Rename the draws of a node for a model that contains the node at this path."""
     return Draws(*({f"{path}.{name}": x for name, x in part.items()} for part in draws))
 
 
 def draws_with_prefix(path: str, draws: Draws, /) -> Draws:
-    """The draws of the node at a path: the inverse of `prefix_draws`."""
+    """Return the draws of the node at a path, under their names in the node: the inverse of `prefix_draws`."""
     if not any(draws):
         return NO_DRAWS
     start = f"{path}."
@@ -53,7 +53,7 @@ def draws_with_prefix(path: str, draws: Draws, /) -> Draws:
 
 
 def merge_draws(several: Iterable[Draws], /) -> Draws:
-    """All of the draws."""
+    """Merge several collections of draws into one."""
     by_row, whole = {}, {}
     for draws in several:
         by_row |= draws.by_row
@@ -65,14 +65,14 @@ def merge_draws(several: Iterable[Draws], /) -> Draws:
 
 
 def generator(seed: int, *purpose: int) -> np.random.Generator:
-    """The generator of a seed, independent for each purpose."""
+    """Return the NumPy generator of a seed. Generators for different purposes are independent."""
     return np.random.default_rng([seed, *purpose])
 
 
 def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.float64]:
-    """Standard normal numbers [rows, count] for the rows from `start` on, the same for any chunking of the rows.
+    """Return standard normal numbers [rows, count] for rows from `start` on, the same for any chunking of the rows.
 
-    A counter-based generator is advanced to the first row, and each number takes one draw.
+    A counter-based generator is advanced to the first row, and each number needs one draw.
     """
     from scipy.special import ndtri
 
@@ -85,10 +85,10 @@ def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.
 
 
 def common_normals(seed: int, samples: int, rows: int, width: int) -> npt.NDArray[np.float64]:
-    """Standard normal numbers [samples, rows, width] by a Latin hypercube, the same for all rows.
+    """Return standard normal numbers [samples, rows, width] of a Latin hypercube, the same for all rows.
 
-    In every column, one number comes from each of `samples` intervals of equal probability, so averages are closer to
-    expectations than those of independent numbers.
+    In every column, one number comes from each of `samples` intervals of equal probability. Averages over the samples
+    are therefore closer to expectations than averages of independent numbers.
     """
     from scipy.special import ndtri
 

@@ -1,8 +1,8 @@
-"""Numerical repairs as data: reports that survive compilation, and one warning with a count.
+"""Reports of numerical repairs, which also work in compiled functions, and one warning with their count.
 
-Code that repairs something calls `report` with arrays, which also works while a function is traced: plug-ins collect
-the reports in every transformation that opens a trace (a branch, a loop, a compiled step), return the arrays with the
-results, and report them again outside. A `Tally` reads them at the end of a public function, or in the training loop.
+Code that repairs something calls `report` with arrays. This also works while a function is traced. Plug-ins collect the
+reports of each traced function (a branch, a loop, a compiled step), return their arrays with its results, and report
+them again outside. A `Tally` reads the reports at the end of a public function, or in the training loop.
 """
 
 import sys
@@ -29,26 +29,26 @@ __getattr__ = former_names(
 
 
 class Kind(NamedTuple):
-    """A kind of numerical trouble; kinds with equal fields are the same."""
+    """A kind of numerical problem. Kinds with equal fields are the same."""
 
     message: str
     """A format string whose fields are the numbers of a report, such as ``"jitter {0:.3g} was added"``."""
     size: int
-    """The number of numbers."""
+    """The number of fields of the message."""
     fatal: bool = False
-    """Whether no repair helped."""
+    """True if the problem could not be repaired."""
 
 
 @tree.model
 class Report:
-    """Counts of some kinds of trouble, and their numbers at the first occurrence.
+    """Counts of several kinds of problems, and the numbers of the first problem of each kind.
 
     Parameters
     ----------
     kinds
-        The kinds.
+        The kinds of problems.
     numbers
-        A vector: for each kind in turn the count, and its numbers at the first occurrence.
+        For each kind in turn, the count and the numbers for the message at the first occurrence, in one vector.
     """
 
     kinds: tuple[Kind, ...]
@@ -56,18 +56,18 @@ class Report:
 
 
 def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: bool = False) -> None:
-    """Report numerical trouble, and that it was repaired.
+    """Report a numerical problem and its repair.
 
     Parameters
     ----------
     message
         A format string that does not depend on values.
     numbers
-        The numbers for it, one 0-d array or more.
+        The numbers for the message, as 0-d arrays. At least one is needed.
     count
-        How often it occurred, 0-d, possibly zero or False; once by default.
+        The number of occurrences, 0-d, by default 1. It may be zero or False.
     fatal
-        Whether no repair helped. Where values can be inspected, raise an error instead.
+        True if the problem could not be repaired. If values can be inspected, raise an error instead.
     """
     B = backend_of(numbers[0])
     xp, dtype = B.xp, numbers[0].dtype
@@ -79,9 +79,9 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
 
 
 def propagate_reports(reports: Sequence[Report], /) -> None:
-    """Pass reports to the innermost `collect_reports` block; outside of any, warn or raise at once.
+    """Pass reports to the innermost `collect_reports` block. Outside all blocks, warn or raise an error immediately.
 
-    Traced reports outside of any block are dropped, for they have no values.
+    Outside all blocks, traced reports are dropped, because they have no values.
     """
     collector = current_collector()
     if collector is None:
@@ -94,7 +94,7 @@ def propagate_reports(reports: Sequence[Report], /) -> None:
 
 
 def sum_reports(reports: Iterable[Report], /) -> dict[Kind, Array]:
-    """The numbers of each kind [1 + size]: the sum of the counts, and the numbers of the first occurrence."""
+    """Return a vector [1 + size] for each kind: the sum of its counts, and the numbers of its first occurrence."""
     out: dict[Kind, Array] = {}
     for kind, new in _parts(reports):
         out[kind] = _merge_numbers(out[kind], new) if kind in out else new
@@ -102,7 +102,7 @@ def sum_reports(reports: Iterable[Report], /) -> dict[Kind, Array]:
 
 
 def pack_reports(reports: Iterable[Report], /) -> list[Report]:
-    """The sums in at most one report, whose numbers can be read in one transfer."""
+    """Sum reports into at most one report, whose numbers can be read in one transfer."""
     parts = list(sum_reports(reports).items())
     if not parts:
         return []
@@ -128,7 +128,7 @@ def _merge_numbers(a: Array, b: Array) -> Array:
 
 
 def fetch_reports(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
-    """Lists of reports with numbers on the host, by one transfer; traced reports are dropped."""
+    """Move the numbers of lists of reports to the host in one transfer. Traced reports are dropped."""
     known = [[one for one in reports if backend_of(one.numbers).is_concrete(one.numbers)] for reports in several]
     numbers = [one.numbers for reports in known for one in reports]
     if not numbers:
@@ -145,22 +145,22 @@ def fetch_reports(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
 
 
 class Tally:
-    """A count of repairs on the host.
+    """A count of repairs, on the host.
 
     Parameters
     ----------
     reports
-        The first to count.
+        The first reports to count.
     """
 
     def __init__(self, reports: Iterable[Report] = ()) -> None:
         self._seen: dict[str, tuple[str, int]] = {}
         self.failures: list[str] = []
-        """Messages of trouble that no repair helped."""
+        """Messages of problems that could not be repaired."""
         self.add(reports)
 
     def add(self, reports: Iterable[Report], /) -> None:
-        """Count reports; traced ones, which have no values, are dropped."""
+        """Count reports. Traced reports are dropped, because they have no values."""
         (known,) = fetch_reports([list(reports)])
         for kind, (times, *values) in _parts(known):
             if not times > 0.0:
@@ -188,12 +188,12 @@ class Tally:
         return Counter(dict(self._seen.values()))
 
     def tell(self) -> None:
-        """Issue one warning about all repairs, if any, at the line that called this library.
+        """Issue one warning about all repairs, if any. Its location is the line that called agp.
 
         Raises
         ------
         agp.errors.NotPositiveDefiniteError
-            If there was trouble that no repair helped.
+            If a problem could not be repaired.
         """
         if self.failures:
             raise NotPositiveDefiniteError(self.failures[0])
@@ -202,18 +202,18 @@ class Tally:
 
     def __str__(self) -> str:
         (first, _), *others = self.messages.items()
-        also = "".join(f" Of another kind, {times}: {message}" for message, times in others)
+        also = "".join(f" {times} of another kind: {message}" for message, times in others)
         return first if self.total == 1 else f"{self.total} numerical repairs; the first: {first}{also}"
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def rows(self) -> list[list[Any]]:
-        """The content as lists of kind, first message and count."""
+        """Return the content as a list of [kind, first message, count]."""
         return [[kind, first, times] for kind, (first, times) in self._seen.items()]
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[Any]], /) -> "Tally":
-        """The inverse of `rows`."""
+        """Create a tally from the content that `rows` returns."""
         tally = cls()
         tally._seen = {kind: (first, times) for kind, first, times in rows}
         return tally
@@ -223,7 +223,7 @@ OWN = ("agp", "agp_backends")
 
 
 def outside() -> int:
-    """The stack level, counted from the caller, of the first function outside this library."""
+    """Return the stack level, counted from the caller, of the first function outside agp."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN:
         frame, level = frame.f_back, level + 1

@@ -1,4 +1,4 @@
-"""Scales of data columns: the units in which parameters built from data are trained."""
+"""Scales of data columns, which are the units of parameters that are built from data."""
 
 import numbers
 from typing import Any
@@ -7,9 +7,9 @@ from agp.backend import Array, backend_of
 
 
 def column_spreads(X: Array) -> Array:
-    """The standard deviation [D] of each column of X [N, D].
+    """Return the standard deviation [D] of each column of X [N, D].
 
-    A constant column (up to rounding) has its absolute value instead, or 1 where that is zero.
+    For a column that is constant up to rounding, it is replaced by the absolute value of the column, or by 1 if zero.
     """
     xp = backend_of(X).xp
     size = xp.max(xp.abs(X), axis=0)
@@ -18,7 +18,7 @@ def column_spreads(X: Array) -> Array:
 
 
 def unit_by_column(value: Any, scales: Array) -> Array:
-    """The unit of a parameter with one entry per column: the scales [D]; their geometric mean for a single number."""
+    """Return the unit of a parameter: the scales [D] if it has one entry per column, otherwise their geometric mean."""
     xp = backend_of(scales).xp
     if value is None or isinstance(value, (list, tuple)) or (not isinstance(value, numbers.Real) and value.ndim):
         return scales

@@ -15,7 +15,7 @@ Numbers = npt.NDArray[np.float64]
 REACH = 4.5
 """The reach on the scale of a normal variable; 3e-6 of the probability lies beyond it on each side."""
 FIRST, ROUNDS, SPLITS, TARGETS = 9, 3, 2, 9
-"""For the knots of a distribution function: initial knots, rounds to locate, rounds to refine, knots per round."""
+"""Numbers of initial knots of a distribution function, of rounds that locate or refine them, and of knots per round."""
 NODES = 4
 """The number of nodes of the Gauss-Legendre rule between two knots."""
 MAX_SUMMED_COUNTS = 128

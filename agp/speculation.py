@@ -1,4 +1,4 @@
-"""Speculative execution on a device: assume the likely outcome of decisions, then verify all with one host read."""
+"""Speculative execution on a device: assume the likely outcome of each decision, then verify all in one transfer."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,10 +10,11 @@ T = TypeVar("T")
 
 
 def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
-    """f(), and whether every outcome assumed in it was right.
+    """Return f() and a Boolean, true if all assumptions about decisions in f were right.
 
-    If one was wrong, f is evaluated again with every decision read from the device, and the first reports of repairs
-    are dropped, so f must not have side effects. On the host, where reading costs nothing, nothing is assumed.
+    If an assumption was wrong, f is evaluated again and reads each decision from the device. The reports of repairs of
+    the first evaluation are dropped. f must not have side effects. On the host, where decisions can be read without
+    delay, nothing is assumed.
     """
     if not backend_of(beside).reading_waits(beside):
         return f(), True
@@ -21,7 +22,7 @@ def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
     try:
         with speculating(guesses), collect_reports() as reports:
             found = f()
-    except Exception:  # a wrong guess may have caused it
+    except Exception:  # a wrong assumption may be the cause
         if _all_true(guesses):
             raise
     else:

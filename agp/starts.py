@@ -1,6 +1,6 @@
-"""Starting values computed from data on the host: lengthscales, directions, mixing weights, rows repeated by weight.
+"""Initial values computed from data on the host: lengthscales, directions, mixing weights, rows repeated by weight.
 
-Of lengthscales of several sizes and shapes, those are taken under which a sample of the data is most probable.
+Several lengthscales are compared by the evidence of a sample of the rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,19 +21,21 @@ from agp.tree import place_leaves as with_arrays
 Numbers = npt.NDArray[np.float64]
 
 ROWS, LEAST_ROWS = 256, 8
-"""The most and the least rows of the sample."""
+"""Maximum and minimum number of rows of the sample."""
 FACTORS = (1.0, 0.3, 3.0)
 """Multiples of the lengthscales of `Kernel.from_data` that are compared."""
 NOISE = (0.01, 0.1, 0.5, 2.0)
-"""Noise variances that are compared, in shares of the variance of the function."""
+"""Noise variances that are compared, relative to the variance of the function."""
+MAX_BINS = 6
+"""Maximum number of bins of rows that the relevance of a column is computed from."""
 MIN_RELEVANCE = 1e-3
-"""The least relevance of a column, whose lengthscale is then some thirty times that of the most relevant."""
+"""Minimum relevance of a column. Its lengthscale is then about thirty times that of the most relevant column."""
 GAIN = 1e-6
-"""In nats per row: by how much a start must exceed those before it, which rounding shall not decide."""
+"""Minimum gain in evidence, in nats per row, for a later start to be chosen. It is larger than rounding errors."""
 MIN_VARIANCE = 1e-2
-"""Of a principal direction that starts a latent function; one without any would never move."""
+"""Minimum variance of a principal direction that initialises a latent function. At zero, training cannot change it."""
 MAX_REPEATED_ROWS = 20_000
-"""Rows that weights are turned into by repetition, unless there are more rows already."""
+"""Maximum number of rows after repetition by weight, unless the data have more rows."""
 
 
 def starting_kernel(
@@ -49,18 +51,18 @@ def starting_kernel(
     """Return the kernel (default: `RBF`) with values for missing lengthscales; other leaves do not change.
 
     Compares log evidences of exact GPs with Gaussian noise on at most 256 rows, for several multiples of the
-    lengthscales of `Kernel.from_data`, equal in every column or longer in columns that alone predict little. Each has
-    its best variance and ratio of noise to variance. The comparison runs on the host in float64, so that every library
-    starts at the same values. Targets that do not observe the latent functions are taken as numbers.
+    lengthscales of `Kernel.from_data`. These are equal for all columns, or longer for columns that predict little by
+    themselves. Each candidate has its best variance and ratio of noise to variance. The comparison runs on the host in
+    float64, so that all libraries start at the same values. Labels and counts are replaced by `Likelihood.proxies`.
 
     Parameters
     ----------
     kernel, likelihood
-        Of the model.
+        The kernel and the likelihood of the model.
     X, y
         Inputs [N, D] and targets [N, K] in memory.
     inducing
-        As `SVGP.from_data`. With inducing variables other than points, the kernel is returned unchanged.
+        As in `SVGP.from_data`. With inducing variables other than points, the kernel is returned unchanged.
     columns
         The outputs to use; all by default.
     """
@@ -83,15 +85,15 @@ def starting_kernels(
     columns: slice = slice(None),
     among: Callable[[], Array] | None = None,
 ) -> list[tuple[float, Kernel]]:
-    """The log evidences, in nats per row, and kernels that `starting_kernel` compares; empty if nothing is missing.
+    """Return the log evidences, in nats per row, and kernels that `starting_kernel` compares.
 
-    Lengthscales of columns that are constant in the sample follow their spread in X, or in the rows [., D] that `among`
-    returns.
+    The list is empty if no lengthscale is missing. Lengthscales of columns that are constant in the sample follow their
+    spread in X, or in the rows [., D] that `among` returns.
     """
     missing = [name for name in tree.missing(kernel) if name.endswith("lengthscale")]
     if not missing:
         return []
-    usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # raises early
+    usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # raises errors before the comparison
     sample, targets = _sample(X, likelihood.proxies(y), columns)
     if len(targets) < LEAST_ROWS:
         return []
@@ -107,12 +109,12 @@ def starting_kernels(
 
 
 def _is_ours(kernel: Kernel) -> bool:
-    """Whether all parts are of this library, and so work in NumPy; a user's kernel may need another library."""
+    """Return True if all parts are defined in agp, and therefore work in NumPy. A user's kernel may not."""
     return all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
 
 
 def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]:
-    """Some rows [n, D] and their standardised targets [n, Q], without rows with missing targets."""
+    """Choose rows [n, D] and their standardised targets [n, Q], without rows with missing targets."""
     values = to_numpy(targets).astype(np.float64)[:, columns]
     rows = np.flatnonzero(np.isfinite(values).all(axis=1))
     rows = rows[generator(0, 15).permutation(len(rows))[:ROWS]]
@@ -124,7 +126,7 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
 
 
 def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
-    """The sample [n, D], with constant columns alternating by their spread in all the rows."""
+    """Let the constant columns of a sample [n, D] alternate around their value by their spread in all rows."""
     constant = sample.max(axis=0) == sample.min(axis=0)
     if not constant.any():
         return sample
@@ -133,13 +135,14 @@ def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
     return sample + np.where(np.arange(len(sample)) % 2, 1.0, -1.0)[:, None] * spread
 
 
-def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /, bins: int = 6) -> npt.NDArray[np.float64]:
-    """The share of the variance of y [N, Q] that each column of X [N, D] by itself tells: [D], relative to the largest.
+def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.float64]:
+    """Return the share of the variance of y [N, Q] that each column of X explains, relative to the largest: [D].
 
-    The rows are cut into bins of equal counts by the column; the share is that of the variance between the averages of
-    the bins, less what chance gives, at least zero, and averaged over the targets. All ones where no column tells any.
+    The rows are sorted by the column and split into bins of equal counts. The share is the variance between the
+    averages of the bins, corrected for chance, at least zero, and averaged over the targets. If no column explains any
+    variance, all entries are one.
     """
-    N, bins = len(y), max(2, min(bins, len(y) // 4))
+    N, bins = len(y), max(2, min(MAX_BINS, len(y) // 4))
     deviation = y - y.mean(axis=0)
     starts = np.linspace(0, N, bins + 1).astype(int)[:-1]
     counts = np.diff([*starts, N])[:, None, None]
@@ -151,7 +154,7 @@ def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /, bins: int = 6) -> np
 
 
 def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> Iterator[tuple[Kernel, dict[str, Array]]]:
-    """The kernel of each start, and its lengthscales in units of the inputs; first those of `Kernel.from_data`."""
+    """Yield the kernels to compare, with their lengthscales in units of the inputs, first those of `from_data`."""
     base = usable(kernel.from_data(X, 1.0), X)
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
     shapes = [np.ones(len(shares))]
@@ -166,9 +169,9 @@ def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> It
 
 
 def _log_evidence(K: npt.NDArray[Any], targets: Numbers) -> float:
-    """log N(y; 0, v (K + g I)), summed over the targets [n, Q], at the best v of each and the best g of all.
+    """Compute log N(y; 0, v (K + g I)), summed over targets [n, Q], at the best v of each target and the best common g.
 
-    Minus infinity if K is not finite, or zero.
+    It is minus infinity if K is not finite or zero.
     """
     K = K.astype(np.float64)
     size = np.mean(np.diagonal(K))
@@ -190,17 +193,18 @@ def _log_evidence(K: npt.NDArray[Any], targets: Numbers) -> float:
 
 
 def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-    """The leading eigenvectors [D, count] of x^T x, for x [N, D]; the largest entry of each is positive."""
+    """Return the leading eigenvectors [D, count] of x^T x, for x [N, D]. The largest entry of each is positive."""
     x = np.asarray(x, dtype=np.float64)
     vectors = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count]
     return _fix_signs(vectors)
 
 
 def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-    """R [P, count] with R R^T close to the correlations of the columns of y [N, P], of which entries may be NaN.
+    """Return R [P, count] with R R^T close to the correlations of the columns of y [N, P], which may have NaN entries.
 
-    The symmetric root for all directions, so that uncorrelated columns stay by themselves; else the leading principal
-    directions, each as long as its standard deviation. Correlations are over the rows where both columns are known.
+    If count is P, R is the symmetric root, so that uncorrelated columns stay separate. Otherwise the columns of R are
+    the leading principal directions, scaled by their standard deviations. A correlation is computed from the rows in
+    which both columns are known.
     """
     y = np.asarray(y, dtype=np.float64)
     known = ~np.isnan(y)
@@ -216,15 +220,15 @@ def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]
 
 
 def _fix_signs(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Eigenvectors whose largest entry is positive: their sign is a matter of rounding."""
+    """Make the largest entry of each eigenvector positive, because its sign depends on rounding."""
     return vectors * np.sign(np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0))
 
 
 def repetitions(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
-    """Row indices repeated as often as the weights [N] say; None if all weights are zero.
+    """Return row indices, repeated in proportion to the weights [N]; None if all weights are zero.
 
-    Whole weights repeat rows exactly, up to `MAX_REPEATED_ROWS` in all. Others, and more, are scaled and rounded along
-    their running sum, to at least N rows.
+    Whole weights up to a sum of `MAX_REPEATED_ROWS` are exact numbers of repetitions. Otherwise, the running sum of the
+    weights is scaled and rounded, so that the result has at least N rows.
     """
     ends = np.cumsum(weights.astype(np.float64))
     N, total = len(ends), ends[-1]

@@ -17,22 +17,22 @@ T = TypeVar("T")
 
 
 class Unflatten(Generic[T]):
-    """The function from a vector [n] of raw leaves to the model: ``unflatten(vector)``. `flatten` makes one.
+    """A function that converts a vector [n] of raw leaves to a model: ``unflatten(vector)``. `flatten` creates it.
 
     torch and JAX can differentiate it, and it can be used inside ``jax.jit``, ``jax.grad`` and ``jax.vmap``.
 
     Parameters
     ----------
     model
-        The model with the settings, and the leaves that are not in the vector.
+        The model that provides the settings, and the leaves that are not in the vector.
     names
         The parameters in the vector, in this order.
 
     Raises
     ------
     TypeError, ValueError
-        If the parameters differ in library, dtype or device; when called, if the vector has another size, library,
-        dtype or device.
+        If the parameters differ in library, dtype or device. Calls raise them if the vector differs from the
+        parameters in size, library, dtype or device.
     """
 
     def __init__(self, model: T, names: Iterable[str]) -> None:
@@ -58,10 +58,10 @@ class Unflatten(Generic[T]):
         return tree.constrain(self.model, self.raw(vector))
 
     def raw(self, vector: Array, /) -> dict[str, Array]:
-        """The parts of the vector by leaf names, as `agp.tree.constrain` takes them; errors as a call's."""
+        """Split the vector into raw leaves by name, as `agp.tree.constrain` takes them. Errors are those of a call."""
         check_like("vector", vector, self.leaves[0].name, self.leaves[0].value)
         if tuple(vector.shape) != (self.size,):
-            msg = f"vector has shape {tuple(vector.shape)}, but the raw leaves of the model are {self.size} numbers."
+            msg = f"vector has shape {tuple(vector.shape)}, but must have shape ({self.size},)."
             raise ValueError(msg)
         xp = backend_of(vector).xp
         return {
@@ -70,7 +70,7 @@ class Unflatten(Generic[T]):
         }
 
     def vector(self, raw: Mapping[str, Array], /) -> Array:
-        """The vector [n] of raw leaves by name, or of their gradient as `agp.value_and_gradient` gives it.
+        """Concatenate raw leaves by name, or their gradient from `agp.value_and_gradient`, to a vector [n].
 
         Other names are ignored.
 
@@ -85,18 +85,18 @@ class Unflatten(Generic[T]):
 
     @public(repairs=False, context=False, ignore="underflow")
     def log_jacobian(self, vector: Array, /) -> tuple[Array, Pullback]:
-        """log |d values / d vector|, 0-d, of the parameters in the vector, and the pullback ``bar=1.0 -> [n]``.
+        """Return log |d values / d vector|, 0-d, for the parameters in the vector, and the pullback ``bar=1.0 -> [n]``.
 
         Add it to the log density of the values to get the log density of the vector, as samplers need it.
 
         Raises
         ------
         TypeError, ValueError
-            As a call; and if part of the vector is a triangular matrix, for entries above its diagonal do not change
-            the model, so no density of the vector can be normalised.
+            As in a call. Also if part of the vector is a triangular matrix: entries above its diagonal do not change
+            the model, so the density of the vector cannot be normalised.
         """
         if triangular := [leaf.name for leaf in self.leaves if leaf.constraint == LOWER]:
-            msg = f"{', '.join(triangular)} has entries above its diagonal without effect; flatten it as frozen."
+            msg = f"{', '.join(triangular)} has entries above its diagonal without effect; freeze it in agp.flatten."
             raise ValueError(msg)
         raw = self.raw(vector)
         found = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}
@@ -106,10 +106,10 @@ class Unflatten(Generic[T]):
 
 @public(repairs=False, context=False, ignore="underflow")
 def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unflatten[T]]:
-    """The raw leaves of a model's parameters as one vector [n], and the function from vectors to models.
+    """Return the raw leaves of a model's parameters as one vector [n], and the function from vectors to models.
 
-    Raw leaves are unconstrained and dimensionless, so every finite vector is a model. Auxiliary arrays, such as inverse
-    factors, are not in the vector and do not change.
+    Raw leaves are unconstrained and dimensionless, so every finite vector corresponds to a model. Auxiliary arrays,
+    such as inverse factors, are not in the vector and do not change.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unfla
         or device.
     """
     if missing := tree.missing(model):
-        msg = f"{', '.join(missing)} has no value; build the model with from_data, which finds starting values."
+        msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
         raise ValueError(msg)
     unflatten = Unflatten(model, _moving(model, tree.patterns(frozen)))
     raw = tree.unconstrain(model)
@@ -141,7 +141,7 @@ def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unfla
 
 
 def _moving(model: Any, frozen: tuple[str, ...]) -> list[str]:
-    """The names of the parameters that no pattern matches."""
+    """Return the names of the parameters that no pattern matches."""
     parameters = tree.leaves(model, "parameter")
     for pattern in frozen:
         if not any(tree.matches(name, pattern) for name in [*parameters, *tree.leaves(model, "auxiliary")]):
@@ -150,6 +150,6 @@ def _moving(model: Any, frozen: tuple[str, ...]) -> list[str]:
     moving = [name for name in parameters if not any(tree.matches(name, pattern) for pattern in frozen)]
     if not moving:
         why = f"every parameter is frozen by {', '.join(frozen)}" if frozen else "the model has no parameters"
-        msg = f"{why}; nothing is left for a vector."
+        msg = f"{why}, so the vector would be empty."
         raise ValueError(msg)
     return moving

@@ -1,4 +1,4 @@
-"""`agp backends`: the array libraries with a plug-in, and whether they are usable."""
+"""`agp backends`: list the array libraries that have a plug-in, and whether each one is usable."""
 
 import argparse
 from typing import Any
@@ -7,19 +7,20 @@ from agp.backend import known_backends
 from agp.cli._terminal import add_command, print_table
 
 HELP = """usage: agp backends [options]
-List the array libraries with a plug-in: usable or not, and why; their devices.
+List the array libraries that have a plug-in. The table shows whether each one
+is usable, its version, and its devices or the reason why it is not usable.
 options:
-  -q, --quiet, --debug, -h, --help   as agp --help says
+  -q, --quiet, --debug, -h, --help   see agp --help
 example: agp backends
 """
 
 
 def add_parser(commands: Any) -> None:
-    """Declare the command."""
+    """Add the parser of the command."""
     add_command(commands, "backends", HELP, _run)
 
 
-def _run(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - every command takes its arguments
+def _run(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - all commands have one signature
     rows = [
         (
             status.name,
@@ -30,5 +31,5 @@ def _run(arguments: argparse.Namespace) -> int:  # noqa: ARG001 - every command 
         )
         for status in known_backends()
     ]
-    print_table("backends", ("name", "usable", "version", "gradients", "devices, or why not"), rows, numbers_from=9)
+    print_table("backends", ("name", "usable", "version", "gradients", "devices, or reason"), rows, numbers_from=9)
     return 0

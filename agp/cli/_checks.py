@@ -1,4 +1,4 @@
-"""Whether the methods, options, data and machine of a comparison fit each other."""
+"""Checks that the methods, options, data and memory of a comparison fit together."""
 
 import argparse
 import os
@@ -19,7 +19,7 @@ from agp.methods import (
 )
 
 SUPPORT = 2048
-"""Rows that actions cover by default, if there are more."""
+"""Default maximum number of training rows that actions cover."""
 TAKEN_BY = {
     "num_orthogonal": GROUP_METHODS,
     "num_actions": ACTION_METHODS,
@@ -27,13 +27,13 @@ TAKEN_BY = {
     "storage": ("tsvgp",),
     "layers": DEEP_METHODS,
 }
-"""The options that only some methods take."""
+"""The options that only some methods accept, with these methods."""
 
 
 def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dict[str, Any]:
-    """The options that only some methods take, or their defaults; None if none of the methods takes them.
+    """Return the values of the options in `TAKEN_BY`, and None for options that none of the methods accepts.
 
-    ValueError for those that no method takes, or that do not fit each other.
+    ValueError if the user sets an option that none of the methods accepts, or if options contradict each other.
     """
     support = min(SUPPORT, rows) if a.support is None else a.support
     usual = {"num_orthogonal": a.num_inducing, "storage": "datum", "layers": LAYERS, "support": support}
@@ -54,31 +54,31 @@ def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dic
         raise ValueError(msg)
     if found["support"] is not None and not found["num_actions"] <= support <= rows:
         msg = (
-            f"--num-actions is {found['num_actions']} and --support {support}, but there are {rows} training rows; use "
-            "at most as many actions as rows that they cover, and at most all rows."
+            f"--num-actions is {found['num_actions']}, --support is {support} and there are {rows} training rows; "
+            "use num-actions <= support <= training rows."
         )
         raise ValueError(msg)
     return found
 
 
 def check_task(task: str, likelihood: str | None) -> str:
-    """The task of the likelihood, if one was asked for. ValueError if another task was asked for."""
+    """Return the task of the likelihood, or `task` if no likelihood is given. ValueError if the two disagree."""
     if likelihood is None:
         return task
     needed = LIKELIHOODS[likelihood][0]
     if task not in ("auto", needed):
         fitting = ", ".join(name for name, (its, _) in LIKELIHOODS.items() if its == task)
-        msg = f"the likelihood {likelihood} is for {needed}, but --task is {task}; for that, use {fitting}."
+        msg = f"--likelihood is {likelihood}, which is for {needed}, but --task is {task}; use one of {fitting}."
         raise ValueError(msg)
     return needed
 
 
 def choose_likelihood(likelihood: str | None, data: Dataset) -> str:
-    """The name of the likelihood for the data. ValueError if the one that was asked for cannot take them."""
+    """Return the given likelihood, or the default for the data. ValueError if it does not suit the targets."""
     if likelihood is None:
         return ("bernoulli" if data.binary else "softmax") if data.classes else "gaussian"
     if likelihood.startswith("bernoulli") and not data.binary:
-        msg = f"{likelihood} takes two classes, {data.name} has {data.classes}; use softmax or robustmax."
+        msg = f"{likelihood} takes two classes, but {data.name} has {data.classes}; use softmax or robustmax."
         raise ValueError(msg)
     try:
         make_likelihood(likelihood, data).check_targets(np.concatenate([data.y, data.y_test]))
@@ -89,15 +89,15 @@ def choose_likelihood(likelihood: str | None, data: Dataset) -> str:
 
 
 def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
-    """ValueError if the methods cannot take the data or the likelihood."""
+    """Raise a ValueError if a method does not support the data or the likelihood."""
     if not data.classes and (data.y == data.y[0]).all():
         msg = f"all {len(data.y)} training targets of {data.name} are the same; there is nothing to learn from them."
         raise ValueError(msg)
     exact = [name for name in GAUSSIAN_METHODS if name in methods]
     if exact and settings.likelihood != "gaussian":
         others = ", ".join(name for name in METHODS if name not in GAUSSIAN_METHODS)
-        what = f"{data.name} is a {data.task}" if data.classes else f"--likelihood is {settings.likelihood}"
-        msg = f"{' and '.join(exact)} can only have the gaussian likelihood, but {what}; use --method {others}."
+        what = f"the task of {data.name} is {data.task}" if data.classes else f"--likelihood is {settings.likelihood}"
+        msg = f"--method {' '.join(exact)} requires the gaussian likelihood, but {what}; use one of {others}."
         raise ValueError(msg)
     N, M, M2 = len(data.X), settings.num_inducing, settings.num_orthogonal or 0
     if set(methods) - DENSE_METHODS.keys() - {"cggp", *ACTION_METHODS} and M > N:
@@ -112,14 +112,14 @@ def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
 
 
 def _check_memory(method: str, data: Dataset, settings: Settings) -> None:
-    """ValueError if the machine cannot hold the N x N numbers that a method without inducing inputs takes."""
+    """Raise a ValueError if the N x N matrices of a method without inducing inputs exceed the memory."""
     once, each = DENSE_METHODS[method]
     N, latents = len(data.X), make_likelihood(settings.likelihood, data).latents(data.y.shape[1])
     needed = (once + each * latents) * 8 * N**2
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:
         msg = (
-            f"{method} needs about {needed / 2**30:.0f} GiB for the {N} training rows of {data.name}, this machine has "
-            f"{there / 2**30:.0f} GiB; leave --method {method} out, or name smaller data."
+            f"{method} needs about {needed / 2**30:.0f} GiB for the {N} training rows of {data.name}, but this machine "
+            f"has {there / 2**30:.0f} GiB; leave --method {method} out, or use a smaller data set."
         )
         raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""The columns of a table as an estimator takes them: numbers, texts, dates and durations."""
+"""Conversion of the columns of a table for estimators: numbers, text, dates and durations."""
 
 import re
 import shlex
@@ -12,24 +12,25 @@ import numpy as np
 from agp.data import TableFile, bad_number, unknown_column_message
 
 MAX_TEXTS = 100
-"""The maximum number of different texts in a column, each of which becomes an input."""
+"""Maximum number of different texts in a column. Each of them becomes an input."""
 DATE = re.compile(r"\s*(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?|(1[6-9]|20)\d\d-(0[1-9]|1[0-2]))\s*")
-"""A date such as 2020-12-31, perhaps with a time, or a month such as 2020-12."""
+"""Matches a date such as 2020-12-31, with an optional time, and a month such as 2020-12."""
 ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
 TIMES = ("date", "datetime", "datetime64")
+"""pandas' names for the types of dates and times."""
 DURATIONS = ("timedelta", "timedelta64")
-"""The pandas names of these types."""
+"""pandas' names for the types of durations."""
 DAYS = "days since 1970-01-01"
 """The unit to which estimators convert dates."""
 NUMBERS: Any = (Real, Decimal)
 MAX_CELL_CHARS = 30
-"""Characters of a cell in a message."""
+"""Maximum number of characters that a message quotes from a cell."""
 
 
 class Kind(NamedTuple):
-    """What a column holds: "number", "text", "date" or "duration", and the values of text.
+    """The type of a column ("number", "text", "date" or "duration"), and the values of a text column in training.
 
-    A "date in UTC" comes from a file of version 0.2.0, which read times without a time zone as UTC.
+    The type "date in UTC" occurs in files of version 0.2.0, which treated times without a time zone as UTC.
     """
 
     name: str
@@ -37,18 +38,21 @@ class Kind(NamedTuple):
 
 
 def text_of(cell: Any) -> str:
-    """A cell as text: whole numbers without a point, because a column of them with a gap holds floats."""
+    """Convert a cell to text. Floats with whole values, such as 3.0, become "3".
+
+    pandas stores whole numbers as floats if the column has empty cells.
+    """
     is_number = isinstance(cell, NUMBERS) and not isinstance(cell, bool)
     return str(int(cell)) if is_number and float(cell).is_integer() else str(cell)
 
 
 def show_cell(texts: list[str]) -> str:
-    """The first three texts, quoted."""
+    """Quote the first three texts, and join them by commas."""
     return ", ".join(map(repr, texts[:3])) + (", ..." if len(texts) > 3 else "")
 
 
 def kinds_of(estimator: Any) -> dict[str, Kind]:
-    """What each column held on which an estimator was trained, by name."""
+    """Return the type of each training column of an estimator, by name."""
     learned = estimator.columns_
     kinds = {name: Kind("text", tuple(filter(None, values))) for name, values in learned.values.items()}
     kinds |= {name: Kind("duration" if unit == "days" else "date") for name, unit in learned.times.items()}
@@ -56,9 +60,9 @@ def kinds_of(estimator: Any) -> dict[str, Kind]:
 
 
 def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str) -> tuple[Any, list[str]]:
-    """The columns to learn from, and remarks about what was left out.
+    """Return the input columns, and remarks about columns that were converted or left out.
 
-    ValueError for a column that no model can learn from; the message names the cell and the option that helps.
+    ValueError if a column cannot be an input. The message names the first unsuitable cell and an option that helps.
     """
     import pandas as pd
 
@@ -66,7 +70,7 @@ def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str)
     for name in (name for name in table.frame.columns if name not in without):
         column = table.frame[name]
         if column.isna().all():
-            notes.append(f"column {name!r} is empty, and is left out")
+            notes.append(f"column {name!r} is empty and is left out")
             continue
         kind = _kind(table, name, dates)
         columns[name] = _convert_column(table, name, kind, missing)
@@ -76,13 +80,13 @@ def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str)
         elif kind == "duration":
             notes.append(f"column {name!r} holds durations, which become days")
     if not columns:
-        msg = f"{table.path}: no column is left to predict from."
+        msg = f"{table.path} has no input columns left; add one, or drop fewer columns."
         raise ValueError(msg)
     return pd.DataFrame(columns), notes
 
 
 def read_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, targets: list[str]) -> tuple[Any, Any]:
-    """The columns that a model was trained on, from another table, and remarks about others and about new texts."""
+    """Read the training columns of a model from a table. Also return remarks about other columns and unknown texts."""
     import pandas as pd
 
     for name in kinds:
@@ -92,18 +96,18 @@ def read_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, ta
             raise ValueError(msg)
     notes = []
     if more := [name for name in table.frame.columns if name not in kinds and name not in targets]:
-        notes.append(f"not needed, and left out: {', '.join(more)[:200]}")
+        notes.append(f"columns that the model does not use: {', '.join(more)[:200]}")
     frame = pd.DataFrame({name: _convert_column(table, name, kind.name, missing) for name, kind in kinds.items()})
     for name, kind in kinds.items():
         if kind.name == "text" and (new := sorted({*frame[name].dropna()} - {*kind.values})):
             notes.append(
-                f"column {name!r} has {show_cell(new)}, unseen in training: predicted as none of the known values"
+                f"column {name!r} has {show_cell(new)}, unseen in training; such cells match none of the known values"
             )
     return frame, notes
 
 
 def place_of_first(table: TableFile, name: str, mask: Any) -> str:
-    """Where the first cell of a mask is, with the name of the file."""
+    """Return the file, line and column of the first row where a mask is true."""
     return f"{table.path}: {table.place(int(np.argmax(mask)), name)}"
 
 
@@ -124,14 +128,14 @@ def _kind(table: TableFile, name: str, dates: str) -> str:
     texts = column.dropna().map(text_of)
     if found in TIMES or (found == "string" and all(map(DATE.fullmatch, texts))):
         if dates == "refuse":
-            remedy = f"leave them out by --drop {shlex.quote(name)}, or take them as days by --dates auto"
+            remedy = f"drop it with --drop {shlex.quote(name)}, or convert it to days with --dates auto"
             msg = f"{table.path}: column {name!r} holds dates; {remedy}."
             raise ValueError(msg)
         return "date"
     if found in DURATIONS:
         return "duration"
     if found not in ("string", "categorical"):
-        remedy = f"leave it out by --drop {shlex.quote(name)}, or make numbers of it"
+        remedy = f"drop it with --drop {shlex.quote(name)}, or convert it to numbers"
         msg = f"{table.path}: column {name!r} holds {found} values; {remedy}."
         raise ValueError(msg)
     if (row := bad_number(column)) is not None:
@@ -139,9 +143,9 @@ def _kind(table: TableFile, name: str, dates: str) -> str:
     values = sorted({*texts})
     if len(values) > MAX_TEXTS:
         msg = (
-            f"{table.path}: column {name!r} has {len(values):,} different texts, such as "
-            f"{values[0][:MAX_CELL_CHARS]!r}; at most {MAX_TEXTS} can be learned "
-            f"from: leave it out by --drop {shlex.quote(name)}."
+            f"{table.path}: column {name!r} has {len(values):,} different texts such as "
+            f"{values[0][:MAX_CELL_CHARS]!r}, but at most {MAX_TEXTS} are allowed; drop it with "
+            f"--drop {shlex.quote(name)}."
         )
         raise ValueError(msg)
     return "text"
@@ -156,15 +160,15 @@ def _no_number(table: TableFile, name: str, row: int) -> str:
 
 
 def _convert_column(table: TableFile, name: str, kind: str, missing: str) -> Any:
-    """A column as numbers, texts, times or durations, some of them missing."""
+    """Convert a column to numbers, texts, times or durations. Empty cells become missing values."""
     import pandas as pd
 
     column = table.frame[name]
     empty = column.isna().to_numpy()
     if missing == "refuse" and empty.any():
         msg = (
-            f"{place_of_first(table, name, empty)} is empty ({int(empty.sum())} in this column); fill it in, or train "
-            f"with --missing impute, or with --drop {shlex.quote(name)}."
+            f"{place_of_first(table, name, empty)} is empty (empty cells in this column: {int(empty.sum())}); "
+            f"fill it in, or train with --missing impute or --drop {shlex.quote(name)}."
         )
         raise ValueError(msg)
     if kind == "text":
@@ -175,7 +179,7 @@ def _convert_column(table: TableFile, name: str, kind: str, missing: str) -> Any
     if kind == "duration":
         found = pd.to_timedelta(column, errors="coerce")
         if (bad := (found.isna() & column.notna()).to_numpy()).any():
-            msg = f"{place_of_first(table, name, bad)} is no duration; write one such as '3 days 12:00:00'."
+            msg = f"{place_of_first(table, name, bad)} is not a duration; write it as in '3 days 12:00:00'."
             raise ValueError(msg)
         return found
     numbers: Any = pd.to_numeric(column, errors="coerce")
@@ -189,7 +193,7 @@ def _convert_column(table: TableFile, name: str, kind: str, missing: str) -> Any
 
 
 def _times(table: TableFile, name: str) -> Any:
-    """Texts as times. ValueError if the order of day and month is ambiguous."""
+    """Convert texts to times. ValueError if the order of day and month is ambiguous."""
     import pandas as pd
 
     column = table.frame[name]
@@ -200,27 +204,27 @@ def _times(table: TableFile, name: str) -> Any:
     orders = {first: _dates(texts, day_first=first) for first in (False, True)}
     shown = str(known.iloc[0])
     month_first, day_first = orders[False], orders[True]
-    if day_first is None or shown[:4].isdigit():  # where the year comes first, there is one order
+    if day_first is None or shown[:4].isdigit():  # year first: the order is unambiguous
         chosen = month_first
     elif month_first is None or "." in shown or (month_first.dropna() == day_first.dropna()).all():
         chosen = day_first
     else:
-        msg = f"{table.path}: column {name!r} has dates such as {shown!r}, read in two ways; write 2020-12-31."
+        msg = f"{table.path}: column {name!r} has ambiguous dates such as {shown!r}; write them as in 2020-12-31."
         raise ValueError(msg)
-    remedy = f"write 2020-12-31, or leave it out by --drop {shlex.quote(name)}"
+    remedy = f"write them as in 2020-12-31, or use --drop {shlex.quote(name)}"
     if chosen is None:
-        msg = f"{table.path}: column {name!r} holds no dates such as {shown!r} in one format; {remedy}."
+        msg = f"{table.path}: column {name!r} has dates such as {shown!r} that are not all in one format; {remedy}."
         raise ValueError(msg)
     zoned = known.str.contains(ZONE)
     if zoned.any() and not zoned.all():
         where = place_of_first(table, name, ~zoned.reindex(texts.index, fill_value=True))
-        msg = f"{where} has no time zone, but other cells have one; write it in all of them."
+        msg = f"{where} has no time zone, but other cells have one; write one in every cell."
         raise ValueError(msg)
     return chosen if zoned.all() else chosen.dt.tz_localize(None)
 
 
 def _dates(texts: Any, *, day_first: bool) -> Any:
-    """The times, or None if a text is not a time in that order."""
+    """Convert texts to times. Return None if a text is not a time with this order of day and month."""
     import warnings
 
     import pandas as pd
@@ -228,7 +232,7 @@ def _dates(texts: Any, *, day_first: bool) -> Any:
     years_first = str(texts.dropna().iloc[0])[:4].isdigit()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)  # a date read in another order than was asked for
+            warnings.simplefilter("error", UserWarning)  # pandas warns if it reads a date in the other order
             return pd.to_datetime(texts, utc=True, format="ISO8601" if years_first else None, dayfirst=day_first)
     except (UserWarning, ValueError, OverflowError):
         return None

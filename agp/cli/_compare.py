@@ -1,4 +1,4 @@
-"""`agp compare`: methods x backends x gradient modes x precisions, trained side by side on real data."""
+"""`agp compare`: train combinations of methods, backends, gradient modes and precisions on the same data."""
 
 import argparse
 import fcntl
@@ -24,28 +24,28 @@ from agp.data import Dataset
 from agp.methods import FULL_METHODS, METHODS, STORAGES, parse_kernel
 
 HELP = """usage: agp compare [options]
-Train methods on every backend; compare bounds, gradients, speed and memory:
-the exit status is 0 only if all float64 rows agree with NumPy to 1e-9.
-data:
-  --data NAME        elevation (default), diabetes, breast_cancer, digits; FILE
-  --target COLUMN, --split S   the target of a table; the test mask of an .npz
-  --task NAME        auto (default), regression, classification
-rows, each of them with one or more NAMEs:
-  --method NAME ...  wsvgp rsvgp (default), gpr, sgpr, lsvgp, deep-rsvgp, ...
-  --backend NAME ...   as agp backends lists them (default: all)
+Train methods on several backends; compare bounds, gradients, speed and memory.
+The exit status is 0 if all float64 rows agree with NumPy to 1e-9.
+options:
+  --data NAME          elevation (default), diabetes, breast_cancer or digits;
+                       or a .csv, .parquet or .npz file
+  --target COLUMN, --split S   target of a table; column of .npz test_masks (0)
+  --task NAME          auto (default), regression or classification
+  --method NAME ...    wsvgp rsvgp (default), gpr, sgpr, lsvgp, deep-rsvgp, ...
+  --backend NAME ...   names that agp backends lists (default: all usable ones)
   --gradient NAME ..., --dtype NAME ...   closed-form autodiff; float64 float32
-model and training:
-  --kernel TEXT, --likelihood NAME   matern32; by the targets (defaults)
-  --num-inducing M, --num-orthogonal M2   the groups of inducing inputs (128, M)
-  --storage NAME, --layers L   of tsvgp; of deep-* (2)
-  --num-actions I, --support ROWS   of cagp-*
-  --batch-size B, --iterations T, --rate R   512, 500, 0.05 (defaults)
-  --fall F, --q-steps NAME, --mean NAME   where rates end (0.1 of R); q(u) by
-               natural (gradients) or adam; constant (by the targets) or zero
-  --device NAME, --threads N, --seed N   cpu, 1, 0 (defaults)
-beside other libraries, and output:
-  --peers PYTHON ...   wsvgp of GPyTorch, GPflow, GPJax, where these have them
-  --out FOLDER, -q, --quiet, --debug, -h, --help   agp-compare; as agp --help
+  --kernel TEXT, --likelihood NAME   default: matern32; chosen by the targets
+  --num-inducing M, --num-orthogonal M2   sizes of inducing groups (128, M)
+  --storage NAME, --layers L   sites of tsvgp (datum); layers if deep (2)
+  --num-actions I, --support ROWS   actions of cagp-*; rows that they cover
+  --batch-size B, --iterations T   rows of a minibatch (512); steps (500)
+  --rate R, --fall F   learning rate (0.05); its factor at the end (0.1)
+  --q-steps NAME       steps of q(u): natural (gradients, default) or adam
+  --mean NAME          mean of numeric targets: constant (default) or zero
+  --device NAME, --threads N, --seed N   default: cpu, 1, 0
+  --peers PYTHON ...   interpreters in which GPyTorch, GPflow, GPJax train wsvgp
+  --out FOLDER         folder for the results (default: agp-compare)
+  -q, --quiet, --debug, -h, --help   see agp --help
 example: agp compare --data t.csv --target y --method gpr rsvgp --dtype float64
 """
 GRADIENTS, DTYPES = ("closed-form", "autodiff"), ("float64", "float32")
@@ -60,12 +60,12 @@ NUMBERS: dict[str, tuple[int | None, int]] = {
     "iterations": (500, 1),
     "threads": (1, 1),
 }
-"""Options that take whole numbers: their defaults, and the least values."""
+"""Options that take whole numbers: their defaults and minimum values."""
 SHARE = option(float, "above 0 and at most 1", lambda x: 0.0 < x <= 1.0)
 
 
 def add_parser(commands: Any) -> None:
-    """Declare the command."""
+    """Add the parser of the command."""
     parser = add_command(commands, "compare", HELP, _run)
     several: Any = {"action": "extend", "nargs": "+"}
     parser.add_argument("--method", choices=METHODS, **several)
@@ -105,7 +105,7 @@ def _run(a: argparse.Namespace) -> int:
     settings = replace(settings, likelihood=likelihood, **method_settings(a, methods, len(data.X)))
     check_fit(data, methods, settings)
     if a.peers and likelihood != "gaussian":
-        msg = f"--peers is for gaussian noise, but the likelihood is {likelihood}; leave --peers out."
+        msg = f"--peers requires the gaussian likelihood, but it is {likelihood}; leave --peers out."
         raise ValueError(msg)
     with _claim_folder(a.out):
         return _compare(tasks, [*left_out, *absent], Report(a.out, data, settings), a.threads, peers)
@@ -113,7 +113,7 @@ def _run(a: argparse.Namespace) -> int:
 
 @contextmanager
 def _claim_folder(folder: Path) -> Iterator[None]:
-    """Lock the folder, created if necessary. ValueError if it has results, or another process writes there."""
+    """Create the folder if necessary, and lock it. ValueError if it has results or is locked."""
     if folder.exists() and not folder.is_dir():
         msg = f"--out is {folder}, which is a file; name a folder."
         raise ValueError(msg)
@@ -134,7 +134,7 @@ def _claim_folder(folder: Path) -> Iterator[None]:
 
 
 def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: int, peers: dict[str, str]) -> int:
-    """Run the tasks and report them; the exit status."""
+    """Run the tasks, report the results and return the exit status."""
     data, settings, out = report.data, report.settings, console()
     for line in [*_headlines(data, tasks, settings), *(f"not run: {line}" for line in left_out)]:
         out.print(line, markup=False)
@@ -143,16 +143,16 @@ def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: in
             out.print(f"[{i + 1}/{len(tasks)}] {row.label}", markup=False)
             report.add(row, _run_task(row, report, threads))
         for library, python in peers.items():
-            out.print(f"[peer] {METHOD} {library}: q(u) by Adam, minibatches and rates as above", markup=False)
+            out.print(f"[peer] {METHOD} {library}: q(u) by Adam, same minibatches and learning rates", markup=False)
             report.add_peer(METHOD, library, train_peer(library, python, data, settings, report.folder, threads))
     except KeyboardInterrupt:
-        out.print("interrupted: the rows finished so far follow")
+        out.print("interrupted; the table shows the rows that have finished")
         report.interrupted = True
     return report.finish()
 
 
 def _run_task(task: Task, report: Report, threads: int) -> str | None:
-    """Run a row in its own process; None if it succeeded, else the last line of its errors."""
+    """Run a task in its own process. Return None if it succeeds, otherwise the last line of its error output."""
     reference = None if task.is_reference else report.reference(task.method)
     if not task.is_reference and reference is None:
         return f"the reference row of {task.method} failed"
@@ -171,7 +171,7 @@ def _run_task(task: Task, report: Report, threads: int) -> str | None:
 
 
 def _echo(stream: Any) -> str:
-    """Show what a row writes (its progress bar) as it comes, and return the last whole line."""
+    """Copy the progress bar and the errors of a task to standard error. Return the last complete line."""
     line, last = "", ""
     while piece := stream.read(1):
         sys.stderr.write(piece)
@@ -183,8 +183,8 @@ def _echo(stream: Any) -> str:
 
 
 def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
-    """Return lines that describe what is compared."""
-    chosen = " (judged by the targets; --task overrides)" if s.task == "auto" else ""
+    """Return lines that describe the comparison."""
+    chosen = " (inferred from the targets; --task overrides it)" if s.task == "auto" else ""
     inputs = f"{data.X.shape[1]} input{'s' if data.X.shape[1] > 1 else ''}"
     lines = [
         f"{data.name}: {data.task}{chosen}; {len(data.X):,} training and {len(data.X_test):,} test rows, {inputs}",
@@ -193,20 +193,20 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
     ]
     lines += [f"{data.name}: {note}" for note in data.notes]
     if s.num_orthogonal is not None:
-        lines.append(f"a second group of M2 = {s.num_orthogonal} inducing inputs, where a method has one")
+        lines.append(f"methods with a second group of inducing inputs: M2 = {s.num_orthogonal}")
     if s.layers is not None:
-        lines.append(f"deep methods have {s.layers} layers, each with inducing inputs of its own")
+        lines.append(f"deep methods have {s.layers} layers, and each layer has its own inducing inputs")
     if s.num_actions is not None:
         lines.append(f"{s.num_actions} actions, which cover {s.support} of {len(data.X)} rows")
     if s.storage is not None:
-        lines.append(f"sites of tsvgp: {s.storage}")
+        lines.append(f"storage of the sites of tsvgp: {s.storage}")
     if full := [name for name in FULL_METHODS if any(task.method == name for task in tasks)]:
-        lines.append(f"every step of {' and '.join(full)} takes all rows")
+        lines.append(f"methods that use all rows in each step: {', '.join(full)}")
     return lines
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
-    """The rows, the reference row of each method first, and a line for each backend that is left out."""
+    """Return the tasks, the reference task of each method first, and a line for each backend that is left out."""
     methods, gradients, dtypes = (
         list(dict.fromkeys(given or usual))
         for given, usual in ((a.method, ("wsvgp", "rsvgp")), (a.gradient, GRADIENTS), (a.dtype, DTYPES))
@@ -224,7 +224,7 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
 
 
 def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
-    """The device of each backend: the wanted one if it exists there, else the first; "cuda" means any GPU."""
+    """Choose the device of each backend: `wanted` if it exists, otherwise the first one. "cuda" matches any GPU."""
     there = {backend: get_backend(backend).devices() for backend in backends}
     fitting = {
         backend: next((device for device in devices if device.split(":")[0] == wanted or device == wanted), None)
@@ -232,7 +232,7 @@ def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
     }
     if not any(fitting.values()):
         known = "; ".join(f"{backend}: {', '.join(devices)}" for backend, devices in there.items())
-        msg = f"no backend of this comparison has a device {wanted!r} here; they have {known}."
+        msg = f"--device is {wanted!r}, which no backend of this comparison has; choose from {known}."
         raise ValueError(msg)
     return {backend: fitting[backend] or there[backend][0] for backend in backends}
 
@@ -244,6 +244,6 @@ def _backends(given: list[str] | None) -> tuple[list[str], list[str]]:
         return usable, [f"{status.name}: {status.reason}" for status in everything if not status.usable]
     for name in given:
         if get_backend(name).is_lazy:
-            msg = f"{name} arrays hold rows of data, which other libraries evaluate; compare those."
+            msg = f"--backend is {name}, whose arrays other libraries evaluate; name one of those libraries."
             raise ValueError(msg)
     return list(dict.fromkeys(given)), []

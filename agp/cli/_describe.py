@@ -1,4 +1,4 @@
-"""`agp describe`: the contents of a model file, and which columns matter."""
+"""`agp describe`: print the contents of a model file and the relevance of each column."""
 
 import argparse
 from pathlib import Path
@@ -16,21 +16,23 @@ from agp.models import Model
 from agp.summaries import summary
 
 HELP = """usage: agp describe MODEL [TABLE] [options]
-Say what is in a file of agp fit or agp.save: table, columns, training, leaves,
-and how much each column matters: to the kernel, and if its cells are shuffled.
+Print the contents of a model file of agp fit or agp.save: the training table,
+its columns, the training and the parameters. Also print how relevant each
+column is: its share of the prior variance and its permutation importance.
 options:
-  TABLE            rows with targets, for a model that holds none, or new ones
-  --backend NAME   read it with another array library, such as numpy
-  -q, --quiet, --debug, -h, --help   as agp --help says
+  TABLE            table with inputs and targets that relevance is computed on
+                   (default: the training rows, if the model holds them)
+  --backend NAME   array library that the model is loaded with, such as numpy
+  -q, --quiet, --debug, -h, --help   see agp --help
 example: agp describe m.safetensors new.csv
 """
 MIN_ROWS = 2
 MAX_VALUES = 8
-"""Values of a text column that are shown."""
+"""Maximum number of values of a text column that are printed."""
 
 
 def add_parser(commands: Any) -> None:
-    """Declare the command."""
+    """Add the parser of the command."""
     parser = add_command(commands, "describe", HELP, _run)
     parser.add_argument("model", type=Path)
     parser.add_argument("table", nargs="?", type=Path)
@@ -58,9 +60,9 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[Any, Any]:
-    """The rows of a table that have targets, and the targets. ValueError if it lacks a column, or all targets."""
+    """Return the inputs and targets of the rows with targets. ValueError if a column or all targets are missing."""
     if notes is None or not notes.targets:
-        msg = f"{a.model} does not say what its target is called; use agp.inspection in Python, or leave {a.table} out."
+        msg = f"{a.model} does not contain the name of its target; drop {a.table}, or use agp.inspection in Python."
         raise ValueError(msg)
     table, X, words = read_for_model(a.table, notes, estimator)
     needed = [*((name, "target") for name in notes.targets), *([(notes.exposure, "exposure")] * bool(notes.exposure))]
@@ -73,7 +75,7 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
     if notes.exposure and rows.any():
         exposure = factors_of(table, notes.exposure, rows, what="exposures", positive=True)
         y = y / (exposure if y.ndim == 1 else exposure[:, None])
-        words.append(f"targets are compared as rates, {notes.targets[0]!r} by {notes.exposure!r}")
+        words.append(f"scores are computed on rates, {notes.targets[0]!r} divided by {notes.exposure!r}")
     X = X[rows].reset_index(drop=True)
     if notes.task == "classification" and len(y):
         at = positions_of(y, estimator.classes_)
@@ -81,9 +83,7 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
             words.append(f"rows with a label unseen in training are left out: {int((at < 0).sum())}")
         X, y = X[at >= 0].reset_index(drop=True), estimator.classes_[at[at >= 0]]
     if len(y) < MIN_ROWS:
-        msg = (
-            f"{table.path} has {len(y)} rows with a known {quote_names(notes.targets)}; {MIN_ROWS} or more are needed."
-        )
+        msg = f"{table.path} has {len(y)} rows with {quote_names(notes.targets)}; at least {MIN_ROWS} are needed."
         raise ValueError(msg)
     if not a.quiet:
         print(*words, sep="\n", end="\n" if words else "")
@@ -91,7 +91,7 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
 
 
 def _table(notes: Notes, units: dict[str, str]) -> list[str]:
-    lines = [f"table      {notes.table}: {notes.rows:,} rows for training"] if notes.table else []
+    lines = [f"table      {notes.table}: {notes.rows:,} training rows"] if notes.table else []
     what = "target     " if len(notes.targets) == 1 else "targets    "
     lines += [f"{what}{', '.join(notes.targets)} ({notes.task})"] if notes.targets else [f"task       {notes.task}"]
     for i, (name, kind) in enumerate(notes.columns.items()):

@@ -1,4 +1,4 @@
-"""`agp fit`: train on a table, and save the model."""
+"""`agp fit`: train a model on a table, and save it."""
 
 import argparse
 import sys
@@ -31,38 +31,38 @@ from agp.io import save_with_metadata
 from agp.methods import METHODS, OUTPUTS, kernel_or_auto
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
-Train a Gaussian process on a table (.csv, .parquet, .npz), and write it down.
-data:
-  --scheduler HOST:PORT  a Dask cluster that reads TABLE, "part-*.parquet"
-  --target COLUMN      what to predict, or again: several; others are inputs
-  --drop COLUMN ..., --task NAME   left out; auto, regression, classification
-  --exposure COLUMN, --weights COLUMN   factors of rates; how often rows count
-  --missing NAME       missing input cells: refuse (default), or impute by means
-  --dates NAME         dates: auto (default): days since 1970-01-01; or refuse
-  --test-share SHARE   hold out such a share of the rows, and score them
-model:
+Train a Gaussian process on a table (.csv, .parquet, .npz) and save the model.
+options:
+  --target COLUMN      column to predict; repeat the option for several columns
+  --drop COLUMN ...    columns to ignore; all other columns are inputs
+  --task NAME          auto (default), regression or classification
+  --exposure COLUMN, --weights COLUMN   exposures of counts; weights of the rows
+  --missing NAME       empty input cells: refuse (default), or impute (the mean)
+  --dates NAME         auto (default) converts dates to days; or refuse
+  --test-share SHARE   fraction of the rows to hold out and score (default: 0)
+  --scheduler HOST:PORT   Dask cluster that reads TABLE, e.g. "part-*.parquet"
   --method NAME        auto (default), gpr, wsvgp, rsvgp, deep-rsvgp, ...
-  --kernel TEXT        auto (default), or such as rbf, "matern32 + linear"
+  --kernel TEXT        auto (default), or text such as "matern32 + linear"
   --likelihood NAME    gaussian, student-t, poisson, gamma, beta, ordinal, ...
-  --transform log, --outputs NAME   of positive targets; what several share
+  --transform log      model the logarithm of positive targets
+  --outputs NAME       shared, separate, coregionalised or intrinsic targets
   --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
-  --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
-training:
-  --tolerance T        end when an epoch gains less nats per row (default: 1e-3)
-  --max-steps N, --max-seconds S   end at the latest after so many
-  --seed N             of split, inducing inputs and minibatches (default: 0)
-  --out MODEL          the file; an old one is replaced
-  -q, --quiet, --debug, -h, --help   as agp --help says
+  --backend NAME, --device NAME, --dtype NAME   array library, device, precision
+  --tolerance T        end when an epoch gains less, in nats per row (1e-3)
+  --max-steps N, --max-seconds S   limits of the training (default: none)
+  --seed N             seed of split, inducing inputs and batches (default: 0)
+  --out MODEL          model file to write; an existing file is replaced
+  -q, --quiet, --debug, -h, --help   see agp --help
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
 LIKELIHOODS = dict.fromkeys(methods.LIKELIHOODS, "regression") | {"ordinal": "classification"}
-"""The likelihoods, and their tasks."""
+"""The task of each likelihood."""
 MIN_COUNTS = 4
-"""The fewest different labels for which counts are suggested."""
+"""Minimum number of different labels for which `agp fit` suggests a likelihood of counts."""
 NEAR_ZERO_COUNT = 0.1
-"""Whole numbers may be counts if the least is below this share of their mean."""
+"""Whole numbers may be counts if their minimum is below this fraction of their mean."""
 MIN_SKEWNESS = 1.0
-"""The skewness from which a logarithm is suggested."""
+"""Minimum skewness for which `agp fit` suggests a logarithm."""
 SHARE = option(float, "at least 0 and less than 1", lambda x: 0.0 <= x < 1.0)
 COUNT = option(
     lambda text: text if text == "auto" else int(text),
@@ -75,7 +75,7 @@ OF_ESTIMATORS += ("tolerance", "max_steps", "max_seconds")
 
 
 def add_parser(commands: Any) -> None:
-    """Declare the command."""
+    """Add the parser of the command."""
     parser = add_command(commands, "fit", HELP, _run)
     parser.add_argument("table")
     parser.add_argument("--target", action="append", required=True)
@@ -116,11 +116,12 @@ def _run(a: argparse.Namespace) -> int:
             check_columns(table, [name])
     for flag, name in (("--exposure", a.exposure), ("--weights", a.weights)):
         if name in a.target:
-            msg = f"{flag} is {name!r}, the target; name another column."
+            msg = f"{flag} is {name!r}, which is the target; name another column."
             raise ValueError(msg)
     rows = rows_with(table, a.target)
     if rows.sum() < 2:
-        msg = f"{table.path} has {int(rows.sum())} row with a target; training needs two or more."
+        count = "1 row" if rows.any() else "0 rows"
+        msg = f"{table.path} has {count} with a target; training needs at least two."
         raise ValueError(msg)
     task = _infer_task(a, table, rows)
     y = labels_of(table, a.target[0], rows) if task == "classification" else numbers_of(table, a.target, rows)
@@ -162,21 +163,21 @@ def _estimators() -> Any:
 
 
 def _check(a: argparse.Namespace) -> None:
-    """ValueError for an unknown kernel, and for an output file that cannot be written."""
+    """Raise a ValueError if the kernel is unknown or the output file cannot be written."""
     kernel_or_auto(a.kernel)
     if a.out.suffix.lower() in TABLES:
-        msg = f"--out is {a.out}, which is the name of a table; name a file such as {a.out.stem}.safetensors."
+        msg = f"--out is {a.out}, whose ending is that of a table; use a name such as {a.out.stem}.safetensors."
         raise ValueError(msg)
     folder = a.out if a.out.is_dir() else a.out.absolute().parent
     if a.out.is_dir() or not folder.is_dir():
-        msg = f"--out is {a.out}, but {folder} is {'a' if a.out.is_dir() else 'no'} folder; name a file."
+        msg = f"--out is {a.out}, but {folder} is {'a' if a.out.is_dir() else 'not a'} folder; name a file."
         raise ValueError(msg)
 
 
 def _task(a: argparse.Namespace, task: str, y: Any) -> str:
     labels = f" of {len(np.unique(y))} labels" if task == "classification" else ""
-    judged = a.task == "auto" and a.likelihood is None and len(a.target) == 1
-    chosen = " (judged by the target; --task overrides)" if judged else ""
+    inferred = a.task == "auto" and a.likelihood is None and len(a.target) == 1
+    chosen = " (inferred from the target; --task overrides it)" if inferred else ""
     return f"{task}{labels} for {quote_names(a.target)}{chosen}"
 
 
@@ -184,17 +185,17 @@ def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
     """Remarks on missing targets."""
     words = [] if rows.all() else [f"rows without a target are left out: {int((~rows).sum())}"]
     missing = table.frame[targets][rows].isna().sum()
-    return words + [f"targets that were not observed: {count} of {name!r}" for name, count in missing.items() if count]
+    return words + [f"missing values of the target {name!r}: {count}" for name, count in missing.items() if count]
 
 
 def _spread(y: Any) -> str:
-    """The standard deviation of each target, of those observed."""
+    """Format the standard deviation of the observed values of each target."""
     known = (column[~np.isnan(column)] for column in np.atleast_2d(y.T))
     return ", ".join(f"{column.std():.4g}" if len(column) else "none observed" for column in known)
 
 
 def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
-    """The task that was asked for, or that likelihood and targets suggest. ValueError if they contradict each other."""
+    """Return the task from --task, the likelihood or the targets. ValueError if options contradict each other."""
     if a.likelihood is not None:
         task = LIKELIHOODS[a.likelihood]
         if a.task not in ("auto", task):
@@ -205,14 +206,14 @@ def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
     else:
         task = "regression" if len(a.target) > 1 else task_of(table, a.target[0], rows)
     if task == "classification" and len(a.target) > 1:
-        msg = f"a classification has one --target, but there are {len(a.target)}; train a model for each."
+        msg = f"classification takes one --target, but there are {len(a.target)}; train a model for each."
         raise ValueError(msg)
     if task == "classification" and (a.transform or a.exposure):
         option = "--transform" if a.transform else "--exposure"
-        msg = f"{option} is for targets that are numbers, but the task is classification; use --task regression."
+        msg = f"{option} is for numeric targets, but the task is classification; use --task regression."
         raise ValueError(msg)
     if a.outputs is not None and (task == "classification" or (len(a.target) == 1 and a.likelihood != "latent-noise")):
-        msg = f"--outputs is {a.outputs}, which is for several targets that are numbers; leave it out."
+        msg = f"--outputs is {a.outputs}, which is for several numeric targets; leave it out."
         raise ValueError(msg)
     return task
 
@@ -222,31 +223,31 @@ def _split_rows(count: int, share: float, seed: int) -> Any:
     test[np.random.default_rng(seed).permutation(count)[: round(share * count)]] = True
     if count - test.sum() < 2:
         left = f"{count - test.sum()} of {count} rows"
-        msg = f"--test-share is {share:g}, which leaves {left} to train on; two or more are needed."
+        msg = f"--test-share is {share:g}, which leaves {left} for training; at least two are needed."
         raise ValueError(msg)
     return test
 
 
 def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
-    """Suggest a likelihood that may suit the targets better, if there is one."""
+    """Return a remark if another likelihood may suit the targets better."""
     if a.likelihood is not None or a.transform is not None:
         return []
     what = f"{quote_names(a.target)} has"
     if task == "classification":
         if y.dtype.kind not in "iu" or len(np.unique(y)) < MIN_COUNTS or a.task != "auto":
             return []
-        return [f"{what} whole numbers: if they are counts rather than labels, take --likelihood negative-binomial"]
+        return [f"{what} whole numbers; if they are counts rather than labels, use --likelihood negative-binomial"]
     numbers = y[~np.isnan(y)]
     whole = (numbers >= 0.0).all() and (numbers == np.floor(numbers)).all()
     if whole and numbers.min() < NEAR_ZERO_COUNT * numbers.mean():
-        return [f"{what} whole numbers from 0 on: --likelihood negative-binomial, or poisson, is for counts"]
+        return [f"{what} non-negative whole numbers; if they are counts, use --likelihood negative-binomial or poisson"]
     if (numbers > 0.0).all() and (numbers < 1.0).all():
-        return [f"{what} numbers between 0 and 1: --likelihood beta is for shares"]
+        return [f"{what} numbers between 0 and 1; if they are proportions, use --likelihood beta"]
     from scipy.stats import skew
 
     columns = [one[~np.isnan(one)] for one in np.atleast_2d(y.T)]
     if (numbers > 0.0).all() and max(map(skew, columns)) > MIN_SKEWNESS:
-        return [f"{what} positive numbers with a long tail: --transform log, or --likelihood gamma, is for those"]
+        return [f"{what} positive numbers with a long tail; --transform log or --likelihood gamma may fit better"]
     return []
 
 
@@ -266,7 +267,7 @@ def _train(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any,
     seconds = time.perf_counter() - began
     _say(a, f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}")
     if not estimator.learned_:
-        _say(a, "the inputs tell nothing of the target: the model is no better than its mean or its frequencies")
+        _say(a, "the model predicts no better than the mean of the target or the frequencies of its classes")
     if "candidates_" in vars(estimator):
         compared = ", ".join(dict.fromkeys(estimator.candidates_["kernel"]))
         _say(a, f"kernel: {estimator.kernel_} (compared: {compared})")

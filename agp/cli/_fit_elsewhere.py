@@ -1,4 +1,4 @@
-"""`agp fit` on rows in many files or on a cluster, read where they are evaluated."""
+"""`agp fit` on tables in many files or on a cluster, whose rows are not loaded into memory."""
 
 import argparse
 import contextlib
@@ -14,18 +14,18 @@ from agp.errors import require
 from agp.io import save_with_metadata
 
 CHUNK_ROWS = 100_000
-"""The most rows of a chunk, which a worker reads at once."""
+"""Maximum number of rows that a worker reads at a time."""
 
 
 def is_elsewhere(a: argparse.Namespace) -> bool:
-    """Whether the rows stay out of memory."""
+    """Return True if workers read the rows in chunks."""
     return a.scheduler is not None or is_many(a.table)
 
 
 def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Callable[..., None]) -> int:
     """Train on rows that workers read, and save the model.
 
-    ValueError for options that need the rows in memory, and for a scheduler that does not answer.
+    ValueError for options that need all rows in memory, and if the scheduler does not answer.
     """
     import pandas as pd
 
@@ -43,7 +43,7 @@ def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Calla
 
 
 def _in_chunks(x: Any) -> Any:
-    """The dask array in chunks of at most `CHUNK_ROWS` rows."""
+    """Split a dask array into chunks of at most `CHUNK_ROWS` rows."""
     return x if max(x.chunks[0]) <= CHUNK_ROWS else x.rechunk({0: CHUNK_ROWS})
 
 
@@ -60,16 +60,16 @@ def _check(a: argparse.Namespace) -> None:
         "several targets": len(a.target) > 1,
     }
     if refused := [name for name, asked in given.items() if asked]:
-        msg = f"rows in many files, or on a cluster, stay there, which {refused[0]} does not allow; leave it out."
+        msg = f"{refused[0]} cannot be used for a table in many files or on a cluster; leave it out."
         raise ValueError(msg)
     if not is_many(a.table) and Path(a.table).suffix != ".parquet":
-        msg = f"--scheduler needs rows that workers can read, in .parquet files, but the table is {a.table}."
+        msg = f"--scheduler requires .parquet files, which workers can read, but the table is {a.table}."
         raise ValueError(msg)
 
 
 @contextlib.contextmanager
 def _cluster(address: str | None) -> Iterator[None]:
-    """Dask's scheduler at an address, or the threads of this process."""
+    """Connect to the Dask scheduler at an address. Without an address, Dask uses the threads of this process."""
     if address is None:
         yield
         return
@@ -77,7 +77,7 @@ def _cluster(address: str | None) -> Iterator[None]:
     try:
         client = distributed.Client(address, timeout=10)
     except (OSError, TimeoutError, ValueError) as error:
-        msg = f"--scheduler is {address}, where no scheduler of Dask answers; start one by `dask scheduler`."
+        msg = f"--scheduler is {address}, but no Dask scheduler answers there; start one with `dask scheduler`."
         raise ValueError(msg) from error
     with client:
         yield

@@ -1,4 +1,4 @@
-"""The command `agp`: its commands, errors and warnings."""
+"""The program `agp`: its commands, errors and warnings."""
 
 import contextlib
 import os
@@ -13,18 +13,19 @@ from agp.cli import _backends, _compare, _describe, _fit, _predict
 from agp.cli._terminal import Parser
 
 HELP = """usage: agp COMMAND ...
-Gaussian processes on tables: calibrated predictions with error bars.
+Train Gaussian processes on tables, and predict with error bars.
 commands:
-  fit        train on a table, and write the model to a file
-  predict    predict the rows of another table with it
-  describe   say what is in the file of a model
-  compare    train methods on every backend; compare numbers, speed and memory
-  backends   list the array libraries with a plug-in, usable or not
+  fit        train a model on a table, and write the model to a file
+  predict    predict the rows of another table with a trained model
+  describe   print the contents of a model file, and rank its columns
+  compare    train methods on several backends, and compare results and speed
+  backends   list the array libraries, and whether they are usable
 options of every command:
-  -q, --quiet   no words and no progress bar, errors alone
-  --debug       errors with the traceback
-  -h, --help    the options of the command
-  --version     the version, and nothing else
+  -q, --quiet   print no messages and no progress bar
+  --debug       print errors with a traceback
+  -h, --help    print the options of the command, and exit
+option of agp alone:
+  --version     print the version, and exit
 example:
   agp fit airfoil.csv --target sound --out airfoil.safetensors
   agp predict airfoil.safetensors new.csv --out predictions.csv
@@ -32,9 +33,10 @@ example:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is 0 for success, 1 for a failed comparison, 2 for errors, 130 for Ctrl-C.
+    """Run a command, and return its exit status.
 
-    It is 141 if the reader of the output stops early, as `head` does.
+    The status is 0 for success, 1 for a failed comparison, 2 for an error and 130 for Ctrl-C. It is 141 if the program
+    that reads the output, such as `head`, stops early.
     """
     parser = Parser(prog="agp")
     parser.text = HELP
@@ -43,14 +45,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     for command in (_fit, _predict, _describe, _compare, _backends):
         command.add_parser(commands)
     arguments, unknown = parser.parse_known_args(argv)
-    if unknown:  # argparse would name the program, not the command
+    if unknown:  # argparse would name the program instead of the command
         commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with _warnings_as_lines():
             status = arguments.run(arguments)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # Python would complain at exit
+    except BrokenPipeError:  # otherwise Python prints an error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
@@ -66,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Print warnings as lines on stderr, except those for programmers."""
+    """Print each warning as one line on standard error, and ignore warnings about deprecations."""
 
     def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):

@@ -1,4 +1,4 @@
-"""What `agp fit` keeps about its table in the file of the model, for the other commands."""
+"""Notes about the training table, which `agp fit` stores in the model file for the other commands."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from agp.errors import FileError
 
 @dataclass
 class Notes:
-    """The table that a model was trained on."""
+    """Facts about the table that a model was trained on."""
 
     table: str
     targets: list[str]
@@ -18,27 +18,27 @@ class Notes:
     rows: int
     scores: dict[str, float] = field(default_factory=dict)
     exposure: str = ""
-    """The column of exposures, if there is one."""
+    """The name of the column of exposures; empty if there is none."""
     columns: dict[str, Kind] = field(default_factory=dict)
-    """What each input column held; read from the estimator, not from the notes."""
+    """The type of each input column, which is read from the estimator instead of the file."""
 
     def json(self) -> dict[str, Any]:
-        """For a file."""
+        """Convert the notes to JSON-able values, without scores that are not finite."""
         facts = {name: value for name, value in asdict(self).items() if name != "columns"}
         return facts | {"scores": {name: score for name, score in self.scores.items() if abs(score) < float("inf")}}
 
 
 def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
-    """The notes of a file, or what an estimator saved from Python tells.
+    """Return the notes of a file, or derive them from an estimator that was saved in Python.
 
     Raises
     ------
     agp.errors.FileError
-        If the file does not hold a model of a table, or its notes are damaged.
+        If the model has no column names, or the notes are damaged.
     """
     here = vars(estimator)
     if not found and "feature_names_in_" not in here:
-        msg = f"{path} holds no model of a table with named columns; use it in Python: agp.load."
+        msg = f"{path} holds a model without column names; use it in Python with agp.load."
         raise FileError(msg)
     in_utc = []
     try:
@@ -53,10 +53,11 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     except (AttributeError, TypeError, ValueError):
         sound, notes = False, None
     if notes is None or not sound:
-        msg = f"{path} has notes about its table that do not fit its model; train it again with agp fit."
+        msg = f"the notes in {path} do not match its model; train it again with agp fit."
         raise FileError(msg)
     times = estimator.columns_.times
-    in_utc = [name for name in in_utc if name not in times]  # in 0.2.0 the command line made days of dates
+    # in files of 0.2.0, the command line converted dates instead of the estimator
+    in_utc = [name for name in in_utc if name not in times]
     times |= dict.fromkeys(in_utc, DAYS)
     notes.columns = kinds_of(estimator) | dict.fromkeys(in_utc, Kind("date in UTC"))
     return notes

@@ -1,4 +1,4 @@
-"""`agp compare --peers`: train the W-SVGP of other libraries, in interpreters that the user names."""
+"""`agp compare --peers`: train W-SVGP in other libraries, which run in interpreters that the user names."""
 
 import dataclasses
 import json
@@ -22,16 +22,16 @@ from agp.updates import Adam
 
 LIBRARIES: tuple[str, ...] = ("gpytorch", "gpflow", "gpjax")
 METHOD = "wsvgp"
-"""The method that peers train."""
+"""The method that the other libraries train."""
 KERNELS = ("rbf", "matern12", "matern32", "matern52")
 HERE = Path(__file__).parent / "_peers"
 LOOK = "import importlib.util as u, json, sys; print(json.dumps([n for n in sys.argv[1:] if u.find_spec(n)]))"
 
 
 def find_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The first interpreter that has each library, and a remark for each library that none has.
+    """Find the first interpreter that has each library. Return remarks about libraries that none of them has.
 
-    ValueError for paths that are not Python interpreters.
+    ValueError if a path is not a Python interpreter.
     """
     here: dict[str, str] = {}
     for python in pythons:
@@ -40,8 +40,8 @@ def find_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
             names = json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it does not answer as one"
-            msg = f"--peers is {python}, which does not run as Python ({reason}); name one such as venv/bin/python."
+            reason = error.strerror if isinstance(error, OSError) else "unexpected output"
+            msg = f"--peers is {python}, which is not a Python interpreter ({reason}); use e.g. venv/bin/python."
             raise ValueError(msg) from error
         here |= {name: python for name in names if name not in here}
     missing = [name for name in LIBRARIES if name not in here]
@@ -50,9 +50,9 @@ def find_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def check_peers(methods: Sequence[str], kernel: str) -> None:
-    """ValueError for methods and kernels that peers cannot train."""
+    """Raise a ValueError if the other libraries cannot train the methods or the kernel."""
     if METHOD not in methods:
-        msg = f"--peers trains {METHOD} in other libraries; name it with --method, too."
+        msg = f"--peers trains {METHOD} in other libraries, but it is not in --method; add it."
         raise ValueError(msg)
     if kernel not in KERNELS:
         msg = f"--kernel is {kernel}, but with --peers it must be one of {', '.join(KERNELS)}."
@@ -62,7 +62,7 @@ def check_peers(methods: Sequence[str], kernel: str) -> None:
 def train_peer(
     library: str, python: str, data: Dataset, settings: Settings, folder: Path, threads: int
 ) -> dict[str, Any] | str:
-    """The results of a row, or the error as text."""
+    """Train W-SVGP with a library in its interpreter. Return the results of its row, or the error as text."""
     paths = [folder / f"peer-{library}-{name}.npz" for name in ("start", "run", "out")]
     try:
         expected = _write(paths[0], paths[1], data, settings)
@@ -80,7 +80,7 @@ def train_peer(
 
 
 def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> float:
-    """Write the start and the run for the other interpreter; return the bound of agp at the probe."""
+    """Write the initial model and the run for the other interpreter. Return agp's bound at the probe."""
     from agp.cli._peers.contract import Run, Start
 
     X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)
@@ -112,13 +112,13 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
 
 
 def _probe(M: int) -> tuple[npt.NDArray, npt.NDArray]:
-    """A q(u) away from the prior, so that the bound depends on every part of the model."""
+    """Return the mean and scale of a q(u) that is not the prior. The bound then depends on every part of the model."""
     rng = np.random.default_rng(0)
     return 0.1 * rng.standard_normal(M), 0.5 * np.eye(M) + 0.01 * np.tril(rng.standard_normal((M, M)), -1)
 
 
 def _rates(rate: Any, steps: int) -> npt.NDArray:
-    """A learning rate, or a schedule of it, at every step."""
+    """Evaluate a learning rate, which is a number or a schedule, at each step."""
     if not callable(rate):
         return np.full(steps, float(rate))
     scheduled: Any = rate
@@ -130,7 +130,7 @@ def _nlpd(y: npt.NDArray, mean: npt.NDArray, variance: npt.NDArray) -> float:
 
 
 def _facts(out: dict[str, Any], expected: float, data: Dataset, s: Settings) -> dict[str, Any]:
-    """The results of a row, from the file that the other interpreter wrote."""
+    """Compute the results of a row from the file that the other interpreter wrote."""
     seconds, y = out["seconds"], data.y_test
     later = seconds[WARM_UP:] if len(seconds) > WARM_UP else seconds
     mean, variance = out["mean"][:, None], out["variance"][:, None]

@@ -1,4 +1,4 @@
-"""What the rows of a comparison share: settings, data, the likelihood, how models start."""
+"""The settings, data, likelihoods and initial models that the rows of a comparison share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from agp.likelihoods import Bernoulli, Likelihood, Ordinal, RobustMax, Softmax
 from agp.means import ZeroMean
 
 CURVE_ROWS = 2000
-"""Test rows that the curve of NLPD against time is computed from."""
+"""Maximum number of test rows from which the curve of NLPD against time is computed."""
 CURVE_POINTS = 20
 WARM_UP = 2
-"""Steps that are not timed: libraries compile and warm up in them."""
+"""Number of initial steps that are not timed, because libraries compile in them."""
 OWN_UNIT = ("poisson", "negative-binomial", "gamma", "exponential", "beta", "ordinal")
-"""Likelihoods of counts, positive numbers, shares and levels, which are not standardised."""
+"""Likelihoods of counts, positive numbers, proportions and levels. Their targets are not standardised."""
 
 LIKELIHOODS: dict[str, tuple[TaskName, Callable[[Dataset], Likelihood]]] = {
     **{name: ("regression", lambda _, kind=kind: kind()) for name, kind in methods.LIKELIHOODS.items()},
@@ -29,12 +29,12 @@ LIKELIHOODS: dict[str, tuple[TaskName, Callable[[Dataset], Likelihood]]] = {
     "softmax": ("classification", lambda data: Softmax(data.classes)),
     "robustmax": ("classification", lambda data: RobustMax(data.classes)),
 }
-"""The task, and the constructor, which takes the data: they tell how many classes or levels there are."""
+"""The task and the constructor of each likelihood. Constructors count the classes or levels in the data."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all rows share."""
+    """The settings that all rows share."""
 
     data: str
     target: str | None
@@ -58,14 +58,14 @@ class Settings:
     layers: int | None = None
 
     def load(self) -> Dataset:
-        """The data, split and standardised."""
+        """Load, split and standardise the data."""
         counts = self.likelihood in OWN_UNIT
         return load(self.data, target=self.target, split=self.split, seed=self.seed, task=self.task, counts=counts)
 
 
 @dataclass(frozen=True)
 class Task:
-    """One row: a method trained on one backend, in one gradient mode and precision."""
+    """One row of a comparison: a method trained on one backend, in one gradient mode and precision."""
 
     method: str
     backend: str
@@ -75,7 +75,7 @@ class Task:
 
     @property
     def is_reference(self) -> bool:
-        """Whether the other rows of the method are compared with this one."""
+        """True if the other rows of the method are compared with this one."""
         return (self.backend, self.gradient, self.dtype) == ("numpy", "closed-form", "float64")
 
     @property
@@ -86,19 +86,19 @@ class Task:
 
     @property
     def stem(self) -> str:
-        """For file names."""
+        """The name of the files of the row, without their endings."""
         return "-".join((self.method, self.backend, self.device.replace(":", ""), self.gradient, self.dtype))
 
 
 def make_likelihood(name: str, data: Dataset) -> Likelihood:
-    """The likelihood without starting values, for these data."""
+    """Create a likelihood for the data, without initial values of its parameters."""
     return LIKELIHOODS[name][1](data)
 
 
 def build_model(method: str, X: Array, y: Array, data: Dataset, s: Settings) -> Any:
-    """The model of a method on a row's arrays.
+    """Build the initial model of a method.
 
-    Lengthscales are trained in units of the data, which are standardised, as other libraries train them.
+    Lengthscales are trained in units of the standardised data, as in other libraries.
     """
     model = methods.build(
         method, X, y, likelihood=make_likelihood(s.likelihood, data), kernel=s.kernel, num_inducing=s.num_inducing,
@@ -110,7 +110,7 @@ def build_model(method: str, X: Array, y: Array, data: Dataset, s: Settings) -> 
 
 
 def curve_rows(data: Dataset, s: Settings) -> npt.NDArray:
-    """The test rows of the curve."""
+    """Choose the test rows from which the curve of NLPD against time is computed."""
     return np.random.default_rng(s.seed).permutation(len(data.X_test))[:CURVE_ROWS]
 
 

@@ -1,4 +1,4 @@
-"""`agp predict`: predictions for the rows of a table, and their scores."""
+"""`agp predict`: predict the rows of a table, and score the predictions."""
 
 import argparse
 import sys
@@ -18,31 +18,32 @@ from agp.data import TableFile, is_many, read_table, several_files
 from agp.io import load_with_metadata, write_atomically
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
-Predict the rows of a table (.csv, .parquet, .npz) by a model of agp fit.
+Predict the rows of a table (.csv, .parquet, .npz) with a model of agp fit.
 options:
-  --out FILE       .csv or .parquet; without it, CSV on the standard output;
-                   a folder for several tables ("part-*.parquet", or a folder)
-  --level LEVEL    how often intervals should hold the target (default: 0.95)
-  --quantiles Q,Q  such as 0.05,0.5,0.95: columns of quantiles of the target
-  --backend NAME, --device NAME, --dtype NAME   where to compute, how precisely
-  -q, --quiet, --debug, -h, --help   as agp --help says
-columns of the output, row by row:
-  mean, standard_deviation, lower, upper   of the target, noise included
-  quantile_0.05, ...                       if --quantiles asks for them
-  mean_TARGET, ...                         of each, if there are several
-  label, probability_LABEL, ...            the most probable label, and all
-If the table has the targets, the predictions are scored.
+  --out FILE       .csv or .parquet file (default: CSV on standard output); if
+                   TABLE is several tables ("part-*.parquet"), a folder
+  --level LEVEL    probability that an interval holds the target (default: 0.95)
+  --quantiles Q,Q  add columns of quantiles, for example 0.05,0.5,0.95
+  --backend NAME, --device NAME, --dtype NAME   array library, device, precision
+  -q, --quiet, --debug, -h, --help   see agp --help
+columns of the output, which has one row per row of the table:
+  mean, standard_deviation, lower, upper   of the target, with noise
+  quantile_0.05, ...                       with --quantiles
+  mean_TARGET, ...                         if there are several targets
+  label, probability_LABEL, ...            if the targets are labels: the most
+                                           probable label; all probabilities
+If the table has the targets, agp predict also prints scores.
 example: agp predict m.safetensors new.csv --out predictions.csv
 """
 ENDINGS = (".csv", ".parquet")
-REMEDY = "leave the column out of the table, or rename it"
+REMEDY = "so remove the column from the table or rename it"
 LEVELS = option(
     lambda text: check_levels(tuple(map(float, text.split(",")))), "numbers between 0 and 1 such as 0.05,0.5,0.95"
 )
 
 
 def add_parser(commands: Any) -> None:
-    """Declare the command."""
+    """Add the parser of the command."""
     parser = add_command(commands, "predict", HELP, _run)
     parser.add_argument("model", type=Path)
     parser.add_argument("table")
@@ -59,7 +60,7 @@ def _run(a: argparse.Namespace) -> int:
     estimator, found = load_with_metadata(a.model, backend=a.backend, device=a.device, dtype=a.dtype)
     notes = notes_of(a.model, estimator, found)
     if a.quantiles and "classes_" in vars(estimator):
-        msg = f"--quantiles is for numbers, but {a.model} predicts labels; leave it out."
+        msg = f"--quantiles is for numeric targets, but {a.model} predicts labels; leave it out."
         raise ValueError(msg)
     for table, out in tables.items():
         _predict(table, out, estimator, notes, a)
@@ -67,14 +68,14 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a: argparse.Namespace) -> None:
-    """The predictions of one table."""
+    """Predict one table, write the predictions and print their scores."""
     table, X, words = read_for_model(path, notes, estimator)
     asked = Asked(a.level, a.quantiles)
     if notes.exposure in table.frame.columns:
         every = np.ones(len(X), dtype=bool)
         asked = asked._replace(exposure=factors_of(table, notes.exposure, every, what="exposures", positive=True))
     elif notes.exposure:
-        words.append(f"{Path(path).name}: no column {notes.exposure!r}: predictions are for an exposure of 1")
+        words.append(f"{Path(path).name}: no column {notes.exposure!r}, so predictions are for an exposure of 1")
     predictions = answers(estimator, X, asked, notes.targets)
     words += _scores(table, X, notes, estimator, predictions, asked)
     _write(out, predictions)
@@ -84,7 +85,7 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
-    """A table, the columns that the model was trained on, and remarks about other columns."""
+    """Read a table. Return the table, its columns that the model needs, and remarks about its other columns."""
     table = read_table(
         path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
     )
@@ -93,23 +94,23 @@ def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[Tabl
 
 
 def read_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> Any:
-    """The targets [N] or [N, K], or labels [N], of the given rows of a table that has them."""
+    """Return the targets [N] or [N, K], or the labels [N], of the given rows."""
     if "classes_" in vars(estimator):
         return _labels(table, notes.targets[0], rows, estimator.classes_)
-    return numbers_of(table, notes.targets, rows, constant=True, remedy=f"the model predicts numbers: {REMEDY}")
+    return numbers_of(table, notes.targets, rows, constant=True, remedy=f"the model predicts numbers, {REMEDY}")
 
 
 def _texts(notes: Notes, estimator: Any) -> list[str]:
-    """The columns that held text in training, and are read as text whatever their cells look like."""
+    """Return the columns to read as text, because they were not numeric in training."""
     labels = notes.targets if "classes_" in vars(estimator) and are_texts(estimator.classes_) else []
     return [*labels, *(name for name, kind in notes.columns.items() if kind.name != "number")]
 
 
 def _each(a: argparse.Namespace) -> dict[Path, Path]:
-    """The files of a pattern or a folder, and the output file for each."""
+    """Create the output folder. Return the files of a pattern or folder, each with its output file."""
     files = several_files(a.table, ENDINGS)
     if a.out.resolve() in {file.resolve().parent for file in files}:
-        msg = f"--out is {a.out}, the folder of the tables; name another one."
+        msg = f"--out is {a.out}, which is the folder of the tables; name another folder."
         raise ValueError(msg)
     a.out.mkdir(exist_ok=True)
     return {file: a.out / file.name for file in files}
@@ -118,7 +119,7 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
 def _check(a: argparse.Namespace) -> None:
     if is_many(a.table):
         if a.out is None or a.out.suffix or a.out.is_file():
-            msg = f"the predictions of several tables ({a.table}) need a folder; name it by --out."
+            msg = f"the predictions of several tables ({a.table}) need an output folder; name one with --out."
             raise ValueError(msg)
         return
     if a.out is None:
@@ -127,10 +128,10 @@ def _check(a: argparse.Namespace) -> None:
         msg = f"--out is {a.out}, but must end with {' or '.join(ENDINGS)}."
         raise ValueError(msg)
     if a.out.resolve() == Path(a.table).resolve():
-        msg = f"--out is {a.out}, the table itself; name another file."
+        msg = f"--out is {a.out}, which is the table itself; name another file."
         raise ValueError(msg)
     if not a.out.absolute().parent.is_dir():
-        msg = f"--out is {a.out}, but {a.out.parent} is no folder."
+        msg = f"--out is {a.out}, but {a.out.parent} is not a folder; create it first."
         raise ValueError(msg)
 
 
@@ -138,19 +139,19 @@ def _check(a: argparse.Namespace) -> None:
 
 
 class Asked(NamedTuple):
-    """Which predictions are requested."""
+    """The requested predictions."""
 
     level: float
-    """The level of the intervals."""
+    """The probability that an interval holds the target."""
     quantiles: tuple[float, ...] = ()
     exposure: Any = None
-    """The exposure of each row [N]; None is 1."""
+    """The exposures [N] of the rows; None means 1."""
 
 
 def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[str, Any]:
-    """The columns of a table of predictions: means with intervals and quantiles, or labels with probabilities.
+    """Compute the columns of the output: means with intervals and quantiles, or labels with probabilities.
 
-    With several targets, the names of the columns end with those of the targets.
+    With several targets, each column name ends with the name of a target.
     """
     if "classes_" in vars(estimator):
         probabilities = estimator.predict_proba(X)
@@ -172,9 +173,10 @@ def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[st
 def score_predictions(
     estimator: Any, X: Any, found: dict[str, Any], y: Any, asked: Asked, targets: list[str]
 ) -> dict[str, float]:
-    """Scores of predictions, by name, for known targets [N], or [N, K] with NaN where they are unknown.
+    """Compute scores of predictions, by name, for targets [N], or targets [N, K] with NaN for unknown ones.
 
-    The log density is the model's for one target, and that of a normal distribution for several.
+    The log density of one target is that of the model. Log densities of several targets are those of normal
+    distributions.
     """
     if "classes_" in vars(estimator):
         return _scores_of_labels(estimator, found, y)
@@ -201,16 +203,15 @@ def _scores_of_labels(estimator: Any, found: dict[str, Any], y: Any) -> dict[str
 
 
 def _scores_of_numbers(found: dict[str, Any], y: Any, density: Any, level: float) -> dict[str, float]:
-    inside = float(np.mean((found["lower"] <= y) & (y <= found["upper"])))
     return {
         "RMSE": metrics.rmse(found["mean"], y),
         "NLPD": metrics.nlpd(density),
-        f"inside {100 * level:g} % interval": inside,
+        f"inside {100 * level:g} % interval": metrics.interval_coverage(found["lower"], found["upper"], y),
     }
 
 
 def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
-    """Remarks on the scores of the predictions, if the table has targets."""
+    """Return lines with the scores of the predictions, or no lines if the table lacks a target."""
     targets = [name for name in notes.targets if name in table.frame.columns]
     if len(targets) < max(1, len(notes.targets)):
         return []
@@ -230,11 +231,11 @@ def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
     column = table.frame[target]
     if are_texts(classes) and not column.map(text_of).isin(classes.tolist()).any():
         table = replace(table, frame=table.frame.assign(**{target: _if_numbers(column)}))
-    return labels_of(table, target, rows, least=1, remedy=f"the model predicts labels: {REMEDY}")
+    return labels_of(table, target, rows, least=1, remedy=f"the model predicts labels, {REMEDY}")
 
 
 def _if_numbers(column: Any) -> Any:
-    """The texts as numbers if all of them are numbers, for a clearer error in `labels_of`."""
+    """Convert texts to numbers if all of them are numbers, so that `labels_of` raises a clearer error."""
     import pandas as pd
 
     numbers: Any = pd.to_numeric(column, errors="coerce")
@@ -242,11 +243,11 @@ def _if_numbers(column: Any) -> Any:
 
 
 def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
-    """A remark on labels that training did not see."""
+    """Return a remark about labels that did not occur in training."""
     if "classes_" not in vars(estimator):
         return []
     new = sorted({text_of(label) for label in y[positions_of(y, estimator.classes_) < 0].tolist()})
-    what = "unseen in training: never predicted, and an error here"
+    what = "unseen in training; such rows count as errors"
     return [f"column {notes.targets[0]!r} has {show_cell(new)}, {what}"] if new else []
 
 

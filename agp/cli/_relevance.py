@@ -1,4 +1,4 @@
-"""The table of `agp describe` on how much each column matters to a model."""
+"""The table of `agp describe` that shows how relevant each column is to a model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,23 +20,23 @@ REPEATS = 10
 
 
 def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[Any, Any] | None) -> list[str]:
-    """The lines of a table of the columns, the most important first, and of what its numbers mean.
+    """Return the lines of a table of the columns, most relevant first, and an explanation of its numbers.
 
-    Inputs and targets are `data`, from the table at `path`, or by default the rows that the model holds.
+    The inputs and targets are `data`, from the table at `path`. By default they are the rows that the model holds.
     """
     remarks = []
     kernel = shuffled = None
     try:
         kernel = kernel_relevance(model, *(data or ()))
     except (TypeError, ValueError) as error:
-        remarks.append(f"kernel      not told: {str(error).partition(';')[0]}")
+        remarks.append(f"kernel      not available: {str(error).partition(';')[0]}")
     try:
         shuffled = permutation_importance(model, *(data or ()), repeats=REPEATS)
     except ValueError:
         if data is not None:
             raise
         remarks.append(
-            "shuffled    not told: the model holds no rows with targets; name a table: agp describe MODEL TABLE"
+            "shuffled    not available: the model holds no rows with targets; name a table: agp describe MODEL TABLE"
         )
     columns = [*_permutation_lines(shuffled, notes), *_kernel_columns(kernel, notes)]
     if not columns:
@@ -49,7 +49,7 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
 
 
 def _size(found: Any) -> Any:
-    """The numbers [C] that columns are sorted by, averaged over several targets in shares of their scores."""
+    """Return the relevance [C] to sort columns by: relative increases of the score, averaged over the targets."""
     return np.mean(found.mean / found.score, axis=1) if isinstance(found, PermutationImportance) else found.mean
 
 
@@ -79,9 +79,10 @@ def _kernel_columns(found: KernelRelevance | None, notes: Notes | None) -> list[
 
 
 def _scales(found: Sequence[Lengthscale]) -> str:
-    """The lengthscale of a column in each kernel; for a category the shortest one."""
+    """Format the lengthscales of a column, one per kernel. A column of text has several, and the shortest is shown."""
     by_kernel: dict[str, Lengthscale] = {}
-    for one in sorted(found, key=lambda one: (one.input != one.column, one.value)):  # that of missing cells comes last
+    # the indicator of missing cells comes last
+    for one in sorted(found, key=lambda one: (one.input != one.column, one.value)):
         by_kernel.setdefault(one.kernel, one)
     return ", ".join(map(_scale, by_kernel.values()))
 
@@ -96,7 +97,7 @@ def _pair(mean: float, deviation: float) -> str:
 
 
 def _round_to_deviation(mean: float, deviation: float) -> str:
-    """A number, rounded to two digits of its deviation."""
+    """Format a number, rounded to the second significant digit of its standard deviation."""
     if not 0.0 < deviation < np.inf:
         return f"{mean:.3g}"
     digits = 1 - int(np.floor(np.log10(deviation)))
@@ -108,8 +109,8 @@ def _meaning(found: PermutationImportance | None, path: Path | None) -> list[str
         return []
     rows = f"{found.rows:,} {'training rows' if path is None else f'rows of {path.name}'}"
     scores = ", ".join(f"{score:.4g}" for score in found.score)
-    what = f"by how much it grows (from {scores}) when the cells of the column are shuffled"
-    return [f"{found.scoring + ' +':<11} {what}; {REPEATS} times, {rows}"]
+    what = f"increase of the {found.scoring} (from {scores}) when the column is shuffled"
+    return [f"{found.scoring + ' +':<11} {what}; {REPEATS} shuffles, {rows}"]
 
 
 def _meaning_of_kernel(found: KernelRelevance | None) -> list[str]:
@@ -121,14 +122,14 @@ def _meaning_of_kernel(found: KernelRelevance | None) -> list[str]:
     if not found.reason:
         return [
             *lines,
-            "±, (to)     one standard deviation; of the kernel, by the curvature of the bound"
-            + f" ({found.rows:,} rows)",
+            "±, (to)     one standard deviation; for the kernel, from the curvature of the bound"
+            + f" on {found.rows:,} rows",
         ]
-    remedy = "; name the table of training: agp describe MODEL TABLE" if "give them" in found.reason else ""
-    return [*lines, f"error bars  of the kernel: none, {found.reason.partition(';')[0]}{remedy}"]
+    remedy = "; name the training table: agp describe MODEL TABLE" if "pass X and y" in found.reason else ""
+    return [*lines, f"error bars  not available for the kernel: {found.reason.partition(';')[0]}{remedy}"]
 
 
 def _sharing(found: Sequence[Lengthscale]) -> str:
     values = {one.kernel: {other.value for other in found if other.kernel == one.kernel} for one in found}
     several = len({one.column for one in found}) > 1
-    return ", which is the same for all" if several and all(len(one) == 1 for one in values.values()) else ""
+    return "; all columns share one lengthscale" if several and all(len(one) == 1 for one in values.values()) else ""

@@ -1,4 +1,4 @@
-"""The report of a comparison: table, pictures, `results.json` and the exit status."""
+"""The report of a comparison: the table, the plots, `results.json` and the exit status."""
 
 import json
 import math
@@ -16,11 +16,11 @@ RESULTS = "results.json"
 """The file that a comparison writes when it has finished."""
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
-"""The relative tolerance of bound and gradient at the same parameters."""
+"""Relative tolerance of the bound and the gradient at the same parameters."""
 PEER_TOLERANCE = 1e-4
-"""The relative tolerance of the bound in another library; GPyTorch and GPJax add the jitter to the data's variances."""
+"""Relative tolerance of the bound of another library. GPyTorch and GPJax also add jitter to prior variances."""
 TRAINED_TOLERANCE = 0.1
-"""Nats per datum by which the bounds of trained models may differ in float64: training magnifies rounding."""
+"""Tolerance of trained bounds in float64, in nats per datum. Training amplifies rounding errors."""
 HEADER = (
     "method", "backend", "gradient", "dtype", "bound", "test NLPD", "{score}", "95 % cov.", "ms/step", "peak MiB",
     "diff bound", "diff grad",
@@ -29,7 +29,7 @@ DPI = 150
 
 
 class Report:
-    """Collects the rows of a comparison."""
+    """Collects the rows of a comparison, and writes its results."""
 
     def __init__(self, folder: Path, data: Dataset, settings: Settings) -> None:
         self.folder, self.data, self.settings = folder, data, settings
@@ -38,7 +38,7 @@ class Report:
         self._references: dict[str, str] = {}
 
     def reference(self, method: str) -> str | None:
-        """The npz file of the reference row of a method, if that row has finished."""
+        """Return the npz file of the reference row of a method, or None if that row has not finished."""
         return self._references.get(method)
 
     def add(self, task: Task, failure: str | None) -> None:
@@ -56,7 +56,7 @@ class Report:
         self.rows.append(row)
 
     def add_peer(self, method: str, library: str, found: dict[str, Any] | str) -> None:
-        """Add the row of another library: its results, or its error."""
+        """Add the row of another library, from its results or its error."""
         row = {**vars(Task(method, library, "autodiff", "float64", "cpu")), "peer": library}
         if isinstance(found, str):
             console().print(f"    failed: {found}", markup=False)
@@ -64,10 +64,10 @@ class Report:
         self.rows.append(row | found)
 
     def finish(self) -> int:
-        """Print the table, write results and pictures, and give the exit status."""
+        """Print the table, write the results and plots, and return the exit status."""
         out = console()
         score = "error_rate" if self.data.classes else "rmse"
-        title = f"{self.data.name}: bound of all {len(self.data.X):,} training rows; diff from each method's first row"
+        title = f"{self.data.name}: bound for all {len(self.data.X):,} training rows; diff from each method's first row"
         header = [name.format(score="error rate" if self.data.classes else "RMSE") for name in HEADER]
         print_table(title, header, [_cells(row, score) for row in self.rows], numbers_from=4)
         for line in _evidence(self.rows):
@@ -85,7 +85,7 @@ class Report:
         try:
             from agp.plot import plot_comparison, plot_map
         except ImportError:
-            console().print(f"no pictures: they need {missing_package_message('matplotlib', 'plot')}.", markup=False)
+            console().print(f"no plots: they need {missing_package_message('matplotlib', 'plot')}.", markup=False)
             return []
         plot_comparison(finished).savefig(self.folder / "nlpd_vs_time.png", dpi=DPI)
         names = ["nlpd_vs_time.png"]
@@ -106,31 +106,31 @@ class Report:
         return 1 if failed else 0
 
     def _fault(self, row: dict[str, Any]) -> str | None:
-        """Why a row has failed; None if it has not."""
+        """Return the reason why a row failed, or None if it passed."""
         if "error" in row:
             return row["error"]
         if "peer" in row:
             there = row["max_rel_diff_bound"]
-            return None if there <= PEER_TOLERANCE else f"its bound of the same model differs by {there:.1e}"
+            return None if there <= PEER_TOLERANCE else f"its bound for the same model differs by {there:.1e}"
         if _exceeds(row):
             return f"differs by more than {TOLERANCE[row['dtype']]:g} from the reference row"
         trained = next(x["bound"] for x in self.rows if x["method"] == row["method"] and "error" not in x)
         apart = abs(row["bound"] - trained) / len(self.data.X)
         if row["dtype"] == "float64" and not apart <= TRAINED_TOLERANCE:
-            return f"its training ended {apart:.3g} nats per datum from that of the reference row"
+            return f"its trained bound differs by {apart:.3g} nats per datum from that of the reference row"
         return None
 
 
 def _evidence(rows: list[dict[str, Any]]) -> list[str]:
-    """What the first row of each method says about the log evidence of the exact GP."""
+    """Return lines about the log evidence of the exact GP, from the first row of each method that computes it."""
     lines: dict[str, str] = {}
     for row in rows:
         if "log_evidence_per_datum" in row:
-            line = f"the bound is the log evidence, {row['log_evidence_per_datum']:.4f} nats per datum"
+            line = f"the bound equals the log evidence, {row['log_evidence_per_datum']:.4f} nats per datum"
         elif "gap_per_datum" in row:
             line = (
                 "the exact GP's log evidence at these parameters lies between the bound and "
-                f"{row['upper_bound']:,.1f}, {row['gap_per_datum']:.4g} nats per datum apart"
+                f"{row['upper_bound']:,.1f}, a gap of {row['gap_per_datum']:.4g} nats per datum"
             )
         else:
             continue
@@ -139,7 +139,7 @@ def _evidence(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _differences(path: Path, reference: Path) -> dict[str, Any]:
-    """The largest relative differences of bound and gradient, each leaf relative to its largest entry."""
+    """Compute the largest relative differences of bound and gradient. Each leaf is scaled by its largest entry."""
     with np.load(path) as here, np.load(reference) as there:
         gradients = [name for name in there.files if name.startswith("gradient:")]
         scale = {name: float(np.max(np.abs(there[name]))) or 1.0 for name in gradients}
@@ -151,7 +151,7 @@ def _differences(path: Path, reference: Path) -> dict[str, Any]:
 
 
 def _exceeds(row: dict[str, Any]) -> bool:
-    """Whether a row differs by more than the tolerance; in float32 only where the conditioning allows the digits."""
+    """Return True if a row differs by more than the tolerance. Badly conditioned float32 rows are not checked."""
     if row["dtype"] == "float32" and row["condition"] * np.finfo(np.float32).eps > 0.1 * TOLERANCE["float32"]:
         return False
     return not max(row["max_rel_diff_bound"], row["max_rel_diff_grad"]) <= TOLERANCE[row["dtype"]]
@@ -177,7 +177,7 @@ def _cells(row: dict[str, Any], score: str) -> list[str]:
 
 
 def _finite(x: Any) -> Any:
-    """Replace NaN and infinity by None, as JSON has neither."""
+    """Replace NaN and infinity by None, because JSON has neither."""
     if isinstance(x, dict):
         return {key: _finite(value) for key, value in x.items()}
     if isinstance(x, (list, tuple)):

@@ -1,7 +1,7 @@
-"""One row of a comparison, in its own process with one array library.
+"""The program that trains one row of a comparison, in its own process and with one array library.
 
-`python -m agp.cli._row` reads its task as JSON from standard input, trains, measures, and writes ``STEM.json`` and
-``STEM.npz`` into the folder of the comparison.
+`python -m agp.cli._row` reads a task as JSON from standard input. It trains a model, measures it, and writes
+``STEM.json`` and ``STEM.npz`` to the folder of the comparison.
 """
 
 import dataclasses
@@ -29,9 +29,9 @@ from agp.training import Batches, Progress, Result, train
 
 
 def main() -> int:
-    """Run the task on standard input; the exit status is 0 if its files were written, 130 if interrupted."""
+    """Run the task on standard input. Return the exit status: 0 if its files were written, 130 if interrupted."""
     request = json.load(sys.stdin)
-    warnings.simplefilter("ignore", RepairWarning)  # they are counted in the row
+    warnings.simplefilter("ignore", RepairWarning)  # the results contain their number
     row = Row(Task(**request["task"]), Settings(**request["settings"]), Path(request["folder"]))
     try:
         row.run(request["reference"])
@@ -53,11 +53,11 @@ class Row:
         self.warm_up = 0.0
 
     def array(self, x: npt.NDArray) -> Array:
-        """A host array on the task's backend and device, in its precision."""
+        """Convert a NumPy array to the backend, device and precision of the task."""
         return self.B.from_numpy(np.asarray(x, order="C"), dtype=self.task.dtype, device=self.task.device)
 
     def run(self, reference: str | None) -> None:
-        """Train, measure and write. `reference` is the npz file of the reference row; None if this is that row."""
+        """Train, measure and write. `reference` is the npz file of the reference row, or None for that row itself."""
         model = build_model(self.task.method, self.X, self.y, self.data, self.settings)
         began = time.perf_counter()
         result = self.train(model)
@@ -76,7 +76,7 @@ class Row:
         (self.folder / f"{self.task.stem}.json").write_text(json.dumps(facts))
 
     def train(self, model: Model) -> Result:
-        """Train by the recipe of the method, and record the test NLPD."""
+        """Train with the recipe of the method, and record the test NLPD."""
         s = self.settings
         every = max(1, s.iterations // CURVE_POINTS)
         rows = curve_rows(self.data, s)
@@ -98,13 +98,13 @@ class Row:
         )  # fmt: skip
 
     def milliseconds(self, result: Result) -> float:
-        """Mean time of a step; the first steps count only if there are no others."""
+        """Mean time of a step in milliseconds. The first steps count only if there are no others."""
         if result.steps <= WARM_UP:
             return 1e3 * result.seconds / result.steps
         return 1e3 * (result.seconds - self.warm_up) / (result.steps - WARM_UP)
 
     def measure(self, model: Model) -> dict[str, Any]:
-        """The bound of all training rows, the scores of the test rows, and the peak memory."""
+        """Compute the bound for all training rows, the scores of the test rows and the peak memory in MiB."""
         to_numpy, y = self.B.to_numpy, self.data.y_test
         X_test = self.array(self.data.X_test)
         density = to_numpy(model.log_density(X_test, self.array(y)))
@@ -113,14 +113,14 @@ class Row:
         if self.data.classes:
             facts |= {"error_rate": metrics.error_rate(mean, y), "coverage95": None}
         else:
-            # the interval is that of a normal distribution
+            # intervals are those of normal distributions
             normal = self.settings.likelihood == "gaussian"
             coverage = metrics.coverage(mean, variance, y) if normal else None
             facts |= {"rmse": metrics.rmse(mean, y), "coverage95": coverage}
         return facts | self.evidence(model) | {"peak_mib": self.B.peak_memory(self.X)}
 
     def evidence(self, model: Model) -> dict[str, float]:
-        """The log evidence of the exact GP at the parameters of the model, or bounds on it, where the method knows."""
+        """Compute the exact GP's log evidence at the model's parameters, or bounds on it, if the method has either."""
         interval = model._evidence_interval(self.X, self.y)
         if interval is None:
             return {}
@@ -130,7 +130,10 @@ class Row:
         return {"upper_bound": upper, "gap_per_datum": (upper - lower) / len(self.data.X)}
 
     def judge(self, model: Model, reference: str | None) -> dict[str, npt.NDArray]:
-        """Bound and gradient on one batch at the parameters of the reference row, which also stores its model."""
+        """Compute the bound and its gradient on one batch, at the parameters of the reference row.
+
+        The reference row also stores its parameters, and its predictions for a map.
+        """
         if reference is None:
             arrays = self.inheritance(model) | self.map(model)
         else:
@@ -145,14 +148,14 @@ class Row:
         return arrays | {f"gradient:{name}": self.B.to_numpy(x) for name, x in gradient.items()}
 
     def inheritance(self, model: Model) -> dict[str, npt.NDArray]:
-        """Leaves and jitter, with which the other rows evaluate the same problem, and its condition number."""
+        """Return the leaves and jitter that the other rows load, and the condition number of the matrices to invert."""
         leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
         jitter = {f"jitter:{path}": self.B.to_numpy(node._absolute_jitter()) for path, node in priors_of(model).items()}
         condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model._matrices_to_invert()]
         return leaves | jitter | {"condition": np.asarray(max(condition, default=1.0))}
 
     def inherit(self, model: Model, reference: str) -> Any:
-        """The model of the reference row, with its jitter, in the precision of this row."""
+        """Load the leaves and jitter of the reference row, in the precision of this row."""
         with np.load(reference) as file:
             leaves, jitter = (
                 {name.removeprefix(start): file[name] for name in file.files if name.startswith(start)}
@@ -163,7 +166,7 @@ class Row:
         return tree.replace(model, {p: dataclasses.replace(nodes[p], jitter=float(x)) for p, x in jitter.items()})
 
     def map(self, model: Model) -> dict[str, npt.NDArray]:
-        """Predictions at all rows for a map, if there are two inputs."""
+        """Predict all rows for a map, if there are two input columns."""
         if self.data.X_all is None:
             return {}
         observed = bool(self.data.classes) or self.data.counts
@@ -193,7 +196,7 @@ if __name__ == "__main__":
         for line in (*details, f"agp: {first}"):  # the table shows the last line
             print(line, file=sys.stderr)
         sys.exit(1)
-    except Exception as error:  # a bug: the traceback, and a last line for the table
+    except Exception as error:  # a bug: print the traceback, and a last line for the table
         traceback.print_exc()
         print(f"agp: {type(error).__name__}: {str(error).partition(chr(10))[0]}", file=sys.stderr)
         sys.exit(1)

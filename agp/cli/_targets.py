@@ -1,4 +1,4 @@
-"""The targets of a table: numbers to predict, or labels."""
+"""The targets of a table: numbers or labels."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from agp.data import TableFile, bad_number, unknown_column_message
 TASKS = ("auto", "regression", "classification")
 MAX_CLASSES = 50
 MAX_WHOLE_CLASSES = 20
-"""Whole numbers from 0 on are classes by default if there are no more different ones."""
+"""Maximum number C of classes for which whole numbers 0 to C - 1 are classes by default."""
 TRUTHS = {"true": 1, "false": 0}
 
 
 def check_columns(table: TableFile, names: list[str]) -> None:
-    """ValueError unless there are such columns, each named once, and at least one more."""
+    """Raise a ValueError if a column is missing or named twice, or if no other column is left."""
     if twice := sorted({name for name in names if names.count(name) > 1}):
         msg = f"--target names {twice[0]!r} twice; name each column once."
         raise ValueError(msg)
@@ -23,23 +23,23 @@ def check_columns(table: TableFile, names: list[str]) -> None:
         if name not in table.frame.columns:
             raise ValueError(unknown_column_message(table.path, name, table.frame.columns))
     if len(table.frame.columns) <= len(names):
-        what = "the target column alone" if len(names) == 1 else "target columns alone"
-        msg = f"{table.path} has {what}; at least one input column is needed. Another separator?"
+        what = "the target column" if len(names) == 1 else "target columns"
+        msg = f"{table.path} has only {what}, but needs an input column; check the separator of its columns."
         raise ValueError(msg)
 
 
 def quote_names(names: list[str]) -> str:
-    """Names in a sentence."""
+    """Quote names, and join them by commas."""
     return ", ".join(map(repr, names))
 
 
 def rows_with(table: TableFile, targets: list[str]) -> Any:
-    """The rows [N] in which any of the targets is known."""
+    """Return a mask [N] of the rows that have at least one target."""
     return table.frame[targets].notna().any(axis=1).to_numpy()
 
 
 def task_of(table: TableFile, target: str, rows: Any) -> str:
-    """The task that the targets suggest: text, truth values, two numbers, and 0 to C - 1 are classes."""
+    """Infer the task. Text, Booleans, two different numbers, and whole numbers 0 to C - 1 are classes."""
     column = table.frame[target][rows]
     if column.dtype.kind == "b" or column.dtype.kind not in "iuf":
         return "regression" if bad_number(column) is not None else "classification"
@@ -56,9 +56,9 @@ def numbers_of(
     constant: bool = False,
     remedy: str = "use --task classification",
 ) -> Any:
-    """The targets [N], or several [N, K], of the given rows as numbers, NaN where they are missing.
+    """Return one target [N] or several targets [N, K] of the given rows as numbers, with NaN for missing values.
 
-    ValueError if a target has values that are not numbers, no value or, unless `constant`, the same value in all rows.
+    ValueError if a value is not a number. Unless `constant`, also if a target has no values or equal values.
     """
     columns = [_numbers(table, target, rows, constant=constant, remedy=remedy) for target in targets]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
@@ -86,13 +86,16 @@ def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy
         msg = f"{table.path}: the target {target!r} has no value; leave it out."
         raise ValueError(msg)
     if not constant and (known == known[0]).all():
-        msg = f"{table.path}: every target in {target!r} is {known[0]:g}; there is nothing to predict."
+        msg = f"{table.path}: every value of the target {target!r} is {known[0]:g}; there is nothing to predict."
         raise ValueError(msg)
     return numbers[rows]
 
 
 def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive: bool) -> Any:
-    """The exposures or weights [N] of the given rows. ValueError if one is missing, negative or not `positive`."""
+    """Return the exposures or weights [N] of the given rows.
+
+    ValueError if one is missing, negative or, if `positive`, zero.
+    """
     numbers = _numbers(table, column, rows, constant=True, remedy=f"{what} must be numbers", kind="column")
     given = table.frame[column].notna().to_numpy()
     if (rows & ~given).any():
@@ -109,16 +112,16 @@ def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive:
 
 
 def _truths(column: Any, dtype: type) -> Any:
-    """Convert a column of objects that are all truth values or missing to a type."""
+    """Convert a column of Python objects to `dtype` if all of them are Booleans or missing."""
     return column.astype(dtype) if column.dtype.kind == "O" and infer_column_kind(column) == "boolean" else column
 
 
 def check_label_order(table: TableFile, target: str, labels: Any) -> None:
-    """ValueError unless the labels are numbers, which have an order."""
+    """Raise a ValueError unless the labels are numbers, since text has no order."""
     if labels.dtype.kind not in "iub":
         msg = (
-            f"{table.path}: labels such as {str(labels[0])!r} in {target!r} have no order that --likelihood ordinal "
-            "could know; write numbers in their place."
+            f"{table.path}: labels such as {str(labels[0])!r} in {target!r} have no order, but --likelihood ordinal "
+            "needs one; replace them by whole numbers."
         )
         raise ValueError(msg)
 
@@ -126,7 +129,10 @@ def check_label_order(table: TableFile, target: str, labels: Any) -> None:
 def labels_of(
     table: TableFile, target: str, rows: Any, *, least: int = 2, remedy: str = "use --task regression"
 ) -> Any:
-    """The labels [N] of the given rows: texts, truth values or whole numbers. ValueError for fewer than `least`."""
+    """Return the labels [N] of the given rows: texts, Booleans or whole numbers.
+
+    ValueError for other numbers, for fewer than `least` different labels, and for more than `MAX_CLASSES`.
+    """
     column = _truths(table.frame[target][rows], bool)
     if column.dtype.kind == "f":
         numbers = column.to_numpy(dtype=float)
@@ -145,20 +151,21 @@ def labels_of(
         raise ValueError(msg)
     if count > MAX_CLASSES:
         found = f"the target {target!r} has {count:,} different labels"
-        msg = f"{table.path}: {found}, of at most {MAX_CLASSES}; merge some of them."
+        msg = f"{table.path}: {found}, but at most {MAX_CLASSES} are allowed; merge some of them."
         raise ValueError(msg)
     return labels
 
 
 def are_texts(classes: Any) -> bool:
-    """Whether the classes [C] of an estimator are text, not whole numbers or truth values."""
+    """Return True if the classes [C] of an estimator are text, False if they are whole numbers or Booleans."""
     return classes.dtype.kind not in "iub"
 
 
 def positions_of(labels: Any, classes: Any) -> Any:
-    """The position of each of the labels [N] among the classes [C], -1 for unknown labels.
+    """Return the position of each label [N] in the classes [C], and -1 for unknown labels.
 
-    Labels are converted to the type of the classes: 1, 1.0, "1" and True are the class 1; 1, 1.0 and "1" the class "1".
+    Labels are converted to the type of the classes. 1, 1.0, "1" and True match the class 1, and 1, 1.0 and "1" match
+    the class "1".
     """
     convert = text_of if are_texts(classes) else _number
     at = {convert(label): k for k, label in enumerate(classes.tolist())}
@@ -167,8 +174,8 @@ def positions_of(labels: Any, classes: Any) -> Any:
 
 
 def _number(label: Any) -> Any:
-    """A label as a number if it looks like one, else as it is."""
-    if not isinstance(label, str) or "_" in label:  # Python would read 1_0 as ten
+    """Convert a label to a number if it looks like one."""
+    if not isinstance(label, str) or "_" in label:  # int("1_0") is 10
         return label
     for kind in (int, float):  # long whole numbers have more digits than a float
         try:

@@ -1,4 +1,4 @@
-"""The terminal: help that fits one screen, options and their errors in one sentence, tables."""
+"""Help texts, types of options, one-sentence errors of options, and tables on the terminal."""
 
 import argparse
 import math
@@ -9,23 +9,19 @@ from typing import Any, NoReturn
 from agp.errors import require
 
 LARGEST_SEED = 2**32 - 1
-"""scikit-learn takes seeds of 32 bits."""
+"""The largest seed that scikit-learn accepts."""
 WIDTH = 150
-"""Columns of a table that is written to a file or a pipe."""
+"""Width in characters of a table that is written to a file or a pipe."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with a written help text, whose first line is the usage."""
+    """A parser with a fixed help text."""
 
     text = ""
 
     def format_help(self) -> str:
-        """The text."""
+        """Return the help text."""
         return self.text
-
-    def format_usage(self) -> str:
-        """The first line of the text."""
-        return f"{self.text.partition(chr(10))[0]}\n"
 
     def error(self, message: str) -> NoReturn:
         """Print one sentence and exit with status 2."""
@@ -44,7 +40,7 @@ def add_command(commands: Any, name: str, text: str, run: Any) -> Parser:
 
 
 def option(convert: Callable[[str], Any], expected: str, valid: Callable[[Any], bool] = lambda _: True) -> Any:
-    """A type for argparse: text that `convert` takes and whose value is valid."""
+    """Return a type for argparse that converts text by `convert` and raises an error unless the value is valid."""
 
     def read(text: str) -> Any:
         try:
@@ -60,7 +56,7 @@ def option(convert: Callable[[str], Any], expected: str, valid: Callable[[Any], 
 
 
 def whole(least: int) -> Any:
-    """The type of options that take whole numbers of at least `least`."""
+    """Return the type of options that take whole numbers of at least `least`."""
     return option(int, f"a whole number of at least {least}", lambda x: x >= least)
 
 
@@ -70,14 +66,14 @@ SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x 
 
 
 def console() -> Any:
-    """Return a rich console, which is wide enough for a table if the output is not a terminal."""
+    """Return a rich console, `WIDTH` characters wide if the output is not a terminal."""
     Console = require("rich.console", "the command line needs", "cli").Console
     out = Console(highlight=False)
     return out if out.is_terminal else Console(width=WIDTH, highlight=False)
 
 
 def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int) -> None:
-    """Print rows of text; columns from `numbers_from` on are aligned to the right."""
+    """Print a table of text. Columns from `numbers_from` on are aligned to the right."""
     out = console()
     from rich import box
     from rich.markup import escape

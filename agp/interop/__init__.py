@@ -1,6 +1,6 @@
 """Adapters to other libraries: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
 
-Each module needs the library in its name, and is imported on first use.
+Each module needs the library that it is named after, and is imported when it is first used.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""`BoTorchModel`, which makes any model of this library usable with BoTorch's acquisition functions.
+"""`BoTorchModel`, a wrapper that makes any model of agp usable with BoTorch's acquisition functions.
 
 Means, covariances and updates with further data come from `agp.Predictor`, and are differentiable in X. The module
 needs the extra ``botorch``.
@@ -33,7 +33,7 @@ Tensor = torch.Tensor
 
 
 class BoTorchModel(Model, FantasizeMixin):
-    """A BoTorch model that wraps a model of this library.
+    """A BoTorch model that wraps a model of agp.
 
     Posteriors are those of the latent functions, in the units of the targets, so outcome transforms are not needed.
     BoTorch maximises; to minimise, train on the negative targets.
@@ -77,7 +77,7 @@ class BoTorchModel(Model, FantasizeMixin):
 
     @property
     def likelihood(self) -> Any:
-        """The likelihood p(y | f), an object of this library."""
+        """The likelihood p(y | f), an object of agp."""
         return self._single.likelihood
 
     def subset_output(self, idcs: list[int]) -> Self:
@@ -127,7 +127,7 @@ class BoTorchModel(Model, FantasizeMixin):
             covariance = variance.mT[..., None]  # type: ignore[union-attr]
         else:
             mean, covariance = self._over_sets(lambda one, x: _joint(one, x, cross=together), X)
-        remedy = "look at the kernel's parameters, or use float64"
+        remedy = "check the parameters of the kernel, or use float64"
         check_results("the predicted", {"mean": mean, "covariance": covariance}, remedy)
         mean = mean[..., chosen]
         if together:
@@ -267,7 +267,7 @@ def _joint(predictor: Predictor, X: Tensor, *, cross: bool) -> tuple[Tensor, Ten
 
 
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
-"""Jitter, relative to the variances, for covariances that are singular because of rounding."""
+"""Jitter, relative to the variances, for covariances that rounding errors make singular."""
 
 
 def _factorisable(covariance: Tensor) -> LinearOperator:
@@ -315,7 +315,7 @@ def _over_axes(f: Callable, batch: Sequence[int], arguments: list[_Argument], ax
 
 
 def _each_by_itself(f: Callable, in_dims: tuple[int | None, ...]) -> Callable:
-    """Compute what `torch.func.vmap` would, with a loop."""
+    """Apply f like `torch.func.vmap`, but with a loop."""
 
     def stacked(*arrays: Tensor) -> Any:
         count = next(x.shape[0] for x, axis in zip(arrays, in_dims, strict=True) if axis == 0)

@@ -1,4 +1,4 @@
-"""Files: models, what has a model inside, and checkpoints of training runs."""
+"""Files of models, of objects that contain a model, and of checkpoints of training runs."""
 
 from agp.io._model import load, save
 

@@ -1,4 +1,4 @@
-"""Atomic writes: a process that is killed while writing leaves the old file."""
+"""Atomic writes: if a process is killed while it writes a file, the old file is kept."""
 
 import contextlib
 import os
@@ -10,14 +10,14 @@ _UNFINISHED: set[str] = set()
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Replace the file, or the target of a symbolic link, once the content is on disk.
+    """Write a temporary file, and then replace the file, or the target of a symbolic link, by it.
 
-    Each writer has its own temporary file, so of several concurrent writers the last one wins as a whole.
+    Each writer has its own temporary file. If several write at the same time, the file is that of the last one.
 
     Raises
     ------
     OSError
-        If it cannot be written; the old file is then untouched.
+        If the file cannot be written. The old file is then unchanged.
     """
     target = os.path.realpath(path)
     temporary = Path(f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
@@ -35,7 +35,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 
 def remove_leftovers(path: str | Path) -> None:
-    """Remove the temporary files of this path whose writers were killed; those of running processes stay."""
+    """Remove the temporary files of this path whose writers were killed. Files of running processes stay."""
     target = Path(os.path.realpath(path))
     pattern = re.compile(re.escape(target.name) + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
     with contextlib.suppress(OSError):  # cleaning up must not fail
@@ -47,7 +47,7 @@ def remove_leftovers(path: str | Path) -> None:
 
 
 def _other_lives(process: int) -> bool:
-    """Whether another process has that number."""
+    """Return True if another running process has this number."""
     if process == os.getpid():
         return False
     try:

@@ -1,6 +1,6 @@
-"""Checkpoints: nested dictionaries of arrays, and JSON-able facts, in one file.
+"""Checkpoints: files that hold nested dictionaries of arrays, and facts that JSON can represent.
 
-A file holds a flat dictionary of arrays, and their layout as JSON: the dictionaries, with paths in place of arrays.
+The nested dictionaries are stored as JSON, in which each array is replaced by its path. The arrays are stored by path.
 """
 
 import math
@@ -31,23 +31,23 @@ def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, A
     Raises
     ------
     OSError
-        If the file cannot be written; an old one is then untouched.
+        If the file cannot be written; an old file is then unchanged.
     TypeError, ValueError
-        For arrays or facts that no file can hold.
+        If a file cannot hold an array or a fact.
     """
     structure = {"kind": KIND, "version": 1, "arrays": path_layout(arrays), "facts": facts}
     write_atomically(path, pack(arrays_by_path(arrays), structure))
 
 
 def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays of `save_checkpoint`, as NumPy arrays, and its facts.
+    """Read the arrays of `save_checkpoint`, as NumPy arrays, and its facts.
 
     Parameters
     ----------
     path
         The file.
     most
-        The largest size in bytes; a larger file is refused unread.
+        The maximum size in bytes. A larger file is not read.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
     with refusing(path, KIND, REMEDY):
         arrays, structure = unpack(path, most)
         if not isinstance(structure, dict) or structure.get("kind") != KIND or structure.get("version") != 1:
-            msg = f"it holds something else than a {KIND} of version 1"
+            msg = f"it does not hold a {KIND} of version 1"
             raise ValueError(msg)
         if not isinstance(structure.get("facts"), dict):
             msg = "it holds no facts"
@@ -69,7 +69,7 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
 
 
 def arrays_by_path(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """All arrays (any library) as NumPy arrays, by path: ``{"a": {"b": x}}`` gives ``{"a/b": x}``.
+    """Convert all arrays (any library) to NumPy arrays by path: ``{"a": {"b": x}}`` becomes ``{"a/b": x}``.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def arrays_by_path(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 def path_layout(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The same dictionaries with the path of each array in its place."""
+    """Replace each array in nested dictionaries by its path."""
     return {
         key: path_layout(value, f"{_path(prefix, key)}/") if isinstance(value, dict) else _path(prefix, key)
         for key, value in arrays.items()
@@ -92,17 +92,17 @@ def path_layout(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten_arrays(layout: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """The nested dictionaries of a layout.
+    """Replace each path in a layout of nested dictionaries by its array.
 
     Raises
     ------
     ValueError
-        If the layout is malformed, or does not name every array once.
+        If the layout is malformed, or does not contain the path of every array exactly once.
     """
     seen: list[str] = []
     out = _unflatten(layout, arrays, seen)
     if not isinstance(layout, dict) or sorted(seen) != sorted(arrays):
-        msg = "its structure does not name every array once"
+        msg = "its structure does not name every array exactly once"
         raise ValueError(msg)
     return out
 
@@ -111,14 +111,14 @@ def _unflatten(layout: Any, arrays: Mapping[str, Any], seen: list[str]) -> Any:
     if isinstance(layout, dict):
         return {key: _unflatten(value, arrays, seen) for key, value in layout.items()}
     if not isinstance(layout, str) or layout not in arrays:
-        msg = f"its structure has {str(layout)[:80]!r} where the name of an array belongs"
+        msg = f"its structure has {str(layout)[:80]!r} instead of the name of an array"
         raise ValueError(msg)
     seen.append(layout)
     return arrays[layout]
 
 
 def _path(prefix: str, key: Any) -> str:
-    """The prefix with a key, whose slashes are escaped as in JSON pointers (RFC 6901), so that paths are unique."""
+    """Append a key to the prefix. Its slashes are escaped as in JSON pointers (RFC 6901), so that paths are unique."""
     if not isinstance(key, str):
         msg = f"{prefix}{key!r} cannot be saved: the keys of dictionaries must be text."
         raise TypeError(msg)
@@ -128,7 +128,7 @@ def _path(prefix: str, key: Any) -> str:
 def _on_host(name: str, x: Any) -> Any:
     try:
         if backend_of(x).is_lazy:
-            msg = "its rows are lazy, and a file would hold them; save model.predictor(), which predicts alike."
+            msg = "its rows are lazy, and the file would contain all of them; save model.predictor() instead."
             raise TypeError(msg)
         return to_numpy(x)
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""The classes that files of models name, agp's own or the user's, and the types that they declare for their fields."""
+"""The classes that model files may contain, from agp or from users, and checks of the types of their fields."""
 
 import dataclasses
 import inspect
@@ -13,21 +13,21 @@ from agp import actions, inducing, kernels, likelihoods, means, models, posterio
 from agp.errors import FileError
 
 ROOMS = (actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes)
-"""Where the classes of parts of models are."""
+"""The subpackages that define models and their parts."""
 NO_PARTS = (kernels.Features, kernels.Waves, predictors.FunctionSamples)
-"""Results of models, which files do not hold."""
+"""Classes of results, which cannot be saved."""
 FORMER_NAMES = {
     "agp.inducing.Together": "agp.inducing.JointInducing",
     "agp.processes.EachPatch": "agp.processes.Patchwise",
     "agp.processes.Known": "agp.processes.FixedMap",
     "agp.processes.Mixed": "agp.processes.LinearMixing",
 }
-"""Names of classes in files of 0.2."""
+"""The names of renamed classes in files of version 0.2, and their present names."""
 
 
 @cache
 def _agp_classes() -> dict[str, type]:
-    """The concrete classes of parts of models, by their public names, such as ``agp.kernels.RBF``."""
+    """Return the concrete classes of models and their parts, by public names such as ``agp.kernels.RBF``."""
     named = {f"{room.__name__}.{name}": x for room in ROOMS for name, x in vars(room).items() if _is_part(room, x)}
     return named | {f"agp.posteriors.{cls.__name__}": cls for cls in posteriors.FACTORS}
 
@@ -35,7 +35,7 @@ def _agp_classes() -> dict[str, type]:
 def _is_part(room: Any, cls: Any) -> bool:
     if not isinstance(cls, type) or inspect.isabstract(cls) or cls in NO_PARTS:
         return False
-    if not cls.__module__.startswith(room.__name__):  # imported from another room
+    if not cls.__module__.startswith(room.__name__):  # imported from another subpackage
         return False
     return tree.is_model_class(cls) or (issubclass(cls, priors.Prior) and dataclasses.is_dataclass(cls))
 
@@ -46,12 +46,12 @@ def _agp_class_names() -> dict[type, str]:
 
 
 def is_agp_class(cls: type) -> bool:
-    """Whether the class is one of agp's."""
+    """Return True if the class is a public class of agp."""
     return cls in _agp_class_names()
 
 
 def name_of(cls: type) -> str:
-    """The name of a class in files: its public name if it is agp's own, else ``module:name``.
+    """Return the name of a class in files: the public name of agp's classes, and ``module:name`` for other classes.
 
     Raises
     ------
@@ -61,18 +61,18 @@ def name_of(cls: type) -> str:
     if is_agp_class(cls):
         return _agp_class_names()[cls]
     if cls.__module__.partition(".")[0] == "agp":
-        msg = f"{cls.__module__}.{cls.__qualname__} is private to agp, and no file names it"
+        msg = f"{cls.__module__}.{cls.__qualname__} is private to agp"
         raise TypeError(msg)
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
 def known_classes(classes: Iterable[type]) -> dict[str, type]:
-    """The classes that a file may name, by name: agp's own, and the given ones.
+    """Return the classes that a file may contain, by name: those of agp, and the given ones.
 
     Raises
     ------
     TypeError
-        If one of them is not a model class or a dataclass.
+        If a given class is not a model class or a dataclass.
     """
     if isinstance(classes, type):
         msg = f"classes is {classes.__name__}, but must be a tuple of classes; write classes=({classes.__name__},)."
@@ -89,15 +89,15 @@ def known_classes(classes: Iterable[type]) -> dict[str, type]:
 
 
 def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
-    """The class of that name. A user's class is found without its module, too, if it has moved to another one.
+    """Find the class with this name. A user's class is also found if it has moved to another module.
 
     Raises
     ------
     agp.errors.FileError
-        If there is no such class, or more than one.
+        If no class or more than one class matches.
     """
     if not isinstance(name, str):
-        msg = f"its structure has {name!r:.80} where the name of a class belongs"
+        msg = f"its structure has {name!r:.80} instead of the name of a class"
         raise TypeError(msg)
     name = FORMER_NAMES.get(name, name)
     if name in known:
@@ -112,8 +112,8 @@ def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
     if not module:
         msg = f"{where}, which this version of agp does not have; upgrade agp to read it."
     else:
-        hint = "several of that name are given, but none of that module; give one" if found else "hand it over"
-        msg = f"{where}, which is not known here; {hint}: agp.load(..., classes=({inside:.80},))."
+        hint = "pass only one of the classes with this name" if found else "pass it"
+        msg = f"{where}, which agp does not know; {hint}: agp.load(..., classes=({inside:.80},))."
     raise FileError(msg)
 
 
@@ -122,14 +122,14 @@ def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
 
 @cache
 def resolved_annotations(cls: type) -> dict[str, Any]:
-    """The annotations of one of agp's own classes, resolved."""
+    """Return the resolved annotations of a class of agp."""
     return typing.get_type_hints(cls)
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value restored from a file has the declared type.
+    """Return True if a value from a file has the declared type.
 
-    Whole numbers count as floats and the other way round; objects of users' classes always fit.
+    An int counts as a float, and a float with a whole value as an int. Objects of users' classes always match.
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):

@@ -1,8 +1,8 @@
-"""The file format: one safetensors file of named arrays, their structure as JSON, and a digest of everything.
+"""The file format: a safetensors file with named arrays, a structure in JSON, and a digest of both.
 
-The metadata of the file holds two texts. "agp" is the structure: any JSON, which says what the arrays are. "sha256" is
-the digest of the structure and of the name, type, shape and bytes of every array, and is verified before anything is
-used. Loading runs no code from the file, and allocates no more than its content.
+The metadata of the file has two entries. "agp" is the structure, any JSON that describes the arrays. "sha256" is the
+digest of the structure and of the name, type, shape and bytes of every array. It is verified before anything is used.
+Loading runs no code from the file, and allocates no more memory than the content needs.
 
 The format: https://huggingface.co/docs/safetensors.
 """
@@ -23,29 +23,29 @@ from agp.errors import FileError
 
 STRUCTURE, DIGEST = "agp", "sha256"
 RESERVED = "__metadata__"
-"""The name that the format reserves."""
+"""The name that safetensors reserves."""
 DTYPES = {
     "BOOL": "bool",
     **{f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
     **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
 }
-"""The types of arrays that files hold: their names in the format and in NumPy."""
+"""The types of arrays that files can hold: their names in safetensors and in NumPy."""
 HEADER_BYTES = 2**22
-"""The largest header: room for a hundred thousand names, and small enough as Python objects."""
+"""Maximum size of the header in bytes. It has room for a hundred thousand names, and fits in memory when parsed."""
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
-    """The content of a file with these NumPy arrays and this JSON-able structure.
+    """Return the content of a file with these NumPy arrays and this structure.
 
     Raises
     ------
     TypeError
-        For an array of an unsupported type, or a structure that is not JSON-able.
+        For an array of an unsupported type, or a structure that JSON cannot represent.
     ValueError
-        For a number that JSON does not have, a structure too large, or a name that the format reserves.
+        If the structure is too large or has a number that is not finite, or if an array has a reserved name.
     """
     if RESERVED in arrays:
         msg = f"no array can have the name {RESERVED}; choose another."
@@ -62,7 +62,7 @@ def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
 
 
 def _plain(name: str, x: Any) -> Any:
-    """The array, little-endian and in C order: safetensors would write other orders as they are in memory."""
+    """Convert an array to little-endian and C order. safetensors writes the bytes in memory unchanged."""
     if x.dtype.name not in DTYPES.values():
         msg = f"{name} has dtype {x.dtype}, but files hold {', '.join(DTYPES.values())}; convert it first."
         raise TypeError(msg)
@@ -70,7 +70,7 @@ def _plain(name: str, x: Any) -> Any:
 
 
 def _digest(text: str, arrays: Mapping[str, Any]) -> str:
-    """SHA-256 of the structure, the table of all arrays and their bytes, in the order of their names."""
+    """Compute the SHA-256 digest of the structure, the table of all arrays and their bytes, in the order of names."""
     names = sorted(arrays)
     table = [[name, arrays[name].dtype.name, list(arrays[name].shape)] for name in names]
     digest = hashlib.sha256(json.dumps([text, table]).encode())
@@ -84,7 +84,7 @@ def _digest(text: str, arrays: Mapping[str, Any]) -> str:
 
 @contextmanager
 def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
-    """Turn any error about the content of a file into one FileError with its name, the reason and the remedy."""
+    """Convert any error about the content of a file to a FileError with the name, the reason and a remedy."""
     from safetensors import SafetensorError
 
     try:
@@ -111,14 +111,14 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
 
 
 def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
-    """The verified NumPy arrays and structure of a file of at most `most` bytes; call it inside `refusing`."""
+    """Read and verify the arrays and the structure of a file of at most `most` bytes. Call it inside `refusing`."""
     from safetensors import safe_open
 
     _check_header(path, most)
     with safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}
         if not metadata.keys() >= {STRUCTURE, DIGEST}:
-            msg = "it is a safetensors file of something else"
+            msg = "it is a safetensors file of another program"
             raise ValueError(msg)
         arrays = {name: _array(file, name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     if metadata[DIGEST] != _digest(metadata[STRUCTURE], arrays):
@@ -128,13 +128,13 @@ def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], An
 
 
 def _check_header(path: str | Path, most: float) -> None:
-    """Refuse a file by its size and the first eight bytes, which hold the length of the header."""
+    """Check the size of a file, and the length of the header, which the first eight bytes hold."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for a writer
         msg = "it is not a regular file"
         raise ValueError(msg)
     if status.st_size > most:  # a sparse file is small on disk, but not in memory
-        msg = f"it has {status.st_size} bytes, where at most {most} are needed"
+        msg = f"it has {status.st_size} bytes, but at most {most} are expected"
         raise ValueError(msg)
     with Path(path).open("rb") as file:
         size = _header_bytes(file.read(8))
@@ -142,7 +142,7 @@ def _check_header(path: str | Path, most: float) -> None:
         msg = "it is truncated, or not a safetensors file"
         raise ValueError(msg)
     if size > HEADER_BYTES:
-        msg = f"its header has {size} bytes, of at most {HEADER_BYTES}"
+        msg = f"its header has {size} bytes, but at most {HEADER_BYTES} are allowed"
         raise ValueError(msg)
 
 
@@ -151,13 +151,13 @@ def _header_bytes(content: bytes) -> int:
 
 
 def _array(file: Any, name: str) -> Any:
-    """One array of an open file, whose shape safetensors has compared with the bytes."""
+    """Read one array of an open file. safetensors has checked that its shape matches the number of bytes."""
     part = file.get_slice(name)
     dtype = part.get_dtype()
     if dtype not in DTYPES:
         msg = f"{name} has the type {dtype}"
         raise ValueError(msg)
-    np.empty(part.get_shape(), DTYPES[dtype])  # raises without enough memory, where safetensors would panic
+    np.empty(part.get_shape(), DTYPES[dtype])  # raises a MemoryError, while safetensors would panic
     x = file.get_tensor(name)
     if dtype == "BOOL" and np.any(x.view(np.uint8) > 1):
         msg = f"{name} has Booleans other than 0 and 1"

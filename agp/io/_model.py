@@ -1,4 +1,4 @@
-"""Models, and objects that contain a model, in files."""
+"""Files of models, and of objects that contain a model."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,7 @@ KIND = "model"
 REMEDY = "name another file."
 DTYPES = ("float64", "float32")
 PARTS, BESIDE = "parts/", "beside/"
-"""Prefixes of the names of arrays that are not the model's; no leaf has a slash in its name."""
+"""Prefixes of names of arrays that are not leaves of the model. Names of leaves have no slash."""
 
 
 class Stored(NamedTuple):
@@ -30,7 +30,7 @@ class Stored(NamedTuple):
 
     model: Any
     kind: str
-    """What the model is part of; "model" if nothing."""
+    """The kind of object that contains the model, or "model" if none does."""
     facts: Mapping[str, Any]
     """Text, numbers, lists and dictionaries."""
     parts: Mapping[str, Any]
@@ -40,21 +40,21 @@ class Stored(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """How objects that contain a model are written and read."""
+    """The functions that write and read one kind of object that contains a model."""
 
     cls: type
     taken_apart: Callable[[Any], Stored]
     put_together: Callable[[Stored, Mapping[str, str | None]], Any]
-    """From the content of a file, and the backend, device and dtype that were asked for."""
+    """Build the object from the content of a file and the requested backend, device and dtype."""
 
 
 HOMES = {"estimator": "agp.estimators"}
-"""The subpackages that register kinds of files; each is imported when a file of its kind is loaded."""
+"""The subpackage that registers each kind. It is imported when a file of the kind is loaded."""
 _KINDS: dict[str, Kind] = {}
 
 
 def register_kind(name: str, kind: Kind) -> None:
-    """Let `agp.save` and `agp.load` take objects of a kind of `HOMES`."""
+    """Register a kind of `HOMES`, so that `agp.save` and `agp.load` support its objects."""
     _KINDS[name] = kind
 
 
@@ -62,31 +62,31 @@ def register_kind(name: str, kind: Kind) -> None:
 
 
 def save(model: Any, path: str | Path) -> None:
-    """Write a model, or a part of one, to one safetensors file, atomically: `load` gives it back to the bit.
+    """Save a model, or a part of one, to a safetensors file. `load` restores it bit by bit.
 
     Parameters
     ----------
     model
-        A model of any array library, or a kernel, a likelihood, a process, ... with or without values; or a trained
-        estimator of `agp.estimators`. Settings that are lists come back as tuples; graphs of automatic differentiation
-        are left out.
+        A model of any array library, a part such as a kernel or a likelihood (with or without values), or a trained
+        estimator of `agp.estimators`. Settings that are lists are loaded as tuples. Graphs of automatic
+        differentiation are not saved.
     path
-        The file, usually named ``*.safetensors``; the target of a symbolic link is replaced.
+        The file, usually named ``*.safetensors``. It is written atomically. The target of a symbolic link is replaced.
 
     Raises
     ------
     agp.errors.FileError
-        If the file cannot be written; an old one is then untouched.
+        If the file cannot be written. An existing file is then unchanged.
     TypeError
-        If the model has settings that files cannot hold, such as functions; the message names the field.
+        If the model has settings that files cannot hold, such as functions. The message names the field.
     ValueError
-        If a leaf is not finite or violates its constraint, or the model cannot predict for the shapes of its leaves.
+        If a leaf is not finite or violates its constraint, or if the shapes of the leaves do not match.
     """
     save_with_metadata(path, model, {})
 
 
 def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -> None:
-    """`save`, with notes for `load_with_metadata`: text, numbers, lists and dictionaries of those."""
+    """Save as `save` does, with notes for `load_with_metadata`: text and numbers in lists and dictionaries."""
     kind = next((kind for kind in _KINDS.values() if isinstance(model, kind.cls)), None)
     stored = Stored(model, KIND, {}, {}, {}) if kind is None else kind.taken_apart(model)
     model = stored.model
@@ -120,7 +120,7 @@ def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -
 
 
 def _encode_model(path: str | Path, model: Any) -> tuple[Any, dict[str, Any]]:
-    """The structure and the arrays of a model, which are read back for a check."""
+    """Return the structure and the arrays of a model, after checking that a file with them can be loaded."""
     structure, classes = structure_of(model)
     arrays = arrays_by_path(array_leaves(model))
     try:
@@ -143,31 +143,31 @@ def load(
     dtype: str | None = None,
     classes: Iterable[type] = (),
 ) -> Any:
-    """The model, or the estimator, of a file that `save` wrote, to the bit. Nothing in the file can run code.
+    """Load the model or estimator that `save` wrote, bit by bit. Loading runs no code from the file.
 
     Parameters
     ----------
     path
         The file.
     backend, device
-        The array library and the device of the leaves. By default those of the saved model; the default device if the
-        library is another.
+        The array library and the device of the leaves. The defaults are those of the saved model. If you choose another
+        library, its default device is used.
     dtype
-        "float64" or "float32" for all leaves; by default each keeps its own.
+        "float64" or "float32" for all leaves. By default, each leaf keeps its dtype.
     classes
-        Your own classes of parts of the model; no module is imported to find them.
+        Your own classes that the model contains. No module is imported to find them.
 
     Raises
     ------
     agp.errors.FileError
-        If the file is not a model, is damaged, has a newer format or parts of unknown classes; if its model cannot
-        predict; and if the library or device that wrote it is not available.
+        If the file does not hold a model, is damaged, has a newer format or contains unknown classes, if its model
+        cannot predict, or if the library or device that wrote it is not available.
     agp.errors.BackendError
-        If the backend asked for is not available.
+        If the requested backend is not available.
     ImportError
         If the file holds an estimator, and the extra ``sklearn`` is not installed.
     TypeError, ValueError
-        For other arguments.
+        If another argument is invalid.
     """
     return load_with_metadata(path, backend=backend, device=device, dtype=dtype, classes=classes)[0]
 
@@ -180,7 +180,7 @@ def load_with_metadata(
     dtype: str | None = None,
     classes: Iterable[type] = (),
 ) -> tuple[Any, dict[str, Any]]:
-    """`load`, with the notes of `save_with_metadata`."""
+    """Load as `load` does, and return the object and the notes of `save_with_metadata`."""
     if dtype not in (None, *DTYPES):
         msg = f"dtype is {dtype!r}, but must be one of {', '.join(DTYPES)}."
         raise ValueError(msg)
@@ -194,7 +194,7 @@ def load_with_metadata(
         structures = {"": content["model"], **parts}
     if place is not None:
         B, where = place
-        with np.errstate(over="ignore", under="ignore"):  # leaves that become infinite, or zero, are found later
+        with np.errstate(over="ignore", under="ignore"):  # infinite and zero leaves are found later
             for name, x in arrays.items():
                 arrays[name] = B.from_numpy(x, dtype=dtype if x.dtype.kind == "f" else None, device=where)
     with refusing(path, KIND, REMEDY):
@@ -218,14 +218,14 @@ def _take_prefix(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _check_kind(path: str | Path, content: Any) -> None:
-    """Refuse files of other kinds or versions."""
+    """Raise an error if a file has another kind or version."""
     found = content if isinstance(content, dict) else {}
     kind, version = found.get("kind"), found.get("version")
     if kind == "checkpoint":
         msg = f"{path} is a checkpoint, not a {KIND}; resume it with agp.train(..., checkpoint=...)."
         raise FileError(msg)
     if type(version) is int and version > VERSION:
-        msg = f"{path} has format {version!s:.20} of a newer agp, and this one reads {VERSION}; upgrade agp to read it."
+        msg = f"{path} has format {version!s:.20}, but this version of agp reads format {VERSION}; upgrade agp."
         raise FileError(msg)
     if version != VERSION or kind not in (KIND, *HOMES):
         msg = f"it holds {kind!r:.80} of version {version!r:.80}"
@@ -236,7 +236,7 @@ def _check_kind(path: str | Path, content: Any) -> None:
 
 
 def _kind_named(name: str, path: str | Path) -> Kind:
-    """The kind of that name, its room loaded. ImportError, naming the extra, if the room needs a missing package."""
+    """Import the subpackage of a kind, and return the kind. The ImportError for a missing package names the extra."""
     try:
         importlib.import_module(HOMES[name])
     except ImportError as error:
@@ -248,10 +248,10 @@ def _kind_named(name: str, path: str | Path) -> Kind:
 def _place(
     path: str | Path, content: Mapping[str, Any], backend: str | None, device: str | None
 ) -> tuple[Backend, str | None] | None:
-    """The backend and the device (None: the default) for the arrays of a file; None for a file without arrays."""
+    """Choose the backend and device (None: its default) of the arrays of a file. None for a file without arrays."""
     wrote, there = content.get("backend"), content.get("device")
     if not isinstance(wrote, str | None) or not isinstance(there, str | None):
-        msg = "it does not say what wrote it"
+        msg = "its backend or its device is not text"
         raise TypeError(msg)
     if wrote is None and backend is None:
         return None
@@ -261,17 +261,17 @@ def _place(
         if backend is not None:
             raise
         hint = 'name another library, such as backend="numpy"'
-        msg = f"{path} was written by {wrote:.80}, which cannot be used here; {hint}."
+        msg = f"{path} was written by {wrote:.80}, which is not available here; {hint}."
         raise FileError(msg) from error
     devices = B.devices()
     names = ", ".join(devices)
     if device is not None:
-        # "cuda" is short for any of "cuda:0", ...
+        # "cuda" matches "cuda:0", "cuda:1", ...
         if not any(name == device or name.startswith(f"{device}:") for name in devices):
-            msg = f"device is {device!r}, but {B.name} has {names} here."
+            msg = f"device is {device!r}, but {B.name} has only {names} here."
             raise FileError(msg)
         return B, device
     if wrote == B.name and there and there not in devices:
-        msg = f"{path} was written on the device {there!r:.80} of {B.name}, which has {names}; choose one with device=."
+        msg = f"{path} was written on the device {there!r:.80} of {B.name}, which has only {names}; choose a device."
         raise FileError(msg)
     return B, (there or None) if wrote == B.name else None

@@ -1,9 +1,9 @@
-"""Models as JSON and arrays, and back.
+"""Conversion of models to JSON and arrays, and back.
 
-A model, or a part of one, is ``{"class": NAME, "fields": {...}}``. A field that holds an array is the text "array":
-its name in the file is the path of the leaf, such as ``process.kernel.variance``. A leaf that is still missing is null,
-one that was given as a number is that number. Settings are themselves; tuples (and lists, which come back as tuples)
-are lists, and the numbers that JSON does not know are ``{"float": "inf"}`` and the like.
+A model, or a part of one, becomes ``{"class": NAME, "fields": {...}}``. An array becomes the text "array", and its name
+in the file is the path of the leaf, such as ``process.kernel.variance``. A missing leaf becomes null. A leaf that is a
+Python number stays a number. Settings are stored as they are, except that tuples become lists, and infinity and NaN
+become objects such as ``{"float": "inf"}``. All lists are loaded as tuples.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from agp import tree
 from agp.io._classes import find_class, fits, is_agp_class, name_of, resolved_annotations
 
 ARRAY = "array"
-"""The text in place of an array."""
+"""The text that replaces an array."""
 NOT_FINITE = ("inf", "-inf", "nan")
 
 
@@ -26,7 +26,7 @@ NOT_FINITE = ("inf", "-inf", "nan")
 
 
 def array_leaves(model: Any) -> dict[str, Any]:
-    """The leaves that are arrays, by name; before a model has met data, leaves may be missing, or numbers."""
+    """Return the leaves that are arrays, by name. Leaves without a value, and Python numbers, are left out."""
     return {name: x for name, x in tree.leaves(model).items() if not _is_plain_number(x)}
 
 
@@ -35,16 +35,16 @@ def _is_plain_number(x: Any) -> bool:
     return type(x) in (int, float) or (type(x) in (list, tuple) and all(map(_is_plain_number, x)))
 
 
-def structure_of(x: Any, path: str = "") -> tuple[Any, dict[str, type]]:
-    """The structure of a model as JSON, and the classes in it by their names.
+def structure_of(model: Any) -> tuple[Any, dict[str, type]]:
+    """Return the structure of a model as JSON, and the classes in it by name.
 
     Raises
     ------
     TypeError
-        If files cannot hold a setting; the message names the field.
+        If files cannot hold a setting. The message names the field.
     """
     classes: dict[str, type] = {}
-    return _encode_node(x, path, classes), classes
+    return _encode_node(model, "", classes), classes
 
 
 def _encode_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _encode_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]:
         place = tree.join_path(path, field.name)
         value = getattr(x, field.name)
         if not field.init:
-            _refuse(place, "a field that the constructor does not take")
+            _refuse(place, "its constructor does not take this field")
         fields[field.name] = (
             _encode_leaf(value, place) if field.name in leaves else _encode_setting(value, place, classes)
         )
@@ -76,7 +76,7 @@ def _encode_leaf(value: Any, place: str) -> Any:
 
 
 def _finite(given: Any, place: str) -> Any:
-    """None, a number, or numbers in tuples. ValueError if one is not finite."""
+    """Return None, a number, or numbers in tuples. ValueError if a number is not finite."""
     if isinstance(given, (list, tuple)):
         return tuple(_finite(part, place) for part in given)
     if given is not None and not math.isfinite(given):
@@ -86,7 +86,7 @@ def _finite(given: Any, place: str) -> Any:
 
 
 def _encode_setting(value: Any, place: str, classes: dict[str, type]) -> Any:
-    """The JSON of a setting, or of a part."""
+    """Convert a setting or a part of a model to JSON."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or type(value) in (bool, int, str):
         return value
@@ -95,13 +95,13 @@ def _encode_setting(value: Any, place: str, classes: dict[str, type]) -> Any:
     if type(value) in (tuple, list):
         return [_encode_setting(part, f"{place}.{i}", classes) for i, part in enumerate(value)]
     if isinstance(value, type) or not dataclasses.is_dataclass(value):
-        _refuse(place, f"{type(value).__module__}.{type(value).__qualname__}")
+        _refuse(place, f"it is {type(value).__module__}.{type(value).__qualname__}")
     return _encode_node(value, place, classes)
 
 
-def _refuse(place: str, what: str) -> NoReturn:
+def _refuse(place: str, reason: str) -> NoReturn:
     msg = (
-        f"{place or 'the model'} cannot be saved, for it is {what}: files hold numbers, texts, Booleans, None, tuples "
+        f"{place or 'the model'} cannot be saved, because {reason}; files hold numbers, texts, Booleans, None, tuples "
         "and parts of models, and arrays in fields declared as leaves."
     )
     raise TypeError(msg)
@@ -111,21 +111,21 @@ def _refuse(place: str, what: str) -> NoReturn:
 
 
 def decode_model(structure: Any, arrays: Mapping[str, Any], known: Mapping[str, type], path: str | Path) -> Any:
-    """The model of a structure, with the given arrays and known classes.
+    """Build the model of a structure from its arrays and known classes.
 
-    No code runs but the constructors of these classes.
+    Only the constructors of these classes run.
 
     Raises
     ------
     agp.errors.FileError
         For an unknown class.
     TypeError, ValueError
-        If the structure is malformed, does not name every array once, or does not fit the types of a class.
+        If the structure is malformed, does not contain every array exactly once, or has fields of wrong types.
     """
     model = _read_node(structure, "", arrays, known, path)
     found = array_leaves(model) if tree.is_model(model) else {}
     if found.keys() != arrays.keys():
-        msg = f"its structure has no place for the array {min(arrays.keys() - found.keys())}"
+        msg = f"its structure does not contain the array {min(arrays.keys() - found.keys())}"
         raise ValueError(msg)
     return model
 
@@ -133,7 +133,7 @@ def decode_model(structure: Any, arrays: Mapping[str, Any], known: Mapping[str, 
 def _read_node(node: Any, place: str, *given: Any) -> Any:
     arrays, known, path = given
     if not isinstance(node, dict) or node.keys() != {"class", "fields"} or not isinstance(node["fields"], dict):
-        msg = f"its structure has {str(node)[:80]!r} where a part of a model belongs"
+        msg = f"its structure has {str(node)[:80]!r} instead of a part of a model"
         raise ValueError(msg)
     cls, fields = find_class(node["class"], known, path), node["fields"]
     if unknown := fields.keys() - {field.name for field in dataclasses.fields(cls) if field.init}:
@@ -145,7 +145,7 @@ def _read_node(node: Any, place: str, *given: Any) -> Any:
         here = tree.join_path(place, name)
         values[name] = _read_leaf(x, here, arrays) if name in leaves else _read(x, here, *given)
         if is_agp_class(cls) and name not in leaves and not fits(values[name], resolved_annotations(cls)[name]):
-            msg = f"{here} is {values[name]!r:.80}, which {cls.__name__} does not take there"
+            msg = f"{here} is {values[name]!r:.80}, which {cls.__name__} does not accept"
             raise ValueError(msg)
     return cls(**values)
 
@@ -157,13 +157,13 @@ def _read_leaf(x: Any, place: str, arrays: Mapping[str, Any]) -> Any:
             raise ValueError(msg)
         return arrays[place]
     if x is not None and not _is_plain_number(x):
-        msg = f"{place} is {x!r:.80}, which is no array"
+        msg = f"{place} is {x!r:.80}, which is not an array"
         raise ValueError(msg)
     return _finite(x, place)
 
 
 def _read(x: Any, place: str, *given: Any) -> Any:
-    """A setting, or a part."""
+    """Convert JSON to a setting or a part of a model."""
     if x is None or type(x) in (bool, int, str):
         return x
     if isinstance(x, list):

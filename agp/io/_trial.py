@@ -1,4 +1,4 @@
-"""The check of models before they are written and after they are read."""
+"""Checks of models before they are saved and after they are loaded."""
 
 from typing import Any
 
@@ -15,15 +15,15 @@ from agp.repairs import collect_reports
 
 
 def check_whole_model(model: Any) -> None:
-    """Raise unless the arrays of a model, or of a part of one, are alike, finite and satisfy their constraints.
+    """Check that the arrays of a model, or of a part of one, match, are finite and satisfy their constraints.
 
-    A whole model must also predict at one input, on the first of its data, which finds shapes that do not fit each
-    other at little cost. Numerical trouble, such as a matrix without a Cholesky factor, is left to predictions.
+    A complete model must also predict at one input, with only its first row of data. This quickly finds shapes that do
+    not match. Numerical problems, such as a matrix without a Cholesky factor, are not errors here.
 
     Raises
     ------
     TypeError, ValueError
-        With the name of the leaf, where there is one.
+        If a check fails. The message names the leaf, if a single leaf is the reason.
     """
     arrays = array_leaves(model)
     apart = {
@@ -57,8 +57,8 @@ def _zeros(reference: Array, width: int) -> Array:
 
 
 def _try_input(model: Model | Predictor, X: Array) -> None:
-    """Raise unless the model predicts one row per input X [1, D], with its number of outputs."""
-    with collect_reports():  # the warnings come when the model is used
+    """Raise an error unless the model predicts one row with all its outputs for X [1, D]."""
+    with collect_reports():  # warnings are issued when the model is used
         try:
             found = model.predict(X)
             model.predict(X, observed=True)
@@ -66,10 +66,10 @@ def _try_input(model: Model | Predictor, X: Array) -> None:
             return
         except (TypeError, ValueError):
             raise
-        except Exception as error:  # each library has its own errors for shapes that do not fit
-            msg = f"its leaves do not fit each other: {type(error).__name__}: {error}"
+        except Exception as error:  # each library has its own errors for shapes that do not match
+            msg = f"the shapes of its leaves do not match: {type(error).__name__}: {error}"
             raise ValueError(msg) from error
     for name, moment in found._asdict().items():
         if tuple(moment.shape)[-2:] != (1, model.outputs):
-            msg = f"its predicted {name} has shape {tuple(moment.shape)}, where it has {model.outputs} outputs"
+            msg = f"its predicted {name} has shape {tuple(moment.shape)}, but the model has {model.outputs} outputs"
             raise ValueError(msg)

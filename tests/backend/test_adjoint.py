@@ -162,7 +162,7 @@ def test_the_recorded_forward_needs_a_library_that_differentiates():
     host, X, y = problem(posterior="whitened")
     with pytest.raises(BackendError, match="'numpy' has no automatic differentiation; use gradient='closed-form'"):
         host.bound(X, y, gradient="autodiff")
-    with pytest.raises(ValueError, match="unknown gradient mode 'forward'"):
+    with pytest.raises(ValueError, match="gradient is 'forward', but must be"):
         host.bound(X, y, gradient="forward")
 
 

@@ -116,10 +116,10 @@ def test_many_classes(three_classes, tmp_path, likelihood):
 def test_classes_are_refused_where_they_cannot_be_taken(three_classes, capsys):
     for method in ("gpr", "sgpr"):
         said = refusal(capsys, "--data", three_classes, "--method", method)
-        assert f"{method} can only have the gaussian likelihood, but blobs is a classification, 3 classes" in said
+        assert f"{method} requires the gaussian likelihood, but the task of blobs is classification, 3 classes" in said
         assert len(said.strip().splitlines()) == 1
     said = refusal(capsys, "--data", three_classes, "--likelihood", "bernoulli")
-    assert "bernoulli takes two classes, blobs has 3; use softmax or robustmax" in said
+    assert "bernoulli takes two classes, but blobs has 3; use softmax or robustmax" in said
 
 
 def test_counts(tmp_path):
@@ -164,7 +164,9 @@ def test_what_is_known_about_the_evidence(regression, tmp_path):
     assert exact["log_evidence_per_datum"] == pytest.approx(exact["bound"] / 48)
     assert sparse["upper_bound"] > sparse["bound"]
     assert sparse["gap_per_datum"] == pytest.approx((sparse["upper_bound"] - sparse["bound"]) / 48)
-    assert f"gpr: the bound is the log evidence, {exact['log_evidence_per_datum']:.4f} nats per datum" in done.stdout
+    assert (
+        f"gpr: the bound equals the log evidence, {exact['log_evidence_per_datum']:.4f} nats per datum" in done.stdout
+    )
     assert f"and {sparse['upper_bound']:,.1f}, {sparse['gap_per_datum']:.4g} nats per datum apart" in done.stdout
 
 
@@ -230,7 +232,7 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--num-inducing", "1000"], "--num-inducing is 1000, but plane has only 48 training rows"),
         (["--iterations", "-1"], "--iterations: must be a whole number of at least 1"),
         (["--rate", "0"], "--rate: must be a finite number above zero, not '0'"),
-        (["--device", "cuda:9", "--backend", "numpy"], "has a device 'cuda:9'"),
+        (["--device", "cuda:9", "--backend", "numpy"], "--device is 'cuda:9', which no backend"),
     ],
 )
 def test_bad_arguments_give_one_line(regression, not_compared, arguments, message):

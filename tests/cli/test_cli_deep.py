@@ -30,7 +30,7 @@ def test_rows_agree(regression, tmp_path):
     arguments = ["--method", "deep-solve", "--layers", "3", "--backend", "numpy", *QUICK]
     done = run("compare", "--data", regression, "--out", out, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "deep methods have 3 layers, each with inducing inputs of its own" in done.stdout
+    assert "deep methods have 3 layers, and each layer has its own inducing inputs" in done.stdout
     found = json.loads((out / "results.json").read_text())
     assert found["settings"]["layers"] == 3
     assert [row["num_inducing"] for row in found["rows"]] == [3 * 12] * 2  # float64 and float32

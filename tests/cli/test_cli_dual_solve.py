@@ -57,9 +57,9 @@ def test_all_rows_agree(classes, tmp_path):
     assert all(max(row["max_rel_diff_bound"], row["max_rel_diff_grad"]) <= 1e-9 for row in rows)
     sizes = {row["method"]: row["num_inducing"] for row in rows}
     assert sizes == {name: {"tvgp": None, "qsvgp": 8, "tsvgp": 8}.get(name, 16) for name in METHODS}
-    assert "every step of tvgp takes all rows" in done.stdout
+    assert "methods that use all rows in each step: tvgp" in done.stdout
     assert "sites of tsvgp: datum" in done.stdout
-    assert "a second group of M2 = 8 inducing inputs" in done.stdout
+    assert "methods with a second group of inducing inputs: M2 = 8" in done.stdout
 
 
 def test_the_methods_agree_on_jax(classes, tmp_path):
@@ -83,7 +83,7 @@ def test_the_collapsed_bound_and_what_it_says_about_the_evidence(regression, tmp
     one, both = rows_of(out)
     assert (one["num_inducing"], both["num_inducing"]) == (8, 12)
     assert both["upper_bound"] > both["bound"]
-    assert "every step of sgpr and solve-collapsed takes all rows" in done.stdout
+    assert "methods that use all rows in each step: sgpr, solve-collapsed" in done.stdout
     assert "solve-collapsed: the exact GP's log evidence" in done.stdout
 
 
@@ -177,7 +177,7 @@ def test_too_many_rows_for_a_site_at_each_datum_without_inducing_inputs(classes,
     assert main(["compare", "--data", str(classes), "--method", "tvgp"]) == 2
     said = capsys.readouterr().err
     assert "tvgp needs about" in said
-    assert "GiB for the 48 training rows of waves, this machine has" in said
+    assert "GiB for the 48 training rows of waves, but this machine has" in said
     assert "leave --method tvgp out" in said
 
 

@@ -81,12 +81,12 @@ def test_a_table_with_a_mark_a_text_and_a_hole_says_which_option_makes_it_work(s
     (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + holed.to_csv(index=False).encode())
     call = ["fit", "t.csv", "--target", "sound", "--out", "m.safetensors", "--max-steps", "25"]
     said = refused(*call)
-    assert (
-        "t.csv: line 19, column 'chord' is empty (1 in this column); fill it in, or train with --missing impute" in said
-    )
+    assert "t.csv: line 19, column 'chord' is empty (empty cells in this column: 1); fill it in, or train" in said
     status, out, _ = shell(*call, "--missing", "impute", "--test-share", "0.2")
     assert status == 0
-    assert "t.csv: 48 rows, 3 input columns; regression for 'sound' (judged by the target; --task overrides)" in out
+    assert (
+        "t.csv: 48 rows, 3 input columns; regression for 'sound' (inferred from the target; --task overrides it)" in out
+    )
     assert "12 rows held out" in out
     assert "written: m.safetensors" in out
     status, out, _ = shell("predict", "m.safetensors", "t.csv", "--out", "p.csv", "--level", "0.5")
@@ -151,7 +151,7 @@ def test_several_targets_with_gaps_are_predicted_and_scored(fit, shell):
     out = fit(frame, "--target", "heat", "--outputs", "coregionalised", "--max-steps", "60", "--test-share", "0.2")
     assert "regression for 'sound', 'heat'\n" in out
     assert "rows without a target are left out: 10" in out
-    assert "targets that were not observed: 10 of 'heat'" in out
+    assert "missing values of the target 'heat': 10" in out
     assert "of 'sound'" not in out
     assert "RMSE of sound " in out
     assert "NLPD of heat " in out
@@ -220,7 +220,7 @@ def test_counts_with_exposures_have_intervals_of_whole_numbers(fit, shell):
     assert f"NLPD {-np.mean(density):.4g}," in out
     inputs.to_csv("rates.csv", index=False)
     status, out, _ = shell("predict", "m.safetensors", "rates.csv", "--out", "p.csv")
-    assert "rates.csv: no column 'days': predictions are for an exposure of 1\n" in out
+    assert "rates.csv: no column 'days', so predictions are for an exposure of 1\n" in out
     np.testing.assert_allclose(pd.read_csv("p.csv")["mean"], estimator.predict(inputs), rtol=1e-10)
     COUNTS.assign(days=DAYS - 2).to_csv("none.csv", index=False)
     for command in ("predict", "describe"):
@@ -234,7 +234,7 @@ def test_counts_with_exposures_are_described_as_rates(fit, shell):
     fit(COUNTS, "--likelihood", "negative-binomial", "--exposure", "days", "--max-steps", "60")
     status, out, err = shell("describe", "m.safetensors", "t.csv")
     assert status == 0, err
-    assert "targets are compared as rates, 'sound' by 'days'" in out
+    assert "scores are computed on rates, 'sound' divided by 'days'" in out
     assert "likelihood: negative-binomial" in out
     start = float(out.partition("(from ")[2].partition(")")[0])
     estimator = agp.load("m.safetensors")
@@ -277,13 +277,16 @@ def test_logarithms_of_targets_are_predicted_as_targets(fit, shell):
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (COUNTS["sound"], "whole numbers from 0 on: --likelihood negative-binomial, or poisson, is for counts"),
-        (1.0 / (1.0 + np.exp(-SOUND)), "numbers between 0 and 1: --likelihood beta is for shares"),
+        (
+            COUNTS["sound"],
+            "non-negative whole numbers; if they are counts, use --likelihood negative-binomial or poisson",
+        ),
+        (1.0 / (1.0 + np.exp(-SOUND)), "numbers between 0 and 1; if they are proportions, use --likelihood beta"),
         (
             np.exp(2.0 * SOUND),
-            "positive numbers with a long tail: --transform log, or --likelihood gamma, is for those",
+            "positive numbers with a long tail; --transform log or --likelihood gamma may fit better",
         ),
-        (np.arange(N) % 5, "whole numbers: if they are counts rather than labels, take --likelihood negative-binomial"),
+        (np.arange(N) % 5, "whole numbers; if they are counts rather than labels, use --likelihood negative-binomial"),
         (SOUND, None),
         (np.arange(N) % 2, None),
     ],
@@ -298,7 +301,7 @@ def test_labels_have_no_quantiles(fit, shell):
     fit(TABLE.assign(sound=KIND))
     status, _, err = shell("predict", "m.safetensors", "t.csv", "--quantiles", "0.5")
     assert status == 2
-    assert err == "agp: --quantiles is for numbers, but m.safetensors predicts labels; leave it out.\n"
+    assert err == "agp: --quantiles is for numeric targets, but m.safetensors predicts labels; leave it out.\n"
 
 
 @pytest.mark.parametrize("text", ["0.05,2", "0.05;0.5", "0"])
@@ -331,16 +334,16 @@ def test_dates_become_days(fit, shell, form):
         (
             MONTHS.astype(str),
             ["--dates", "refuse"],
-            "column 'when' holds dates; leave them out by --drop when, or take",
+            "column 'when' holds dates; drop it with --drop when, or convert",
         ),
         (
             [f"0{i % 9 + 1}/05/2020" for i in range(N)],
             [],
-            "dates such as '01/05/2020', read in two ways; write 2020-12",
+            "ambiguous dates such as '01/05/2020'; write them as in 2020-12",
         ),
         (["2020-01-01T00:00:00Z", "2020-01-02"] * (N // 2), [], "line 3, column 'when' has no time zone, but other"),
-        (["1.2.3", "1.2.33"] * (N // 2), [], "column 'when' holds no dates such as '1.2.3' in one format; write 2020"),
-        ([None, *MONTHS.astype(str)[1:]], [], "line 2, column 'when' is empty (1 in this column); fill it in"),
+        (["1.2.3", "1.2.33"] * (N // 2), [], "column 'when' has dates such as '1.2.3' that are not all in one format"),
+        ([None, *MONTHS.astype(str)[1:]], [], "line 2, column 'when' is empty (empty cells in this column: 1); fill"),
     ],
 )
 def test_dates_that_are_not_clear_are_refused(refused, cells, more, words):
@@ -410,10 +413,7 @@ def test_what_is_left_out_is_told(fit):
     table.loc[3, "sound"] = np.nan
     out = fit(table, "--drop", "kind", "chord")
     assert "t.csv: 59 rows, 1 input column; regression" in out
-    for word in (
-        "the first column, which has no name, contains row numbers",
-        "column 'nothing' is empty, and is left out",
-    ):
+    for word in ("the first column, which has no name, only numbers", "column 'nothing' is empty and is left out"):
         assert word in out
     assert "rows without a target are left out: 1" in out
 
@@ -457,10 +457,10 @@ BAD = {
     "no target": (TABLE.rename(columns={"sound": "Sound level"}), [], "no column 'sound'; its columns are size, kind"),
     "close": (TABLE.rename(columns={"sound": "sounds"}), [], "no column 'sound'; did you mean 'sounds'?"),
     "case": (TABLE.rename(columns={"sound": "SOUND"}), [], "did you mean 'SOUND'?"),
-    "one row": (TABLE.head(1), [], "has 1 row with a target; training needs two or more"),
-    "constant": (TABLE.assign(sound=3.0), [], "every target in 'sound' is 3; there is nothing to predict"),
+    "one row": (TABLE.head(1), [], "has 1 row with a target; training needs at least two"),
+    "constant": (TABLE.assign(sound=3.0), [], "every value of the target 'sound' is 3; there is nothing to predict"),
     "one label": (TABLE.assign(sound="a"), [], "every label in 'sound' is a; there is nothing to predict"),
-    "no target at all": (TABLE.assign(sound=np.nan), [], "has 0 row with a target"),
+    "no target at all": (TABLE.assign(sound=np.nan), [], "has 0 rows with a target"),
     "text": (
         TABLE.assign(sound=KIND),
         ["--task", "regression"],
@@ -470,7 +470,7 @@ BAD = {
     "labels": (
         TABLE.assign(sound=range(N)),
         ["--task", "classification"],
-        "has 60 different labels, of at most 50; merge",
+        "has 60 different labels, but at most 50 are allowed; merge",
     ),
     "bad cell": (
         TABLE.assign(chord=["x" if i == 17 else i for i in range(N)]),
@@ -486,9 +486,9 @@ BAD = {
     "texts": (
         pd.concat([TABLE] * 2).assign(kind=[f"name {i}" for i in range(2 * N)]),
         [],
-        "column 'kind' has 120 different texts, such as 'name 0'; at most 100 can be learned from: leave it out by",
+        "column 'kind' has 120 different texts such as 'name 0', but at most 100 are allowed; drop it with",
     ),
-    "nothing left": (TABLE[["sound", "kind"]], ["--drop", "kind"], "no column is left to predict from"),
+    "nothing left": (TABLE[["sound", "kind"]], ["--drop", "kind"], "has no input columns left; add one"),
     "drop": (TABLE, ["--drop", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
     "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; choose from auto, rbf"),
     "method of regression": (
@@ -505,17 +505,17 @@ BAD = {
         "layers is 2, but the method wsvgp has no layers; leave it out, or use deep-msvgp, deep-wsvgp, deep-lsvgp",
     ),
     "share": (TABLE, ["--test-share", "1.5"], "--test-share: must be at least 0 and less than 1, not '1.5'"),
-    "large share": (TABLE, ["--test-share", "0.99"], "which leaves 1 of 60 rows to train on"),
+    "large share": (TABLE, ["--test-share", "0.99"], "which leaves 1 of 60 rows for training"),
     "steps": (TABLE, ["--max-steps", "0"], "--max-steps: must be a whole number of at least 1, not '0'"),
     "tolerance": (TABLE, ["--tolerance", "nan"], "--tolerance: must be a finite number above zero, not 'nan'"),
     "backend": (TABLE, ["--backend", "numpi"], "unknown backend 'numpi'; use one of"),
-    "alone": (TABLE[["sound"]], [], "has the target column alone"),
-    "all alone": (TABLE[["sound", "size"]], ["--target", "size"], "has target columns alone"),
+    "alone": (TABLE[["sound"]], [], "has only the target column"),
+    "all alone": (TABLE[["sound", "size"]], ["--target", "size"], "has only target columns"),
     "twice": (TABLE, ["--target", "sound"], "--target names 'sound' twice; name each column once"),
     "one of two": (TABLE, ["--target", "kind"], "the target 'kind' is text, such as"),
-    "two labels": (TABLE, ["--target", "size", "--task", "classification"], "a classification has one --target, but"),
+    "two labels": (TABLE, ["--target", "size", "--task", "classification"], "classification takes one --target, but"),
     "empty target": (TABLE.assign(size=np.nan), ["--target", "size"], "the target 'size' has no value; leave it out"),
-    "outputs": (TABLE, ["--outputs", "separate"], "--outputs is separate, which is for several targets that are"),
+    "outputs": (TABLE, ["--outputs", "separate"], "--outputs is separate, which is for several numeric targets"),
     "mixed noise": (
         TABLE,
         ["--target", "size", "--outputs", "coregionalised", "--likelihood", "latent-noise"],
@@ -530,7 +530,7 @@ BAD = {
     "no order": (
         TABLE.assign(sound=KIND),
         ["--likelihood", "ordinal"],
-        "in 'sound' have no order that --likelihood ordinal could know; write numbers in their place",
+        "in 'sound' have no order, but --likelihood ordinal needs one; replace them by whole numbers",
     ),
     "no noise": (
         TABLE,
@@ -569,13 +569,13 @@ BAD |= {
     "exposure of classes": (
         COUNTS.assign(sound=KIND),
         ["--exposure", "days"],
-        "--exposure is for targets that are numbers, but the task is classification; use --task regression",
+        "--exposure is for numeric targets, but the task is classification; use --task regression",
     ),
     "no such exposure": (COUNTS, ["--likelihood", "poisson", "--exposure", "day"], "'day'; did you mean 'days'?"),
     "exposure is target": (
         COUNTS,
         ["--likelihood", "poisson", "--exposure", "sound"],
-        "--exposure is 'sound', the target; name another column",
+        "--exposure is 'sound', which is the target; name another column",
     ),
     "no counts": (TABLE, ["--likelihood", "poisson"], "counts must be whole numbers of at least 0"),
     "no logarithm": (TABLE, ["--transform", "log"], "target_transform='log' needs positive targets, but y has -"),
@@ -598,8 +598,8 @@ def test_bad_input_is_told_in_one_sentence(name, refused, tmp_path):
 def test_names_of_outputs_that_would_hurt_are_refused(refused, tmp_path):
     TABLE.to_csv(tmp_path / "t.csv", index=False)
     call = ["fit", "t.csv", "--target", "sound", "--out"]
-    assert "--out is t2.csv, which is the name of a table" in refused(*call, "t2.csv", out="t2.csv")
-    assert "no folder; name a file" in refused(*call, "deep/m.safetensors")
+    assert "--out is t2.csv, whose ending is that of a table" in refused(*call, "t2.csv", out="t2.csv")
+    assert "not a folder; name a file" in refused(*call, "deep/m.safetensors")
     assert "a folder; name a file" in refused(*call, ".")
 
 
@@ -621,8 +621,8 @@ def test_another_table_may_have_more_columns_but_not_fewer(fit, shell, refused, 
     status, out, err = shell("predict", "m.safetensors", "n.csv")
     assert status == 0
     assert len(out.splitlines()) == N + 1
-    assert "n.csv: not needed, and left out: more" in err
-    assert "column 'kind' has 'oval', unseen in training: predicted as none of the known values" in err
+    assert "n.csv: columns that the model does not use: more" in err
+    assert "column 'kind' has 'oval', unseen in training; such cells match none of the known values" in err
     new.drop(columns="chord").to_csv("n.csv", index=False)
     said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
     assert "n.csv: it has no column 'chord'" in said
@@ -641,17 +641,17 @@ def test_targets_that_the_model_does_not_predict_are_said(fit, shell, refused, t
     TABLE.assign(sound=KIND).to_csv(tmp_path / "n.csv", index=False)
     said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
     assert "the target 'sound' is text, such as" in said
-    assert "the model predicts numbers: leave the column out of the table, or rename it" in said
+    assert "the model predicts numbers, so remove the column from the table or rename it" in said
     fit(TABLE.assign(sound=np.where(SOUND > 0.5, "loud", "soft")))
     said = refused("predict", "m.safetensors", "t.csv", "--level", "95", "--out", "p.csv", out="p.csv")
     assert "--level: must be a number between 0 and 1, such as 0.95, not '95'" in said
     TABLE.to_csv(tmp_path / "n.csv", index=False)
     said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
-    assert "the model predicts labels: leave the column out of the table, or rename it" in said
+    assert "the model predicts labels, so remove the column from the table or rename it" in said
     TABLE.assign(sound=np.where(SOUND > 0.5, "loud", "faint")).to_csv(tmp_path / "n.csv", index=False)
     status, out, _ = shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")
     assert status == 0
-    assert "column 'sound' has 'faint', unseen in training: never predicted, and an error here" in out
+    assert "column 'sound' has 'faint', unseen in training; such rows count as errors" in out
 
 
 TRUE = SIZE > 0.0
@@ -676,7 +676,7 @@ def test_labels_are_the_same_whatever_type_a_table_gives_them(name, trained, fit
     status, out, _ = shell("predict", "m.safetensors", "n.csv", "--out", "p.csv")
     assert status == 0
     assert ("NLPD inf" in out) == ("unseen" in out) == ("error" in name)
-    assert "error" not in name or "column 'sound' has 'O', unseen in training: never predicted" in out
+    assert "error" not in name or "column 'sound' has 'O', unseen in training; such rows count" in out
     right = pd.read_csv("p.csv")["label"].astype(int) == TRUE
     assert right.mean() > 0.8
     scored = ~GAP if "gap" in name else GAP | True
@@ -772,7 +772,7 @@ def test_labels_that_are_texts_keep_their_zeros(fit, shell):
 def test_predictions_do_not_overwrite_their_table(fit, refused):
     fit(TABLE)
     call = ["predict", "m.safetensors", "t.csv", "--out"]
-    assert "--out is t.csv, the table itself; name another file" in refused(*call, "t.csv", out="none")
+    assert "--out is t.csv, which is the table itself; name another file" in refused(*call, "t.csv", out="none")
     assert "--out is p.xlsx, but must end with .csv or .parquet" in refused(*call, "p.xlsx", out="p.xlsx")
     assert "--level: must be a number between 0 and 1" in refused(*call, "p.csv", "--level", "95", out="p.csv")
     assert "is not a model of agp" in refused("predict", "t.csv", "t.csv", "--out", "p.csv", out="p.csv")
@@ -792,7 +792,7 @@ def test_models_of_python_predict_tables_too(shell, refused, tmp_path):
     assert float(out.splitlines()[1].split(",")[0]) == pytest.approx(estimator.predict(inputs)[0], rel=1e-9)
     assert "size: number" in shell("describe", "m.safetensors")[1]
     agp.save(estimator.model_, tmp_path / "m.safetensors")
-    assert "holds no model of a table with named columns" in refused("predict", "m.safetensors", "t.csv", out="none")
+    assert "holds a model without column names" in refused("predict", "m.safetensors", "t.csv", out="none")
     assert "kernel.lengthscale" in shell("describe", "m.safetensors")[1]
 
 
@@ -811,7 +811,7 @@ def test_edited_notes_are_refused_in_one_sentence(fit, refused):
     ):
         save_with_metadata("m.safetensors", estimator, notes | change)
         for command in (["predict", "m.safetensors", "t.csv"], ["describe", "m.safetensors"]):
-            assert "has notes about its table that do not fit its model" in refused(*command, out="none")
+            assert "do not match its model" in refused(*command, out="none")
 
 
 # -- describe, help ---------------------------------------------------------------------------------------------------
@@ -823,7 +823,7 @@ def test_a_model_is_described(fit, shell):
     status, out, _ = shell("describe", "m.safetensors")
     assert status == 0
     for word in (
-        "table      t.csv: 48 rows for training",
+        "table      t.csv: 48 training rows",
         "target     sound (regression)",
         "kind: text (round, square)",
         "held out   RMSE ",
@@ -849,11 +849,11 @@ def test_what_matters_is_told_in_the_names_and_units_of_the_table(fit, shell):
     assert {*named} == {"size", "kind", "day", "chord"}
     assert [name for name, line in named.items() if line.endswith(" days")] == ["day"]
     assert all(line.count(" ± ") == 2 and " to " in line for line in named.values())
-    assert f"10 times, {N} training rows" in out
+    assert f"10 shuffles, {N} training rows" in out
     status, out, err = shell("describe", "m.safetensors", "t.csv")
     assert status == 0, err
     assert lines[:5] == out.partition("Relevance\n")[2].splitlines()[:5]
-    assert f"10 times, {N} rows of t.csv" in out
+    assert f"10 shuffles, {N} rows of t.csv" in out
 
 
 @pytest.mark.slow
@@ -861,8 +861,10 @@ def test_a_file_without_rows_says_how_to_get_error_bars(fit, shell):
     fit(TABLE, "--method", "sgpr", "--num-inducing", "20")
     _, out, _ = shell("describe", "m.safetensors")
     assert " ± " not in out
-    assert "error bars  of the kernel: none, the model does not contain its training data; name the table" in out
-    assert "shuffled    not told: the model holds no rows with targets; name a table: agp describe MODEL TABLE" in out
+    assert "error bars  not available for the kernel: the model does not contain its training data; name the" in out
+    assert (
+        "shuffled    not available: the model holds no rows with targets; name a table: agp describe MODEL TABLE" in out
+    )
     _, out, _ = shell("describe", "m.safetensors", "t.csv")
     assert out.count(" ± ") == 6
 
@@ -877,7 +879,7 @@ def test_targets_and_classes_are_told_by_name(fit, shell):
     frame.to_csv("new.csv", index=False)
     _, out, _ = shell("describe", "m.safetensors", "new.csv")
     assert "log loss +" in out
-    assert f"10 times, {int((frame['sound'] == 'low').sum())} rows of new.csv" in out
+    assert f"10 shuffles, {int((frame['sound'] == 'low').sum())} rows of new.csv" in out
 
 
 @pytest.mark.slow
@@ -886,7 +888,7 @@ def test_a_table_that_does_not_fit_is_refused(fit, shell):
     for name, frame, said in (
         ("a.csv", TABLE.drop(columns="chord"), "'chord'"),
         ("b.csv", TABLE.drop(columns="sound"), "It is the target of the model."),
-        ("c.csv", TABLE.assign(sound=np.nan), "c.csv has 0 rows with a known 'sound'; 2 or more are needed."),
+        ("c.csv", TABLE.assign(sound=np.nan), "c.csv has 0 rows with 'sound'; at least 2 are needed."),
     ):
         frame.to_csv(name, index=False)
         status, _, err = shell("describe", "m.safetensors", name)
@@ -899,7 +901,7 @@ def test_a_table_that_does_not_fit_is_refused(fit, shell):
 def test_of_layers_there_is_importance_alone(fit, shell):
     fit(TABLE, "--method", "deep-rsvgp", "--num-inducing", "8")
     _, out, _ = shell("describe", "m.safetensors", "t.csv")
-    assert "kernel      not told: the model has layers, whose lengthscales do not refer to columns\n" in out
+    assert "kernel      not available: the model has layers, whose lengthscales do not refer to columns\n" in out
     assert out.count(" ± ") == 3
 
 

@@ -107,7 +107,7 @@ def test_a_peer_has_the_same_start_minibatches_and_rates(regression, tmp_path, f
 def test_a_peer_with_another_bound_fails(regression, tmp_path, fake, capsys):
     fake(FAKE.replace("WRONG", "1.01"))
     assert compared(regression, tmp_path / "out", "--peers", sys.executable)[0] == 1
-    assert "FAILED wsvgp fake_peer autodiff float64: its bound of the same model differs" in capsys.readouterr().out
+    assert "FAILED wsvgp fake_peer autodiff float64: its bound for the same model differs" in capsys.readouterr().out
 
 
 def test_a_peer_that_breaks_is_a_failed_row(regression, tmp_path, fake, capsys):
@@ -135,13 +135,13 @@ def test_the_first_interpreter_that_has_a_library_trains_it(fake, tmp_path):
 @pytest.mark.parametrize("python", ["no/such/python", "/bin/true", "."])
 def test_what_is_no_interpreter_is_refused(regression, not_compared, python):
     said = not_compared(regression, *QUICK, "--peers", python)
-    assert f"--peers is {python}, which does not run as Python" in said
+    assert f"--peers is {python}, which is not a Python interpreter" in said
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--method", "rsvgp"), "--peers trains wsvgp in other libraries; name it with --method, too"),
+        (("--method", "rsvgp"), "--peers trains wsvgp in other libraries, but it is not in --method; add it"),
         (("--method", "wsvgp", "--kernel", "rbf+linear"), "--kernel is rbf+linear, but with --peers it must be one of"),
         (("--method", "wsvgp", "--likelihood", "studentt"), "--peers is for gaussian noise"),
     ],

@@ -254,7 +254,7 @@ def test_bad_rows_are_named(data):
         agp.SVGP.from_data(X, y[:-1])
     with pytest.raises(TypeError, match="y has dtype float32, X has float64"):
         agp.SVGP.from_data(X, y.astype("float32"))
-    with pytest.raises(ValueError, match=r"X has chunks of unknown length; count them first, by X.compute_chunk_sizes"):
+    with pytest.raises(ValueError, match=r"X has chunks of unknown length; call X.compute_chunk_sizes"):
         agp.SVGP.from_data(X[X[:, 0] > 0.0], y)
     model = BUILD["whitened"](*data)
     with pytest.raises(BackendError, match="'dask' has no automatic differentiation; use gradient='closed-form'"):

@@ -135,9 +135,9 @@ def test_a_command_trains_on_many_files_and_predicts_one(parts, capsys):
 def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, capsys):
     model, table = str(parts / "m.safetensors"), str(parts / "part-*.parquet")
     for out, message in [
-        ([], "need a folder; name it by --out"),
-        (["--out", str(parts / "all.csv")], "need a folder; name it by --out"),
-        (["--out", str(parts)], "the folder of the tables; name another one"),
+        ([], "need an output folder; name one with --out"),
+        (["--out", str(parts / "all.csv")], "need an output folder; name one with --out"),
+        (["--out", str(parts)], "the folder of the tables; name another folder"),
     ]:
         assert main(["predict", model, table, *out]) == 2
         assert message in capsys.readouterr().err
@@ -148,10 +148,10 @@ def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, cap
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--test-share", "0.1"], "which --test-share does not allow"),
-        (["--task", "classification"], "which --task classification does not allow"),
-        (["--missing", "impute"], "which --missing impute does not allow"),
-        (["--target", "a"], "which several targets does not allow"),
+        (["--test-share", "0.1"], "--test-share cannot be used for a table in many files"),
+        (["--task", "classification"], "--task classification cannot be used for a table"),
+        (["--missing", "impute"], "--missing impute cannot be used for a table"),
+        (["--target", "a"], "several targets cannot be used for a table"),
     ],
 )
 def test_a_command_names_what_rows_on_disk_do_not_allow(options, message, parts, capsys):
@@ -159,4 +159,4 @@ def test_a_command_names_what_rows_on_disk_do_not_allow(options, message, parts,
     assert main(["fit", table, "--target", "y", "--out", model, *options]) != 0
     assert message in capsys.readouterr().err
     assert main(["fit", str(parts / "t.csv"), "--target", "y", "--out", model, "--scheduler", "127.0.0.1:1"]) != 0
-    assert "--scheduler needs rows that workers can read, in .parquet files" in capsys.readouterr().err
+    assert "--scheduler requires .parquet files" in capsys.readouterr().err

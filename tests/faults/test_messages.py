@@ -110,12 +110,12 @@ MISTAKES = {
     "integers": Mistake(
         lambda: agp.GPR.from_data(X.astype(int), Y),
         TypeError,
-        'X has dtype int64, but must be .*: pass agp.to_backend(X, "numpy", dtype="float64")',
+        'X has dtype int64, but must be .*; pass agp.to_backend(X, "numpy", dtype="float64")',
     ),
     "booleans": Mistake(
         lambda: agp.GPR.from_data(X, Y[:, 0] > 0),
         TypeError,
-        'y has dtype bool, but must be .*: pass agp.to_backend(y, "numpy", dtype="float64")',
+        'y has dtype bool, but must be .*; pass agp.to_backend(y, "numpy", dtype="float64")',
     ),
     "another width": Mistake(
         lambda: built().predict(X[:, :1]), ValueError, "X has 1 columns, but the model was built for 2"
@@ -169,17 +169,21 @@ MISTAKES = {
         "backend 'numpy' has no automatic differentiation; use gradient='closed-form'",
     ),
     "class to train": Mistake(
-        lambda: agp.train(agp.SVGP, X, Y, steps=1), TypeError, "model is the class SVGP; build one with SVGP.from_data("
+        lambda: agp.train(agp.SVGP, X, Y, steps=1),
+        TypeError,
+        "model is the class SVGP; build a model with SVGP",
     ),
-    "class to fit": Mistake(lambda: agp.fit_lbfgs(agp.GPR, X, Y), TypeError, "build one with GPR.from_data(X, y)"),
+    "class to fit": Mistake(lambda: agp.fit_lbfgs(agp.GPR, X, Y), TypeError, "build a model with GPR.from_data(X, y)"),
     "class to differentiate": Mistake(
-        lambda: agp.value_and_gradient(agp.GPR, X, Y), TypeError, "model is the class GPR; build one with"
+        lambda: agp.value_and_gradient(agp.GPR, X, Y), TypeError, "model is the class GPR; build a model with"
     ),
-    "class to a recipe": Mistake(lambda: agp.recipe(agp.GPR, 5), TypeError, "model is the class GPR; build one with"),
+    "class to a recipe": Mistake(
+        lambda: agp.recipe(agp.GPR, 5), TypeError, "model is the class GPR; build a model with"
+    ),
     "result to train": Mistake(
         lambda: agp.train(agp.train(built(), X, Y, steps=1), X, Y, steps=1),
         TypeError,
-        "model has the class Result, which is not a model; pass its `.model`, as in result.model",
+        "model has the class Result, which is not a model; pass its attribute .model",
     ),
     "kernel to train": Mistake(
         lambda: agp.train(agp.RBF(), X, Y, steps=1),
@@ -220,7 +224,7 @@ MISTAKES |= {
     f"quadrature of {name}": Mistake(
         lambda likelihood=likelihood, y=y: agp.SVGP.from_data(X, y, likelihood=likelihood, num_inducing=4),
         ValueError,
-        "points is 400, but Gauss-Hermite quadrature has finite weights up to 370",
+        "points is 400, but Gauss-Hermite weights are finite only up to 370",
     )
     for name, likelihood, y in (
         ("StudentT", StudentT(points=400), Y),

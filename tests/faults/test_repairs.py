@@ -309,7 +309,7 @@ def test_several_kinds_are_one_warning():
 
     message = told(public(both))[1]
     assert message.startswith("3 numerical repairs; the first: a 12 x 12 covariance matrix")
-    assert "Of another kind, 2: conjugate gradients stopped" in message
+    assert "2 of another kind: conjugate gradients stopped" in message
 
 
 def test_repairs_inside_callbacks_count():

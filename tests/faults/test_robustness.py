@@ -106,9 +106,9 @@ def test_targets_that_are_not_finite_are_refused_in_scoring():
         ((20, 2), (20, 1, 1), r"y has shape \(20, 1, 1\), but must be 1-dimensional or 2-dimensional"),
         ((20, 2), (19,), "X has 20 rows, y has 19; each row of X needs its target"),
         ((20, 2), (1, 20), "X has 20 rows, y has 1; each row of X needs its target"),
-        ((0, 2), (0,), r"X has shape \(0, 2\): it is empty"),
-        ((20, 0), (20,), r"X has shape \(20, 0\): it is empty"),
-        ((20, 2), (20, 0), r"y has shape \(20, 0\): it is empty"),
+        ((0, 2), (0,), r"X has shape \(0, 2\), so it is empty"),
+        ((20, 0), (20,), r"X has shape \(20, 0\), so it is empty"),
+        ((20, 2), (20, 0), r"y has shape \(20, 0\), so it is empty"),
     ],
 )
 @pytest.mark.parametrize("build", BUILDERS)
@@ -122,12 +122,12 @@ def test_wrong_shapes_are_refused(build, X_shape, y_shape, message):
     [
         (np.zeros((4, 3)), "X has 2 columns, but Z has 3; pass Z with the columns of X"),
         (np.zeros(4), r"Z has shape \(4,\), but must be 2-dimensional"),
-        (np.zeros((0, 2)), r"Z has shape \(0, 2\): it is empty"),
+        (np.zeros((0, 2)), r"Z has shape \(0, 2\), so it is empty"),
         (np.zeros((21, 2)), "Z has 21 rows, but X has 20; use at most as many inducing inputs as rows"),
         (np.zeros((4, 2), dtype=np.float32), "Z has dtype float32, X has float64; convert one of them"),
         (
             np.zeros((4, 2), dtype=int),
-            r"Z has dtype int64, but must be .*: pass agp\.to_backend\(Z, .numpy., dtype=.float64.\)",
+            r"Z has dtype int64, but must be .*; pass agp\.to_backend\(Z, .numpy., dtype=.float64.\)",
         ),
     ],
     ids=["width", "1-D", "empty", "rows", "float32", "integer"],
@@ -159,11 +159,11 @@ def test_numbers_of_inducing_inputs_that_are_not_whole_are_refused(count):
     [
         (np.zeros((5, 3)), "X has 3 columns, but the model was built for 2"),
         (np.zeros(5), r"X has shape \(5,\), but must be 2-dimensional"),
-        (np.zeros((0, 2)), r"X has shape \(0, 2\): it is empty"),
+        (np.zeros((0, 2)), r"X has shape \(0, 2\), so it is empty"),
         (np.zeros((5, 2), dtype=np.float32), "X has dtype float32, (Z|the training data) has float64"),
         (
             np.zeros((5, 2), dtype=np.int64),
-            r"X has dtype int64, but must be .*: pass agp\.to_backend\(X, .numpy., dtype=.float64.\)",
+            r"X has dtype int64, but must be .*; pass agp\.to_backend\(X, .numpy., dtype=.float64.\)",
         ),
         ([[0.0, 0.0]], r"X is a list, not an array of a known library .*; pass numpy\.asarray\(X, dtype=float\)"),
     ],
@@ -198,7 +198,7 @@ def test_scoring_refuses_targets_of_another_shape(build, shape):
 def test_dtypes_that_are_not_float32_or_float64_are_refused(name, dtype):
     X, y = data()
     X, y = (X.astype(dtype), y) if name == "X" else (X, y.astype(dtype))
-    with pytest.raises(TypeError, match=f"{name} has dtype .*, but must be of float64 or float32: pass "):
+    with pytest.raises(TypeError, match=f"{name} has dtype .*, but must be float64 or float32; pass "):
         sparse(X, y)
 
 
@@ -256,15 +256,15 @@ def test_lists_are_refused():
     "lengthscale", [0.0, -1.0, math.nan, math.inf, [1.0, 0.0], [1.0, -2.0], [1.0, math.nan]], ids=str
 )
 def test_lengthscales_that_are_not_positive_are_refused(build, kernel, lengthscale):
-    with pytest.raises(ValueError, match="lengthscale must be positive and finite; it is"):
+    with pytest.raises(ValueError, match="lengthscale is .*, but must be positive and finite"):
         build(*data(), kernel=kernel(lengthscale=lengthscale))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan])
 def test_variances_that_are_not_positive_are_refused(value):
-    with pytest.raises(ValueError, match="variance must be positive and finite; it is"):
+    with pytest.raises(ValueError, match="variance is .*, but must be positive and finite"):
         sparse(*data(), kernel=RBF(variance=value))
-    with pytest.raises(ValueError, match="noise_variance must be positive and finite; it is"):
+    with pytest.raises(ValueError, match="noise_variance is .*, but must be positive and finite"):
         sparse(*data(), likelihood=Gaussian(value))
 
 

@@ -245,6 +245,6 @@ def test_the_device_is_that_of_the_file_or_the_one_asked_for(path):
     devices = [B.device_name(agp.load(path, device=device).X) for device in (None, "CPU_DEVICE", "device2")]
     assert devices == ["device1", "CPU_DEVICE", "device2"]
     with pytest.raises(
-        agp.errors.FileError, match=r"device is 'tpu', but array_api_strict has CPU_DEVICE, device1, device2"
+        agp.errors.FileError, match=r"device is 'tpu', but array_api_strict has only CPU_DEVICE, device1, device2"
     ):
         agp.load(path, device="tpu")

@@ -426,7 +426,7 @@ def test_what_no_number_can_hold_is_the_nearest_one_and_is_said():
     [
         ((0.1, 1.0), ValueError, r"levels\[1\] is 1\.0, but must be more than 0 and less than 1"),
         ((0.0,), ValueError, r"levels\[0\] is 0\.0, but"),
-        ((95,), ValueError, r"levels\[0\] is 95, but .* 0\.95 stands for 95 %"),
+        ((95,), ValueError, r"levels\[0\] is 95, but .* write 95 % as 0\.95"),
         ((math.nan,), ValueError, r"levels\[0\] is nan, but"),
         (("0.5",), ValueError, r"levels\[0\] is '0\.5', but"),
         ((), ValueError, "levels is empty, but must hold at least one probability"),

@@ -67,7 +67,7 @@ def test_other_likelihoods_are_refused():
         ({"num_inducing": 21}, "num_inducing is 21"),
         ({"Z": np.zeros((21, 2))}, "Z has 21 rows, but X has 20"),
         ({"num_inducing": 5, "jitter": -1.0}, "jitter is -1.0"),
-        ({"num_inducing": 5, "kernel": RBF(-1.0, 1.0)}, "variance must be positive"),
+        ({"num_inducing": 5, "kernel": RBF(-1.0, 1.0)}, "variance is -1.0, but must be positive"),
     ],
 )
 def test_bad_options_are_refused(options, message):

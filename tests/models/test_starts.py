@@ -347,7 +347,7 @@ def test_leaves_on_a_graph_are_constants_here(torch_place):
 def test_what_is_wrong_with_a_kernel_is_said_of_it():
     X, y = toy()
     for kernel, error, message in (
-        (RBF() + RBF(variance=-1.0), ValueError, r"parts\.1\.variance must be positive and finite"),
+        (RBF() + RBF(variance=-1.0), ValueError, r"parts\.1\.variance is .*, but must be positive and finite"),
         (RBF() * Matern32(lengthscale=[1.0] * 3), ValueError, r"Matern32 has lengthscales of shape \(3,\)"),
         (RBF().on((2,)), ValueError, "the inputs have 2 columns"),
         (RBF() + Constant(np.asarray(1.0, dtype=np.float32)), TypeError, r"parts\.1\.variance has dtype float32"),

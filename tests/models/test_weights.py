@@ -140,12 +140,12 @@ def test_what_is_learned_is_judged_with_weights():
 
 
 WRONG = {
-    "zero": (np.where(np.arange(ROWS) == 2, 0.0, W), "must be positive, .* the least is 0. Leave out rows of weight 0"),
+    "zero": (np.where(np.arange(ROWS) == 2, 0.0, W), "must be positive .* the smallest is 0; remove rows of weight 0"),
     "negative": (-W, "must be positive"),
     "nan": (np.where(np.arange(ROWS) == 2, np.nan, W), "weights has 1 NaN or infinite entries, the first in row 2"),
     "few": (W[:-1], "X has 12 rows, but there are 11 weights"),
     "columns": (W[:, None], r"weights has shape \(12, 1\), but must be 1-dimensional"),
-    "too large": (np.full(ROWS, 1e308), "their sum finite"),
+    "too large": (np.full(ROWS, 1e308), "with a finite sum"),
 }
 
 

@@ -153,7 +153,7 @@ def test_a_file_of_a_terabyte_of_nothing_is_refused_unread(path):
     path.write_bytes(len(text).to_bytes(8, "little") + text)
     os.truncate(path, 8 + len(text) + size)  # a hole
     with pytest.raises(
-        ValueError, match=r"run\.safetensors is not a checkpoint of agp \(it has \d+ bytes, where at most"
+        ValueError, match=r"run\.safetensors is not a checkpoint of agp \(it has \d+ bytes, but at most"
     ):
         resumed(path)
 

@@ -334,7 +334,7 @@ def test_repairs_are_reported():
         ({"frozen": ("nothing",)}, ValueError, "no parameter matches 'nothing'"),
         ({"frozen": ("*",)}, ValueError, "every parameter is frozen"),
         ({"gradient": "autodiff"}, BackendError, "has no automatic differentiation"),
-        ({"gradient": "symbolic"}, ValueError, "unknown gradient mode"),
+        ({"gradient": "symbolic"}, ValueError, "gradient is 'symbolic', but must be"),
         ({"max_iterations": -1}, ValueError, "max_iterations is -1"),
         ({"restarts": 0.5}, ValueError, "restarts is 0.5"),
         ({"seed": -1}, ValueError, "seed is -1"),

@@ -1,4 +1,4 @@
-"""The data that the two interpreters exchange. It needs NumPy alone: the environment of a peer has no agp."""
+"""The data that the two interpreters exchange. This module does not import agp, which peers need not install."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Stored:
-    """Base of dataclasses of arrays, numbers and text that interpreters exchange as files."""
+    """Base class for dataclasses of arrays, numbers and text that are exchanged as files."""
 
     def write(self, path: str | Path) -> None:
         """Write an .npz file."""
@@ -23,65 +23,66 @@ class Stored:
 
 @dataclass(frozen=True)
 class Start(Stored):
-    """A whitened SVGP with Gaussian noise before its first step; the dtype of Z is that of everything."""
+    """A whitened SVGP with Gaussian noise before its first step. The dtype of Z is used for all computations."""
 
     Z: Any
-    """[M, D]"""
+    """The inducing inputs [M, D]."""
     lengthscale: Any
-    """[D]"""
+    """The lengthscales [D]."""
     variance: float
     noise: float
     mean: float
-    """The value of a constant mean function, which is trained; NaN for a mean of zero."""
+    """The initial value of a trained constant mean function; NaN if the mean is zero."""
     kernel: str
     """rbf, matern12, matern32 or matern52."""
     jitter: float
     rows: int
     """N, the number of training rows."""
     epsilon: float
-    """Of Adam."""
+    """The epsilon of Adam."""
     Z_beta1: float
-    """Of Adam, for Z."""
+    """The decay rate beta1 of Adam for Z."""
     q_mean: Any
-    """[M]"""
+    """The mean [M] of q(u)."""
     q_scale: Any
-    """[M, M], lower triangular."""
+    """The lower triangular factor [M, M] of the covariance of q(u)."""
 
 
 @dataclass(frozen=True)
 class Run(Stored):
-    """The data of a training, its minibatches and rates, and the steps after which test rows are predicted."""
+    """A training run: data, minibatches, learning rates, and the steps after which test rows are predicted."""
 
     X: Any
-    """[N, D]"""
+    """The training inputs [N, D]."""
     y: Any
-    """[N]"""
+    """The training targets [N]."""
     X_test: Any
+    """The test inputs, with D columns."""
     curve_rows: Any
-    """Test rows of the curve."""
+    """Indices of the test rows from which the curve of NLPD against time is computed."""
     curve_steps: Any
     """The steps after which the curve is computed."""
     batches: Any
-    """The rows [T, B] of each step."""
+    """The row numbers [T, B] of the minibatch of each step."""
     rates: Any
-    """[T]"""
+    """The learning rates [T]."""
     Z_rates: Any
-    """[T]"""
+    """The learning rates [T] of Z."""
     probe_mean: Any
-    """[M]; at this mean and `probe_scale` of q(u), the bound must equal that of agp."""
+    """The mean [M] of the probe, a q(u) at which the bound must equal that of agp."""
     probe_scale: Any
-    """[M, M]"""
+    """The lower triangular factor [M, M] of the covariance of the probe."""
 
 
 class Peer(Protocol):
-    """A whitened SVGP of a library, trained by Adam. Bounds are totals over all data, in nats."""
+    """A whitened SVGP of a library, trained by Adam. Bounds are for all training rows, in nats."""
 
     versions: dict[str, str]
 
     def __init__(self, start: Start) -> None: ...
 
     def bound(self, X: Any, y: Any) -> float:
-        """The bound of a minibatch: its expected log densities times N / B, minus the KL divergence."""
+        """Estimate the bound from a minibatch: its expected log densities times N / B, minus the KL divergence."""
         ...
 
     def kl(self) -> float:
@@ -89,15 +90,15 @@ class Peer(Protocol):
         ...
 
     def gradient(self, X: Any, y: Any) -> float:
-        """The bound of a minibatch, computed with the gradient of all parameters."""
+        """Compute the gradient of the bound of a minibatch in all parameters, and return the bound."""
         ...
 
     def step(self, X: Any, y: Any, rate: float, Z_rate: float) -> float:
-        """The same, and Adam's update."""
+        """Compute the gradient, take a step of Adam, and return the bound before the step."""
         ...
 
     def predict(self, X: Any) -> tuple[Any, Any]:
-        """Means and variances of f [N]."""
+        """Means [N] and variances [N] of f."""
         ...
 
     def noise(self) -> float:

@@ -1,6 +1,6 @@
-"""GPflow's whitened SVGP; tf.function compiles steps, bounds and predictions.
+"""GPflow's whitened SVGP. `tf.function` compiles steps, bounds and predictions.
 
-Not by XLA (``jit_compile=True``), with which a step of 512 inducing inputs took twice the time on a CPU.
+XLA (``jit_compile=True``) is not used: with it, a step with 512 inducing inputs took twice as long on a CPU.
 """
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
@@ -58,7 +58,7 @@ class Peer:
         self._predict = tf.function(self.model.predict_f)
 
     def bound(self, X: Any, y: Any) -> float:
-        """See `contract.Peer`, as for all that follow."""
+        """See `contract.Peer` for this method and the following ones."""
         return float(self._bound(tf.constant(X), tf.constant(y[:, None])))
 
     def kl(self) -> float:
@@ -67,7 +67,7 @@ class Peer:
     def gradient(self, X: Any, y: Any) -> float:
         bound, slopes = self._gradient(tf.constant(X), tf.constant(y[:, None]))
         for slope in slopes:
-            tf.convert_to_tensor(slope).numpy()  # they have all been computed
+            tf.convert_to_tensor(slope).numpy()  # wait until the gradient is computed
         return float(bound)
 
     def step(self, X: Any, y: Any, rate: float, Z_rate: float) -> float:
@@ -83,7 +83,7 @@ class Peer:
 
 
 def _set_threads(count: int) -> None:
-    """Set the number of threads, which TensorFlow allows only before its first operation."""
+    """Set the number of threads. TensorFlow allows this only before its first operation."""
     if tf.config.threading.get_intra_op_parallelism_threads() != count:
         tf.config.threading.set_intra_op_parallelism_threads(count)
         tf.config.threading.set_inter_op_parallelism_threads(count)

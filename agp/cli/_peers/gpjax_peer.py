@@ -1,4 +1,4 @@
-"""GPJax's whitened SVGP; jax.jit compiles steps, bounds and predictions."""
+"""GPJax's whitened SVGP. `jax.jit` compiles steps, bounds and predictions."""
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false, reportMissingModuleSource=false
 import math
@@ -25,8 +25,8 @@ class Peer:
     versions = {"gpjax": version("gpjax"), "jax": jax.__version__}  # noqa: RUF012
 
     def __init__(self, start: Start) -> None:
-        jax.config.update("jax_enable_x64", True)  # what is float32 stays float32
-        if os.environ.get("OMP_NUM_THREADS", "1") == "1":  # read when JAX makes its first array
+        jax.config.update("jax_enable_x64", True)  # float32 arrays stay float32
+        if os.environ.get("OMP_NUM_THREADS", "1") == "1":  # JAX reads XLA_FLAGS when it creates its first array
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
         s, dtype = start, start.Z.dtype
         like = {"dtype": dtype}
@@ -42,12 +42,12 @@ class Peer:
             variational_root_covariance=jnp.asarray(s.q_scale),
         )  # fmt: skip
         leaves, fixed = eqx.partition(self.q, eqx.is_inexact_array)
-        leaves = jax.tree.map(lambda x: jax.device_put(np.asarray(x), jax.devices()[0]), leaves)  # no weak types
+        leaves = jax.tree.map(lambda x: jax.device_put(np.asarray(x), jax.devices()[0]), leaves)  # avoids weak types
         self.leaves, self.fixed, self.rows = leaves, fixed, s.rows
         labels = jax.tree.map(lambda _: "others", leaves)
         labels = eqx.tree_at(lambda q: q.inducing_inputs, labels, jax.tree.map(lambda _: "Z", leaves.inducing_inputs))
         scaled = {"others": optax.scale_by_adam(eps=s.epsilon), "Z": optax.scale_by_adam(s.Z_beta1, eps=s.epsilon)}
-        adam = optax.multi_transform(scaled, lambda _: labels)  # a module of labels could be called
+        adam = optax.multi_transform(scaled, lambda _: labels)  # optax calls labels that are callable, such as a module
         self.state = jax.device_put(adam.init(leaves), jax.devices()[0])
 
         def bound(leaves: Any, X: Any, y: Any) -> Any:
@@ -64,14 +64,14 @@ class Peer:
 
         def predict(leaves: Any, X: Any) -> tuple[Any, Any]:
             q = eqx.combine(leaves, fixed)
-            f = q.condition(gpx.Dataset(X, X[:, :1]))(X, covariance="diagonal")  # the targets are not looked at
+            f = q.condition(gpx.Dataset(X, X[:, :1]))(X, covariance="diagonal")  # the targets are not used
             return f.mean, f.variance
 
         self._bound, self._step = jax.jit(bound), jax.jit(step, donate_argnums=(0, 1))
         self._gradient, self._predict = jax.jit(jax.value_and_grad(bound)), jax.jit(predict)
 
     def bound(self, X: Any, y: Any) -> float:
-        """See `contract.Peer`, as for all that follow."""
+        """See `contract.Peer` for this method and the following ones."""
         return float(self._bound(self.leaves, X, y))
 
     def kl(self) -> float:

@@ -15,7 +15,7 @@ SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
 class Whitened(gpytorch.models.ApproximateGP):
-    """Positive parameters are softplus of raw ones, as in agp; jitter is also added to the variances of the data."""
+    """Whitened SVGP. Positive parameters are the softplus of raw ones, as in agp. Prior variances also get jitter."""
 
     def __init__(self, start: Start) -> None:
         s, (M, D) = start, start.Z.shape
@@ -37,11 +37,11 @@ class Whitened(gpytorch.models.ApproximateGP):
         self.covar_module = kernels.ScaleKernel(stationary)
         self.covar_module.base_kernel.lengthscale = torch.from_numpy(s.lengthscale)
         self.covar_module.outputscale = s.variance
-        self.likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=Positive())  # not only above 1e-4
+        self.likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=Positive())  # default: > 1e-4
         self.likelihood.noise = s.noise
 
     def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        """The prior at x."""
+        """The prior distribution of f at x."""
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
@@ -63,11 +63,11 @@ class Peer:
         self.adam = torch.optim.Adam(groups, eps=start.epsilon)
 
     def _bound(self, X: Any, y: Any) -> torch.Tensor:
-        # the total, not the mean over the data: Adam's epsilon then means the same on both sides
+        # the total, not the mean over the rows, so that Adam's epsilon has the same effect as in agp
         return self.rows * self.objective(self.model(torch.from_numpy(X)), torch.from_numpy(y))
 
     def bound(self, X: Any, y: Any) -> float:
-        """See `contract.Peer`, as for all that follow."""
+        """See `contract.Peer` for this method and the following ones."""
         with torch.no_grad():
             return float(self._bound(X, y))
 

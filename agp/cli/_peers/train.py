@@ -12,29 +12,29 @@ import numpy as np
 from contract import Peer, Run, Start
 
 BLOCK = 2000
-"""Rows that are predicted at once."""
+"""Maximum number of rows that are predicted together."""
 
 
 def open_peer(library: str) -> type[Peer]:
-    """The peer of a library; ImportError if this interpreter lacks the library."""
+    """Import the `Peer` class of a library. ImportError if this interpreter lacks the library."""
     own = f"{library}_peer"
     return import_module(own if Path(__file__).with_name(f"{own}.py").exists() else library).Peer
 
 
 def blocks(count: int) -> list[slice]:
-    """All rows in pieces."""
+    """Slices of at most `BLOCK` rows that cover all rows."""
     return [slice(i, min(i + BLOCK, count)) for i in range(0, count, BLOCK)]
 
 
 def predictions(peer: Peer, X: Any) -> tuple[Any, Any]:
-    """Means and variances [N] of observations."""
+    """Means [N] and variances [N] of observations."""
     pieces = [peer.predict(X[rows]) for rows in blocks(len(X))]
     mean, variance = (np.concatenate(part) for part in zip(*pieces, strict=True))
     return mean, variance + peer.noise()
 
 
 def bound_on_all_rows(peer: Peer, run: Run) -> float:
-    """The bound of all data, from bounds of blocks of rows."""
+    """Compute the bound for all rows from the bounds of blocks of rows."""
     kl, total = peer.kl(), len(run.X)
     pieces = blocks(total)
     parts = [(peer.bound(run.X[rows], run.y[rows]) + kl) * (rows.stop - rows.start) / total for rows in pieces]
