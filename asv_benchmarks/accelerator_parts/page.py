@@ -14,9 +14,9 @@ GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 
 INTRODUCTION = """# Accelerators
 
-This page explains how to measure agp on a GPU or another accelerator. A script runs the most informative benchmarks
-first. It takes half an hour on a machine with Linux, Python 3.12, NumPy, SciPy, pytest, and torch with CUDA, CuPy or
-JAX. The machine does not need network access.
+This page explains how to test and time agp on a GPU or another accelerator. The script `asv_benchmarks/accelerator.py`
+runs the most informative benchmarks first. The script takes half an hour on a machine with Linux, Python 3.12, NumPy,
+SciPy, pytest, and torch with CUDA, CuPy or JAX. The machine does not need network access.
 
 ## Run the script
 
@@ -43,7 +43,7 @@ python3 asv_benchmarks/accelerator.py --out report --page docs/accelerator.md  #
 ```
 
 Each call stops after `--seconds` (540 by default). Run the same command again to continue. The script stores each entry
-in the folder `report` as soon as it is done. The plan is:
+in the folder `report` as soon as the entry is complete. The plan is:
 
 | question | parts | entries | minutes, estimated |
 |---|---|---|---|
@@ -58,9 +58,10 @@ in the folder `report` as soon as it is done. The plan is:
 `--parts`, `--libraries`, `--methods` and `--sizes` select entries, for example
 `--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. If an entry takes longer than `--entry-seconds`,
 runs out of memory or needs a missing library, the report lists the entry with the reason. `--retry` measures these
-entries again. If a test run is stopped, its results so far are reported. If GPyTorch is installed, the script also
-times it on the same card. `--device cuda:0` selects the device; the default is the first accelerator. With `--small`,
-or without an accelerator, the script runs in small sizes on the CPU. Such a run is a rehearsal, not a measurement.
+entries again. If a test run is stopped, the report contains its results up to then. If GPyTorch is installed, the
+script also times GPyTorch on the same card. `--device cuda:0` selects the device; the default is the first accelerator.
+With `--small`, or without an accelerator, the script runs in small sizes on the CPU. Such a run is a rehearsal, not a
+measurement.
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
 WHEELS, SITE = "wheels", "site"
