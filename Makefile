@@ -14,7 +14,7 @@ BENCH ?= steps.Methods.time_step
 FACTOR ?= 1.3
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-quick test-jax test-botorch test-oldest test-wheel rehearse lint docs
+.PHONY: help run test test-all test-quick test-jax test-botorch test-oldest test-wheel rehearse lint docs
 .PHONY: bench bench-compare bench-html
 
 help: ## list the targets
@@ -23,11 +23,14 @@ help: ## list the targets
 run: $(BIN)/.run ## train the methods side by side on NumPy and torch
 	$(BIN)/agp compare
 
-test: $(BIN)/.test ## run all tests
+test: $(BIN)/.test ## run the tests
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -m "not long"
+
+test-all: $(BIN)/.test ## run the tests and the experiments that are marked long
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
 test-quick: $(BIN)/.test ## run the tests that are not marked slow
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not long"
 
 # An environment with JAX, BoTorch and the scikit-learn ecosystem.
 OTHERS := $(VENV)-others

@@ -4,6 +4,9 @@ Few tests run the full product of their parameters. NumPy runs every case. Each 
 every level of every parameter; of these, the quick tests run one library per level, and never a stand-in. A test marked
 `cover(2)` runs enough cases for every pair of levels of different parameters to meet, the library being one of the
 parameters. With `cover(2, quick=1)`, the quick tests run enough of them to see every level.
+
+Tests marked `long` are experiments. `make test` leaves them out, `make test-all` runs them. Of a test marked `slow`, the
+cases that are not needed to see every level are long. Of a test marked `sample(n)`, all but n cases are long.
 """
 
 import gc
@@ -56,7 +59,7 @@ def _cover(cases: Cases, strength: int) -> set[pytest.Item]:
     tuples = {item: {*itertools.combinations(x.items(), min(strength, len(x)))} for item, x in cases.items()}
     missing = set().union(*tuples.values())
     # ties are broken by a hash, so that no level is preferred
-    waiting = [(-len(x), zlib.crc32(item.nodeid.encode()), i, item) for i, (item, x) in enumerate(tuples.items())]
+    waiting = [(-len(x), _hashed(item), i, item) for i, (item, x) in enumerate(tuples.items())]
     heapq.heapify(waiting)
     chosen = set()
     while missing:
@@ -90,9 +93,24 @@ def _chosen(cases: Cases, mark: pytest.Mark | None) -> tuple[set[pytest.Item], s
     return usual | others, usual | _cover({x: cases[x] for x in others if not _place(x).endswith("-stand-in")}, 1)
 
 
+def _hashed(item: pytest.Item) -> int:
+    return zlib.crc32(item.nodeid.encode())
+
+
+def _long(kept: set[pytest.Item], cases: Cases) -> set[pytest.Item]:
+    """Return those of the cases to run that `make test` leaves out."""
+    first = next(iter(cases))
+    mark = first.get_closest_marker("sample")
+    if mark is not None:
+        return {*sorted(kept, key=_hashed)[mark.args[0] :]}
+    if first.get_closest_marker("slow") is None:
+        return set()
+    return kept - _cover({item: cases[item] for item in kept}, 1)
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect cases that add nothing, and mark the others as slow unless they are quick."""
+    """Deselect cases that add nothing, and mark the others as long or slow unless they are quick."""
     tests: dict[str, Cases] = defaultdict(dict)
     for item in items:
         if hasattr(item, "callspec"):  # in all cases, a level is the same object
@@ -101,9 +119,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set()
     for cases in tests.values():
         kept, quick = _chosen(cases, next(iter(cases)).get_closest_marker("cover"))
+        long = _long(kept, cases)
         left_out |= cases.keys() - kept
         for item in kept - quick:
             item.add_marker("slow")
+        for item in long:
+            item.add_marker("long")
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
