@@ -5,8 +5,8 @@ every level of every parameter; of these, the quick tests run one library per le
 `cover(2)` runs enough cases for every pair of levels of different parameters to meet, the library being one of the
 parameters. With `cover(2, quick=1)`, the quick tests run enough of them to see every level.
 
-Tests marked `long` are experiments. `make test` leaves them out, `make test-all` runs them. Of a test marked `slow`, the
-cases that are not needed to see every level are long. Of a test marked `sample(n)`, all but n cases are long.
+Tests marked `long` are experiments. `make test` leaves them out, `make test-all` runs them. Of a test marked `slow`,
+the cases that are not needed to see every level are long. Of a test marked `sample(n)`, all but n cases are long.
 """
 
 import gc
