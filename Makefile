@@ -30,7 +30,7 @@ test-all: $(BIN)/.test ## run the tests and the experiments that are marked long
 	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
 test-quick: $(BIN)/.test ## run the tests that are not marked slow
-	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not long"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 # An environment with JAX, BoTorch and the scikit-learn ecosystem.
 OTHERS := $(VENV)-others

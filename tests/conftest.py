@@ -125,6 +125,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("slow")
         for item in long:
             item.add_marker("long")
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker("slow")
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
