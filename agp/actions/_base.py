@@ -18,7 +18,7 @@ def whole_numbers(count: int, x: Array, /) -> Array:
 class Actions(ABC):
     """The matrix S [m, i] of i actions over m rows of the data, as a linear map.
 
-    The cotangent of actions is an object of the same class.
+    The cotangent of the actions has the same class as the actions.
     """
 
     @property
@@ -33,25 +33,28 @@ class Actions(ABC):
 
     @abstractmethod
     def times(self, K: Array, /) -> tuple[Array, Pullback]:
-        """Return K S [n, i], given K [n, m], and ``bar -> (actions_bar, K_bar)``."""
+        """Return K S [n, i] for K [n, m], and its pullback ``bar -> (actions_bar, K_bar)``."""
 
     @abstractmethod
     def project(self, r: Array, /) -> tuple[Array, Pullback]:
-        """Return S^T r [i, P], given r [m, P], and ``bar -> (actions_bar, r_bar)``."""
+        """Return S^T r [i, P] for r [m, P], and its pullback ``bar -> (actions_bar, r_bar)``."""
 
     @abstractmethod
     def rows(self, at: Array, /) -> tuple[Array, Pullback]:
-        """Return the rows S[at] [b, i] for integers `at` [b], and ``bar -> actions_bar``."""
+        """Return the rows S[at] [b, i] for integers `at` [b], and their pullback ``bar -> actions_bar``."""
 
     @abstractmethod
     def gram(self) -> tuple[tuple[Array, Array], Pullback]:
-        """Return S^T S [i, i] and its log determinant in float64, and ``(gram_bar, log_det_bar) -> actions_bar``."""
+        """Return S^T S [i, i] and its log determinant in float64, and their pullback.
+
+        The pullback is ``(gram_bar, log_det_bar) -> actions_bar``.
+        """
 
     @abstractmethod
     def dependent_columns(self) -> list[int]:
         """Return the indices of actions that are zero or in the span of earlier actions, up to rounding.
 
-        Arrays must be concrete.
+        The arrays must be concrete, not traced.
         """
 
     @property

@@ -1,4 +1,4 @@
-"""The policy of conjugate gradients, whose actions are the residuals after earlier actions."""
+"""The policy that chooses the residuals of conjugate gradients as actions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,8 @@ class ConjugateGradients:
     count
         The maximum number of actions.
     tolerance
-        Stop with fewer actions once |residual| <= tolerance |y - h| for every output. Compiled steps do not stop early.
+        The policy stops before `count` actions once |residual| <= tolerance |y - h| for every output. Compiled steps do
+        not stop early.
     memory
         The budget for covariances, in MiB.
 
@@ -101,7 +102,7 @@ class ConjugateGradients:
 
 
 def _scale_of_squares(r: Array) -> Array:
-    """Return a divisor for r that avoids underflow of squares; the scale of a direction does not matter."""
+    """Return a divisor for r that prevents underflow of the squares; only the direction of r matters."""
     xp = backend_of(r).xp
     size = xp.max(xp.abs(r))
     return xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))

@@ -12,7 +12,7 @@ from agp.linalg import cholesky, diagonal, identity
 
 
 def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
-    """Return orthonormal columns with the span of S [m, i], and the indices of dependent columns of S.
+    """Return orthonormal columns with the same span as S [m, i], and the indices of dependent columns of S.
 
     A column is dependent if at most the fraction `share` of its norm is orthogonal to all earlier columns.
     """
@@ -44,7 +44,10 @@ class Columns(Actions):
 
     @abstractmethod
     def _bar(self, values_bar: Callable[[], Array]) -> Self | None:
-        """Return the cotangent of the actions, or None if they have none; `values_bar` returns that of the values."""
+        """Return the cotangent of the actions, or None if they have no gradient.
+
+        `values_bar` is a function that returns the cotangent of `values`.
+        """
 
     def times(self, K: Array, /) -> tuple[Array, Pullback]:
         return K @ self.values, lambda bar: (self._bar(lambda: K.mT @ bar), bar @ self.values.mT)
@@ -78,7 +81,7 @@ class Columns(Actions):
 
 @tree.model
 class DenseActions(Columns):
-    """Actions with any linearly independent columns, which are trained.
+    """Trainable actions with any linearly independent columns.
 
     Parameters
     ----------
@@ -99,7 +102,7 @@ class FixedActions(Columns):
     Parameters
     ----------
     values
-        The matrix S [m, i], an auxiliary leaf.
+        The matrix S [m, i], stored as an auxiliary leaf.
     """
 
     values: Array = tree.auxiliary()
@@ -110,7 +113,7 @@ class FixedActions(Columns):
 
     @classmethod
     def spanning(cls, S: Array, /) -> Self:
-        """Return orthonormal actions with the span of S [m, i], which determines the posterior.
+        """Return orthonormal actions with the same span as S [m, i]. The posterior depends only on the span.
 
         Columns that are zero or in the span of earlier columns are omitted with a warning. In compiled functions, such
         columns are replaced by arbitrary orthogonal directions.

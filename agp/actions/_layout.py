@@ -13,8 +13,8 @@ Init: TypeAlias = Literal["constant", "normal", "residual"]
 def order_rows(X: Array, count: int, /) -> Array:
     """Return a permutation [m] of the rows of X [m, D] that puts neighbouring rows into the same block.
 
-    The blocks are the leaves of a tree. Rows are split along the column with the widest range, in proportion to the
-    number of blocks on each side, until each part is one block. Scale the columns first.
+    The blocks are the leaves of a tree. Each split divides rows along the column with the widest range, in proportion
+    to the number of blocks on each side. Scale the columns of X before the call.
     """
     xp = backend_of(X).xp
     every = xp.arange(X.shape[0], device=X.device)

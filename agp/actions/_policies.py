@@ -40,7 +40,7 @@ def check_count(count: int, rows: int) -> int:
 
 
 def check_budget(memory: float, floats: float, what: str, x: Array) -> None:
-    """Raise ValueError if this many numbers in the dtype of x exceed a budget in MiB."""
+    """Raise ValueError if `floats` numbers of the dtype of x take more than `memory` MiB."""
     needed = mebibytes(floats, x)
     if not memory >= needed:
         msg = f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; raise memory, or use another policy."
@@ -66,7 +66,7 @@ def covariance_product(model: Any, memory: float) -> Callable[[Array], Array]:
 
 @dataclass(frozen=True)
 class UnitVectors:
-    """Actions that each select one row, which gives the posterior of the exact GP on these rows.
+    """Actions that each select one row. The posterior is that of the exact GP on these rows.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ class UnitVectors:
     rows
         The row numbers, without repetitions.
     pivots
-        How to choose rows if `rows` is omitted, "greedy" or "random". The greedy choice always takes the row whose
-        observation has the largest variance given the earlier rows, in O(m i^2) operations.
+        How to choose rows if `rows` is omitted: "greedy" or "random". Each greedy choice is the row whose observation
+        has the largest variance given the earlier rows. All greedy choices together take O(m i^2) operations.
     seed
         The seed of the random choice of rows.
     """
@@ -130,7 +130,7 @@ def _check_rows(rows: Sequence[int], m: int) -> list[int]:
 
 
 def _greedy_units(model: Any, count: int) -> Array:
-    """Choose rows by pivoted Cholesky of K + sigma^2 I with columns C and remaining variances kff + sigma^2 - |c|^2."""
+    """Choose rows by the pivoted Cholesky factorisation of K + sigma^2 I."""
     B = backend_of(model.X)
     xp, X = B.xp, model.X
     every, column = whole_numbers(X.shape[0], X), whole_numbers(count, X)
@@ -211,9 +211,10 @@ class KernelEigenvectors:
 
 @dataclass(frozen=True)
 class KernelColumns:
-    """Actions that span k(X, Z), which gives the exact posterior if k(X, X) and k(Z, Z) have the same rank.
+    """Actions that span the columns of k(X, Z), for inducing inputs Z.
 
-    Otherwise, these actions are a conservative alternative to SGPR with inducing inputs Z.
+    The posterior is exact if k(X, X) and k(Z, Z) have the same rank. Otherwise, these actions are a conservative
+    alternative to SGPR with the same inducing inputs.
 
     Parameters
     ----------

@@ -67,8 +67,8 @@ class Kernel(ABC):
     def grouped_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         """Return the covariances within each group of inputs, and their pullback.
 
-        For group g they are k(X_g, Z_g), or the symmetric k(X_g, X_g) if Z is omitted. The kernel is called once for
-        all groups if `takes_groups`, and otherwise once for each group.
+        The covariances of group g are k(X_g, Z_g), or the symmetric k(X_g, X_g) if Z is omitted. The kernel is called
+        once for all groups if `takes_groups`, and otherwise once for each group.
 
         Parameters
         ----------
@@ -82,7 +82,7 @@ class Kernel(ABC):
         K
             Covariances [G, N, M], or [G, N, N] if Z is omitted.
         pullback
-            The same as for a call, with a leading axis G in K_bar, X_bar and Z_bar.
+            The pullback of a call, with a leading axis G in K_bar, X_bar and Z_bar.
         """
         inputs = (X,) if Z is None else (X, Z)
         if self.takes_groups:
@@ -178,9 +178,9 @@ class Kernel(ABC):
         """Raise ValueError if this kernel does not accept inputs with `width` columns."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
-        """Return random features phi such that phi(x)^T phi(z) is k(x, z), or its unbiased estimate.
+        """Return random features phi such that phi(x)^T phi(z) is an unbiased estimate of k(x, z).
 
-        For kernels of finite rank, the product is exact.
+        For kernels of finite rank, phi(x)^T phi(z) equals k(x, z).
 
         Parameters
         ----------
@@ -210,8 +210,8 @@ class Kernel(ABC):
         TypeError
             If a column is not a whole number.
         ValueError
-            If no column is given, or if a column is negative or repeated. Columns beyond the last raise an error in
-            `check`.
+            If no column is given, or if a column is negative or repeated. `check` raises an error for columns beyond
+            the last.
         """
         several = columns if isinstance(columns, Iterable) else (columns,)
         kernel = ActiveDims(self, tuple(operator.index(column) for column in several))
@@ -235,7 +235,7 @@ class Kernel(ABC):
 
 
 class ConstantVariance(Kernel):
-    """Kernels whose variance k(x, x) is the same for all inputs and is a scalar (0-d) leaf."""
+    """Base class of kernels with the same variance k(x, x), a scalar (0-d) leaf, for all inputs."""
 
     variance: Array
     takes_groups: ClassVar[bool] = True
@@ -278,7 +278,7 @@ def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
 
 
 def per_column(by_column: Array, leaf: Array) -> Array:
-    """Return the cotangent of a leaf that is scalar (0-d) or [D], given the cotangents [D] of its columns."""
+    """Return the cotangent of a leaf that is scalar (0-d) or [D], from the cotangents [D] by column."""
     return by_column if leaf.ndim == 1 else backend_of(by_column).xp.sum(by_column)
 
 
@@ -407,7 +407,7 @@ class Scaled(Kernel):
     """A multiple of a kernel, variance * k(x, z), also written ``2.0 * k``.
 
     The multiplier is trained together with the kernel's own variance. Freeze it to keep its value. If the kernel's
-    variance is missing, it starts at the value for which the product equals the variance of the targets.
+    variance is None, that variance starts at the variance of the targets divided by the multiplier.
 
     Parameters
     ----------
@@ -508,7 +508,10 @@ class ActiveDims(Kernel):
         self.kernel.check(len(self.columns))
 
     def check_columns(self, width: int | None = None, /) -> None:
-        """Raise ValueError unless the columns are distinct, at least 0 and, if the width is given, below it."""
+        """Raise ValueError unless the columns are distinct and at least 0.
+
+        If `width` is given, the columns must also be below `width`.
+        """
         problem = None
         if not self.columns or any(column < 0 for column in self.columns):
             problem = "pass one or more columns, counted from 0"

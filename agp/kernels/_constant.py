@@ -33,7 +33,7 @@ def _shape(X: Array, Z: Array | None) -> tuple[int, ...]:
 
 @tree.model
 class Constant(_WithoutInputs):
-    """The constant kernel, k(x, z) = variance: an unknown offset, such as the intercept of a `Linear` kernel.
+    """The constant kernel, k(x, z) = variance. It models an unknown offset, such as the intercept of a `Linear` kernel.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Constant(_WithoutInputs):
 class White(_WithoutInputs):
     """White noise: k(X) = variance I with one argument, and k(X, Z) = 0 with two, even if rows of X and Z coincide.
 
-    The noise is independent for each row. It is part of Kuu and of the variances k(x, x), but not of Kuf.
+    The noise is independent for each row. White noise is part of Kuu and of the variances k(x, x), but not of Kuf.
 
     Parameters
     ----------

@@ -19,20 +19,21 @@ def squared_distances(
 ) -> tuple[Array, Callable[..., tuple[Array, Array | None, Array]]]:
     """Return the squared distances r2[n, m] = sum_d (x_nd - z_md)^2 / lengthscale_d^2 of X [N, D] and Z [M, D].
 
-    If Z is None, Z = X, and the diagonal is exactly zero. If X or Z is a stack [G, ., D], r2 is a stack [G, N, M]. Sums
-    of squared differences are exactly zero for equal rows and safe in float32. The expansion |x|^2 + |z|^2 - 2 x.z of
-    centred inputs needs one matrix product and is faster for many columns. Differences are used for up to four columns,
-    if `differences` is set, or if the centred scaled inputs are large.
+    Without Z, the distances are those between the rows of X, and the diagonal is exactly zero. If X or Z is a stack
+    [G, ., D], r2 is a stack [G, N, M]. Sums of squared differences are exactly zero for equal rows and safe in float32.
+    The expansion |x|^2 + |z|^2 - 2 x.z of centred inputs needs one matrix product and is faster for many columns. The
+    function uses differences if there are at most four columns, if `differences` is True, or if the centred scaled
+    inputs are large.
 
     Returns
     -------
     r2
     pullback
         A function ``(bar, size=1.0, scales=None) -> (X_bar, Z_bar, lengthscale_bar)`` for the cotangent size * bar of
-        r2, with a scalar (0-d) size and bar [N, M]. Z_bar is None if Z is None. The pullback takes two matrix products
-        or, with `differences`, one pass over [N, M] for each column, which avoids cancellation for close rows with
-        large cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is size * diag(a) bar diag(b), and
-        stacks are allowed; this needs two sets of rows and no `differences`.
+        r2, with a scalar (0-d) size and bar [N, M]. Z_bar is None if Z is None. The pullback takes two matrix products.
+        With `differences`, it takes one pass over [N, M] for each column instead, and avoids cancellation for close
+        rows with large cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is size * diag(a) bar
+        diag(b), and stacks are allowed. `scales` cannot be combined with `differences`, or with Z = None.
     """
     B = backend_of(X)
     xp = B.xp
@@ -63,7 +64,7 @@ def squared_distances(
 
 
 def _centre(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
-    """Subtract the mean row of Z (of X if Z is None) from X and Z, and divide both by the lengthscales."""
+    """Subtract the mean row of Z, or of X if Z is None, from X and Z; divide both by the lengthscales."""
     other = X if Z is None else Z
     centre = B.stop_gradient(centre_of(B.xp, other))
     return (X - centre) / lengthscale, None if Z is None else (Z - centre) / lengthscale
@@ -134,7 +135,7 @@ def _pull_products(
 def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
     """Return R Xc - V Zc with V = diag(a) W diag(b), where the diagonal matrix R contains the row sums of V.
 
-    For stacks, return a stack, or the sum over the stack if Xc is not a stack.
+    For stacks, return a stack. If W is a stack and Xc is not, return the sum over the stack.
     """
     right = [Zc, xp.ones_like(Zc[..., :1])] if b is None else [b[..., None] * Zc, b[..., None]]
     products = W @ xp.concat(right, axis=-1)
@@ -174,7 +175,7 @@ def inner_products(X: Array, Z: Array | None) -> Array:
 def least_root(x: Array) -> float:
     """Return the value of `safe_sqrt` at zero.
 
-    It is negligible compared to 1, and its square and inverse are representable.
+    This value is negligible compared to 1, and its square and inverse are representable.
     """
     return float(backend_of(x).xp.finfo(x.dtype).smallest_normal) ** 0.25
 
@@ -182,7 +183,8 @@ def least_root(x: Array) -> float:
 def safe_sqrt(x: Array) -> Array:
     """Return sqrt(x), but `least_root` at x = 0, so that automatic differentiation returns 0 there, not NaN.
 
-    The function does not select x > 0, because a compiler may evaluate x twice with different rounding.
+    The function takes a maximum and does not test x > 0, because a compiler may evaluate x twice with different
+    rounding.
     """
     xp = backend_of(x).xp
     return xp.sqrt(xp.maximum(x, least_square(x)))

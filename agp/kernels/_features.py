@@ -3,8 +3,9 @@
 A stationary kernel is the average of cos(w^T (x - z)) over frequencies w from its spectral density (Rahimi & Recht,
 "Random features for large-scale kernel machines", NeurIPS 2007). Each of H frequencies gives a block of two features,
 cos(w^T x) and sin(w^T x). The inner product of the blocks at x and z is cos(w^T (x - z)). Kernels of finite rank have a
-single block with all features. A sum of kernels has the blocks of all terms. A product has the outer products of
-blocks, where a single block is combined with each of H blocks.
+single block with all features. A sum of kernels has the blocks of all terms. A product of kernels has the outer
+products of the blocks of its factors. A single block of one factor is combined with each of the H blocks of the other
+factor.
 """
 
 import functools
@@ -40,7 +41,7 @@ class Blocks(ABC):
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return the blocks [N, H, b] at X [N, D], and ``bar -> X_bar``; X_bar is None if they do not depend on X."""
+        """Return the blocks [N, H, b] at X [N, D], and ``bar -> X_bar``; X_bar is None for constant blocks."""
 
 
 @tree.model
@@ -62,7 +63,7 @@ class Waves(Blocks):
 
 @tree.model
 class Slopes(Blocks):
-    """A single block of the inputs, minus a centre [D] if given, times scales (0-d or [D])."""
+    """A single block with the inputs, minus a centre [D] if given, times the scales (0-d or [D])."""
 
     scale: Array = tree.auxiliary()
     centre: Array | None = tree.constant(default=None, optional=True)
@@ -183,6 +184,9 @@ class Features:
 
 
 def features_of(variance: Any, blocks: Blocks | None = None, /) -> Features:
-    """Return the features of `variance` times the kernel of the blocks; without blocks, those of a constant kernel."""
+    """Return the features of `variance` times the kernel of the blocks.
+
+    Without blocks, return the features of a constant kernel with this variance.
+    """
     level = Level(backend_of(variance).xp.sqrt(variance))
     return Features((Term((level,) if blocks is None else (blocks, level)),))

@@ -15,7 +15,7 @@ from agp.tree import place_leaves
 
 @tree.model
 class Linear(Kernel):
-    """The linear kernel, k(x, z) = sum_d variance_d (x_d - c_d) (z_d - c_d): linear functions.
+    """The kernel of linear functions, k(x, z) = sum_d variance_d (x_d - c_d) (z_d - c_d).
 
     The functions vanish at the centre c. Add `Constant` for an intercept, or use a `ConstantMean`.
 
@@ -36,7 +36,7 @@ class Linear(Kernel):
 
     @classmethod
     def centred(cls, X: Array, /) -> Self:
-        """Return a kernel without a variance, whose functions vanish at the column means of X [N, D]."""
+        """Return a linear kernel whose functions vanish at the column means of X [N, D]. Its variance is None."""
         return cls(centre=backend_of(X).xp.mean(X, axis=0))
 
     def _from_centre(self, X: Array) -> Array:

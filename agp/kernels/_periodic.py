@@ -15,7 +15,7 @@ from agp.tree import place_leaves
 
 
 class Winding(ConstantVariance):
-    """Base class of kernels of inputs that are mapped to circles whose circumference is the period."""
+    """Base class of kernels that map each input column to a circle with the period as circumference."""
 
     lengthscale: Array
     period: Array
@@ -97,8 +97,8 @@ class Winding(ConstantVariance):
 class Periodic(Winding):
     """The periodic kernel, k(x, z) = variance exp(-1/2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2).
 
-    Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Other libraries use 2 sin^2 instead of sin^2 / 2,
-    so their lengthscale is twice as large, or do not square the lengthscale.
+    Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Some libraries use 2 sin^2 instead of sin^2 / 2,
+    so their lengthscale is twice as large. Others do not square the lengthscale.
 
     Parameters
     ----------
@@ -108,8 +108,8 @@ class Periodic(Winding):
         The dimensionless smoothness within a period: scalar (0-d), or one for each column [D]. If None, it starts at 1.
     period
         The period in units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at twice the
-        spread of each column, which is slightly more than half the range of uniform inputs. As a function of the
-        period, training objectives have many local optima. Use `Seasonal` if the period is known.
+        spread of each column, which is slightly more than half the range of uniform inputs. Training objectives have
+        many local optima as functions of the period. Use `Seasonal` if the period is known.
     """
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
@@ -158,7 +158,9 @@ class Seasonal(Winding):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         if self.period is None:
-            msg = "Seasonal has no period; pass period= in units of the inputs, or use Periodic, which trains it."
+            msg = (
+                "Seasonal has no period; pass period= in units of the inputs, or use Periodic, which trains the period."
+            )
             raise ValueError(msg)
         self = place_leaves(self, X)
         period = to_numpy(self.period)

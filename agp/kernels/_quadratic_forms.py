@@ -33,7 +33,9 @@ def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = ROWS_PER_STRI
 
 
 def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pullback]:
-    """Return the part [G, C] of k(X_g, X_g) w_g from the pairs of rows i to j with each other and with later rows.
+    """Return the part [G, C] of k(X_g, X_g) w_g that comes from rows i to j.
+
+    This part contains the pairs of these rows with each other and with later rows.
 
     The pullback maps the cotangent [G] of w_g^T k(X_g, X_g) w_g to (kernel_bar, X_bar).
     """

@@ -21,7 +21,7 @@ SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 @tree.model
 class Stationary(ConstantVariance):
-    """The base class of stationary kernels, which computes distances and the pullback through them."""
+    """The base class of stationary kernels. It computes the distances and their pullback."""
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
@@ -35,7 +35,7 @@ class Stationary(ConstantVariance):
         """Return g(r2), and a function without arguments that returns the slope dg/dr2."""
 
     def pull_shape(self, _r2: Array, /) -> Callable[[Array], dict[str, Array]]:
-        """Return a function from the cotangent of K to a dictionary of cotangents of the profile's own parameters.
+        """Return a function that maps the cotangent of K to the cotangents of the profile's own parameters, by name.
 
         By default, the profile has no parameters.
         """
@@ -122,7 +122,7 @@ class Stationary(ConstantVariance):
 
 @tree.model
 class RBF(Stationary):
-    """The squared exponential kernel, g(r2) = exp(-r2 / 2): very smooth functions.
+    """The squared exponential kernel, g(r2) = exp(-r2 / 2). Its functions are very smooth.
 
     Parameters
     ----------
@@ -130,8 +130,8 @@ class RBF(Stationary):
         The variance k(x, x), a scalar (0-d) in squared units of the targets.
     lengthscale
         The lengthscale in units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at the
-        spread of each column times the square root of the number of columns. The `from_data` of models compares
-        multiples of this value.
+        spread of each column times the square root of the number of columns. The `from_data` of models compares several
+        multiples of this starting value.
     """
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -159,10 +159,11 @@ class Matern(Stationary):
 
 @tree.model
 class Matern12(Matern):
-    """The Matern kernel of smoothness 1/2, g = exp(-r), also called exponential: continuous, rough functions.
+    """The Matern kernel of smoothness 1/2, g = exp(-r), also called exponential.
 
-    For any number of columns, distances are computed from differences. The slope -exp(-r) / (2 r), set to 0 at r = 0,
-    would amplify the rounding errors of the expansion |x|^2 + |z|^2 - 2 x.z for nearly equal rows.
+    Its functions are continuous, but rough. For any number of columns, distances are computed from differences. The
+    slope -exp(-r) / (2 r), set to 0 at r = 0, would amplify the rounding errors of the expansion |x|^2 + |z|^2 - 2 x.z
+    for nearly equal rows.
 
     Parameters
     ----------
@@ -188,7 +189,7 @@ class Matern12(Matern):
 
 @tree.model
 class Matern32(Matern):
-    """The Matern kernel of smoothness 3/2, g = (1 + sqrt(3) r) exp(-sqrt(3) r): once differentiable functions.
+    """The Matern kernel of smoothness 3/2, g = (1 + sqrt(3) r) exp(-sqrt(3) r), for functions with one derivative.
 
     Parameters
     ----------
@@ -211,7 +212,9 @@ def _matern32(B: Backend, r2: Array, least: Array) -> tuple[Array, Array]:
 
 @tree.model
 class Matern52(Matern):
-    """The Matern kernel of smoothness 5/2, g = (1 + s + s^2 / 3) exp(-s), s = sqrt(5) r: smoother functions.
+    """The Matern kernel of smoothness 5/2, g = (1 + s + s^2 / 3) exp(-s), s = sqrt(5) r.
+
+    Its functions have two derivatives.
 
     Parameters
     ----------

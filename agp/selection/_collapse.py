@@ -1,4 +1,4 @@
-"""Sums over the rows that give collapsed posteriors for any kernel variance, noise and number of inducing inputs."""
+"""Sums over the rows, and collapsed posteriors from these sums for any variances and number of inducing inputs."""
 
 import math
 from typing import Any, NamedTuple
@@ -41,7 +41,7 @@ class HeldOut(NamedTuple):
 
 
 class Collapse(NamedTuple):
-    """Sums over the rows. They give the collapsed posterior of the first inducing inputs for any variance and noise."""
+    """Sums over the rows. They give the collapsed posterior for any number of inducing inputs, variance and noise."""
 
     model: SGPR
     """The model with the hyperparameters and the inducing inputs."""
@@ -79,7 +79,10 @@ class Collapse(NamedTuple):
         return factor, noise * s, -float(best.fun)
 
     def log_density(self, factor: float, noise: float, count: int | None = None) -> float:
-        """Return the average log density of the held-out rows, given `count` inducing inputs; -inf if not finite."""
+        """Return the average log density of the held-out rows, given `count` inducing inputs.
+
+        If the average is not finite, return -inf.
+        """
         M = self.totals.gram.shape[0] if count is None else count
         s = asarray_like(np.asarray(noise), self.Lu)
         posterior = posterior_of(self.Lu[:M, :M], scaled_statistics(first_inducing(self.totals, M), factor), s)
@@ -96,7 +99,7 @@ class Collapse(NamedTuple):
         return mean if math.isfinite(mean) else -math.inf
 
     def posterior(self, factor: float, noise: float, count: int | None = None) -> tuple[SVGP, float]:
-        """Return the model of all rows, including the held-out ones, and its bound in nats."""
+        """Return the model with the posterior of all rows, including the held-out ones, and its bound in nats."""
         M = self.totals.gram.shape[0] if count is None else count
         both = Statistics(*(a + b for a, b in zip(self.totals, self.held, strict=True)))
         totals = scaled_statistics(first_inducing(both, M), factor)
@@ -118,8 +121,8 @@ class Collapse(NamedTuple):
 def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:
     """Compute the sums in one pass over the rows, with the hyperparameters of a model and inducing inputs Z [M, D].
 
-    `inside` is True if `data` includes the held-out rows. `memory` is the budget for working arrays in MiB. Its default
-    is the usual budget or three M x M matrices, whichever is more.
+    `inside` is True if `data` includes the held-out rows. `memory` is the budget for working arrays in MiB. By default,
+    it is the larger of the usual budget and the memory of three M x M matrices.
     """
     points = Points(Z, Z_unit=column_spreads(Z))
     model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights)

@@ -65,10 +65,10 @@ class Tuned(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The score that compares models of the same sample: the log density, or the evidence if rows are few.
+        """The score that compares models of the same sample: the log density, or the evidence if there are few rows.
 
         With fewer than five rows per column, rows predict each other well by chance, so the score is the evidence. With
-        more rows, the evidence is the worse criterion because models are never exactly right.
+        more rows, the log density is the better criterion because models are never exactly right.
         """
         few = self.observations < ROWS_PER_COLUMN * self.model.X.shape[1]
         return self.evidence if few else self.log_density
@@ -80,17 +80,23 @@ class Tuned(NamedTuple):
 
     @classmethod
     def of(cls, model: Any, pieces: dict[str, Any]) -> "Tuned":
-        """Return the model with the hyperparameters and scores of a checkpoint; ValueError if its leaves differ."""
+        """Return the model with the hyperparameters and scores of a checkpoint.
+
+        Raise ValueError unless the checkpoint has the leaves of the model.
+        """
         expected = {name: tuple(x.shape) for name, x in tree.leaves(model, "parameter").items()}
         if {name: np.shape(x) for name, x in pieces.items()} != expected | {"evidence": (), "log": ()}:
-            msg = "it stores the hyperparameters of another model"
+            msg = "the file stores the hyperparameters of another model"
             raise ValueError(msg)
         leaves = {name: asarray_like(x, model.X) for name, x in pieces.items() if name not in ("evidence", "log")}
         return cls(tree.with_leaves(model, leaves), float(pieces["evidence"]), float(pieces["log"]))
 
 
 def default_priors(rows: float, kernel: Kernel, columns: int) -> dict[str, Any]:
-    """Return priors of the lengthscales of a kernel; empty if there are at least five rows per column."""
+    """Return priors of the lengthscales of a kernel.
+
+    If there are at least five rows per column, the dictionary is empty.
+    """
     some = any(name.endswith("lengthscale") for name in (*tree.missing(kernel), *tree.leaves(kernel)))
     return {"kernel.*lengthscale": LENGTHSCALE} if some and rows < ROWS_PER_COLUMN * columns else {}
 
@@ -103,12 +109,12 @@ def search_hyperparameters(
     least_gain: float = MIN_GAIN,
     among: Callable[[], Array] | None = None,
 ) -> Tuned:
-    """Train exact GPs from several starts, the best two of them longer, and return the best.
+    """Train exact GPs from several starts, train the best two further, and return the best.
 
     Training maximises the evidence; `Tuned.score` compares the results. Missing lengthscales of the kernel start at
-    several values. `parts` are the other arguments of `GPR.from_data`. L-BFGS stops when 20 iterations gain less than
-    `least_gain` nats per row, or when the watch ends it. If a column is constant in `data`, its spread is computed from
-    the rows that `among` returns.
+    several values. `parts` contains the other arguments of `GPR.from_data`. L-BFGS stops when 20 iterations gain less
+    than `least_gain` nats per row, or when `watch` ends the training. If a column is constant in `data`, its spread is
+    computed from the rows that `among` returns.
     """
     found = starting_kernels(kernel, *data.repeat_rows(), parts["likelihood"], among=among)
     models = [exact_gp(data, kernel=start, **parts) for start in [start for _, start in found] or [kernel]]
@@ -126,7 +132,7 @@ def exact_gp(data: Data, **parts: Any) -> GPR:
 def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -> GPR:
     """Build the exact GP of other rows with the hyperparameters of a model and, if given, another kernel.
 
-    A noise variance near zero is raised, since the other rows may be noisy.
+    A noise variance near zero is increased, because the other rows may be noisy.
     """
     parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": priors}
     found = exact_gp(data, kernel=model.kernel if kernel is None else kernel, **parts)
@@ -155,6 +161,6 @@ def evaluate_on(model: GPR, data: Data) -> Tuned:
 
 
 def log_density_of(model: GPR) -> float:
-    """Return the average log density of a row given the other rows; -inf if it is not finite."""
+    """Return the average log density of a row given the other rows, or -inf if the average is not finite."""
     mean = float(average(model.leave_one_out(), model.weights))
     return mean if np.isfinite(mean) else -float("inf")

@@ -1,4 +1,4 @@
-"""Choice of a kernel for any model by exact GPs of a small sample."""
+"""Choice of a kernel for any model, by training exact GPs on a small sample."""
 
 from typing import Any
 
@@ -20,11 +20,12 @@ MIN_ROWS = 8
 
 
 def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds: float | None = None) -> Kernel:
-    """Return the kernel with the best leave-one-out predictions of 500 rows, with its lengthscales.
+    """Return the kernel with the best leave-one-out predictions of 500 rows.
 
     The kernels are compared in exact GPs with Gaussian noise, as in the search of `fit_regression`. The targets of
-    these GPs are `Likelihood.proxies`. For class labels, the proxies are neither observations of the latent functions
-    nor logarithms of counts. The kernel then has no lengthscales, and `from_data` sets them.
+    these GPs are `Likelihood.proxies`. The returned kernel has its trained lengthscales if the proxies are observations
+    of the latent functions, or logarithms of counts. For class labels, the kernel has no lengthscales, and `from_data`
+    sets them.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
@@ -45,7 +46,7 @@ def _search(kernel: Kernel, data: Data, watch: Watch, rows: Array) -> Any:
 
 
 def _sample(data: Data) -> Data:
-    """Draw rows and standardise their targets; omit rows with missing targets or weight 0, and constant targets."""
+    """Draw rows and standardise their targets. Omit rows with missing targets or weight 0, and constant targets."""
     rows = np.arange(data.X.shape[0])
     if data.X.shape[0] > SAMPLE:
         rows = generator(0, 18).choice(data.X.shape[0], SAMPLE, replace=False)

@@ -105,20 +105,20 @@ def fit_regression(
        with the exact evidence of 4,000 rows.
     3. With up to 4,000 rows, the posterior is exact. Models are compared by their leave-one-out predictions
        (`GPR.leave_one_out`).
-    4. With more rows, a tenth of them, but at most 2,000, is held out. Models are compared by the density of the
-       held-out rows under collapsed posteriors with 1,024 inducing inputs, before and after training. (The bound would
-       favour smooth kernels, which need few inducing inputs.)
-    5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows. Their number doubles as long as
-       the predictions improve. With more than 300,000 rows, the posterior has fewer inducing inputs or omits some rows.
-       The kernel and noise variances come from training or from the highest bound, whichever predicts the held-out
-       rows better.
+    4. With more rows, a tenth of the rows, but at most 2,000, are held out. Models are compared by the density of the
+       held-out rows before and after training. This density is that of collapsed posteriors with 1,024 inducing inputs.
+       (The bound would favour smooth kernels, which need few inducing inputs.)
+    5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows. The number of inducing inputs
+       doubles as long as the predictions improve. With more than 300,000 rows, the posterior has fewer inducing inputs
+       or omits some rows. The kernel and noise variances are those from training or those that maximise the bound,
+       whichever predict the held-out rows better.
 
     Parameters
     ----------
     X, y
         Inputs [N, D] and targets [N] or [N, P]. All outputs share the kernel and the noise.
     kernel
-        A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of them plus a linear kernel.
+        A kernel; "auto" compares `RBF`, `Matern52`, `Matern32`, and the best of these three plus a linear kernel.
     likelihood, mean_function
         See `agp.GPR.from_data`.
     priors
@@ -141,8 +141,8 @@ def fit_regression(
     progress
         Show a progress bar (needs the extra ``cli``).
     checkpoint
-        A file that stores finished stages. A fit with the same data and arguments resumes from it and gives the same
-        numbers.
+        A file that stores finished stages. A fit with the same data and arguments resumes from this file and gives the
+        same numbers.
     weights
         The number of observations [N] that each row represents, as in `agp.GPR.from_data`; 1 by default. With weights,
         averages are over observations, not rows. Exact repetitions of a row are evidence against noise. If the weights
@@ -159,7 +159,8 @@ def fit_regression(
     TypeError, ValueError
         If the data and the arguments do not fit each other.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written, which is first tried at the start; `.result` holds the best model so far.
+        If the checkpoint cannot be written. The first attempt is at the start of the fit. `.result` holds the best
+        model so far.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds the best model so far.
 
@@ -232,7 +233,7 @@ class _Plan(NamedTuple):
         return 0.1 * self.tolerance
 
     def facts(self) -> dict[str, Any]:
-        """Return the arguments as text, by name; they must be the same to resume from a checkpoint."""
+        """Return the arguments as text, by name. A fit resumes from a checkpoint only if these texts are equal."""
         return {name: _describe_part(part) for name, part in self._asdict().items()}
 
     def kernels(self) -> dict[str, Kernel]:
@@ -330,7 +331,7 @@ class _Fit:
         self._keep_exact(found[0])
 
     def _in_time(self, rows: int) -> bool:
-        """Whether there is time to evaluate the evidence of this many rows, and its gradient, a few times."""
+        """Whether the time is enough for a few evaluations of the evidence of this many rows and its gradient."""
         if not self.watch.is_done and SOME * 4.0 * rows**3 > self.watch.left() * SPEED:
             self.watch.late = True
         return not self.watch.is_done
@@ -408,7 +409,7 @@ class _Fit:
         return self.pieces(piece, lambda: work(*arguments).pieces(), lambda done: Tuned.of(model, done))
 
     def _with_linear(self, best: _Chosen, data: Data) -> list[_Chosen]:
-        """Add a linear kernel to the best kernel; return the result if it gains more than by chance."""
+        """Add a linear kernel to the best kernel; return the sum if its gain is not due to chance."""
         kernel = best.tuned.model.kernel + Linear.centred(data.repeat_rows()[0])
         model = on_rows(best.tuned.model, data, self.plan.parts(kernel, data)["priors"], kernel)
         name = f"{best.name} + linear"
@@ -435,7 +436,7 @@ class _Fit:
     # -- posteriors -------------------------------------------------------------------------------------------------
 
     def _compare(self, found: list[_Chosen], before: Sequence[_Chosen] = ()) -> list[_Chosen]:
-        """Score candidates on the held-out rows; return them and those scored before, the best first."""
+        """Score candidates on the held-out rows; return these and the earlier candidates, the best first."""
         compared: list[_Chosen] = []
         rows = self._rows_to_compare(len(found))
         data, held = self.rows.first(rows), self.rows.held_out()
@@ -501,14 +502,15 @@ class _Fit:
             self.best = lambda: self._collapsed_candidate(best, passed, setting, count, density)
 
     def _part(self) -> int:
-        """Return the number of rows that the maximum number of inducing inputs can afford."""
+        """Return the number of rows for which the maximum number of inducing inputs is affordable."""
         return min(len(self.rows.order), int(COST / (2.0 * self.most**2)))
 
     def _pays(self, best: _Chosen, rows: int) -> bool:
-        """Whether the maximum number of inducing inputs on this many rows gains more than fewer of them on all rows.
+        """Whether it is better to use the maximum number of inducing inputs on only this many rows.
 
-        Each doubling gains about half as much as the previous one. Estimating the weights of M inducing inputs from N
-        rows lowers the log density of another row by about M / 2N nats.
+        The alternative is to use fewer inducing inputs on all rows. Each doubling gains about half as much as the
+        previous one. Estimating the weights of M inducing inputs from N rows lowers the log density of another row by
+        about M / 2N nats.
         """
         doublings = math.log2(self.most / self.few)
         return best.gain * 0.5**doublings > self.most / (2.0 * rows)
@@ -581,8 +583,8 @@ class _Fit:
         if not learned:
             model, kept = self._constant(model)
             message = (
-                f"the inputs do not predict the targets: the best of {len(self.candidates)} models gains {gain:.1f} "
-                f"nats over the mean with {parameters} hyperparameters; {kept} is returned"
+                f"the inputs do not predict the targets: the best of {len(self.candidates)} models has {parameters} "
+                f"hyperparameters and gains {gain:.1f} nats over the mean; {kept} is returned"
             )
         return RegressionResult(
             model,
@@ -601,7 +603,7 @@ class _Fit:
         )
 
     def _predicts(self, log_density: float) -> bool:
-        """Whether the held-out rows are more probable than under the mean and variance of the other rows."""
+        """Whether the model predicts the held-out rows better than the mean and variance of the other rows do."""
         mean, variance = self.rows.first(COMPARED_ROWS).moments()
         left_out = self.rows.held_out()
         held, weights = left_out.targets_on_host()
@@ -636,7 +638,10 @@ class _Fit:
 
 
 def _doublings(gain: float) -> int:
-    """Return the number of doublings worth making after one with this gain, if each gains half of the previous one."""
+    """Return the number of further doublings that gain enough.
+
+    The last doubling gained `gain`, and each further doubling gains half as much as the previous one.
+    """
     return 0 if gain < MIN_GAIN_PER_ROW else int(math.log2(min(gain, 1.0) / MIN_GAIN_PER_ROW))
 
 
@@ -659,7 +664,7 @@ def _close(found: list[_Chosen]) -> list[_Chosen]:
 def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], float]:
     """Return the kernel factor and noise variance that predict the held-out rows best, and their log density.
 
-    Compares the given settings, which were found with fewer inducing inputs, and their geometric mean.
+    The function compares the given settings, which were found with fewer inducing inputs, and their geometric mean.
     """
     middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
     density, setting = max((passed.log_density(*at), at) for at in {*settings, middle})
@@ -667,7 +672,7 @@ def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -
 
 
 def _baseline(likelihood: Gaussian, targets: Data) -> float:
-    """Return the log density per observation under the mean and the variance of the targets."""
+    """Return the log density per observation of a normal distribution with the mean and variance of the targets."""
     _, y, weights = targets
     per_row = baseline(likelihood, y, weights)
     return per_row if weights is None else per_row * y.shape[0] / targets.observations

@@ -10,7 +10,7 @@ __all__ = ["Candidate", "RegressionResult", "Stage"]
 
 
 class Candidate(NamedTuple):
-    """The scores of a kernel; NaN for scores that were not computed."""
+    """The scores of a kernel. Scores that were not computed are NaN."""
 
     kernel: str
     rows: int
@@ -36,7 +36,7 @@ class Stage(NamedTuple):
 
 @dataclass
 class RegressionResult(FitResult):
-    """The result of `fit_regression`; `message` describes the model; `converged` is False if the fit ended early."""
+    """The result of `fit_regression`. `message` describes the model. `converged` is False if the fit ended early."""
 
     candidates: list[Candidate] = field(default_factory=list)
     """The kernels that were compared, with one entry for each number of rows."""

@@ -50,12 +50,12 @@ class Data(NamedTuple):
         return (self.X, self.y) if self.weights is None else repeat_rows(self.X, self.y, self.weights)
 
     def at(self, index: Any = None, /) -> "Data":
-        """Return the rows with these indices, or all rows, in memory."""
+        """Return the rows with these indices, or all rows, as arrays in memory."""
         return Data(*(None if x is None else backend_of(x).gather(x, index) for x in self))
 
 
 class Rows(NamedTuple):
-    """All rows, and the numbers of the rows in samples and of the held-out rows."""
+    """All rows, and the row numbers of the samples and of the held-out rows."""
 
     data: Data
     held: Any
@@ -69,7 +69,7 @@ class Rows(NamedTuple):
         return self.data.X.shape[0]
 
     def first(self, count: int, /) -> Data:
-        """Return the first rows of the random order, in memory; all rows keep their own order."""
+        """Return the first `count` rows of the random order, in memory, or all rows in their own order."""
         return self.data.at() if count >= self.total and not len(self.held) else self.data.at(self.order[:count])
 
     def held_out(self) -> Data:
@@ -81,10 +81,10 @@ class Rows(NamedTuple):
 
 
 def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
-    """Draw at most `most` rows; if `hold_out`, draw another tenth of all rows, at most 2,000, as held-out rows."""
+    """Draw at most `most` rows. With `hold_out`, also draw a tenth of all rows, at most 2,000, as held-out rows."""
     N = data.X.shape[0]
     if hold_out and N == 1:
-        msg = "X has one row, but a collapsed posterior needs a second row that is held out; pass method='gpr'."
+        msg = "X has one row, but a collapsed posterior needs two, because one row is held out; pass method='gpr'."
         raise ValueError(msg)
     held = min(HELD_OUT, max(1, N // 10)) if hold_out else 0
     index = generator(seed, 16).choice(N, min(N, held + most), replace=False)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """A callback that ends every training of a fit at a deadline, or when a callback of the user returns True."""
+    """A callback that ends every training of a fit at a deadline, or when a user's callback returns True."""
 
     def __init__(self, max_seconds: float | None, callbacks: Iterable[Callback], *, progress: bool) -> None:
         self.limit = None if max_seconds is None else check_positive("max_seconds", max_seconds)
@@ -51,7 +51,7 @@ class Watch:
         self._bar.__exit__(*error)
 
     def elapsed(self) -> float:
-        """Return the seconds since the start, including those before a resumption."""
+        """Return the seconds since the start of the fit, including those before a resumption."""
         return self.before + time.perf_counter() - self.began
 
     def left(self) -> float:
@@ -66,7 +66,7 @@ class Watch:
 
     @contextmanager
     def stage(self, name: str, rows: int, share: float = 1.0) -> Iterator[None]:
-        """Time a stage, and end its trainings when this fraction of the time limit has passed."""
+        """Time a stage, and end its trainings when the fraction `share` of the time limit has passed."""
         self.until = None if self.limit is None else share * self.limit
         begun = self.elapsed()
         if self.bar is not None:
@@ -77,7 +77,7 @@ class Watch:
 
     @property
     def stage_over(self) -> bool:
-        """Whether the time of the stage, or of the fit, is over."""
+        """Whether the time of the stage or of the whole fit is over."""
         return self.is_done or (self.until is not None and self.elapsed() >= self.until)
 
     def __call__(self, seen: Progress) -> bool:

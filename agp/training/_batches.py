@@ -21,7 +21,7 @@ NOISE_STEPS, NOISE_MIB = 10, 16.0
 
 
 class Batches:
-    """Minibatches by step number. Each epoch reshuffles the rows and drops the last, partial batch.
+    """Minibatches by step number. Each epoch reshuffles the rows, and drops the last batch if it is incomplete.
 
     The batch of step t depends only on t and the seed, so checkpoints store no random generator.
 
@@ -92,14 +92,14 @@ class Batches:
 
     @property
     def whole(self) -> bool:
-        """Whether each batch contains all data."""
+        """Whether each batch contains all rows."""
         return self.size == self.X.shape[0]
 
     def __getitem__(self, step: int) -> Batch:
         return self.of_parts(*self.parts(step))
 
     def parts(self, step: int) -> tuple[Any, Draws]:
-        """Return the parts of a batch that depend on the step: arrays for the rows (None for all), and the noise."""
+        """Return the parts of a batch that depend on the step: the rows (None for all rows) and the noise."""
         if self.draws is None:
             draws = NO_DRAWS
         else:
@@ -117,7 +117,7 @@ class Batches:
         return Batch(X, y, self.X.shape[0] / self.size, places, draws)
 
     def _rows(self, step: int) -> Array:
-        """Return the row numbers [B] of a step; those of a whole epoch are sent to the device in one transfer."""
+        """Return the row numbers [B] of a step. One transfer sends the row numbers of a whole epoch to the device."""
         epoch, here = self._place(step)
         return self._placed(epoch)[here] if self.order.listed else asarray_like(self.indices(step), self.X)
 
@@ -129,7 +129,7 @@ class Batches:
         return Batch(B.rows_at(X, rows), B.rows_at(y, rows), X.shape[0] / self.size, rows, draws)
 
     def host_draws(self, step: int) -> Draws:
-        """Return the noise of a step on the host; it is empty if the device draws the noise."""
+        """Return the noise of a step on the host, or empty draws if the device draws the noise."""
         if self.draws is None or self.draws_on_device:
             return NO_DRAWS
         return self.draws(generator(self.seed, 3, step), self.size)
@@ -143,7 +143,10 @@ class Batches:
         return _beside(self.reference, self.host_draws(step))
 
     def _together(self, group: int) -> Draws | None:
-        """Return the noise of several steps, stacked along a new first axis; None if it takes too much memory."""
+        """Return the noise of several steps, stacked along a new first axis.
+
+        If the stack would take too much memory, return None.
+        """
         first = self.host_draws(group * NOISE_STEPS)
         if sum(x.nbytes for part in first for x in part.values()) * NOISE_STEPS > NOISE_MIB * 2**20:
             return None
@@ -159,7 +162,7 @@ class Batches:
 
 
 def _beside(X: Array, draws: Draws) -> Draws:
-    """Return the draws as arrays of the library and device of X, and of its dtype unless they are integers."""
+    """Convert the draws to the library and device of X. Convert floats also to the dtype of X."""
     if draws is NO_DRAWS:
         return draws
     B = backend_of(X)

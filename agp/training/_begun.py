@@ -35,7 +35,7 @@ def initial_state(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
     An untrained model predicts its prior. If q(u) has the form of pseudo-observations (`agp.posteriors.SiteForm`:
     L-SVGP, R-SVGP and similar), gradient steps from the prior are slow. If such a q(u) is still the prior, this
     function sets small pseudo-observation variances and matching inverse factors. It does not change trained models.
-    Call it before your own training loops.
+    Call this function before your own training loops.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ def frozen_parameters(model: Any, updates: Sequence[Update]) -> tuple[str, ...]:
 def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
     """Warn about inverse factors, sites and chosen actions that no update moves, and name the missing updates.
 
-    There is no warning if an update does not declare which leaves it moves, if the leaves are frozen by name, or if all
-    leaves on which the inverse factors depend are fixed.
+    There is no warning about leaves that are frozen by name, or about inverse factors that depend only on fixed leaves.
+    If an update does not declare which leaves it moves, there is no warning at all.
     """
     found, complete = moves_of(model, updates)
     if not complete:

@@ -19,7 +19,7 @@ CERTIFIED_ROWS = 200_000
 
 
 def baseline(likelihood: Likelihood, y: Array, /, weights: Array | None = None) -> float:
-    """Compute the log density per row of targets y [N, K] if each latent function is the best constant.
+    """Compute the log density per row of the targets y [N, K] under the best constant latent functions.
 
     For Gaussian noise, the noise variance is the variance of the targets, and rows may have weights [N]. Other
     likelihoods keep their parameters. If iterations are needed to find the constants, at most 10,000 targets are used.
@@ -53,7 +53,10 @@ def _best_constant(likelihood: Likelihood, y: Array) -> float:
 
 
 def _levels(likelihood: Likelihood, y: Array, P: int) -> tuple[Any, Any]:
-    """Return initial values [P] and units [P] of the constants, from observations of the functions if possible."""
+    """Return initial values [P] and units [P] of the constants.
+
+    If the targets are observations of the functions, these are the medians and standard deviations of the targets.
+    """
     seen = likelihood.observations(y)
     level = likelihood.level(y) if seen is None else None
     if level is not None:
@@ -66,7 +69,7 @@ def _levels(likelihood: Likelihood, y: Array, P: int) -> tuple[Any, Any]:
 
 
 class Certificate(NamedTuple):
-    """A bound and an upper bound on the evidence of the exact GP, in nats per datum."""
+    """A lower and an upper bound on the evidence of the exact GP, in nats per datum."""
 
     bound: float
     upper: float
@@ -82,7 +85,8 @@ def certify(
 ) -> Certificate:
     """Compute the bound of a model per datum and, for Gaussian noise, an upper bound, in O(N M^2) operations.
 
-    If there are more than `rows` rows, the bounds use a random sample of `rows` rows unless the model needs all rows.
+    With more than `rows` rows, the bounds use a random sample of `rows` rows. A model that needs all rows uses all
+    rows.
     """
     N, all_rows = X.shape[0], True
     if model.stochastic and rows < N:

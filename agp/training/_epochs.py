@@ -16,10 +16,10 @@ MIN_STEPS_PER_CALL = 100
 
 
 class Epochs:
-    """Run an epoch of steps, or `MIN_STEPS_PER_CALL` if that is more, in one call of a loop that is compiled once.
+    """Run an epoch, or `MIN_STEPS_PER_CALL` steps if an epoch is shorter, in one call of a loop that is compiled once.
 
     A step is ``(model, states, batch) -> (model, states, info)``. The row numbers of all batches are transferred before
-    the call. Their noise is transferred too, unless the device draws it.
+    the call. The noise of all batches is transferred too, unless the device draws the noise.
     """
 
     def __init__(self, step: Callable[..., tuple], batches: Batches) -> None:
@@ -39,7 +39,7 @@ class Epochs:
         self._run = B.compile(steps)
 
     def to(self, first: int, last: int) -> int:
-        """Return the last step of a call that starts at `first`: the end of the epoch or `last`, whichever is first."""
+        """Return the last step of a call that starts at step `first`: the end of the epoch, but at most `last`."""
         if self.batches.per_epoch >= MIN_STEPS_PER_CALL:
             return min(last, first - first % self.batches.per_epoch + self.batches.per_epoch)
         return min(last, first + self.length)
@@ -71,7 +71,7 @@ def check_loops(X: Array, callbacks: list[Any]) -> None:
     if not B.loops_on_device:
         msg = (
             f"on_device=True needs an array library that compiles loops, such as JAX, but X is an array of {B.name}; "
-            "omit it, or convert the model and the data with agp.to_backend."
+            "omit on_device, or convert the model and the data with agp.to_backend."
         )
         raise ValueError(msg)
     if callbacks:

@@ -94,24 +94,24 @@ def fit(
     Parameters
     ----------
     model
-        An `agp.models.Model`. It is not changed; `FitResult.model` is the trained model.
+        An `agp.models.Model`. The model is not changed; `FitResult.model` is the trained model.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     tolerance
         The gain below which training has converged, in nats per datum. Training by `recipe` has converged when an epoch
-        (at least 100 steps) gains less. This gain is estimated from the slope of the bound over the last 5 epochs or
-        500 steps, whichever is more (100 steps if each uses all rows). Training then continues for a fifth as many
-        steps as were taken so far, while the learning rates fall to a tenth. L-BFGS stops when 20 iterations gain less
-        than the tolerance, or when no entry of the gradient with respect to the dimensionless raw leaves exceeds a
-        thousandth of the tolerance.
+        (at least 100 steps) gains less than the tolerance. The gain is estimated from the slope of the bound over the
+        last 5 epochs or 500 steps, whichever is more, or over 100 steps if each step uses all rows. After convergence,
+        training continues for a fifth of the steps taken so far, while the learning rates fall to a tenth. L-BFGS stops
+        when 20 iterations gain less than the tolerance, or when no entry of the gradient with respect to the
+        dimensionless raw leaves exceeds a thousandth of the tolerance.
     max_steps
         Maximum number of steps; the default is 5,000 or 20 epochs, whichever is more. For L-BFGS, the maximum number of
         iterations; the default is 1,000.
     max_seconds
         Maximum time in seconds; unlimited by default.
     batch_size
-        The number of rows in a minibatch; by default 1,024, or all rows if the model needs them. If you pass it,
-        training does not use L-BFGS.
+        The number of rows in a minibatch; by default 1,024, or all rows if the model needs them. If you pass
+        `batch_size`, training does not use L-BFGS.
     updates
         A function that returns the updates to use instead of `recipe` and L-BFGS. Like `recipe`, it takes a model, the
         number of steps, and the keywords `rate`, `gradient` and `memory`.
@@ -127,8 +127,8 @@ def fit(
         See `agp.train`.
     checkpoint
         See `agp.train`. L-BFGS writes no checkpoints, so training with a checkpoint uses `recipe`. If the model needs
-        L-BFGS, a checkpoint raises an error. The final steps with falling learning rates have a second file, whose name
-        ends in "-last".
+        L-BFGS, a checkpoint raises an error. The final steps, with falling learning rates, are stored in a second file,
+        whose name ends in "-last".
 
     Raises
     ------
@@ -183,10 +183,10 @@ def fit(
 
 
 def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
-    """Return the path of the second file, for the final steps.
+    """Return the path of the second checkpoint file, which stores the final steps.
 
-    If the checkpoint exists, `slope` resumes from its bounds. If the training in it has not converged, an existing
-    second file is from another training and is deleted.
+    If the checkpoint exists, `slope` resumes from the stored bounds. If the stored training has not converged, an
+    existing second file is from another training and is deleted.
     """
     if checkpoint is None:
         return None
@@ -213,8 +213,8 @@ def _by_lbfgs(
 ) -> FitResult:
     """Run L-BFGS until the gain is below the tolerance; restart it once if rounding has ended a line search.
 
-    If L-BFGS moves a q(u), steps of `recipe` come first, since L-BFGS may mistake the signal for noise from a poor
-    start.
+    If L-BFGS moves a q(u), steps of `recipe` come first, because L-BFGS from a poor start may mistake the signal for
+    noise.
     """
     gain, found = Gain(tolerance * model._count(y)), Result(model, 0, 0.0)
     if moves_posteriors(model, inner):
@@ -342,14 +342,14 @@ class Gain:
         return self.converged
 
     def since(self, bounds: list[float]) -> float:
-        """Return the gain since the first of these bounds, or 0 if there are none."""
+        """Return the gain since the first of these bounds, or 0 if the list is empty."""
         return self.bounds[-1] - bounds[0] if bounds else 0.0
 
 
 class _Slope:
     """A callback that ends the training when the bound rises by less than the tolerance per epoch.
 
-    It fits a straight line to the bounds of the last steps, which averages out the noise of minibatches.
+    The callback fits a straight line to the bounds of the last steps to average out the noise of minibatches.
     """
 
     def __init__(self, rows: int, epoch: int, tolerance: float, *, noisy: bool) -> None:
@@ -361,7 +361,7 @@ class _Slope:
         self.converged, self.message = False, ""
 
     def resume(self, bounds: list[float]) -> None:
-        """Continue after a training with these bounds, one for each step."""
+        """Continue after a training that had these bounds, one for each step."""
         self.steps = len(bounds)
         self.read = bounds[-(self.window + self.steps_since_check(self.steps)) :]
         self._judge()

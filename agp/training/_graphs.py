@@ -2,9 +2,9 @@
 
 A step is a pure function of a model, states and a batch, so steps that take the same branches launch the same
 operations. A graph guesses the branches (`agp.backend.speculating`) without reading numbers on the host. The model and
-the states are in fixed arrays. A launch overwrites these arrays only if all guesses so far were right, including its
-own guesses. The host checks the guesses while the next step runs. After a wrong guess, two launches have no effect, and
-the steps are repeated without a graph.
+the states are in fixed arrays. A launch overwrites these arrays only if all guesses so far were right, including those
+of this launch. The host checks the guesses while the next step runs. After a wrong guess, two launches have no effect,
+and the steps are repeated without a graph.
 """
 
 from collections.abc import Callable
@@ -51,14 +51,17 @@ class _Recording:
         self.kept = constants()  # the graph reads their memory, so keep it
 
     def _record(self) -> Array:
-        """Take one step on the fixed arrays; return a vector: 1 if all guesses were right, else 0, and then the log."""
+        """Take one step on the fixed arrays; return a vector.
+
+        The first entry is 1.0 if all guesses so far were right, and 0.0 otherwise. The other entries are the log.
+        """
         B = backend_of(self.reference)
         xp, guesses = B.xp, [self.right]
         with speculating(guesses, blind=True), collect_reports() as reports:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
             model, states, info = self.step(self.model, self.states, batch)
         if reports:
-            msg = "the step reports a repair every time."
+            msg = "the step always reports a repair."
             raise BackendError(msg)
         if _key(model, states, self.parts) != self.key:
             msg = "the step changes the settings or the shapes of the model or of a state."
@@ -95,7 +98,7 @@ class _Recording:
         return _with_arrays(self.model, self.states, backend_of(self.reference).copies(self.held))
 
     def infos(self, logs: list[Any]) -> list[dict[str, Any]]:
-        """Return the logs of steps as numbers, but the log of the last step as arrays for callbacks."""
+        """Return the log of the last step as arrays, for callbacks, and the logs of earlier steps as numbers."""
         if not logs:
             return []
         found = [dict(zip(self.dtypes, map(float, log[1:]), strict=True)) for log in logs[:-1]]
@@ -151,9 +154,10 @@ class StepGraph:
         return True
 
     def collect(self, step: int) -> tuple[Any, list[Any], list[dict[str, Any]]] | None:
-        """Return the model and the states after the last right guess, and the logs of launched steps from `step` on.
+        """Return the model and the states after the last right guess, and the logs of the launched steps.
 
-        Return None if no step was launched. Repeated calls return the same result until `acknowledge` is called.
+        The logs begin at step `step`. Return None if no step was launched. Repeated calls return the same result until
+        `acknowledge` is called.
         """
         if not self.logs or self.recording is None:
             return None
@@ -163,7 +167,7 @@ class StepGraph:
         return *self.recording.reached(), self.recording.infos(logs)
 
     def acknowledge(self, states: list[Any]) -> None:
-        """Record that the caller has stored the collected results, with these states."""
+        """Record that the caller has stored the collected results, including these states."""
         wrong = self.done <= max(self.logs, default=-1)
         self.taken += self.done - min(self.logs, default=self.done)
         self.logs, self.loaded = {}, None if wrong else states
@@ -188,5 +192,8 @@ def _with_arrays(model: Any, states: list[Any], arrays: list[Array]) -> tuple[An
 
 
 def _key(model: Any, states: list[Any], parts: Any) -> tuple[Any, ...]:
-    """Return what a recording fixes: classes and settings of the model, and shapes and dtypes of all arrays."""
+    """Return the properties that a recording fixes.
+
+    These are the classes and settings of the model, and the shapes and dtypes of all arrays.
+    """
     return tree.outline(model), map_arrays((tuple(states), parts), lambda x: (list(x.shape), x.dtype))

@@ -138,7 +138,7 @@ class _Limits:
         return None
 
     def assess(self, rounds: list[Round]) -> tuple[str, str] | None:
-        """Check whether the gap, or the gain of the last doubling, is below the tolerance."""
+        """Check whether the gap or the gain of the last doubling is below the tolerance."""
         last, least = rounds[-1], f"less than {self.tolerance:g}"
         if last.gap < self.tolerance and not _behind(rounds):
             text = f"further inducing inputs can gain at most {last.gap:.2g} nats per datum at these hyperparameters"
@@ -217,11 +217,11 @@ def fit_growing(
     """Train a model with few inducing inputs, and double their number until the gain is small.
 
     Each round trains the model by `agp.fit`. The new inducing inputs are the rows of the data with the largest variance
-    given the present inducing inputs (`agp.inducing.greedy_variance`). Their inducing variables start at the prior
-    given the present ones, so nothing learned is lost. The number M of inducing inputs stops growing when
+    given the present inducing inputs (`agp.inducing.greedy_variance`). The new inducing variables start at the prior
+    given the present ones, so the model keeps what it has learned. The number M of inducing inputs stops growing when
 
     - the gap between the bound and an upper bound on the exact evidence is less than the tolerance ("certificate"; only
-      for Gaussian noise). No M could gain more at these hyperparameters;
+      for Gaussian noise). A larger M can gain at most this gap with the same hyperparameters;
     - the last doubling, followed by training to convergence, gained less than the tolerance ("gain");
     - M is as large as `most`, or no other row has any variance left ("most");
     - twice as many inducing inputs would need too much memory ("memory") or time ("time");
@@ -233,13 +233,14 @@ def fit_growing(
 
     The last model is trained further, unless M is `most`. If a larger M ended with a lower bound, for instance because
     a limit was reached, the best earlier model is returned. An upper bound takes about as long as one training pass
-    over the data, or over `certified_rows` of its rows.
+    over the data, or over `certified_rows` rows.
 
     Parameters
     ----------
     model
-        An `SGPR`, or an `SVGP` with a `Sparse` process (or a `LinearMixing` of one) and `Points`, as built by
-        `from_data`. Build it with the initial number of inducing inputs, for instance 64. It is not changed.
+        An `SGPR`, or an `SVGP` with a `Sparse` process (or a `LinearMixing` of a `Sparse` process) and `Points`, as
+        built by `from_data`. Build the model with the initial number of inducing inputs, for instance 64. The model is
+        not changed.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     tolerance
@@ -247,20 +248,20 @@ def fit_growing(
     most
         The maximum M; values above N count as N.
     fit_tolerance
-        The `tolerance` of `agp.fit`. The first round and the final training use 3 times this value. Other rounds use
-        180 / sqrt(N) times this value, but at least 3 and at most 10 times.
+        The `tolerance` of `agp.fit`. The first round and the final training use 3 times this value. In other rounds,
+        the factor is 180 / sqrt(N), but at least 3 and at most 10.
     max_steps, max_seconds
         Limits for all rounds together, unlimited by default. Each round also has the default limits of `agp.fit`.
     batch_size, updates, gradient, seed, callbacks, progress
         See `agp.fit`. Steps are counted over all rounds.
     memory
-        Budget for working arrays in MiB; see `agp.models.Model.bound` for None. Arrays of M^2 numbers must fit the
-        budget. Other arrays are computed in blocks.
+        Budget for working arrays in MiB; see `agp.models.Model.bound` for the meaning of None. Arrays of M^2 numbers
+        must fit the budget. Other arrays are computed in blocks.
     certified_rows
         The maximum number of rows in the upper bound. Models whose bound needs all rows, such as `SGPR`, use all rows.
     sample_rows
-        For a collapsed model, the number of random rows whose exact evidence trains the hyperparameters first; 0 skips
-        this training. With few inducing inputs alone, the noise would be overestimated. The model keeps its own
+        For a collapsed model, the number of random rows whose exact evidence first trains the hyperparameters; 0 skips
+        this training. Training with few inducing inputs alone would overestimate the noise. The model keeps its own
         hyperparameters if the exact GP learns nothing from these rows.
 
     Raises
@@ -360,7 +361,10 @@ def fit_growing(
 
 
 def _tune_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, settings: dict[str, Any]) -> FitResult:
-    """Train an exact GP on a sample of the rows; if it learns anything, return the model with its hyperparameters."""
+    """Train an exact GP on a sample of the rows.
+
+    If the GP learns anything, return the model with the hyperparameters of the GP.
+    """
     index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
     X, y = backend_of(X).gather(X, index), backend_of(y).gather(y, index)
     weights = model._row_weights

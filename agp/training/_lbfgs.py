@@ -1,6 +1,6 @@
 """L-BFGS on all rows, for bounds without noise.
 
-Likelihoods that average over samples use fixed samples unless they are given draws, so their bounds are smooth.
+Likelihoods that average over samples use fixed samples unless draws are passed. The bounds are therefore smooth.
 """
 
 import time
@@ -53,14 +53,15 @@ def fit_lbfgs(
 ) -> LBFGSResult:
     """Maximise the bound of all data over the raw leaves with SciPy's L-BFGS-B, from one or several starts.
 
-    Use it for models with deterministic bounds: `GPR`, `SGPR`, and `SVGP` on all rows. Models with auxiliary arrays
-    need `inner` updates. If a model has `priors`, every bound below includes `agp.priors.log_prior`. L-BFGS runs on the
-    host, on one float64 vector. The bound and its gradient are computed on the device and in the dtype of the data.
+    Use this function for models with deterministic bounds: `GPR`, `SGPR`, and `SVGP` on all rows. Models with auxiliary
+    arrays need `inner` updates. If a model has `priors`, every bound below includes `agp.priors.log_prior`. L-BFGS runs
+    on the host, on one float64 vector. The bound and its gradient are computed on the device and in the dtype of the
+    data.
 
     Parameters
     ----------
     model
-        An `agp.models.Model`. It is not changed; the result holds the trained model.
+        An `agp.models.Model`. The model is not changed; the result holds the trained model.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     max_iterations
@@ -69,21 +70,22 @@ def fit_lbfgs(
         Stop when no entry of the gradient of bound / N with respect to the raw leaves exceeds this value. Raw leaves of
         a model from `from_data` are dimensionless, so the units of the data do not matter.
     restarts
-        The number of further starts. Each of them draws the kernel and likelihood hyperparameters at random around
-        those of the model. The best result is kept.
+        The number of further starts. Each further start draws the kernel and likelihood hyperparameters at random
+        around those of the model. The best result is kept.
     spread
         The spread of the restarts. With e ~ N(0, 1), positive leaves are multiplied by exp(spread e), and spread e is
         added to other leaves, in their units.
     frozen
         A pattern of leaves that do not change, or several patterns, such as ``"Z"`` or ``("Z", "likelihood.*")``.
     inner
-        Updates that set some leaves to their optimum given the others, such as ``NaturalGradient(1.0)`` with a
-        Gaussian likelihood, or ``InverseUpdate(1e-9, jumps=True)``. They run before each evaluation. L-BFGS moves the
+        Updates that set some leaves to their optimum given the others, such as ``NaturalGradient(1.0)`` with a Gaussian
+        likelihood, or ``InverseUpdate(1e-9, jumps=True)``. These updates run before each evaluation. L-BFGS moves the
         other leaves.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory
-        Budget for the working arrays of the bound and its gradient, in MiB; see `agp.models.Model.bound` for None.
+        Budget for the working arrays of the bound and its gradient, in MiB; see `agp.models.Model.bound` for the
+        meaning of None.
     seed
         Seed of the restarts.
     callbacks
@@ -155,7 +157,7 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
     moving = [name for name in Adam(frozen=frozen, gradient=gradient).init(model)["first"] if name not in solved]
     if not moving:
         by = ", ".join([*frozen, *(type(update).__name__ for update in inner)])
-        msg = f"every parameter is frozen by {by}; leave at least one of them free."
+        msg = f"every parameter is frozen by {by}; leave at least one parameter free."
         raise ValueError(msg)
     return moving
 
@@ -190,7 +192,7 @@ class _Start:
         self.message, self.converged = "stopped before the optimiser finished", False
 
     def height(self, vector: npt.NDArray[np.float64]) -> float:
-        """Return a loss for a rejected point, as far above the iterate's loss as the slope predicts a lower one."""
+        """Return a high loss for a rejected point: the loss of the iterate plus the change that the slope predicts."""
         promised = abs(float(self.iterate.slope @ (vector - self.iterate.vector)))
         size = 1.0 + abs(self.iterate.loss)
         return self.iterate.loss + float(np.clip(promised, 1e-3 * size, 1e3 * size))

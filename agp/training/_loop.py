@@ -47,7 +47,7 @@ def train(
     Parameters
     ----------
     model
-        An `agp.models.Model`. It is not changed; `Result.model` is the trained model.
+        An `agp.models.Model`. The model is not changed; `Result.model` is the trained model.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     steps
@@ -65,8 +65,8 @@ def train(
         Show a progress bar with the bound and steps per second (needs the extra ``cli``).
     checkpoint, checkpoint_every
         The path of a safetensors file. The file is written before the first step, after every `checkpoint_every` steps,
-        at the end and on an interrupt. If the file exists, the run resumes from it and gives the same numbers as an
-        uninterrupted run.
+        at the end and on an interrupt. If the file exists, the run resumes from this file and gives the same numbers as
+        an uninterrupted run.
     on_device
         Run whole epochs (at least a hundred steps) as one compiled loop on the device. This helps with JAX if launching
         a step takes longer than computing it. The results equal those of single steps up to rounding. Numbers are
@@ -84,8 +84,8 @@ def train(
     graphs
         Launch each step as one device graph if the array library has graphs (torch on CUDA devices) and can record the
         updates. Graphs reduce the time on the host and do not change the numbers. Your own updates must be pure
-        functions, as with JAX. If no graph was used, `Result.launched_singly` has the reason. With False, the
-        operations of a step are launched one by one.
+        functions, as with JAX. If no graph was used, `Result.launched_singly` has the reason. With ``graphs=False``,
+        the operations of a step are launched one by one.
 
     Raises
     ------
@@ -98,7 +98,8 @@ def train(
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written, which is tried before the first step; `.result` holds everything so far.
+        If the checkpoint cannot be written. The first attempt is before the first step. `.result` holds everything so
+        far.
 
     Warns
     -----
@@ -111,7 +112,7 @@ def train(
         check_loops(X, callbacks)
     elsewhere = backend_of(X).is_lazy
     if data_parallel and not elsewhere:
-        msg = "data_parallel=True is for data in a dask array, but X is in memory; omit it, or pass dask arrays."
+        msg = "data_parallel=True needs dask arrays, but X is in memory; omit data_parallel, or pass dask arrays."
         raise ValueError(msg)
     model = detach(model)
     steps = check_whole("steps", steps, least=0)

@@ -1,4 +1,4 @@
-"""The objective of L-BFGS, which is -bound / N as a function of one float64 vector, and the updates inside it."""
+"""The objective of L-BFGS, -bound / N as a function of one float64 vector, and the updates inside this objective."""
 
 import math
 from collections import Counter
@@ -38,8 +38,8 @@ of the last iterate."""
 def inner_updates(model: Any, memory: float | None) -> list[Update]:
     """Return the updates that set some leaves of a model to their optimum given the others, on all rows.
 
-    If site steps may not converge, the sites get no update. This is the case if the likelihood is not log-concave or if
-    inverse factors depend on the sites.
+    If the likelihood is not log-concave, or if inverse factors depend on the sites, site steps may not converge. The
+    sites then get no update.
     """
     inverses = InverseUpdate.moves(model).leaves
     likelihood = model.likelihood
@@ -55,7 +55,10 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
 
 
 def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
-    """Return the names of leaves that inner updates set to their optimum; TypeError if an update has no `moves`."""
+    """Return the names of leaves that inner updates set to their optimum.
+
+    Raise TypeError if an update has no method `moves`.
+    """
     found, complete = moves_of(model, inner)
     if not complete:
         unknown = next(update for update in inner if not isinstance(update, MovesLeaves))
@@ -144,7 +147,7 @@ class Objective:
         return np.array(to_numpy(self.unflatten.vector(raw)), dtype=np.float64)
 
     def __call__(self, vector: npt.NDArray[np.float64]) -> Point | None:
-        """Return the loss and gradient at `vector`; if one is not finite, count the reason and return None.
+        """Return the loss and gradient at `vector`. If they are not finite, count the reason and return None.
 
         Inner updates start from their results at the last iterate.
         """

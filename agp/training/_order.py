@@ -43,10 +43,10 @@ class Order:
 
 
 def permute_index(places: Rows, N: int, keys: Any) -> Rows:
-    """Apply a pseudo-random permutation of 0, ..., N - 1 to these numbers, without storing the permutation.
+    """Apply a pseudo-random permutation of 0, ..., N - 1 to the numbers `places`, without storing the permutation.
 
-    A Feistel network permutes the numbers below 4^b. Results that are not below N are permuted again until they are, at
-    most four times on average. This gives a permutation of the numbers below N.
+    A Feistel network permutes the numbers below 4^b. A result of N or more is permuted again until the result is below
+    N. On average, a number is permuted at most four times. This gives a permutation of the numbers below N.
 
     Source: Luby & Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", SIAM J. Comput.
     1988; Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.
@@ -97,7 +97,10 @@ class Pools:
         return pools, np.cumsum([self.chunks[pool].sum() for pool in pools])
 
     def parts(self, epoch: int, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Split positions `start` to `stop` of an epoch by pool; return (pool, start, stop), counted in the pool."""
+        """Split positions `start` to `stop` of an epoch by pool; return (pool, start, stop) for each pool.
+
+        The returned positions are counted from the start of the pool.
+        """
         _, ends = self.pools(epoch)
         found, first = [], int(np.searchsorted(ends, start, side="right"))
         for pool in range(first, len(ends)):
@@ -108,7 +111,7 @@ class Pools:
         return found
 
     def members(self, epoch: int, pool: int) -> tuple[Any, Rows]:
-        """Return the chunks of a pool, and the order of their rows [n]."""
+        """Return the chunks of a pool, and the order [n] of the rows of these chunks."""
         chunks = self.pools(epoch)[0][pool]
         return chunks, generator(self.seed, 13, epoch, pool).permutation(int(self.chunks[chunks].sum()))
 
@@ -122,7 +125,7 @@ class Pools:
 class Pooled:
     """Batches of a dask array, taken from one pool after another. The next pool is fetched while steps run.
 
-    Batches have the library, device and dtype of `reference`. With `in_place`, they stay in the dask array.
+    Batches have the library, device and dtype of `reference`. With `in_place`, batches stay in the dask array.
     """
 
     def __init__(self, X: Array, y: Array, size: int, seed: int, reference: Array, *, in_place: bool) -> None:

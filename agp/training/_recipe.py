@@ -37,9 +37,10 @@ def recipe(
     """Return the updates that train a model in a given number of steps.
 
     Adam moves all parameters, with linearly decreasing learning rates. Only a q(u) with a mean and a full covariance
-    moves by natural-gradient steps, which use the same gradient. Inducing inputs are frozen for the first 5 % of the
-    steps. Then they move at a fifth of Adam's rate, with beta1 = 0.99. Sites of the dual parameterisation move before
-    each Adam step. After each Adam step, sparse actions are scaled to unit norm, and inverse factors are updated.
+    moves by natural-gradient steps, which use the same gradient as Adam. Inducing inputs are frozen for the first 5 %
+    of the steps. Then inducing inputs move at a fifth of Adam's rate, with beta1 = 0.99. Sites of the dual
+    parameterisation move before each Adam step. After each Adam step, sparse actions are scaled to unit norm, and
+    inverse factors are updated.
 
     Parameters
     ----------
@@ -53,7 +54,8 @@ def recipe(
         The final learning rates, as a fraction of the initial rates; 1 keeps them constant.
     natural
         The step size of natural-gradient steps; with None, Adam moves q(u). "usual" is 0.1, but None for a likelihood
-        whose gradients can vanish, such as robust-max. After too large a step, its gradient would be zero.
+        whose gradients can vanish, such as robust-max. The gradient of such a likelihood can become zero after a step
+        that is too large.
     frozen
         A pattern of leaves that do not change, or several patterns. A q(u) that takes natural-gradient steps must be
         frozen as a whole or not at all.

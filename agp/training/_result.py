@@ -72,7 +72,7 @@ class LBFGSResult(Result):
 
     The trace has "bound" and "gradient" after each iteration. "gradient" is the largest absolute entry of the gradient
     with respect to the raw leaves, per datum. For a model with `priors`, "bound" and `bounds` include the log prior,
-    because L-BFGS maximises the sum.
+    because L-BFGS maximises the sum of the bound and the log prior.
     """
 
     message: str = ""

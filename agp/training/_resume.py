@@ -1,4 +1,4 @@
-"""Checkpoints of training runs: checks of paths, writing, and checks of a file against the run that resumes from it."""
+"""Checkpoints of training runs: checks of paths, writing, reading, and comparison with the run that resumes."""
 
 import math
 import os
@@ -54,7 +54,7 @@ def strip_addresses(text: str) -> str:
 def not_finite(arrays: Mapping[str, Any], unset: Mapping[str, Any]) -> list[str]:
     """Return the names of arrays with entries that are neither finite nor equal to those in `unset`.
 
-    A state may start with an infinity as a placeholder, such as the best bound so far.
+    A state may start with an infinite placeholder, for instance for the best bound so far.
     """
 
     def unchanged(x: Any, start: Any) -> Any:
@@ -99,7 +99,7 @@ def read(
     states: dict[str, Any],
     resized: AbstractSet[str] = frozenset(),
 ) -> Saved:
-    """Read a run from a file; raise ValueError unless it matches the given facts, leaves and states of the updates.
+    """Read a run from a file; raise ValueError unless the file matches the given facts, leaves and states.
 
     Leaves and states must have the given shapes and dtypes. Only the shapes of the leaves in `resized` may differ.
     """
@@ -113,7 +113,7 @@ def read(
     _check_facts(path, meta["facts"], facts)
     leaves, found, trace = (_folder(path, arrays, name) for name in ("model", "states", "trace"))
     if found.keys() != states.keys():
-        msg = f"{path} was written by a run with other updates or other frozen leaves; use the same ones."
+        msg = f"{path} was written by a run with other updates or other frozen leaves; pass those of that run."
         raise ValueError(msg)
     _check_arrays(path, "the leaf", leaves, expected, resized)
     _check_leaves(path, leaves, model, resized)
@@ -154,7 +154,7 @@ def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> Non
 
 
 def _folder(path: Path, arrays: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the arrays under a name, by path."""
+    """Return the arrays in the folder `name` of a checkpoint, by path."""
     folder = arrays.get(name)
     if not isinstance(folder, dict):
         _refuse(path, f"it has no {name}")
@@ -168,7 +168,7 @@ def _check_arrays(
     expected: dict[str, Any],
     resized: AbstractSet[str] = frozenset(),
 ) -> None:
-    """Raise ValueError unless names, dtypes and, except for resized leaves, shapes agree."""
+    """Raise ValueError unless the names, dtypes and shapes agree. The shapes of resized leaves may differ."""
     for name in sorted(expected.keys() ^ saved.keys()):
         _refuse(path, f"{what} {name} is {'missing' if name in expected else 'unknown'}")
     for name, x in expected.items():

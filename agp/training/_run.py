@@ -107,9 +107,9 @@ class Run:
                 return
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
-        """Take the steps up to `step`; return the log of the last step, or an empty log if it was only launched.
+        """Take the steps up to `step`; return the log of the last step.
 
-        Unless `wait` is True, a step may be launched without waiting for its result.
+        Unless `wait` is True, a step may be launched without waiting for its result. The returned log is then empty.
         """
         if self.epochs is not None:
             return self._advance_to(step)
@@ -161,7 +161,7 @@ class Run:
         return info
 
     def _apply_step(self, batch: Batch) -> tuple[Any, list, dict]:
-        """Take a step with guessed branches, which are checked at its end; after a wrong guess, pause guessing."""
+        """Take a step with guessed branches, and check the guesses at its end; after a wrong guess, pause guessing."""
 
         def once() -> tuple[Any, list, dict]:
             return self._make_contiguous(*self._apply(self.model, self.states, batch))
@@ -175,7 +175,10 @@ class Run:
 
     @staticmethod
     def _make_contiguous(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
-        """Return the results in the memory layout of a loaded file, so that a resumed run has equal rounding errors."""
+        """Return the results in the memory layout of a loaded file.
+
+        A resumed run then has the same rounding errors as an uninterrupted run.
+        """
         return *make_contiguous(model, states), info
 
     def _show(self, bar: Any) -> None:
@@ -186,7 +189,7 @@ class Run:
     # -- checks of numbers -------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Read the logs since the last call; raise NonFiniteError if a number or a leaf is not finite."""
+        """Read the logs that are new since the last call; raise NonFiniteError if a number or a leaf is not finite."""
         self._arrive()
         first = self.step - len(self.pending) + 1
         leaves = tree.describe(self.model)
@@ -217,7 +220,7 @@ class Run:
         self.looks, self.pending, self.finite = [*self.looks, seen], [], (self.step, self.model)
 
     def _count(self, reports: list[Report]) -> list[str]:
-        """Count the repairs, empty the list, and return the messages of failures."""
+        """Count the reported repairs, empty the list of reports, and return the messages of failures."""
         if not reports:
             return []
         tally, reports[:] = Tally(reports), []
@@ -262,7 +265,7 @@ class Run:
     def rescue(self) -> tuple[Result, Exception | None]:
         """Save the checkpoint; return the result up to the last finite state, and the error if saving failed.
 
-        A second interrupt stops the saving, but not the return of the result.
+        After a second interrupt, the result is returned without saving.
         """
         trouble = None
         try:

@@ -259,7 +259,7 @@ def test_bad_rows_are_named(data):
     model = BUILD["whitened"](*data)
     with pytest.raises(BackendError, match="'dask' has no automatic differentiation; use gradient='closed-form'"):
         agp.value_and_gradient(model, X, y, gradient="autodiff")
-    with pytest.raises(ValueError, match="data_parallel=True is for data in a dask array"):
+    with pytest.raises(ValueError, match="data_parallel=True needs dask arrays, but X is in memory"):
         agp.train(model, *data, steps=1, data_parallel=True)
     with pytest.raises(BackendError, match="dask arrays hold rows of data and have no cholesky"):
         get_backend("dask").cholesky(X)
