@@ -17,7 +17,7 @@ def _warn(old: str, new: str, level: int) -> None:
 def former_names(module: str, /, **names: str) -> Callable[[str], Any]:
     """Return a `__getattr__` that supports the former names of a module, given as ``old="new"``.
 
-    A new name with dots includes the module to which it has moved.
+    If a name has moved to another module, its new name includes this module.
     """
 
     def __getattr__(name: str) -> Any:  # noqa: N807
@@ -34,8 +34,9 @@ def former_names(module: str, /, **names: str) -> Callable[[str], Any]:
 def former_methods(**names: str) -> Callable[[C], C]:
     """Return a class decorator that supports former names of methods and properties, given as ``old="new"``.
 
-    Using a former name issues a warning and calls the new one. A subclass for an earlier release may define only a
-    former name. Its definition issues a warning, and its method is also stored under the new name.
+    A former name issues a warning and calls the method with the new name. A subclass that was written for an earlier
+    release may define a method under its former name only. The definition of the subclass then issues a warning, and
+    the method is also stored under its new name.
     """
 
     def decorate(cls: C) -> C:

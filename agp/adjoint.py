@@ -1,7 +1,8 @@
 """Closed-form gradients of bounds that are part of a torch or JAX program.
 
-If the library differentiates by leaves of a model or by data (a torch tensor with `requires_grad`, a JAX tracer),
-`Backend.with_pullback` registers the closed-form pullback of the bound with the library.
+If the library differentiates with respect to data or leaves of a model, `Backend.with_pullback` registers the
+closed-form pullback of the bound with the library. Such data and leaves are torch tensors with `requires_grad` or JAX
+tracers.
 """
 
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def _cotangent_or_zero(name: str, x: Array, bar: Array | None) -> Array:
         return bar
     if name == "X":
         msg = (
-            "X needs a gradient, but this bound has none for inputs in blocks of rows or for constant inputs; "
+            "X needs a gradient, but this bound has no gradient for constant inputs or for inputs in blocks of rows; "
             "increase memory to avoid blocks, or detach X."
         )
         raise ValueError(msg)

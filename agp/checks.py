@@ -1,4 +1,4 @@
-"""Checks of arguments. Their errors name the argument and a remedy."""
+"""Checks of arguments. Each error message names the argument and a remedy."""
 
 import numbers
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Any)
 
 
 def check_whole(name: str, value: Any, *, least: int = 1) -> int:
-    """Return the value as an int. ValueError unless it is a whole number of at least `least`."""
+    """Return the value as an int. Raise a ValueError unless it is a whole number of at least `least`."""
     number = _as_float(value)
     if not number >= least or not number.is_integer():
         msg = f"{name} is {value!r}, but must be a whole number of at least {least}."
@@ -25,7 +25,10 @@ def _as_float(value: Any) -> float:
 
 
 def check_levels(levels: Any) -> tuple[float, ...]:
-    """Return levels as floats. TypeError unless they are a collection, ValueError unless all are in (0, 1)."""
+    """Return levels as floats.
+
+    Raise a TypeError unless the levels are a collection, and a ValueError unless all of them are in (0, 1).
+    """
     if isinstance(levels, (str, numbers.Real)) or not isinstance(levels, Iterable):
         msg = f"levels is {levels!r}, but must be a tuple of probabilities, such as (0.05, 0.95)."
         raise TypeError(msg)
@@ -41,7 +44,7 @@ def check_levels(levels: Any) -> tuple[float, ...]:
 
 
 def check_callables(name: str, given: Any) -> list[Any]:
-    """Return the functions as a list. TypeError unless they are a collection of callables."""
+    """Return the functions as a list. Raise a TypeError unless they are a collection of callables."""
     if callable(given) or not isinstance(given, Iterable):
         example = getattr(given, "__name__", "f")
         msg = f"{name} is {given!r}, but must be a list of functions; write {name}=[{example}]."
@@ -49,13 +52,14 @@ def check_callables(name: str, given: Any) -> list[Any]:
     found = list(given)
     for i, one in enumerate(found):
         if not callable(one):
-            msg = f"{name}[{i}] is {one!r}, which is not a function; pass a function of an agp.training.Progress."
+            remedy = "pass a function that takes an agp.training.Progress"
+            msg = f"{name}[{i}] is {one!r}, which is not a function; {remedy}."
             raise TypeError(msg)
     return found
 
 
 def check_positive(name: str, value: Any) -> float:
-    """Return the value as a float. ValueError unless it is a finite number above zero."""
+    """Return the value as a float. Raise a ValueError unless it is a finite number above zero."""
     number = _as_float(value)
     if 0.0 < number < float("inf"):
         return number
@@ -93,7 +97,7 @@ def _conversion_hint(name: str, x: Any) -> str:
 
 
 def check_model(model: Any) -> None:
-    """Raise a TypeError unless `model` can be trained. A class, a part or a result of training cannot."""
+    """Raise a TypeError unless `model` is a model to train, and not a class, a part of a model or a training result."""
     if isinstance(model, type):
         msg = f"model is the class {model.__name__}; build a model with {model.__name__}.from_data(X, y)."
         raise TypeError(msg)
@@ -134,7 +138,7 @@ def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOV
 
 
 def check_results(what: str, results: Mapping[str, Array], remedy: str, /) -> None:
-    """Raise a NonFiniteError that names results with NaN or infinite entries. Traced results are not checked."""
+    """Raise a NonFiniteError if results have NaN or infinite entries. Traced results are not checked."""
     known = {name: x for name, x in results.items() if backend_of(x).is_concrete(x)}
     if not known:
         return
@@ -166,9 +170,10 @@ def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
 
 
 def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = False) -> Array:
-    """Return targets y [N] or [N, P] as [N, P]. TypeError or ValueError unless they match X [N, D] and are finite.
+    """Return targets y [N] or [N, P] as [N, P].
 
-    If `missing`, they may be NaN.
+    Raise a TypeError or ValueError unless the targets match X [N, D] and are finite. If `missing` is true, NaN is
+    allowed.
     """
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
@@ -184,7 +189,7 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
 
 
 def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
-    """Return the weights. TypeError or ValueError unless they are positive, finite, [N], and match X [N, D]."""
+    """Return the weights [N]. Raise a TypeError or ValueError unless they are positive, finite and match X [N, D]."""
     _check_array("weights", weights, (1,))
     check_like("weights", weights, "X", X)
     if weights.shape[0] != X.shape[0]:
@@ -219,7 +224,7 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
 
 
 def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
-    """Raise an error unless every leaf matches the library, dtype and device of the reference and its constraint."""
+    """Raise an error unless all leaves satisfy their constraints and match a reference in library, dtype and device."""
     if missing := tree.missing(model):
         msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
         raise ValueError(msg)

@@ -42,8 +42,8 @@ def budget(memory: float | None, x: Array) -> float:
     """Return the budget in MiB for arrays like x. The default is `MEMORY_MIB`, or a fraction of a device's memory.
 
     The block size determines the order of summation, so the budget must not change between runs. It depends on the
-    total memory instead of the free memory, and is rounded down to a power of two, because drivers reserve some memory.
-    Errors are those of `check_memory`.
+    total memory instead of the free memory. It is rounded down to a power of two, because drivers reserve some memory.
+    An invalid budget raises the errors of `check_memory`.
     """
     if memory is not None:
         check_memory(memory)
@@ -61,7 +61,7 @@ def rows_within(memory: float | None, floats_per_row: int, X: Array) -> int:
 
 
 def tile_rows(memory: float | None, floats_per_row: int, X: Array) -> int:
-    """Return `rows_within` for rows that are computed again in each pass. On a CPU, they also fit `TILE`."""
+    """Return `rows_within` for rows that are computed again in each pass. On a CPU, the rows also fit `TILE`."""
     rows = rows_within(memory, floats_per_row, X)
     on_cpu = backend_of(X).device_name(X) == "cpu"
     return min(rows, rows_within(TILE, floats_per_row, X)) if on_cpu else rows

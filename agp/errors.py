@@ -44,7 +44,7 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 
 class WorkerError(RuntimeError):
-    """A worker of a cluster ran out of memory, which smaller chunks may prevent, or the scheduler was lost."""
+    """A worker of a cluster ran out of memory, or the scheduler was lost. Smaller chunks need less memory."""
 
 
 class FileError(OSError, ValueError):
@@ -62,7 +62,7 @@ class CheckpointError(FileError):
 class NonFiniteError(ArithmeticError):
     """A bound, a gradient or a leaf became NaN or infinite. `result` holds the last finite state, if any.
 
-    The message is one sentence, followed by lines of `details`, which list the broken leaves and their values.
+    The message is one sentence. Lines of `details` follow it, and list the broken leaves and their values.
     """
 
     def __init__(self, message: str, result: Any = None, details: str = "") -> None:
@@ -95,4 +95,4 @@ class RepairWarning(RuntimeWarning):
 
 
 class UntouchedWarning(UserWarning):
-    """Training makes an auxiliary array stale, but no update changes it. The message names an update that would."""
+    """Training makes an auxiliary array stale, and no update changes it. The message names a suitable update."""

@@ -44,7 +44,7 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def html_with_fallback(made: Callable[[], str], x: Any, /) -> str:
-    """Return the HTML made for x, or its text if that fails, because displaying in a notebook must not raise."""
+    """Return the HTML of x, or its text if there is an error, because objects must always display in notebooks."""
     try:
         return made()
     except Exception:

@@ -1,4 +1,4 @@
-"""Mean functions h(x), the prior means of the P latent functions. Processes model f - h."""
+"""Mean functions h(x), the prior means of the P latent functions. A Gaussian process models f - h."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Self
@@ -24,17 +24,17 @@ class Mean(ABC):
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return h(X) [N, P], or [N, 1] if all outputs share it, for X [N, D], and the pullback.
+        """Return h(X) for X [N, D], and the pullback. h(X) is [N, P], or [N, 1] if all outputs share one function.
 
-        The pullback is ``h_bar [N, P] -> (mean_bar, X_bar)``. A cotangent None means zero.
+        The pullback is ``h_bar [N, P] -> (mean_bar, X_bar)``. If a cotangent is None, it is zero.
         """
 
     @abstractmethod
     def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
         """Return the function with missing leaves filled from the levels [P] of the outputs, for inputs X [N, D].
 
-        The spread (one number or [P]) is the typical deviation from the levels. It is the unit of leaves that have the
-        unit of f.
+        The spread (one number or [P]) is the typical deviation from the levels. Leaves in units of f use the spread as
+        their unit.
         """
 
     @abstractmethod
@@ -64,7 +64,7 @@ class ConstantMean(Mean):
     Parameters
     ----------
     value
-        [P], or a scalar (0-d) for all outputs, in units of f. It starts at the average of the targets.
+        [P], or a scalar (0-d) for all outputs, in units of f. The initial value is the average of the targets.
     """
 
     value: Array = tree.param(default=None, unit="value_unit")
@@ -92,9 +92,9 @@ class LinearMean(Mean):
     Parameters
     ----------
     weights
-        [D, P], in units of f per unit of each column. They start at zero.
+        [D, P], in units of f per unit of each column. Initial weights are zero.
     offset
-        [P], or a scalar (0-d) for all outputs, in units of f. It starts at the average of the targets.
+        [P], or a scalar (0-d) for all outputs, in units of f. The initial value is the average of the targets.
     """
 
     weights: Array = tree.param(default=None, unit="weights_unit")

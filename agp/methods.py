@@ -195,8 +195,8 @@ def build(
 ) -> Any:
     """Build the untrained model of a method. The kernel is a name or an object.
 
-    `OUTPUT_METHODS` take `outputs`, as `agp.SVGP.from_data` does. "gpr" and "sgpr" take `weights`; other methods read
-    the weights from the targets of `agp.likelihoods.Weighted`.
+    The methods in `OUTPUT_METHODS` accept `outputs`, as `agp.SVGP.from_data` does. "gpr" and "sgpr" accept `weights`.
+    Other methods read the weights from the targets of `agp.likelihoods.Weighted`.
     """
     kernel = parse_kernel(kernel) if isinstance(kernel, str) else kernel
     parts: dict[str, Any] = {"kernel": kernel, "likelihood": likelihood, "mean_function": mean_function}
@@ -221,7 +221,7 @@ def _with_new_actions(model: Any, steps: int, **settings: Any) -> list[Update]:
 
 
 def _with_natural_gradients(model: Any, steps: int, **settings: Any) -> list[Update]:
-    """Return the updates of `agp.recipe`, with `NaturalGradient` for q(u) at the step size of site updates."""
+    """Return the updates of `agp.recipe`, and `NaturalGradient` for q(u) with the step size of site updates."""
     return [NaturalGradient(SITE_RATE), *recipe(model, steps, frozen="posterior.*", **settings)]
 
 

@@ -49,7 +49,10 @@ def rmse(mean: Array, y: Array) -> float:
 
 
 def coverage(mean: Array, variance: Array, y: Array, level: float = 0.95) -> float:
-    """Return the share of targets inside the central interval of N(mean, variance) at this level; all are [N, P]."""
+    """Return the share of targets inside the central interval of N(mean, variance) at this level.
+
+    All arrays are [N, P].
+    """
     mean, variance, y = _alike(mean, variance, y)
     _check_level(level)
     return float(np.mean(np.abs(y - mean) <= NormalDist().inv_cdf(0.5 + 0.5 * level) * np.sqrt(variance)))

@@ -207,7 +207,10 @@ def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
 
 
 def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers, Numbers]:
-    """Return the function v(x) = centre + spread sinh(x), which crosses heavy tails in few steps, and the ends of x."""
+    """Return the function v(x) = centre + spread sinh(x), and the ends of the range of x.
+
+    Steps of equal size in x cross heavy tails quickly.
+    """
 
     def place(x: Numbers) -> Numbers:
         return np.clip(mixture.centre + mixture.spread * np.sinh(x), *mixture.ends)
@@ -217,7 +220,7 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 
 
 def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
-    """Return True where the excess still has this sign at an end, so that no root exists."""
+    """Return True where no root exists, because the excess has this sign even at an end."""
     a, b, a_excess, _ = bracket
     return (a == b) & (sign * a_excess > 0.0)
 
@@ -247,7 +250,7 @@ def _bracket(
 def _root(
     excess: Callable[[Numbers], Numbers], a: Numbers, b: Numbers, a_excess: Numbers, b_excess: Numbers
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Narrow a bracket to the tolerance, and return its ends, and the end with the smaller excess.
+    """Narrow a bracket to the tolerance. Return both ends, and the end with the smaller excess.
 
     Source: Chandrupatla, "A new hybrid quadratic/bisection algorithm for finding the zero of a nonlinear function",
     Advances in Engineering Software 1997.
@@ -326,16 +329,17 @@ def t_tail(degrees_of_freedom: float, x: Numbers, upper: bool) -> Numbers:
 
 
 def gamma_tail(shape: Numbers, log_x: Numbers, upper: bool) -> Numbers:
-    """Return P(e <= x), or P(e > x) if `upper`, for a gamma variable e with scale 1, from the logarithm of x."""
+    """Return P(e <= x), or P(e > x) if `upper`, for a gamma variable e with scale 1, given log x."""
     from scipy.special import gammainc, gammaincc
 
     return (gammaincc if upper else gammainc)(shape, np.exp(np.minimum(log_x, MAX_LOG)))
 
 
 def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: bool) -> Numbers:
-    """Return P(e <= x), or P(e > x) if `upper`, for a beta variable e, from x and 1 - x; the smaller one is exact.
+    """Return P(e <= x), or P(e > x) if `upper`, for a beta variable e, given x and 1 - x.
 
-    For x close to 1, 1 - P(1 - e < 1 - x) is accurate to 1e-16, and takes a tenth of the time of SciPy's complement.
+    The smaller of x and 1 - x must be exact. For x close to 1, 1 - P(1 - e < 1 - x) is accurate to 1e-16, and
+    takes a tenth of the time of SciPy's complement.
     """
     a, b, x, rest = np.broadcast_arrays(*((b, a, rest, x) if upper else (a, b, x, rest)))
     far, value = x < 0.99, np.empty(x.shape)
@@ -345,7 +349,7 @@ def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: 
 
 
 def _beta_share(a: Numbers, b: Numbers, x: Numbers) -> Numbers:
-    """Return P(e <= x) for a beta variable e. SciPy overflows from b = 1e200 on, where b e is a gamma variable."""
+    """Return P(e <= x) for a beta variable e. SciPy overflows if b > 1e200; b e is then a gamma variable."""
     from scipy.special import betainc, gammainc
 
     value = betainc(a, b, x)

@@ -11,7 +11,7 @@ __all__ = ["NO_DRAWS", "Draws", "Noise", "draws_with_prefix", "merge_draws", "pr
 
 
 class Noise(ABC):
-    """A random number generator of an array library. Nodes may use the two methods below, as in NumPy."""
+    """A random number generator of an array library. Nodes may use the two methods below, which work as in NumPy."""
 
     @abstractmethod
     def standard_normal(self, size: Any = ()) -> Any:
@@ -22,12 +22,12 @@ class Noise(ABC):
         """Return integers of shape `size`, uniform from low to high - 1."""
 
     def __getattr__(self, name: str) -> Any:
-        msg = f"noise on a device has standard_normal and integers, but no {name}; leave out draws='device'."
+        msg = f"noise on a device has only standard_normal and integers, and no {name}; leave out draws='device'."
         raise AttributeError(msg)
 
 
 class Draws(NamedTuple):
-    """Random arrays by name: the path of the node that uses the array, a dot, and the name that the node gives it."""
+    """Random arrays by name. A name is the path of the node that uses the array, a dot, and the node's name for it."""
 
     by_row: Mapping[str, Any]
     """Arrays [S, N, ...], whose second axis is split into batches and blocks like the rows of the data."""
@@ -65,12 +65,12 @@ def merge_draws(several: Iterable[Draws], /) -> Draws:
 
 
 def generator(seed: int, *purpose: int) -> np.random.Generator:
-    """Return the NumPy generator of a seed. Generators for different purposes are independent."""
+    """Return a NumPy generator for a seed and a purpose. Generators for different purposes are independent."""
     return np.random.default_rng([seed, *purpose])
 
 
 def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.float64]:
-    """Return standard normal numbers [rows, count] for rows from `start` on, the same for any chunking of the rows.
+    """Return standard normal numbers [rows, count] for rows from `start` on. Chunking does not change them.
 
     A counter-based generator is advanced to the first row, and each number needs one draw.
     """

@@ -1,8 +1,9 @@
-"""Reports of numerical repairs, which also work in compiled functions, and one warning with their count.
+"""Reports of numerical repairs, even from compiled functions, and a single warning with the number of repairs.
 
 Code that repairs something calls `report` with arrays. This also works while a function is traced. Plug-ins collect the
-reports of each traced function (a branch, a loop, a compiled step), return their arrays with its results, and report
-them again outside. A `Tally` reads the reports at the end of a public function, or in the training loop.
+reports of each traced function, such as a branch, a loop or a compiled step. The arrays of these reports become
+additional results of the function, and are reported again outside. A `Tally` reads the reports at the end of a public
+function, or in the training loop.
 """
 
 import sys
@@ -48,7 +49,7 @@ class Report:
     kinds
         The kinds of problems.
     numbers
-        For each kind in turn, the count and the numbers for the message at the first occurrence, in one vector.
+        One vector. For each kind in turn, it holds the count, and the numbers for the message of the first occurrence.
     """
 
     kinds: tuple[Kind, ...]
@@ -63,11 +64,11 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
     message
         A format string that does not depend on values.
     numbers
-        The numbers for the message, as 0-d arrays. At least one is needed.
+        The numbers for the message, as 0-d arrays. At least one number is needed.
     count
-        The number of occurrences, 0-d, by default 1. It may be zero or False.
+        The number of occurrences, 0-d, by default 1. Zero and False mean that nothing is reported.
     fatal
-        True if the problem could not be repaired. If values can be inspected, raise an error instead.
+        True if the problem could not be repaired. Where values are available, raise an error instead.
     """
     B = backend_of(numbers[0])
     xp, dtype = B.xp, numbers[0].dtype
@@ -150,7 +151,7 @@ class Tally:
     Parameters
     ----------
     reports
-        The first reports to count.
+        Reports that the tally starts with.
     """
 
     def __init__(self, reports: Iterable[Report] = ()) -> None:
@@ -188,7 +189,7 @@ class Tally:
         return Counter(dict(self._seen.values()))
 
     def tell(self) -> None:
-        """Issue one warning about all repairs, if any. Its location is the line that called agp.
+        """Issue one warning about all repairs, if any. The warning points to the line that called agp.
 
         Raises
         ------

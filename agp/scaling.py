@@ -9,7 +9,7 @@ from agp.backend import Array, backend_of
 def column_spreads(X: Array) -> Array:
     """Return the standard deviation [D] of each column of X [N, D].
 
-    For a column that is constant up to rounding, it is replaced by the absolute value of the column, or by 1 if zero.
+    For a column that is constant up to rounding, return its absolute value, or 1 if the column is zero.
     """
     xp = backend_of(X).xp
     size = xp.max(xp.abs(X), axis=0)

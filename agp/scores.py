@@ -100,7 +100,10 @@ class _Knots(NamedTuple):
         return knots
 
     def _to_split(self, mixture: Mixture) -> Numbers:
-        """Return the midpoints of the intervals that add most to the integral of F (1 - F), rounded for counts."""
+        """Return the midpoints of the intervals that add most to the integral of F (1 - F).
+
+        For counts, the midpoints are rounded.
+        """
         from scipy.special import ndtr
 
         place = coordinate(mixture)[0]

@@ -1,4 +1,4 @@
-"""Speculative execution on a device: assume the likely outcome of each decision, then verify all in one transfer."""
+"""Speculative execution on a device: assume likely outcomes of decisions, then verify all of them in one transfer."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,8 +12,8 @@ T = TypeVar("T")
 def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
     """Return f() and a Boolean, true if all assumptions about decisions in f were right.
 
-    If an assumption was wrong, f is evaluated again and reads each decision from the device. The reports of repairs of
-    the first evaluation are dropped. f must not have side effects. On the host, where decisions can be read without
+    If an assumption was wrong, f is evaluated again and reads each decision from the device. The repair reports of the
+    first evaluation are dropped. f must not have side effects. On the host, where decisions can be read without
     delay, nothing is assumed.
     """
     if not backend_of(beside).reading_waits(beside):

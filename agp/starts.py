@@ -1,6 +1,6 @@
 """Initial values computed from data on the host: lengthscales, directions, mixing weights, rows repeated by weight.
 
-Several lengthscales are compared by the evidence of a sample of the rows.
+Several candidates for the lengthscales are compared by their log evidence on a sample of the rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,9 +51,9 @@ def starting_kernel(
     """Return the kernel (default: `RBF`) with values for missing lengthscales; other leaves do not change.
 
     Compares log evidences of exact GPs with Gaussian noise on at most 256 rows, for several multiples of the
-    lengthscales of `Kernel.from_data`. These are equal for all columns, or longer for columns that predict little by
-    themselves. Each candidate has its best variance and ratio of noise to variance. The comparison runs on the host in
-    float64, so that all libraries start at the same values. Labels and counts are replaced by `Likelihood.proxies`.
+    lengthscales of `Kernel.from_data`. A multiple is equal for all columns, or larger for columns that predict little
+    by themselves. Each candidate has its best variance and ratio of noise to variance. The comparison runs on the host
+    in float64, so that all libraries start at the same values. Labels and counts are replaced by `Likelihood.proxies`.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ def starting_kernels(
 ) -> list[tuple[float, Kernel]]:
     """Return the log evidences, in nats per row, and kernels that `starting_kernel` compares.
 
-    The list is empty if no lengthscale is missing. Lengthscales of columns that are constant in the sample follow their
-    spread in X, or in the rows [., D] that `among` returns.
+    The list is empty if no lengthscale is missing. If a column is constant in the sample, its lengthscale is computed
+    from its spread in X, or in the rows [., D] that `among` returns.
     """
     missing = [name for name in tree.missing(kernel) if name.endswith("lengthscale")]
     if not missing:
@@ -109,7 +109,7 @@ def starting_kernels(
 
 
 def _is_ours(kernel: Kernel) -> bool:
-    """Return True if all parts are defined in agp, and therefore work in NumPy. A user's kernel may not."""
+    """Return True if all parts are defined in agp. Parts from users may not work in NumPy."""
     return all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
 
 
@@ -126,7 +126,7 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
 
 
 def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
-    """Let the constant columns of a sample [n, D] alternate around their value by their spread in all rows."""
+    """Let constant columns of a sample [n, D] alternate between value - spread and value + spread of all rows."""
     constant = sample.max(axis=0) == sample.min(axis=0)
     if not constant.any():
         return sample
@@ -154,7 +154,7 @@ def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.fl
 
 
 def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> Iterator[tuple[Kernel, dict[str, Array]]]:
-    """Yield the kernels to compare, with their lengthscales in units of the inputs, first those of `from_data`."""
+    """Yield kernels with their lengthscales in units of the inputs. Those of `from_data` come first."""
     base = usable(kernel.from_data(X, 1.0), X)
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
     shapes = [np.ones(len(shares))]
@@ -171,7 +171,7 @@ def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> It
 def _log_evidence(K: npt.NDArray[Any], targets: Numbers) -> float:
     """Compute log N(y; 0, v (K + g I)), summed over targets [n, Q], at the best v of each target and the best common g.
 
-    It is minus infinity if K is not finite or zero.
+    Return minus infinity if K is zero or not finite.
     """
     K = K.astype(np.float64)
     size = np.mean(np.diagonal(K))
@@ -193,7 +193,7 @@ def _log_evidence(K: npt.NDArray[Any], targets: Numbers) -> float:
 
 
 def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-    """Return the leading eigenvectors [D, count] of x^T x, for x [N, D]. The largest entry of each is positive."""
+    """Return the leading eigenvectors [D, count] of x^T x, for x [N, D]. The largest entry per column is positive."""
     x = np.asarray(x, dtype=np.float64)
     vectors = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count]
     return _fix_signs(vectors)
@@ -227,8 +227,8 @@ def _fix_signs(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def repetitions(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
     """Return row indices, repeated in proportion to the weights [N]; None if all weights are zero.
 
-    Whole weights up to a sum of `MAX_REPEATED_ROWS` are exact numbers of repetitions. Otherwise, the running sum of the
-    weights is scaled and rounded, so that the result has at least N rows.
+    Whole weights are numbers of repetitions if their sum is from N to `MAX_REPEATED_ROWS`. Otherwise, the running sum
+    of the weights is scaled and rounded, so that the result has at least N rows.
     """
     ends = np.cumsum(weights.astype(np.float64))
     N, total = len(ends), ends[-1]

@@ -31,8 +31,8 @@ class Unflatten(Generic[T]):
     Raises
     ------
     TypeError, ValueError
-        If the parameters differ in library, dtype or device. Calls raise them if the vector differs from the
-        parameters in size, library, dtype or device.
+        If the parameters differ in library, dtype or device. Calls raise these errors if the vector does not have the
+        size, library, dtype and device of the parameters.
     """
 
     def __init__(self, model: T, names: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ class Unflatten(Generic[T]):
         return tree.constrain(self.model, self.raw(vector))
 
     def raw(self, vector: Array, /) -> dict[str, Array]:
-        """Split the vector into raw leaves by name, as `agp.tree.constrain` takes them. Errors are those of a call."""
+        """Split the vector into raw leaves by name, for `agp.tree.constrain`. Raises the same errors as a call."""
         check_like("vector", vector, self.leaves[0].name, self.leaves[0].value)
         if tuple(vector.shape) != (self.size,):
             msg = f"vector has shape {tuple(vector.shape)}, but must have shape ({self.size},)."
@@ -87,16 +87,17 @@ class Unflatten(Generic[T]):
     def log_jacobian(self, vector: Array, /) -> tuple[Array, Pullback]:
         """Return log |d values / d vector|, 0-d, for the parameters in the vector, and the pullback ``bar=1.0 -> [n]``.
 
-        Add it to the log density of the values to get the log density of the vector, as samplers need it.
+        Samplers need the log density of the vector: the log density of the values plus this log Jacobian.
 
         Raises
         ------
         TypeError, ValueError
-            As in a call. Also if part of the vector is a triangular matrix: entries above its diagonal do not change
+            As in a call, and if part of the vector is a triangular matrix. Entries above its diagonal do not change
             the model, so the density of the vector cannot be normalised.
         """
         if triangular := [leaf.name for leaf in self.leaves if leaf.constraint == LOWER]:
-            msg = f"{', '.join(triangular)} has entries above its diagonal without effect; freeze it in agp.flatten."
+            names = ", ".join(triangular)
+            msg = f"{names} has entries above its diagonal, which have no effect; freeze it in agp.flatten."
             raise ValueError(msg)
         raw = self.raw(vector)
         found = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}
@@ -129,8 +130,8 @@ def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unfla
     Raises
     ------
     TypeError, ValueError
-        If a pattern matches nothing, nothing is left, a parameter has no value, or parameters differ in library, dtype
-        or device.
+        If a pattern matches nothing, no parameter is left, a parameter has no value, or parameters differ in library,
+        dtype or device.
     """
     if missing := tree.missing(model):
         msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."

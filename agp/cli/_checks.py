@@ -33,7 +33,7 @@ TAKEN_BY = {
 def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dict[str, Any]:
     """Return the values of the options in `TAKEN_BY`, and None for options that none of the methods accepts.
 
-    ValueError if the user sets an option that none of the methods accepts, or if options contradict each other.
+    Raise a ValueError if the user sets an option that none of the methods accepts, or if options contradict each other.
     """
     support = min(SUPPORT, rows) if a.support is None else a.support
     usual = {"num_orthogonal": a.num_inducing, "storage": "datum", "layers": LAYERS, "support": support}
@@ -62,7 +62,7 @@ def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dic
 
 
 def check_task(task: str, likelihood: str | None) -> str:
-    """Return the task of the likelihood, or `task` if no likelihood is given. ValueError if the two disagree."""
+    """Return the task of the likelihood, or `task` without a likelihood. Raise a ValueError if the two disagree."""
     if likelihood is None:
         return task
     needed = LIKELIHOODS[likelihood][0]
@@ -74,7 +74,7 @@ def check_task(task: str, likelihood: str | None) -> str:
 
 
 def choose_likelihood(likelihood: str | None, data: Dataset) -> str:
-    """Return the given likelihood, or the default for the data. ValueError if it does not suit the targets."""
+    """Return the likelihood, or the default for the data. Raise a ValueError if it does not suit the targets."""
     if likelihood is None:
         return ("bernoulli" if data.binary else "softmax") if data.classes else "gaussian"
     if likelihood.startswith("bernoulli") and not data.binary:

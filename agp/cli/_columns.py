@@ -28,7 +28,7 @@ MAX_CELL_CHARS = 30
 
 
 class Kind(NamedTuple):
-    """The type of a column ("number", "text", "date" or "duration"), and the values of a text column in training.
+    """The type of a column ("number", "text", "date" or "duration"), and the texts of a text column in training.
 
     The type "date in UTC" occurs in files of version 0.2.0, which treated times without a time zone as UTC.
     """
@@ -47,7 +47,7 @@ def text_of(cell: Any) -> str:
 
 
 def show_cell(texts: list[str]) -> str:
-    """Quote the first three texts, and join them by commas."""
+    """Quote the first three texts, and join them with commas."""
     return ", ".join(map(repr, texts[:3])) + (", ..." if len(texts) > 3 else "")
 
 
@@ -62,7 +62,7 @@ def kinds_of(estimator: Any) -> dict[str, Kind]:
 def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str) -> tuple[Any, list[str]]:
     """Return the input columns, and remarks about columns that were converted or left out.
 
-    ValueError if a column cannot be an input. The message names the first unsuitable cell and an option that helps.
+    Raise a ValueError if a column cannot be an input. The message names the first unsuitable cell and a remedy.
     """
     import pandas as pd
 
@@ -193,7 +193,7 @@ def _convert_column(table: TableFile, name: str, kind: str, missing: str) -> Any
 
 
 def _times(table: TableFile, name: str) -> Any:
-    """Convert texts to times. ValueError if the order of day and month is ambiguous."""
+    """Convert texts to times. Raise a ValueError if the order of day and month is ambiguous."""
     import pandas as pd
 
     column = table.frame[name]
@@ -218,7 +218,7 @@ def _times(table: TableFile, name: str) -> Any:
     zoned = known.str.contains(ZONE)
     if zoned.any() and not zoned.all():
         where = place_of_first(table, name, ~zoned.reindex(texts.index, fill_value=True))
-        msg = f"{where} has no time zone, but other cells have one; write one in every cell."
+        msg = f"{where} has no time zone, but other cells have one; add a time zone to every cell."
         raise ValueError(msg)
     return chosen if zoned.all() else chosen.dt.tz_localize(None)
 

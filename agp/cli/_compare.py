@@ -105,7 +105,7 @@ def _run(a: argparse.Namespace) -> int:
     settings = replace(settings, likelihood=likelihood, **method_settings(a, methods, len(data.X)))
     check_fit(data, methods, settings)
     if a.peers and likelihood != "gaussian":
-        msg = f"--peers requires the gaussian likelihood, but it is {likelihood}; leave --peers out."
+        msg = f"--peers requires the gaussian likelihood, but the likelihood is {likelihood}; leave --peers out."
         raise ValueError(msg)
     with _claim_folder(a.out):
         return _compare(tasks, [*left_out, *absent], Report(a.out, data, settings), a.threads, peers)
@@ -113,7 +113,7 @@ def _run(a: argparse.Namespace) -> int:
 
 @contextmanager
 def _claim_folder(folder: Path) -> Iterator[None]:
-    """Create the folder if necessary, and lock it. ValueError if it has results or is locked."""
+    """Create the folder if necessary, and lock it. Raise a ValueError if the folder has results or is locked."""
     if folder.exists() and not folder.is_dir():
         msg = f"--out is {folder}, which is a file; name a folder."
         raise ValueError(msg)
@@ -206,7 +206,7 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
-    """Return the tasks, the reference task of each method first, and a line for each backend that is left out."""
+    """Return the tasks, and a line for each backend that is left out. The reference task of a method comes first."""
     methods, gradients, dtypes = (
         list(dict.fromkeys(given or usual))
         for given, usual in ((a.method, ("wsvgp", "rsvgp")), (a.gradient, GRADIENTS), (a.dtype, DTYPES))
@@ -224,7 +224,7 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
 
 
 def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
-    """Choose the device of each backend: `wanted` if it exists, otherwise the first one. "cuda" matches any GPU."""
+    """Choose `wanted` for each backend that has this device, otherwise its first device. "cuda" matches any GPU."""
     there = {backend: get_backend(backend).devices() for backend in backends}
     fitting = {
         backend: next((device for device in devices if device.split(":")[0] == wanted or device == wanted), None)
@@ -244,6 +244,6 @@ def _backends(given: list[str] | None) -> tuple[list[str], list[str]]:
         return usable, [f"{status.name}: {status.reason}" for status in everything if not status.usable]
     for name in given:
         if get_backend(name).is_lazy:
-            msg = f"--backend is {name}, whose arrays other libraries evaluate; name one of those libraries."
+            msg = f"--backend is {name}, which computes with other array libraries; name one of those libraries."
             raise ValueError(msg)
     return list(dict.fromkeys(given)), []

@@ -60,9 +60,10 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[Any, Any]:
-    """Return the inputs and targets of the rows with targets. ValueError if a column or all targets are missing."""
+    """Return inputs and targets of the rows with targets. Raise a ValueError if a column or all targets are missing."""
     if notes is None or not notes.targets:
-        msg = f"{a.model} does not contain the name of its target; drop {a.table}, or use agp.inspection in Python."
+        remedy = f"leave out {a.table}, or use agp.inspection in Python"
+        msg = f"{a.model} does not contain the name of its target; {remedy}."
         raise ValueError(msg)
     table, X, words = read_for_model(a.table, notes, estimator)
     needed = [*((name, "target") for name in notes.targets), *([(notes.exposure, "exposure")] * bool(notes.exposure))]

@@ -166,7 +166,7 @@ def _check(a: argparse.Namespace) -> None:
     """Raise a ValueError if the kernel is unknown or the output file cannot be written."""
     kernel_or_auto(a.kernel)
     if a.out.suffix.lower() in TABLES:
-        msg = f"--out is {a.out}, whose ending is that of a table; use a name such as {a.out.stem}.safetensors."
+        msg = f"--out is {a.out}, which has the ending of a table; use a name such as {a.out.stem}.safetensors."
         raise ValueError(msg)
     folder = a.out if a.out.is_dir() else a.out.absolute().parent
     if a.out.is_dir() or not folder.is_dir():
@@ -182,7 +182,7 @@ def _task(a: argparse.Namespace, task: str, y: Any) -> str:
 
 
 def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
-    """Remarks on missing targets."""
+    """Return remarks on missing targets."""
     words = [] if rows.all() else [f"rows without a target are left out: {int((~rows).sum())}"]
     missing = table.frame[targets][rows].isna().sum()
     return words + [f"missing values of the target {name!r}: {count}" for name, count in missing.items() if count]
@@ -195,7 +195,7 @@ def _spread(y: Any) -> str:
 
 
 def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
-    """Return the task from --task, the likelihood or the targets. ValueError if options contradict each other."""
+    """Infer the task from the options or the targets. Raise a ValueError if options contradict each other."""
     if a.likelihood is not None:
         task = LIKELIHOODS[a.likelihood]
         if a.task not in ("auto", task):

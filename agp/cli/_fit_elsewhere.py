@@ -25,7 +25,7 @@ def is_elsewhere(a: argparse.Namespace) -> bool:
 def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Callable[..., None]) -> int:
     """Train on rows that workers read, and save the model.
 
-    ValueError for options that need all rows in memory, and if the scheduler does not answer.
+    Raise a ValueError if an option needs all rows in memory, or if the scheduler does not answer.
     """
     import pandas as pd
 

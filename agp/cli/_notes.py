@@ -53,7 +53,7 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     except (AttributeError, TypeError, ValueError):
         sound, notes = False, None
     if notes is None or not sound:
-        msg = f"the notes in {path} do not match its model; train it again with agp fit."
+        msg = f"the notes in {path} do not match its model; train the model again with agp fit."
         raise FileError(msg)
     times = estimator.columns_.times
     # in files of 0.2.0, the command line converted dates instead of the estimator

@@ -29,9 +29,9 @@ LOOK = "import importlib.util as u, json, sys; print(json.dumps([n for n in sys.
 
 
 def find_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Find the first interpreter that has each library. Return remarks about libraries that none of them has.
+    """Find the first interpreter that has each library. Return remarks about libraries that no interpreter has.
 
-    ValueError if a path is not a Python interpreter.
+    Raise a ValueError if a path is not a Python interpreter.
     """
     here: dict[str, str] = {}
     for python in pythons:
@@ -52,7 +52,7 @@ def find_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def check_peers(methods: Sequence[str], kernel: str) -> None:
     """Raise a ValueError if the other libraries cannot train the methods or the kernel."""
     if METHOD not in methods:
-        msg = f"--peers trains {METHOD} in other libraries, but it is not in --method; add it."
+        msg = f"--peers trains {METHOD} in other libraries, but --method does not include {METHOD}; add it."
         raise ValueError(msg)
     if kernel not in KERNELS:
         msg = f"--kernel is {kernel}, but with --peers it must be one of {', '.join(KERNELS)}."
@@ -112,7 +112,7 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
 
 
 def _probe(M: int) -> tuple[npt.NDArray, npt.NDArray]:
-    """Return the mean and scale of a q(u) that is not the prior. The bound then depends on every part of the model."""
+    """Return the mean and scale of a q(u) at which the bound depends on every part of the model."""
     rng = np.random.default_rng(0)
     return 0.1 * rng.standard_normal(M), 0.5 * np.eye(M) + 0.01 * np.tril(rng.standard_normal((M, M)), -1)
 

@@ -101,7 +101,7 @@ def read_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> A
 
 
 def _texts(notes: Notes, estimator: Any) -> list[str]:
-    """Return the columns to read as text, because they were not numeric in training."""
+    """Return the names of columns that are read as text, because they were not numeric in training."""
     labels = notes.targets if "classes_" in vars(estimator) and are_texts(estimator.classes_) else []
     return [*labels, *(name for name, kind in notes.columns.items() if kind.name != "number")]
 
@@ -173,10 +173,10 @@ def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[st
 def score_predictions(
     estimator: Any, X: Any, found: dict[str, Any], y: Any, asked: Asked, targets: list[str]
 ) -> dict[str, float]:
-    """Compute scores of predictions, by name, for targets [N], or targets [N, K] with NaN for unknown ones.
+    """Compute scores of predictions, by name.
 
-    The log density of one target is that of the model. Log densities of several targets are those of normal
-    distributions.
+    The targets are [N], or [N, K] with NaN for unknown values. For one target, the model computes the log density. For
+    several targets, log densities are computed from normal distributions.
     """
     if "classes_" in vars(estimator):
         return _scores_of_labels(estimator, found, y)

@@ -20,9 +20,9 @@ REPEATS = 10
 
 
 def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[Any, Any] | None) -> list[str]:
-    """Return the lines of a table of the columns, most relevant first, and an explanation of its numbers.
+    """Return lines that show a table of the columns, most relevant first, and explain its numbers.
 
-    The inputs and targets are `data`, from the table at `path`. By default they are the rows that the model holds.
+    `data` are inputs and targets from the table at `path`. By default, the rows that the model holds are used.
     """
     remarks = []
     kernel = shuffled = None
@@ -49,7 +49,7 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
 
 
 def _size(found: Any) -> Any:
-    """Return the relevance [C] to sort columns by: relative increases of the score, averaged over the targets."""
+    """Return the relevance [C] by which columns are sorted: relative increases of the score, averaged over targets."""
     return np.mean(found.mean / found.score, axis=1) if isinstance(found, PermutationImportance) else found.mean
 
 
@@ -79,7 +79,7 @@ def _kernel_columns(found: KernelRelevance | None, notes: Notes | None) -> list[
 
 
 def _scales(found: Sequence[Lengthscale]) -> str:
-    """Format the lengthscales of a column, one per kernel. A column of text has several, and the shortest is shown."""
+    """Format the lengthscales of a column, one per kernel. For a text column, the shortest one is shown."""
     by_kernel: dict[str, Lengthscale] = {}
     # the indicator of missing cells comes last
     for one in sorted(found, key=lambda one: (one.input != one.column, one.value)):

@@ -151,7 +151,7 @@ def _differences(path: Path, reference: Path) -> dict[str, Any]:
 
 
 def _exceeds(row: dict[str, Any]) -> bool:
-    """Return True if a row differs by more than the tolerance. Badly conditioned float32 rows are not checked."""
+    """Return True if a row differs too much from its reference. Badly conditioned float32 rows are not checked."""
     if row["dtype"] == "float32" and row["condition"] * np.finfo(np.float32).eps > 0.1 * TOLERANCE["float32"]:
         return False
     return not max(row["max_rel_diff_bound"], row["max_rel_diff_grad"]) <= TOLERANCE[row["dtype"]]

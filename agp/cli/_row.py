@@ -57,7 +57,10 @@ class Row:
         return self.B.from_numpy(np.asarray(x, order="C"), dtype=self.task.dtype, device=self.task.device)
 
     def run(self, reference: str | None) -> None:
-        """Train, measure and write. `reference` is the npz file of the reference row, or None for that row itself."""
+        """Train the model, measure it and write the results.
+
+        `reference` is the npz file of the reference row, or None for the reference row itself.
+        """
         model = build_model(self.task.method, self.X, self.y, self.data, self.settings)
         began = time.perf_counter()
         result = self.train(model)
@@ -98,7 +101,7 @@ class Row:
         )  # fmt: skip
 
     def milliseconds(self, result: Result) -> float:
-        """Mean time of a step in milliseconds. The first steps count only if there are no others."""
+        """Mean time of a step in milliseconds. The first steps are included only if there are no others."""
         if result.steps <= WARM_UP:
             return 1e3 * result.seconds / result.steps
         return 1e3 * (result.seconds - self.warm_up) / (result.steps - WARM_UP)
@@ -120,7 +123,10 @@ class Row:
         return facts | self.evidence(model) | {"peak_mib": self.B.peak_memory(self.X)}
 
     def evidence(self, model: Model) -> dict[str, float]:
-        """Compute the exact GP's log evidence at the model's parameters, or bounds on it, if the method has either."""
+        """Return the log evidence of the exact GP at the model's parameters, or bounds on it.
+
+        The dictionary is empty for methods that compute neither.
+        """
         interval = model._evidence_interval(self.X, self.y)
         if interval is None:
             return {}
@@ -183,7 +189,7 @@ def priors_of(model: Model) -> dict[str, SparsePrior]:
 
 
 def num_inducing(model: Model) -> int | None:
-    """The number of inducing variables; None for methods without any."""
+    """The number of inducing variables, or None for methods without inducing variables."""
     counts = [node.inducing.count for node in priors_of(model).values()]
     return sum(counts) if counts else None
 

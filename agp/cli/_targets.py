@@ -29,7 +29,7 @@ def check_columns(table: TableFile, names: list[str]) -> None:
 
 
 def quote_names(names: list[str]) -> str:
-    """Quote names, and join them by commas."""
+    """Quote names, and join them with commas."""
     return ", ".join(map(repr, names))
 
 
@@ -58,7 +58,7 @@ def numbers_of(
 ) -> Any:
     """Return one target [N] or several targets [N, K] of the given rows as numbers, with NaN for missing values.
 
-    ValueError if a value is not a number. Unless `constant`, also if a target has no values or equal values.
+    Raise a ValueError if a value is not a number. Unless `constant` is true, at least two values must differ.
     """
     columns = [_numbers(table, target, rows, constant=constant, remedy=remedy) for target in targets]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
@@ -94,7 +94,7 @@ def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy
 def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive: bool) -> Any:
     """Return the exposures or weights [N] of the given rows.
 
-    ValueError if one is missing, negative or, if `positive`, zero.
+    Raise a ValueError if a value is missing or negative. If `positive` is true, zero is an error, too.
     """
     numbers = _numbers(table, column, rows, constant=True, remedy=f"{what} must be numbers", kind="column")
     given = table.frame[column].notna().to_numpy()
@@ -131,7 +131,7 @@ def labels_of(
 ) -> Any:
     """Return the labels [N] of the given rows: texts, Booleans or whole numbers.
 
-    ValueError for other numbers, for fewer than `least` different labels, and for more than `MAX_CLASSES`.
+    Raise a ValueError for other numbers. There must be at least `least` and at most `MAX_CLASSES` different labels.
     """
     column = _truths(table.frame[target][rows], bool)
     if column.dtype.kind == "f":

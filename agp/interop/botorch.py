@@ -98,7 +98,7 @@ class BoTorchModel(Model, FantasizeMixin):
         Parameters
         ----------
         X
-            Inputs. Their leading axes are broadcast against `batch_shape`.
+            Inputs. The leading axes of X are broadcast against `batch_shape`.
         output_indices
             The outputs; by default all.
         observation_noise
@@ -175,7 +175,8 @@ class BoTorchModel(Model, FantasizeMixin):
         Parameters
         ----------
         X, Y
-            Inputs [..., k, D] and targets [..., k, m]. Leading axes are broadcast, and become those of the posterior.
+            Inputs [..., k, D] and targets [..., k, m]. Their leading axes are broadcast, and become the batch axes of
+            the posterior.
         noise
             Known noise variances [..., k, m]; by default the noise of the likelihood.
 
@@ -262,7 +263,10 @@ def _stack(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
 
 
 def _joint(predictor: Predictor, X: Tensor, *, cross: bool) -> tuple[Tensor, Tensor]:
-    """Return means [q, P] and covariances at X [q, D]: [q, P, q, P] across outputs if `cross`, else [P, q, q]."""
+    """Return means [q, P] and covariances at X [q, D].
+
+    Covariances are [q, P, q, P] if `cross` is true, otherwise [P, q, q].
+    """
     return predictor.predict_mean(X), predictor.predict_covariance(X, cross_outputs=cross)
 
 
@@ -292,14 +296,14 @@ class _Argument(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor, count: int, batch: Sequence[int]) -> Self:
-        """Return x without its constant batch axes; its first `count` axes are the last axes of the batch."""
+        """Return x without its constant batch axes. The first `count` axes of x are the last axes of the batch."""
         varying = [i for i in range(count) if x.shape[i] > 1 and x.stride(i)]
         array = x[tuple(slice(None) if i in varying else 0 for i in range(count))]
         return cls(array, tuple(len(batch) - count + i for i in varying))
 
 
 def _over_axes(f: Callable, batch: Sequence[int], arguments: list[_Argument], axis: int, mapped: Callable) -> Any:
-    """Compute ``f(*arrays)`` for each index of the batch axes from `axis` on, but only once along constant axes."""
+    """Compute ``f(*arrays)`` for each index of the batch axes from `axis` on, and only once along constant axes."""
     if axis == len(batch):
         return f(*(x.array for x in arguments))
     here = [axis in x.axes for x in arguments]

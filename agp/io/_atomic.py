@@ -10,9 +10,9 @@ _UNFINISHED: set[str] = set()
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
-    """Write a temporary file, and then replace the file, or the target of a symbolic link, by it.
+    """Write a temporary file, and then rename it to the path. A symbolic link stays, and its target is replaced.
 
-    Each writer has its own temporary file. If several write at the same time, the file is that of the last one.
+    Each writer has its own temporary file. If several writers finish, the file of the last one is kept.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 
 def remove_leftovers(path: str | Path) -> None:
-    """Remove the temporary files of this path whose writers were killed. Files of running processes stay."""
+    """Remove temporary files of this path that killed processes left behind. Files of running processes stay."""
     target = Path(os.path.realpath(path))
     pattern = re.compile(re.escape(target.name) + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
     with contextlib.suppress(OSError):  # cleaning up must not fail
@@ -47,7 +47,7 @@ def remove_leftovers(path: str | Path) -> None:
 
 
 def _other_lives(process: int) -> bool:
-    """Return True if another running process has this number."""
+    """Return True if another running process has this process ID."""
     if process == os.getpid():
         return False
     try:

@@ -1,6 +1,7 @@
 """Checkpoints: files that hold nested dictionaries of arrays, and facts that JSON can represent.
 
-The nested dictionaries are stored as JSON, in which each array is replaced by its path. The arrays are stored by path.
+The nested dictionaries are stored as JSON, in which each array is replaced by its path. The paths are the names of the
+arrays in the file.
 """
 
 import math
@@ -33,14 +34,14 @@ def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, A
     OSError
         If the file cannot be written; an old file is then unchanged.
     TypeError, ValueError
-        If a file cannot hold an array or a fact.
+        If an array or a fact cannot be stored in a file.
     """
     structure = {"kind": KIND, "version": 1, "arrays": path_layout(arrays), "facts": facts}
     write_atomically(path, pack(arrays_by_path(arrays), structure))
 
 
 def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the arrays of `save_checkpoint`, as NumPy arrays, and its facts.
+    """Read the arrays and facts that `save_checkpoint` wrote. The arrays are NumPy arrays.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ def _unflatten(layout: Any, arrays: Mapping[str, Any], seen: list[str]) -> Any:
 
 
 def _path(prefix: str, key: Any) -> str:
-    """Append a key to the prefix. Its slashes are escaped as in JSON pointers (RFC 6901), so that paths are unique."""
+    """Append a key to the prefix. Slashes in keys are escaped as in JSON pointers (RFC 6901), to make paths unique."""
     if not isinstance(key, str):
         msg = f"{prefix}{key!r} cannot be saved: the keys of dictionaries must be text."
         raise TypeError(msg)

@@ -113,7 +113,7 @@ def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
         msg = f"{where}, which this version of agp does not have; upgrade agp to read it."
     else:
         hint = "pass only one of the classes with this name" if found else "pass it"
-        msg = f"{where}, which agp does not know; {hint}: agp.load(..., classes=({inside:.80},))."
+        msg = f"{where}, which is not a class of agp; {hint}: agp.load(..., classes=({inside:.80},))."
     raise FileError(msg)
 
 
@@ -129,7 +129,7 @@ def resolved_annotations(cls: type) -> dict[str, Any]:
 def fits(value: Any, hint: Any) -> bool:
     """Return True if a value from a file has the declared type.
 
-    An int counts as a float, and a float with a whole value as an int. Objects of users' classes always match.
+    An int counts as a float, and a whole float counts as an int. Objects of users' classes always match.
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):

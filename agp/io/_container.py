@@ -1,8 +1,8 @@
 """The file format: a safetensors file with named arrays, a structure in JSON, and a digest of both.
 
 The metadata of the file has two entries. "agp" is the structure, any JSON that describes the arrays. "sha256" is the
-digest of the structure and of the name, type, shape and bytes of every array. It is verified before anything is used.
-Loading runs no code from the file, and allocates no more memory than the content needs.
+digest of the structure and of the name, type, shape and bytes of every array. The digest is verified before any
+content is used. Loading runs no code from the file, and allocates no more memory than the content needs.
 
 The format: https://huggingface.co/docs/safetensors.
 """
@@ -48,7 +48,7 @@ def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
         If the structure is too large or has a number that is not finite, or if an array has a reserved name.
     """
     if RESERVED in arrays:
-        msg = f"no array can have the name {RESERVED}; choose another."
+        msg = f"no array can have the name {RESERVED}; choose another name."
         raise ValueError(msg)
     from safetensors.numpy import save
 
@@ -62,7 +62,7 @@ def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
 
 
 def _plain(name: str, x: Any) -> Any:
-    """Convert an array to little-endian and C order. safetensors writes the bytes in memory unchanged."""
+    """Convert an array to little-endian bytes in C order. safetensors writes the bytes in memory unchanged."""
     if x.dtype.name not in DTYPES.values():
         msg = f"{name} has dtype {x.dtype}, but files hold {', '.join(DTYPES.values())}; convert it first."
         raise TypeError(msg)
@@ -84,7 +84,7 @@ def _digest(text: str, arrays: Mapping[str, Any]) -> str:
 
 @contextmanager
 def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
-    """Convert any error about the content of a file to a FileError with the name, the reason and a remedy."""
+    """Convert any error about the content of a file to a FileError that gives the path, the reason and a remedy."""
     from safetensors import SafetensorError
 
     try:
@@ -111,7 +111,7 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
 
 
 def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
-    """Read and verify the arrays and the structure of a file of at most `most` bytes. Call it inside `refusing`."""
+    """Read and verify the arrays and the structure of a file of at most `most` bytes. Call this inside `refusing`."""
     from safetensors import safe_open
 
     _check_header(path, most)
@@ -155,7 +155,7 @@ def _array(file: Any, name: str) -> Any:
     part = file.get_slice(name)
     dtype = part.get_dtype()
     if dtype not in DTYPES:
-        msg = f"{name} has the type {dtype}"
+        msg = f"{name} has the unsupported type {dtype}"
         raise ValueError(msg)
     np.empty(part.get_shape(), DTYPES[dtype])  # raises a MemoryError, while safetensors would panic
     x = file.get_tensor(name)

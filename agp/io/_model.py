@@ -160,8 +160,8 @@ def load(
     Raises
     ------
     agp.errors.FileError
-        If the file does not hold a model, is damaged, has a newer format or contains unknown classes, if its model
-        cannot predict, or if the library or device that wrote it is not available.
+        If the file does not hold a model, is damaged, has a newer format, or contains unknown classes or a model that
+        cannot predict. Also if the library or the device of the saved model is not available.
     agp.errors.BackendError
         If the requested backend is not available.
     ImportError
@@ -213,12 +213,12 @@ def load_with_metadata(
 
 
 def _take_prefix(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Remove the arrays whose names have a prefix, and return them without it."""
+    """Remove the arrays whose names have a prefix. Return these arrays by name without the prefix."""
     return {name.removeprefix(prefix): arrays.pop(name) for name in [*arrays] if name.startswith(prefix)}
 
 
 def _check_kind(path: str | Path, content: Any) -> None:
-    """Raise an error if a file has another kind or version."""
+    """Raise an error unless agp can read files of this kind and version."""
     found = content if isinstance(content, dict) else {}
     kind, version = found.get("kind"), found.get("version")
     if kind == "checkpoint":
@@ -248,7 +248,10 @@ def _kind_named(name: str, path: str | Path) -> Kind:
 def _place(
     path: str | Path, content: Mapping[str, Any], backend: str | None, device: str | None
 ) -> tuple[Backend, str | None] | None:
-    """Choose the backend and device (None: its default) of the arrays of a file. None for a file without arrays."""
+    """Choose the backend of the arrays of a file, and the device, where None means the default device.
+
+    Return None for a file without arrays.
+    """
     wrote, there = content.get("backend"), content.get("device")
     if not isinstance(wrote, str | None) or not isinstance(there, str | None):
         msg = "its backend or its device is not text"

@@ -41,7 +41,7 @@ def structure_of(model: Any) -> tuple[Any, dict[str, type]]:
     Raises
     ------
     TypeError
-        If files cannot hold a setting. The message names the field.
+        If a setting cannot be saved. The message names the field.
     """
     classes: dict[str, type] = {}
     return _encode_node(model, "", classes), classes
@@ -76,7 +76,7 @@ def _encode_leaf(value: Any, place: str) -> Any:
 
 
 def _finite(given: Any, place: str) -> Any:
-    """Return None, a number, or numbers in tuples. ValueError if a number is not finite."""
+    """Convert lists of numbers to tuples. Raise a ValueError if a number is not finite."""
     if isinstance(given, (list, tuple)):
         return tuple(_finite(part, place) for part in given)
     if given is not None and not math.isfinite(given):

@@ -333,7 +333,7 @@ def test_classes_of_a_user_are_handed_over(path):
     name = f"{__name__}.Mine"
     refused(
         path,
-        match=rf"model\.safetensors has a part of the class {name}, which agp does not know; pass it: "
+        match=rf"model\.safetensors has a part of the class {name}, which is not a class of agp; pass it: "
         r"agp\.load\(\.\.\., classes=\(Mine,\)\)\.$",
     )
 

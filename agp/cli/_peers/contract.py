@@ -1,4 +1,7 @@
-"""The data that the two interpreters exchange. This module does not import agp, which peers need not install."""
+"""The data that the two interpreters exchange.
+
+This module does not import agp, because the other interpreter may not have it.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +93,7 @@ class Peer(Protocol):
         ...
 
     def gradient(self, X: Any, y: Any) -> float:
-        """Compute the gradient of the bound of a minibatch in all parameters, and return the bound."""
+        """Compute the gradient of a minibatch's bound with respect to all parameters, and return the bound."""
         ...
 
     def step(self, X: Any, y: Any, rate: float, Z_rate: float) -> float:

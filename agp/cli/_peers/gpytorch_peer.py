@@ -1,4 +1,4 @@
-"""GPyTorch's whitened SVGP. In training mode it clears its caches, so every step factorises Kuu."""
+"""GPyTorch's whitened SVGP. In training mode, GPyTorch clears its caches, so every step factorises Kuu."""
 
 # pyright: reportMissingImports=false, reportAttributeAccessIssue=false
 import math

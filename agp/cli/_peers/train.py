@@ -16,7 +16,7 @@ BLOCK = 2000
 
 
 def open_peer(library: str) -> type[Peer]:
-    """Import the `Peer` class of a library. ImportError if this interpreter lacks the library."""
+    """Import the `Peer` class of a library. Raise an ImportError if this interpreter lacks the library."""
     own = f"{library}_peer"
     return import_module(own if Path(__file__).with_name(f"{own}.py").exists() else library).Peer
 
