@@ -15,7 +15,8 @@ def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
     """Return a function of Kuu and the number of outputs that builds the initial q for one or two groups.
 
     `posterior` is the class of q for each group (see `check_part`), or one class for both groups together. `second` is
-    the class for the second group, if it differs. Raises TypeError or ValueError if a class does not support groups.
+    the class for the second group, by default that of the first. Raises TypeError or ValueError if a class does not
+    support groups.
     """
     if _is_part(posterior):
         parts = posterior, posterior if second is None else check_part("second", second)
@@ -33,7 +34,7 @@ def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
 
 
 def _is_part(kind: Any) -> bool:
-    """Whether `kind` is a class of q for one group, that is, a class that factorises its covariance."""
+    """Whether `kind` is a class of q for one group. Such a class factorises the covariance of q."""
     return isinstance(kind, type) and issubclass(kind, WhitePosterior) and not issubclass(kind, GroupPosterior)
 
 
@@ -77,7 +78,7 @@ def check_groups(
 
 
 def group_sizes(rows: int, num_inducing: int | None, num_orthogonal: int | None) -> tuple[int, int]:
-    """Check and return the sizes M (by default 128, or half of the rows if that is less) and M2 (by default M)."""
+    """Check and return the sizes M and M2, by default min(128, half the number of rows) and M."""
     if num_inducing is None and rows < 2:
         msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or pass more data."
         raise ValueError(msg)

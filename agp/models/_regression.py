@@ -45,7 +45,10 @@ def exact_parts(
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """Return the likelihood. Raise TypeError if it is not Gaussian, and ValueError if its targets may be missing."""
+    """Return the likelihood.
+
+    Raises TypeError if the likelihood is not Gaussian, and ValueError if it allows missing targets.
+    """
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
@@ -93,9 +96,9 @@ def first_datum(X: Array, y: Array) -> dict[str, Array]:
 
 
 class Regression(Model, WithoutPosterior):
-    """Base class of models with Gaussian noise that hold the training data. Their bounds need all data at once.
+    """Base class of models with Gaussian noise that hold the training data.
 
-    Subclasses have the constant leaves `X` [N, D] and `y` [N, P].
+    The bounds of these models need all data at once. Subclasses have the constant leaves `X` [N, D] and `y` [N, P].
     """
 
     kernel: Kernel
@@ -162,7 +165,7 @@ class SparseRegression(WithInducing, Regression):
         return rows if rows < X.shape[0] or backend_of(X).is_lazy else None
 
     def _num_cached_rows(self, X: Array, memory: float | None) -> int:
-        """Return the number of rows of Kuf, its unscaled form and A that fit in memory in addition to one block."""
+        """Return the number of rows for which Kuf, its unscaled form and A fit in memory together with one block."""
         left = budget(memory, X) - mebibytes(self._floats_per_row * (self._block_rows(X, memory) or 0), X)
         floats = 3 * self.inducing.count
         return rows_within(left, floats, X) if left > mebibytes(floats, X) else 0

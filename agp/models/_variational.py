@@ -35,22 +35,28 @@ class Variational(Model):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the only sparse process. Raises AttributeError if there are several."""
+        """The kernel of the only sparse process. Raises AttributeError if there are several sparse processes."""
         return self._only("kernel").kernel
 
     @property
     def inducing(self) -> Inducing:
-        """The inducing variables of the only sparse process. Raises AttributeError if there are several."""
+        """The inducing variables of the only sparse process.
+
+        Raises AttributeError if there are several sparse processes.
+        """
         return self._only("inducing").inducing
 
     @property
     def posterior(self) -> Posterior:
-        """The q(u) of the only sparse process. Raises AttributeError if there are several."""
+        """The q(u) of the only sparse process. Raises AttributeError if there are several sparse processes."""
         return self._only("posterior").posterior
 
     @property
     def mean_function(self) -> Mean:
-        """The mean function of the mixture or the only sparse process. Raises AttributeError if there are several."""
+        """The mean function of the mixture or the only sparse process.
+
+        Raises AttributeError if there are several sparse processes and no mixture.
+        """
         own = self.process
         return own.mean_function if isinstance(own, LinearMixing) else self._only("mean_function").mean_function
 
@@ -98,7 +104,7 @@ class Variational(Model):
         """Return the model with the draws that rows share, and the draws for the rows of a batch.
 
         If the batch has no draws for its rows, they come from a fixed seed. Rows share the probes for traces. Probes
-        have no default, because a bound without them is exact.
+        have no default, because the bound is exact without probes.
         """
         draws = batch.draws
         if not draws.by_row and self.process.row_draws(SEED, 0, 1).by_row:
