@@ -54,7 +54,10 @@ class Points(NamedTuple):
 
 @singledispatch
 def stages_of(part: Any, points: Points, /) -> list[Stage]:
-    """Return the stages of a part, after giving values to missing leaves. Raise TypeError if its kind is unknown."""
+    """Return the stages of a part, after giving values to missing leaves.
+
+    Raises TypeError for parts of an unknown kind.
+    """
     if isinstance(part, type) and not issubclass(part, Posterior):
         msg = f"part is the class {part.__name__}, but only posteriors may be classes; pass an object."
         raise TypeError(msg)
