@@ -50,7 +50,9 @@ class DeepGP(Variational):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.process, Deep):
-            msg = f"process is a {type(self.process).__name__}, but must be a Deep process; use SVGP for other kinds."
+            msg = (
+                f"process is a {type(self.process).__name__}, but must be a Deep process; use SVGP for other processes."
+            )
             raise TypeError(msg)
         check_whole("prediction_samples", self.prediction_samples)
 

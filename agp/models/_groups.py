@@ -66,7 +66,7 @@ def check_groups(
         check_like("Z", Z, "X", X)
         check_like("O", O, "X", X)
         if O.ndim != 2 or O.shape[1] != Z.shape[1]:
-            msg = f"O has shape {tuple(O.shape)}, and Z has {tuple(Z.shape)}; both must have the columns of X."
+            msg = f"O has shape {tuple(O.shape)}, and Z has {tuple(Z.shape)}; both must have as many columns as X."
             raise ValueError(msg)
         if O.shape[0]:
             check_inputs("O", O)
@@ -85,6 +85,6 @@ def group_sizes(rows: int, num_inducing: int | None, num_orthogonal: int | None)
     M = min(NUM_INDUCING, rows // 2) if num_inducing is None else check_whole("num_inducing", num_inducing)
     M2 = M if num_orthogonal is None else check_whole("num_orthogonal", num_orthogonal, least=0)
     if rows < M + M2:
-        msg = f"num_inducing + num_orthogonal is {M + M2}, but there are only {rows} rows; use fewer."
+        msg = f"num_inducing + num_orthogonal is {M + M2}, but there are only {rows} rows; use fewer inducing inputs."
         raise ValueError(msg)
     return M, M2

@@ -51,8 +51,8 @@ def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
     if len(parts) != 1 or between:
         what = type(between[0] if between else model).__name__
         msg = (
-            f"{what} cannot grow; use a model with one kernel for all inducing inputs, such as SGPR, or SVGP with a "
-            "Sparse process or a LinearMixing of one."
+            f"{what} does not support adding inducing inputs; use a model with one kernel for all inducing inputs, "
+            "such as SGPR, or SVGP with outputs='shared' or 'intrinsic'."
         )
         raise TypeError(msg)
     path, part = next(iter(parts.items()))

@@ -69,8 +69,8 @@ def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
         raise ValueError(msg)
     if likelihood.missing:
         msg = (
-            f"{model_class.__name__} cannot omit single targets, as Gaussian(missing=True) requires; use SVGP, or drop "
-            "rows with missing targets."
+            f"{model_class.__name__} does not support missing targets, but the likelihood has missing=True; use SVGP, "
+            "or drop rows with missing targets and omit missing=."
         )
         raise ValueError(msg)
 

@@ -90,7 +90,7 @@ class Variational(Model):
         if isinstance(self.likelihood, Likelihood) and self.likelihood.couples_outputs and self.process.correlated:
             msg = (
                 f"{type(self.likelihood).__name__} couples latent functions, but {type(self.process).__name__} makes "
-                "them dependent, which marginals cannot represent; use independent functions (Stack)."
+                "them dependent; use independent latent functions, such as those of a Stack."
             )
             raise ValueError(msg)
 

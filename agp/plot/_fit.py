@@ -84,7 +84,7 @@ def _split(subject: Subject, at: Any, table: Table) -> Host | None:
     try:
         return np.sqrt(host(model.uncertainty(at, subject.inputs(table.native())).mathematical))
     except ValueError as error:
-        msg = f"{error} Or set computational=False to leave it out of the plot."
+        msg = f"{error} Alternatively, set computational=False to omit the split of the uncertainty."
         raise ValueError(msg) from error
 
 

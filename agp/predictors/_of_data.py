@@ -411,4 +411,4 @@ class ActionConditional(DataConditional):
         return self._paths(weights_of, rng, count, features)
 
     def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
-        refuse_data("CaGP with actions for its own data")
+        refuse_data("CaGP, which has no actions for new rows,")
