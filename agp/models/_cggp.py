@@ -41,11 +41,12 @@ PRECONDITIONER_COPIES = 16
 class CGGP(Regression, WithoutInducing):
     """Exact GP regression with preconditioned conjugate gradients: O(N^2) time per iteration and O(N) memory.
 
-    The model is that of `GPR`, with Gaussian noise. It stores an N x N matrix only if it fits in the memory budget.
-    Otherwise, each iteration computes the rows of K anew. Training estimates the gradient of the log evidence with
-    random probes, which depend on the seed and the step. The estimate is unbiased up to the tolerance of the solves.
-    The log evidence itself is estimated by Lanczos quadrature. The method `bound` uses a fixed set of probes. The
-    result of `bound` is an estimate of the log evidence, not a bound. It is the same at each call and on every backend.
+    The model is that of `GPR`, with Gaussian noise. `CGGP` stores an N x N matrix only if the matrix fits in the memory
+    budget. Otherwise, each iteration computes the rows of K anew. Training estimates the gradient of the log evidence
+    with random probes, which depend on the seed and the step. The estimate is unbiased up to the tolerance of the
+    solves. The log evidence itself is estimated by Lanczos quadrature. The method `bound` uses a fixed set of probes.
+    The result of `bound` is an estimate of the log evidence, not a bound. It is the same at each call and on every
+    backend.
 
     If K fits in memory, predictions use its Cholesky factor, as in `GPR`. The Cholesky factor is cheaper than conjugate
     gradients unless there are few test inputs. If K does not fit, predictions solve one linear system for the means,

@@ -59,10 +59,10 @@ class Uncertainty(NamedTuple):
 class CaGP(Model, InverseOwner, WithoutInducing):
     """Computation-aware GP regression with Gaussian noise: the variance includes the error of the approximation.
 
-    Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. Its variance is
-    never below that of the exact GP with the same hyperparameters, and each further action reduces it. The model stores
-    no N x N, N x m or N x i array. It evaluates covariances in tiles that fit a memory budget, and computes them anew
-    in the pullback.
+    Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. The posterior
+    variance is never below that of the exact GP with the same hyperparameters. Each further action reduces the
+    posterior variance. The model stores no N x N, N x m or N x i array. The model evaluates covariances in tiles that
+    fit a memory budget, and evaluates the tiles again in the pullback.
 
     The support is the set of m rows that the actions cover. If the support contains all N rows, the bound and its
     gradient take about 2 N^2 evaluations of the kernel. If the support is capped, the bound and its gradient take about

@@ -63,7 +63,7 @@ def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
     noise = likelihood.noise_variance
     if isinstance(noise, (list, tuple)) or (noise is not None and not isinstance(noise, numbers.Real) and noise.ndim):
         msg = (
-            f"{model_class.__name__} has one covariance, and so one noise_variance, for all outputs; pass a number, or "
+            f"{model_class.__name__} uses one noise_variance for all outputs; pass a number, or "
             "use SVGP, which supports one variance per output."
         )
         raise ValueError(msg)
@@ -90,7 +90,7 @@ def first_datum(X: Array, y: Array) -> dict[str, Array]:
     check_inputs("X", X, finite=False)
     check_targets(X, y, finite=False)
     if y.ndim != 2:
-        msg = f"y has shape {tuple(y.shape)}, but must be [N, P] in a model."
+        msg = f"y has shape {tuple(y.shape)}, but must have shape [N, P]."
         raise ValueError(msg)
     return {"X": X[:1, :], "y": y[:1, :]}
 

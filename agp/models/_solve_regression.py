@@ -38,8 +38,8 @@ class SOLVEGPR(SparseRegression):
     """SOLVE-GP for regression with Gaussian noise, with the optimal q(u) and the optimal or a trained q(v).
 
     The first group has M inducing variables u, the second M2 inducing variables v. Like `SGPR`, the model processes all
-    data in blocks of rows. Its means are those of an SGPR with all M + M2 inducing inputs. Its bound lies between that
-    of an SGPR with the first group and that of an SGPR with both groups.
+    data in blocks of rows. The predictive means are those of an SGPR with all M + M2 inducing inputs. The bound lies
+    between the bounds of an SGPR with the first group and an SGPR with both groups.
 
     Parameters
     ----------

@@ -63,10 +63,10 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
 def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax: Any = None) -> Figure:
     """Plot a histogram of the probability integral transforms F(y) of each output.
 
-    The histogram of a calibrated model is flat. Peaks at the ends mean that predictive distributions are too narrow, a
-    peak in the middle means that they are too wide, and a slope means that they are biased. For counts, transforms are
-    randomised (`agp.Predictor.pit`). For a perfect model, each bar ends inside the grey band with a probability of 95
-    %. The width of the band depends on the number of rows.
+    The histogram of a calibrated model is flat. Peaks at the ends mean that predictive distributions are too narrow. A
+    peak in the middle means that predictive distributions are too wide. A slope means that predictions are biased. For
+    counts, transforms are randomised (`agp.Predictor.pit`). Each bar of a perfect model ends inside the grey band with
+    a probability of 95 %. The width of the band depends on the number of rows.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
     Raises
     ------
     TypeError, ValueError
-        For the reasons listed in `plot_calibration`, or if `model` predicts classes, or if `bins` is less than 2.
+        For the reasons listed in `plot_calibration`. Also if `model` predicts classes, or if `bins` is less than 2.
     """
     if (bins := check_whole("bins", bins)) < 2:
         msg = "bins is 1, but must be at least 2 to show a distribution."

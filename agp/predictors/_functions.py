@@ -1,4 +1,4 @@
-"""Functions that are sampled from a posterior. They can be evaluated at any inputs."""
+"""Samples of functions from a posterior. The functions can be evaluated at any inputs."""
 
 from collections.abc import Callable
 

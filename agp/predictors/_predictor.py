@@ -48,9 +48,10 @@ FREQUENCIES = 1024
 class Predictor:
     """A posterior ready for prediction: it stores all quantities that do not depend on the test inputs.
 
-    `Model.predictor` builds a predictor. Like a model, it is an immutable tree of arrays. You can pickle it, save it,
-    and move it with `agp.to_backend`. Test inputs have shape [..., N, D], and each leading index gives separate
-    predictions. With torch and JAX, means and variances are differentiable with respect to X in closed form.
+    `Model.predictor` builds a predictor. Like a model, a predictor is an immutable tree of arrays. You can pickle a
+    predictor, save it, and move it with `agp.to_backend`. Test inputs have shape [..., N, D], and each leading index
+    gives separate predictions. With torch and JAX, means and variances are differentiable with respect to X in closed
+    form.
 
     Parameters
     ----------

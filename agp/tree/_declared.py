@@ -23,7 +23,7 @@ def param(
     unit: str | None = None,
     optional: bool = False,
 ) -> Any:
-    """Declare a parameter. Training changes it through its unconstrained form.
+    """Declare a parameter. Training changes the parameter through its unconstrained form.
 
     Parameters
     ----------

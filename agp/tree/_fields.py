@@ -33,7 +33,10 @@ NO_ARRAY = frozenset({NoneType, bool, int, float, list, tuple})
 
 
 def on_model_class(watcher: Callable[[type], None]) -> None:
-    """Call `watcher` with every model class that exists or is defined later. Plug-ins use it to register classes."""
+    """Call `watcher` with every model class that exists or is defined later.
+
+    Plug-ins use this function to register classes.
+    """
     WATCHERS.append(watcher)
     for cls in FIELDS:
         watcher(cls)
