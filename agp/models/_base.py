@@ -38,14 +38,14 @@ FORMER: dict[str, tuple[Callable[[Any], Any], str]] = {
 class Model(ABC):
     """A model of y given X, with a bound and predictions. `agp.fit` and `agp.train` train it.
 
-    Public names are for users. They are the leaves and parts, the bound, the predictions, and the features of specific
-    model classes. Methods with one leading underscore form the protocol between models and the subpackages that train,
-    save and compare them. Model classes override these methods; users do not call them. `_objective` (the bound of a
-    batch), `_conditional` (the posterior for predictors), `_reference` (an array with the library, dtype and device of
-    valid inputs) and `outputs` are abstract; the others have defaults.
+    Public names are for users: leaves and parts, the bound, predictions, and features of specific model classes.
+    Methods with one leading underscore form the protocol between models and the subpackages that train, save and
+    compare them. Model classes override these methods; users do not call them. `_objective` (the bound of a batch),
+    `_conditional` (the posterior for predictors), `_reference` (an array with the library, dtype and device of valid
+    inputs) and `outputs` are abstract; the others have defaults.
 
-    A model of one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. They are fields of
-    the model or parts of its process. A part that the model lacks is None.
+    A model of one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. These attributes
+    are fields of the model, or parts of its process. An attribute is None if the model has no such part.
     """
 
     likelihood: Likelihood
@@ -96,8 +96,8 @@ class Model(ABC):
             derivatives. "autodiff" differentiates the forward code and also supports second derivatives.
         memory
             Memory budget for working arrays, in MiB. If the bound is a sum over rows, it is computed in blocks of rows
-            that fit. None means 256 MiB on the host. On a device, None means an eighth of its memory, rounded down to a
-            power of two.
+            that fit into this budget. None means 256 MiB on the host. On a device, None means an eighth of its memory,
+            rounded down to a power of two.
 
         Returns
         -------
@@ -106,8 +106,8 @@ class Model(ABC):
         pullback
             The function ``bar=1.0 -> (model_bar, X_bar)``. X_bar is None if rows were processed in blocks.
 
-        If torch or JAX differentiates your program, ignore the pullback. The library then computes the gradients of the
-        leaves and X, by default with the same closed form.
+        If torch or JAX differentiates your program, ignore the pullback. Torch and JAX call the pullback themselves,
+        unless `gradient` is "autodiff".
         """
         batch = self._batch(X, y, scale=scale)
         check_mode(X, gradient)
@@ -128,8 +128,8 @@ class Model(ABC):
         Parameters
         ----------
         memory
-            Memory budget for working arrays, in MiB, if the posterior needs a pass over the data. The default is that
-            of `bound`.
+            Memory budget for working arrays, in MiB, if the posterior needs a pass over the data. The default is the
+            same as in `bound`.
         """
         conditional, _ = speculate(lambda: self._conditional(memory=memory), self._reference()[1])
         return Predictor((conditional,), self.likelihood)
@@ -258,8 +258,8 @@ class Model(ABC):
     def _site_gradients(self, batch: Batch, /, *, memory: float | None = None) -> dict[str, Any]:
         """Compute the gradients for site steps and natural gradients.
 
-        The keys are the paths of the nodes that take the steps. The method passes over the rows once, in blocks that
-        fit `memory` MiB. By default, the result is empty.
+        The keys are the paths of the nodes that these steps update. The method passes over the rows once, in blocks
+        that fit `memory` MiB. By default, the result is empty.
         """
         return {}
 
@@ -290,9 +290,10 @@ class Model(ABC):
     # -- protocol: comparison of methods ----------------------------------------------------------------------------
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return the matrices [..., M, M] that the bound inverts, or matrices with at least their condition numbers.
+        """Return the matrices [..., M, M] that the bound inverts.
 
-        The condition numbers limit the accuracy of the bound.
+        The condition numbers of these matrices limit the accuracy of the bound. A model may return other matrices if
+        their condition numbers are at least as large.
         """
         return ()
 
@@ -325,7 +326,10 @@ class Model(ABC):
 
 
 class WithInducing(SparsePrior):
-    """Base class of models with one set of inducing variables. Test inputs must be like the inducing inputs."""
+    """Base class of models with one set of inducing variables.
+
+    Test inputs must have the library, dtype, device and number of columns of the inducing inputs.
+    """
 
     @property
     def _width(self) -> int:
@@ -356,8 +360,8 @@ class WithoutPosterior:
 def level_probabilities(model: Any, X: Array, /) -> Array:
     """Compute the probabilities [N, K] of classes 0 to K - 1 at X [N, D] from a model or predictor with K classes.
 
-    The likelihood must be `Ordinal`. The function passes over X once for each class. Its errors are those of
-    `Predictor.log_density`.
+    The likelihood must be `Ordinal`. The function passes over X once for each class. See `Predictor.log_density` for
+    the errors.
     """
     xp = backend_of(X).xp
     levels = [xp.full((X.shape[0], 1), float(k), **like(X)) for k in range(model.likelihood.classes)]

@@ -41,23 +41,24 @@ PRECONDITIONER_COPIES = 16
 class CGGP(Regression, WithoutInducing):
     """Exact GP regression with preconditioned conjugate gradients: O(N^2) time per iteration and O(N) memory.
 
-    The model is that of `GPR`, with Gaussian noise. It stores an N x N matrix only if it fits in the memory budget.
-    Otherwise, each iteration evaluates the rows of K again. Training estimates the gradient of the log evidence with
-    random probes, which depend on the seed and the step. The estimate is unbiased up to the tolerance of the solves.
-    Lanczos quadrature estimates the value. The method `bound` uses a fixed set of probes. Its value is an estimate, not
-    a bound, and is the same at each call and on every backend.
+    The model is that of `GPR`, with Gaussian noise. `CGGP` stores an N x N matrix only if the matrix fits in the memory
+    budget. Otherwise, each iteration computes the rows of K anew. Training estimates the gradient of the log evidence
+    with random probes, which depend on the seed and the step. The estimate is unbiased up to the tolerance of the
+    solves. The log evidence itself is estimated by Lanczos quadrature. The method `bound` uses a fixed set of probes.
+    The result of `bound` is an estimate of the log evidence, not a bound. It is the same at each call and on every
+    backend.
 
-    If K fits in memory, predictions use its Cholesky factor, as in `GPR`. This is cheaper unless there are few test
-    inputs. Otherwise, predictions solve one system for the mean, and one for the variance at each test input. The
-    preconditioner then has rank 256 if the memory allows. Inexact solves increase the variances by a relative error of
-    about the relative residual.
+    If K fits in memory, predictions use its Cholesky factor, as in `GPR`. The Cholesky factor is cheaper than conjugate
+    gradients unless there are few test inputs. If K does not fit, predictions solve one linear system for the means,
+    and one for the variance at each test input. For these solves, the preconditioner has rank 256 if it fits in memory.
+    Inexact solves increase the variances. The relative error is about the relative residual of the solves.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise. White noise belongs in the likelihood.
     X, y
-        The inputs [N, D] and targets [N, P] of training, for predictions.
+        The training inputs [N, D] and targets [N, P], which predictions need.
     mean_function, priors
         See `SVGP`.
     rank
@@ -173,7 +174,7 @@ class CGGP(Regression, WithoutInducing):
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return a diagonal matrix [2, 2] of bounds on the eigenvalues of K + sigma^2 I, from the trace of K."""
+        """Return a diagonal matrix [2, 2] of bounds on the eigenvalues of K + sigma^2 I, based on the trace of K."""
         xp, noise = backend_of(self.X).xp, self.likelihood.noise_variance
         extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
         return (extremes * xp.eye(2, **like(extremes)),)

@@ -45,7 +45,7 @@ NUM_ACTIONS = 128
 
 
 class Uncertainty(NamedTuple):
-    """The variances [N, P] of the latent functions, and their parts."""
+    """The variances [N, P] of the latent functions, split into mathematical and computational uncertainty."""
 
     combined: Array
     """The variance of the computation-aware posterior."""
@@ -59,15 +59,15 @@ class Uncertainty(NamedTuple):
 class CaGP(Model, InverseOwner, WithoutInducing):
     """Computation-aware GP regression with Gaussian noise: the variance includes the error of the approximation.
 
-    Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. Its variance is
-    never below that of the exact GP with the same hyperparameters, and each further action reduces it. The model stores
-    no N x N, N x m or N x i array. It evaluates covariances in tiles that fit a memory budget, and evaluates them again
-    in the pullback.
+    Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. The posterior
+    variance is never below that of the exact GP with the same hyperparameters. Each further action reduces the
+    posterior variance. The model stores no N x N, N x m or N x i array. The model evaluates covariances in tiles that
+    fit a memory budget, and evaluates the tiles again in the pullback.
 
-    The support is the set of m rows that the actions cover. If it contains all N rows, the bound and its gradient take
-    about 2 N^2 evaluations of the kernel. If the support is capped, they take about 2 (N + m) m evaluations, or
-    2 (B + m) m for a minibatch of B rows. A bound with capped support still depends on the targets of all rows, but the
-    posterior mean depends only on the targets in the support.
+    The support is the set of m rows that the actions cover. If the support contains all N rows, the bound and its
+    gradient take about 2 N^2 evaluations of the kernel. If the support is capped, the bound and its gradient take about
+    2 (N + m) m evaluations, or 2 (B + m) m for a minibatch of B rows. A bound with capped support still depends on the
+    targets of all rows, but the posterior mean depends only on the targets in the support.
 
     Parameters
     ----------
@@ -83,11 +83,11 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     mean_function, priors
         See `SVGP`.
     loss
-        "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y. It is not a bound, and
-        training with it tends to overestimate the noise.
+        "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y. The loss "projected" is
+        not a bound, and tends to overestimate the noise in training.
     capped
-        Whether some rows of the data are outside the support. If so, the bound accepts minibatches and is an unbiased
-        estimate.
+        Whether some rows of the data are outside the support. If True, the bound accepts minibatches, which give
+        unbiased estimates.
 
     Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
     2024; "Posterior and computational uncertainty in Gaussian processes", NeurIPS 2022.
@@ -126,7 +126,9 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
     ) -> Self:
-        """Build a model that is ready for training. By default, sparse actions on all data are learned (CaGP-Opt).
+        """Build a model that is ready for training.
+
+        By default, training learns sparse actions over all rows of the data (CaGP-Opt).
 
         Parameters
         ----------
@@ -145,10 +147,10 @@ class CaGP(Model, InverseOwner, WithoutInducing):
             The initial entries of sparse actions: "constant", "normal" (as in the paper), or "residual", which is
             y - h.
         actions
-            Actions to use instead of sparse actions. They cover all N rows in the given order.
+            Actions over all N rows, in the order of the data. These actions replace the sparse actions.
         policy
-            A function that chooses the actions at the starting hyperparameters, instead of sparse actions. Use
-            `agp.updates.ActionsUpdate` to choose new actions during training.
+            A function that chooses the actions at the starting hyperparameters. These actions replace the sparse
+            actions. Use `agp.updates.ActionsUpdate` to choose new actions during training.
         inverse_free
             Whether to use `ProjectedInverseFree`.
         loss
@@ -159,9 +161,9 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian, the kernel has a `White`
-            part, there are more actions than rows in the support or more support rows than data, actions are zero or
-            linearly dependent, or options contradict each other.
+            For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian or the kernel has a `White`
+            part. Also if there are more actions than support rows, or more support rows than rows of data. Also if
+            actions are zero or linearly dependent, or options contradict each other.
         """
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
@@ -292,7 +294,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         X
             Test inputs [N, D].
         inputs
-            The inputs [n, D] of all data. They are required if the support is capped.
+            The inputs [n, D] of all data. This argument is required if the support is capped.
         memory
             The maximum memory of the exact posterior, in MiB.
 

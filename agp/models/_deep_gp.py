@@ -23,10 +23,10 @@ __all__ = ["DeepGP"]
 
 @tree.model
 class DeepGP(Variational):
-    """A deep Gaussian process, in which the outputs of each layer are the inputs of the next. Layers may have any q(u).
+    """A deep Gaussian process, in which the outputs of each layer are the inputs of the next.
 
-    If the layers have two orthogonal groups of inducing variables, the model is a deep SOLVE-GP. `DeepGP.from_data`
-    builds a model from data; the constructor takes any `Deep` process.
+    Layers may use any class of q(u). If the layers have two orthogonal groups of inducing variables, the model is a
+    deep SOLVE-GP. `DeepGP.from_data` builds a model from data; the constructor takes any `Deep` process.
 
     Parameters
     ----------
@@ -50,7 +50,9 @@ class DeepGP(Variational):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.process, Deep):
-            msg = f"process is a {type(self.process).__name__}, but must be a Deep process; use SVGP for other kinds."
+            msg = (
+                f"process is a {type(self.process).__name__}, but must be a Deep process; use SVGP for other processes."
+            )
             raise TypeError(msg)
         check_whole("prediction_samples", self.prediction_samples)
 
@@ -81,14 +83,15 @@ class DeepGP(Variational):
         """Build a model that is ready for training on inputs X [N, D] and targets y [N] or [N, K].
 
         Each inner layer computes a fixed map of its inputs and adds a trained function, which starts near zero. The map
-        is the identity if the layer has as many outputs as inputs. If it has fewer outputs, the map projects the inputs
-        on their leading principal directions. If it has more, the map pads the inputs with zeros. The first layer
-        standardises its inputs.
+        is the identity if the layer has as many outputs as inputs. If the layer has fewer outputs than inputs, the map
+        projects the inputs onto their leading principal directions. If the layer has more outputs than inputs, the map
+        pads the inputs with zeros. The first layer standardises its inputs.
 
         Parameters
         ----------
         X, y
-            Floating-point arrays. Both must have the same library, dtype and device, which the model then uses, too.
+            Floating-point arrays. X and y must have the same library, dtype and device. The model uses these for all
+            its arrays.
         layers
             The number of layers.
         width
@@ -96,15 +99,15 @@ class DeepGP(Variational):
         skip
             Whether the inputs of the model are also inputs of every layer.
         posterior, kernel, num_inducing, inducing
-            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. Kernels are RBF by
-            default. Missing lengthscales start at the spread of each column, multiplied by 2 or by the square root of
+            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. The default kernel
+            is `RBF`. Missing lengthscales start at the spread of each column, multiplied by 2 or by the square root of
             the number of columns, whichever is larger.
         num_orthogonal, second
             The size of a second group of inducing variables, and the class of its q; see `SOLVEGP.from_data`. A second
             group makes the model a deep SOLVE-GP. Pass a value for all layers, or a sequence with a value for each
             layer. The default, None, means no second group.
         likelihood, mean_function, priors, seed, jitter
-            See `SVGP.from_data`. The mean function is that of the last layer.
+            See `SVGP.from_data`. The mean function belongs to the last layer.
         samples
             The number S of samples of the inner layers in each evaluation of the bound.
         prediction_samples
@@ -113,9 +116,9 @@ class DeepGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data` (and `SOLVEGP.from_data`, with a second group), or if the
-            number of layers, a width or a number of samples is below 1, or a sequence does not have one entry for each
-            layer.
+            For the reasons listed in `SVGP.from_data` and, with a second group, in `SOLVEGP.from_data`. Also if the
+            number of layers, a width or a number of samples is below 1, or if a sequence does not have one entry for
+            each layer.
         """
         check_whole("layers", layers)
         data = prepare_data(X, y, None, likelihood, mean_function)
@@ -155,27 +158,28 @@ class DeepGP(Variational):
 
         Inner layers map images to images (`agp.processes.Patchwise`). The last layer averages a function of patches
         (`agp.inducing.Patches`). Each inner layer computes a fixed map and adds a trained function, which starts near
-        zero. The map projects the input patches on their leading principal directions, scaled to variance 1 on average.
+        zero. The map projects the input patches onto their leading principal directions, scaled to variance 1 on
+        average.
 
         Parameters
         ----------
         X, y
-            Floating-point arrays. Both must have the same library, dtype and device, which the model then uses, too.
+            Floating-point arrays. X and y must have the same library, dtype and device. The model uses these for all
+            its arrays.
         image
             The image size (H, W), or (H, W, C) for C channels. A row of X lists the pixels of an image row by row. The
             channels of a pixel are adjacent.
         channels
-            The number of output channels of each inner layer, without an entry for the last layer.
+            The number of output channels of each inner layer. The last layer has no entry.
         patch, stride, padding, located
-            `patch` is the side of square patches in pixels, or (h, w). See `agp.inducing.Patches` for the other
-            arguments. Pass a value for all layers, or a sequence with a value for each layer.
+            `patch` is the side of square patches in pixels, or (h, w). See `agp.inducing.Patches` for `stride`,
+            `padding` and `located`. Pass a value for all layers, or a sequence with a value for each layer.
         weighted
             Whether the last layer has trained patch weights, which start at 1.
         posterior, kernel, num_inducing
-            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. Kernels are
-            functions of patches. The default is RBF with one lengthscale, the square root of the summed variances of
-            the pixels in a patch. If patches are `located`, this kernel is multiplied by a Matern32 kernel of the
-            location.
+            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. The inputs of the
+            kernels are patches. The default is RBF with one lengthscale, the square root of the summed variances of the
+            pixels in a patch. If patches are `located`, this kernel is multiplied by a Matern32 kernel of the location.
         likelihood, mean_function, samples, prediction_samples, priors, seed, jitter
             See `from_data`.
 

@@ -31,12 +31,12 @@ class GPR(Regression, WithoutInducing):
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
     X, y
-        The inputs [N, D] and targets [N, P] of training, for predictions.
+        The training inputs [N, D] and targets [N, P], which predictions need.
     mean_function, priors
         See `SVGP`.
     weights
-        Positive weights [N], the number of observations that each row counts as. A row of weight 2 is equivalent to two
-        identical rows of weight 1. Weights need not be integers. None means weight 1 for all rows.
+        Positive weights [N]: the number of observations that each row represents. A row of weight 2 is equivalent to
+        two identical rows of weight 1. Weights need not be integers. None means weight 1 for all rows.
     """
 
     kernel: Kernel
@@ -65,8 +65,8 @@ class GPR(Regression, WithoutInducing):
 
         See `SVGP.from_data` for the arguments and errors.
 
-        A row of weight w counts as w observations of the same target with independent noise. This holds for the
-        evidence, the predictions and the starting values. Omit rows of weight 0.
+        A row of weight w counts as w observations of the same target with independent noise. Weights affect the
+        evidence, the predictions and the starting values. Remove rows of weight 0 from the data.
 
         Raises
         ------
@@ -90,9 +90,9 @@ class GPR(Regression, WithoutInducing):
     def leave_one_out(self) -> Array:
         """Compute the leave-one-out log densities log p(y_n | all other rows) [N], summed over outputs.
 
-        They measure how well the other rows predict each row, at the hyperparameters of the model. The computation
-        takes O(N^3) operations for all rows together. For a row of weight w > 1, one observation is left out and w - 1
-        remain. So the weighted average over rows is the average over repeated observations.
+        These densities measure how well the other rows predict each row, at the hyperparameters of the model. The
+        computation takes O(N^3) operations for all rows together. For a row of weight w > 1, one observation is left
+        out and w - 1 remain. So the weighted average over rows equals the average over repeated observations.
 
         Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
         """

@@ -15,7 +15,8 @@ def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
     """Return a function of Kuu and the number of outputs that builds the initial q for one or two groups.
 
     `posterior` is the class of q for each group (see `check_part`), or one class for both groups together. `second` is
-    the class for the second group, if it differs. Raises TypeError or ValueError if a class does not support groups.
+    the class for the second group, by default that of the first. Raises TypeError or ValueError if a class does not
+    support groups.
     """
     if _is_part(posterior):
         parts = posterior, posterior if second is None else check_part("second", second)
@@ -33,7 +34,7 @@ def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
 
 
 def _is_part(kind: Any) -> bool:
-    """Whether `kind` is a class of q for one group, that is, a class that factorises its covariance."""
+    """Whether `kind` is a class of q for one group. Such a class factorises the covariance of q."""
     return isinstance(kind, type) and issubclass(kind, WhitePosterior) and not issubclass(kind, GroupPosterior)
 
 
@@ -65,7 +66,7 @@ def check_groups(
         check_like("Z", Z, "X", X)
         check_like("O", O, "X", X)
         if O.ndim != 2 or O.shape[1] != Z.shape[1]:
-            msg = f"O has shape {tuple(O.shape)}, and Z has {tuple(Z.shape)}; both must have the columns of X."
+            msg = f"O has shape {tuple(O.shape)}, and Z has {tuple(Z.shape)}; both must have as many columns as X."
             raise ValueError(msg)
         if O.shape[0]:
             check_inputs("O", O)
@@ -77,13 +78,13 @@ def check_groups(
 
 
 def group_sizes(rows: int, num_inducing: int | None, num_orthogonal: int | None) -> tuple[int, int]:
-    """Check and return the sizes M (by default 128, or half of the rows if that is less) and M2 (by default M)."""
+    """Check and return the sizes M and M2, by default min(128, half the number of rows) and M."""
     if num_inducing is None and rows < 2:
         msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or pass more data."
         raise ValueError(msg)
     M = min(NUM_INDUCING, rows // 2) if num_inducing is None else check_whole("num_inducing", num_inducing)
     M2 = M if num_orthogonal is None else check_whole("num_orthogonal", num_orthogonal, least=0)
     if rows < M + M2:
-        msg = f"num_inducing + num_orthogonal is {M + M2}, but there are only {rows} rows; use fewer."
+        msg = f"num_inducing + num_orthogonal is {M + M2}, but there are only {rows} rows; use fewer inducing inputs."
         raise ValueError(msg)
     return M, M2

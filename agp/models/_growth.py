@@ -16,24 +16,25 @@ T = TypeVar("T", bound=Any)
 def add_inducing(model: T, Z: Array, /, *, begun: bool = False) -> T:
     """Return the model with further inducing inputs Z [M, D].
 
-    The new inducing variables have the prior distribution given the existing ones. So the bound and the predictions of
-    an `SVGP` do not change, and the bound of an `SGPR` does not decrease.
+    Given the existing inducing variables, the new ones have their prior distribution. So the bound and the predictions
+    of an `SVGP` do not change, and the bound of an `SGPR` does not decrease.
 
     Parameters
     ----------
     model
         An `SGPR`, or an `SVGP` with `Points` and one `Sparse` process, which may be inside a `LinearMixing`.
     Z
-        Further inducing inputs [M, D], with the library, dtype, device and columns of the existing ones.
+        Further inducing inputs [M, D], with the library, dtype, device and number of columns of the existing ones.
     begun
-        Whether new pseudo-observations (`Relaxed`, `LikelihoodForm` and similar) get the variances at which training
-        starts. The mean of q(f) then stays the same, but its variances decrease.
+        Whether new pseudo-observations get the variances at which training starts. Classes such as `Relaxed` and
+        `LikelihoodForm` have pseudo-observations. If True, the mean of q(f) stays the same, but the variances of q(f)
+        decrease.
 
     Raises
     ------
     TypeError, ValueError
-        If the model is of another kind, its posterior cannot take more inducing inputs, or Z does not fit the existing
-        inducing inputs.
+        If the model is of another kind, if its posterior does not support further inducing inputs, or if Z does not fit
+        the existing inducing inputs.
     """
     path, part = growing_part(model)
     return tree.replace(model, {path: part._add_inducing(Z, begun=begun)})
@@ -50,8 +51,8 @@ def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
     if len(parts) != 1 or between:
         what = type(between[0] if between else model).__name__
         msg = (
-            f"{what} cannot grow; use a model with one kernel for all inducing inputs, such as SGPR, or SVGP with a "
-            "Sparse process or a LinearMixing of one."
+            f"{what} does not support adding inducing inputs; use a model with one kernel for all inducing inputs, "
+            "such as SGPR, or SVGP with outputs='shared' or 'intrinsic'."
         )
         raise TypeError(msg)
     path, part = next(iter(parts.items()))

@@ -30,9 +30,10 @@ IMAGES = 200
 
 
 def settings_by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
-    """Return the settings of each layer. In `choices`, sequences have a value per layer; others apply to all layers.
+    """Return the settings of each layer.
 
-    Raises TypeError or ValueError if the length of a sequence or the type of a kernel is wrong.
+    A sequence in `choices` has a value per layer; any other value applies to all layers. Raises TypeError or ValueError
+    if the length of a sequence or the type of a kernel is wrong.
     """
     for name, given in choices.items():
         if isinstance(given, (list, tuple)) and len(given) != layers:
@@ -90,7 +91,7 @@ def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any
 
 
 def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
-    """Return the settings with missing lengthscales of the kernel set for inputs H.
+    """Return the settings, with starting values for missing lengthscales of the kernel from inputs H.
 
     Settings with an `Inducing` object are returned unchanged.
     """
@@ -125,10 +126,10 @@ def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projec
 
 
 def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
-    """Return the layer with a small covariance of q(u), and a small kernel variance unless it was given.
+    """Return the layer with a small covariance of q(u), and a small kernel variance unless the user set the variance.
 
-    If the mean of q(u) is in units of f, the kernel variance stays the same, because a small one would keep the mean
-    near zero.
+    If the mean of q(u) is in units of f, the kernel variance stays the same, because a small variance would keep the
+    mean near zero.
     """
     q, held = layer.posterior, tree.leaves(layer.posterior)
     if not any(name.endswith("mean_unit") for name in held):
@@ -231,9 +232,9 @@ def _inner_layer(
 
 
 def _map(grid: PatchGrid, rows: Array, outputs: int) -> Projection:
-    """Return a projection of patches [N Q, .] on their leading principal directions.
+    """Return a projection of patches [N Q, .] onto their leading principal directions.
 
-    It ignores the locations of patches. Its outputs have variance 1 on average.
+    The projection ignores the locations of patches. Its outputs have variance 1 on average.
     """
     xp = backend_of(rows).xp
     centre, pixels = xp.mean(rows, axis=0), rows[:, : grid.pixels]

@@ -45,7 +45,10 @@ def exact_parts(
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """Return the likelihood. Raise TypeError if it is not Gaussian, and ValueError if its targets may be missing."""
+    """Return the likelihood.
+
+    Raises TypeError if the likelihood is not Gaussian, and ValueError if it allows missing targets.
+    """
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
@@ -60,14 +63,14 @@ def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
     noise = likelihood.noise_variance
     if isinstance(noise, (list, tuple)) or (noise is not None and not isinstance(noise, numbers.Real) and noise.ndim):
         msg = (
-            f"{model_class.__name__} has one covariance, and so one noise_variance, for all outputs; pass a number, or "
+            f"{model_class.__name__} uses one noise_variance for all outputs; pass a number, or "
             "use SVGP, which supports one variance per output."
         )
         raise ValueError(msg)
     if likelihood.missing:
         msg = (
-            f"{model_class.__name__} cannot omit single targets, as Gaussian(missing=True) requires; use SVGP, or drop "
-            "rows with missing targets."
+            f"{model_class.__name__} does not support missing targets, but the likelihood has missing=True; use SVGP, "
+            "or drop rows with missing targets and omit missing=."
         )
         raise ValueError(msg)
 
@@ -87,15 +90,15 @@ def first_datum(X: Array, y: Array) -> dict[str, Array]:
     check_inputs("X", X, finite=False)
     check_targets(X, y, finite=False)
     if y.ndim != 2:
-        msg = f"y has shape {tuple(y.shape)}, but must be [N, P] in a model."
+        msg = f"y has shape {tuple(y.shape)}, but must have shape [N, P]."
         raise ValueError(msg)
     return {"X": X[:1, :], "y": y[:1, :]}
 
 
 class Regression(Model, WithoutPosterior):
-    """Base class of models with Gaussian noise that hold the training data. Their bounds need all data at once.
+    """Base class of models with Gaussian noise that hold the training data.
 
-    Subclasses have the constant leaves `X` [N, D] and `y` [N, P].
+    The bounds of these models need all data at once. Subclasses have the constant leaves `X` [N, D] and `y` [N, P].
     """
 
     kernel: Kernel
@@ -162,7 +165,7 @@ class SparseRegression(WithInducing, Regression):
         return rows if rows < X.shape[0] or backend_of(X).is_lazy else None
 
     def _num_cached_rows(self, X: Array, memory: float | None) -> int:
-        """Return the number of rows of Kuf, its unscaled form and A that fit in memory in addition to one block."""
+        """Return the number of rows for which Kuf, its unscaled form and A fit in memory together with one block."""
         left = budget(memory, X) - mebibytes(self._floats_per_row * (self._block_rows(X, memory) or 0), X)
         floats = 3 * self.inducing.count
         return rows_within(left, floats, X) if left > mebibytes(floats, X) else 0

@@ -53,8 +53,9 @@ MODELS_OF_OUTPUTS: dict[str, Coregionalised | None] = {
 def initialise_process(X: Array, data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
     """Build a process with starting values from the inputs X [N, D] and the observations in `data`.
 
-    The arguments are those of `SVGP.from_data`. `choice` holds posterior, inducing, Z, num_inducing, seed and jitter.
-    Raises TypeError or ValueError if options are unknown, contradict each other, or do not fit the number of outputs.
+    The arguments are those of `SVGP.from_data`. `choice` maps names to values of the options posterior, inducing, Z,
+    num_inducing, seed and jitter. Raises TypeError or ValueError if options are unknown, contradict each other, or do
+    not fit the number of outputs.
     """
     chosen = _resolve_outputs(outputs, data)
     if chosen == "separate":

@@ -44,8 +44,8 @@ class SGPR(SparseRegression):
 
     Training changes the parameters of the kernel, the noise and the mean function, and the inducing inputs. It does not
     train q(u), which has a closed form. The bound processes all data in blocks of rows, so its memory does not grow
-    with N. The model also holds a copy of the data. Each prediction first passes over the data. `to_svgp` returns a
-    model that does not need the data.
+    with N. The model also holds a copy of the data. Each call of a prediction method first passes over all data.
+    `to_svgp` returns a model that does not need the data.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class SGPR(SparseRegression):
     inducing
         The inducing variables, such as `agp.inducing.Points`.
     X, y
-        The inputs [N, D] and targets [N, P] of training, for predictions. Checkpoints contain them, too.
+        The training inputs [N, D] and targets [N, P], which predictions need. Checkpoints also contain X and y.
     jitter
         The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean of
         the diagonal.
@@ -128,7 +128,7 @@ class SGPR(SparseRegression):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def to_svgp(self, *, memory: float | None = None) -> SVGP:
-        """Return a W-SVGP with the optimal q(u) that has the same bound and predictions, but does not hold the data."""
+        """Return a W-SVGP with the optimal q(u), the same bound and the same predictions, but without the data."""
         rows = self._block_rows(self.X, memory)
         _, LB, c, _ = collapsed_posterior(self, self.X, self.y, block_rows=rows)
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
@@ -158,7 +158,7 @@ def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
 
 
 def exact_model(model: Any, X: Array, y: Array, weights: Array | None = None, /) -> GPR | None:
-    """Return a `GPR` with the kernel, noise and mean function of the model, or None if `collapsed_model` gives None."""
+    """Return a `GPR` with the kernel, noise and mean function of the model; None if `collapsed_model` returns None."""
     found = collapsed_model(model, X, y)
     if found is None:
         return None

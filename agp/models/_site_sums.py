@@ -62,7 +62,7 @@ class SummedSites(SparseSites):
         return cls(model=model, **held, memory=memory)
 
     def _release_sums(self) -> tuple[SparseSites, dict[str, Any]]:
-        """Return the model without its sums, and the sums."""
+        """Separate the sums from the model; return the model without sums, and the sums."""
         return self.model, {name: getattr(self, name) for name in CACHED_SUMS} | {
             "at": dependencies_of_sums(self.model)
         }
@@ -132,7 +132,7 @@ def _sizes(sums: Any) -> Array:
 
 
 def _accurate(kept: dict[str, Any]) -> Array:
-    """Whether the error of the sums is at most the maximum. False for NaN."""
+    """Whether the errors of the sums are at most the permitted maximum. False for NaN."""
     xp = backend_of(kept["shift"]).xp
     allowed = MAX_ROUNDINGS * float(xp.finfo(kept["shift"].dtype).eps) * _sizes(Sums(kept["shift"], kept["precision"]))
     return xp.all(kept["drift"] <= allowed)

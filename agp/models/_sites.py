@@ -66,10 +66,11 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     def _site_moments(
         self, batch: Batch, memory: float | None, /
     ) -> tuple[Array, Array, Callable[[Array], Array] | None]:
-        """Return the means and variances [B, P] of q(f - h) at the rows of a batch, and a test of changes.
+        """Return the means and variances [B, P] of q(f - h) at the rows of a batch, and a function that tests changes.
 
-        The test is a function of a change [B, P] of the site precisions at these rows. It returns P Booleans, which are
-        True if q stays a proper distribution. Models whose site precisions must not be negative return None as test.
+        The argument of the function is a change [B, P] of the site precisions at these rows. It returns P Booleans,
+        which are True if q stays a proper distribution. Models whose site precisions must not be negative return None
+        instead of a function.
         """
 
     @property
@@ -100,8 +101,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         alpha, beta, mu = found.sums
         if rows is None and beta.shape[0] != self.X.shape[0]:
             msg = (
-                f"the batch has {beta.shape[0]} of the {self.X.shape[0]} rows, but no row numbers to find their sites; "
-                "pass rows= to Batch."
+                f"the batch has {beta.shape[0]} of the {self.X.shape[0]} rows, but no row numbers, which select the "
+                "sites; pass rows= to Batch."
             )
             raise ValueError(msg)
         xp = backend_of(beta).xp
@@ -160,7 +161,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
 def scatter_rows(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
     """Copy old arrays [N, P], with the given rows [B] replaced by the rows of new arrays [B, P].
 
-    The function mutates no array and has no data-dependent shapes. If a row occurs twice, its first values count.
+    The function mutates no array and has no data-dependent shapes. If a row number occurs twice, the values of its
+    first occurrence are used.
     """
     xp = backend_of(rows).xp
     order = xp.argsort(rows)

@@ -73,14 +73,15 @@ class SOLVEGP(Variational):
             See `SVGP.from_data`.
         posterior
             The class of q for each group, an `agp.posteriors.WhitePosterior` such as `Whitened` (default) or
-            `Marginal`. Alternatively, one class for both groups together, such as `RelaxedOrthogonal`.
+            `Marginal`. You can also pass one class for both groups together, such as `RelaxedOrthogonal`.
         second
-            The class of q for the second group, if it differs. `PriorSpread` gives the orthogonally decoupled GP.
+            The class of q for the second group, by default that of the first. `PriorSpread` gives the orthogonally
+            decoupled GP.
         num_inducing
             The size M of the first group. The default is 128, or N / 2 if that is less. `inducing` chooses all M + M2
             inducing inputs together, and the first M form the first group.
         num_orthogonal
-            The size M2 of the second group. The default is M. With 0, the model is an ordinary SVGP.
+            The size M2 of the second group. The default is M. If M2 is 0, the model is an ordinary SVGP.
         Z, O
             The inducing inputs [M, D] of the first group and [M2, D] of the second. Pass both or neither. O may have no
             rows.
@@ -88,8 +89,9 @@ class SOLVEGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`, or if only one of Z and O is given, M + M2 exceeds N, a class of
-            q does not support groups, or a class for both groups is given although there is one group.
+            For the reasons listed in `SVGP.from_data`, or if only one of Z and O is given, or M + M2 exceeds N. Also if
+            a class of q does not support groups, or if a class for both groups is given although there is only one
+            group.
         """
         data = prepare_data(X, y, kernel, likelihood, mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)

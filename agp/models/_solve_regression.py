@@ -38,8 +38,8 @@ class SOLVEGPR(SparseRegression):
     """SOLVE-GP for regression with Gaussian noise, with the optimal q(u) and the optimal or a trained q(v).
 
     The first group has M inducing variables u, the second M2 inducing variables v. Like `SGPR`, the model processes all
-    data in blocks of rows. Its means are those of an SGPR with all M + M2 inducing inputs. Its bound lies between that
-    of an SGPR with the first group and that of an SGPR with both groups.
+    data in blocks of rows. The predictive means are those of an SGPR with all M + M2 inducing inputs. The bound lies
+    between the bounds of an SGPR with the first group and an SGPR with both groups.
 
     Parameters
     ----------
@@ -48,15 +48,16 @@ class SOLVEGPR(SparseRegression):
     inducing
         The M + M2 inducing variables, such as `agp.inducing.Points`. The variables of the first group come first.
     X, y
-        The inputs [N, D] and targets [N, P] of training, for predictions.
+        The training inputs [N, D] and targets [N, P], which predictions need.
     sizes
         The sizes (M, M2) of the groups, or (M,) without a second group.
     second
         A q(v) that is trained with the other parameters: `Whitened`, `Marginal`, or `PriorSpread` (ODVGP). None means
         the optimal q(v).
     tight
-        Whether to maximise a tighter bound, in which u and the part of f that u does not explain are dependent. It
-        needs O(N^2) memory, and cannot be combined with `second`. Predictions are still those of the optimal q(u) q(v).
+        Whether to maximise a tighter bound. In its approximate posterior, u depends on the part of f that u does not
+        explain. The tighter bound needs O(N^2) memory, and cannot be combined with `second`. Predictions are still
+        those of the optimal q(u) q(v).
     jitter
         See `SGPR`.
     mean_function, priors
@@ -144,7 +145,7 @@ class SOLVEGPR(SparseRegression):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def to_solve(self, *, memory: float | None = None) -> SOLVEGP:
-        """Return a SOLVE-GP with the optimal q that has the same bound and predictions, but does not hold the data."""
+        """Return a SOLVE-GP with the optimal q, the same bound and the same predictions, but without the data."""
         rows = self._block_rows(self.X, memory)
         parts = self._optimal(rows) if self.second is None else self._optimal_first(rows)
         return SOLVEGP(Sparse.of(self, Orthogonal(parts, self.sizes)), self.likelihood, self.priors)

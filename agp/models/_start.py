@@ -36,7 +36,7 @@ MAX_ROWS = 200_000
 
 
 class Start(NamedTuple):
-    """Checked data X [N, D] and y [N, K], and the parts of a model, whose leaves are arrays like X."""
+    """Checked data X [N, D] and y [N, K], and the parts of a model. The leaves of the parts are arrays like X."""
 
     X: Array
     y: Array
@@ -81,7 +81,8 @@ def initialise(
 
     Lengthscales start at the values that maximise the likelihood of a sample of the data (`starting_kernel`). The mean
     function, by default a constant, starts at the mean of the observations. The variance of the kernel starts at the
-    variance of the observations, or at 1 if they are constant. The noise variance starts at a tenth of that.
+    variance of the observations, or at 1 if they are constant. The noise variance starts at a tenth of the variance of
+    the observations.
     """
     data = prepare_data(X, y, kernel, likelihood, mean_function, by_output=by_output, weights=weights)
     seen, variance = data.X, data.variance
@@ -107,9 +108,10 @@ def prepare_data(
 ) -> Observed:
     """Check the data X [N, D] and y [N] or [N, K]; return the likelihood with starting values, and moments of the data.
 
-    If `by_output`, the likelihood gets a starting value for each of several outputs, otherwise one for all. A row of
-    weight w counts as w rows. By default, the likelihood reads the weights [N] from y. Raises TypeError or ValueError
-    if the data are invalid, or the kernel, likelihood or mean function is not an instance of the class.
+    If `by_output` is True, the likelihood gets one starting value for each output. Otherwise, it gets one for all
+    outputs. A row of weight w counts as w rows. If `weights` is None, the method `Likelihood.row_weights` computes the
+    weights [N] from y. Raises TypeError or ValueError if the data are invalid, or if the kernel, likelihood or mean
+    function has the wrong type.
     """
     X, y = valid_data(X, y, missing=isinstance(likelihood, Likelihood) and likelihood.missing)
     check_instance("kernel", kernel, Kernel)
@@ -136,7 +138,7 @@ def prepare_data(
 def sparse_parts(data: Observed, kernel: Kernel | None, **choice: Any) -> dict[str, Any]:
     """Return the kernel, likelihood, mean function, inducing variables and jitter of a model, with starting values.
 
-    `choice` holds inducing, Z, num_inducing, seed and jitter, as in `SVGP.from_data`.
+    `choice` maps names to values of the options inducing, Z, num_inducing, seed and jitter, as in `SVGP.from_data`.
     """
     kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=choice["inducing"])
     prior = initialise_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
@@ -179,7 +181,7 @@ def repeat_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
     """Return the means [P] of observations [N, P], the average of their variances, and the variances [P].
 
-    If `missing`, NaN entries are ignored.
+    If `missing` is True, NaN entries are ignored.
     """
     xp = backend_of(X).xp
     if values is None:
@@ -229,7 +231,7 @@ def check_instance(name: str, x: Any, kind: type) -> None:
 def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Array]:
     """Check the data X [N, D] and y [N] or [N, K]; return X and y [N, K] as constants for automatic differentiation.
 
-    If `missing`, targets may be NaN.
+    If `missing` is True, targets may be NaN.
     """
     y = check_data(X, y, missing=missing)
     X, y = constant_data(X, y)

@@ -37,7 +37,8 @@ class SVGP(Variational):
         Pairs of a leaf-name pattern and an `agp.priors.Prior`. With priors, training maximises the posterior density.
 
     Source: Hensman, Fusi & Lawrence, "Gaussian processes for big data", UAI 2013; Hensman, Matthews & Ghahramani,
-    "Scalable variational Gaussian process classification", AISTATS 2015. The class of q(u) names its own source.
+    "Scalable variational Gaussian process classification", AISTATS 2015. See the class of q(u) for the source of the
+    parameterisation.
     """
 
     process: Process
@@ -70,10 +71,10 @@ class SVGP(Variational):
         Parameters
         ----------
         X, y
-            Floating-point arrays. Both must have the same library, dtype and device, which the model then uses, too.
-            The likelihood defines the columns of y, by default one for each latent function.
+            Floating-point arrays. X and y must have the same library, dtype and device. The model uses these for all
+            its arrays. The likelihood defines the columns of y, by default one for each latent function.
         outputs
-            The model of several outputs. "shared", the default, uses one kernel, one set of inducing inputs, and a
+            The model for several outputs. "shared", the default, uses one kernel, one set of inducing inputs, and a
             scale for each output. If the variance of the kernel is given, it is in squared units of y, and outputs have
             no further scales. "separate" uses a kernel and inducing inputs for each output. "coregionalised" uses
             mixtures W g of latent functions g with trained weights W. Each latent function has its own kernel and
@@ -81,22 +82,23 @@ class SVGP(Variational):
             kernels of latent functions start with variance 1. Pass an `agp.Coregionalised` to set the number of latent
             functions or the initial W.
         posterior
-            The class of q(u) or its name, such as "whitened". The default is the inverse-free `Relaxed`. It may also be
-            a function of Kuu and the number of latent functions, such as
+            The class of q(u) or its name, such as "whitened". The default is the inverse-free `Relaxed`. `posterior`
+            may also be a function of Kuu and the number of latent functions, such as
             ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
         kernel, likelihood, mean_function
             The defaults are `RBF` with a lengthscale for each column, `Gaussian`, and a trained `ConstantMean`. If the
-            targets are not real numbers, the default mean function is `ZeroMean`. Leaves may be numbers. Missing leaves
-            get starting values from the data. With separate or coregionalised outputs, `kernel` may be a sequence with
-            a kernel for each function. Each separate output has its own copy of the mean function.
+            targets are not real numbers, the default mean function is `ZeroMean`. The leaves of these parts may be
+            numbers. Missing leaves get starting values from the data. With separate or coregionalised outputs, `kernel`
+            may be a sequence with a kernel for each latent function. Each separate output has its own copy of the mean
+            function.
         num_inducing
             The number of inducing inputs M, at most N. The default is 128, or N if N is less than 128.
         Z
             The inducing inputs [M, D].
         inducing
             The method that chooses inducing inputs if Z is not given: "kmeans", "random", "greedy-variance", or a
-            function of (X, kernel, M, seed). Alternatively, an object that defines other inducing variables, such as
-            ``Patches((28, 28), (5, 5))``.
+            function of (X, kernel, M, seed). `inducing` may also be an object that defines other inducing variables,
+            such as ``Patches((28, 28), (5, 5))``.
         priors
             Priors of hyperparameters. The keys are patterns of leaf names, as in
             ``{"kernel.lengthscale": Gamma(2.0, 1.0)}``.
@@ -111,8 +113,8 @@ class SVGP(Variational):
         TypeError, ValueError
             If X and y are not finite floating-point arrays of the same kind with matching shapes, a target is outside
             the support of the likelihood, a parameter violates its constraint, or M exceeds N. Also if `outputs` is
-            unknown or does not fit the number of columns, kernels or weights, or if the likelihood couples functions
-            that a mixture makes dependent.
+            unknown or does not fit the number of columns, kernels or weights. Also if the likelihood couples latent
+            functions that a mixture makes dependent.
         """
         data = prepare_data(X, y, None, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}

@@ -26,14 +26,15 @@ __all__ = ["TSVGP"]
 class TSVGP(SparseSites, KeepsSums):
     """A sparse variational GP for any likelihood, in the dual parameterisation with a Gaussian site for each datum.
 
-    q(u_p) ~ N(0, Kuu) prod_n exp(lam1_np a_n^T u - lam2_np (a_n^T u)^2 / 2) with a_n = Kuu^-1 k_un. The sites are 2 N P
-    numbers without gradients, which `agp.updates.SiteStep` trains. When the kernel or the inducing inputs change, q(u)
-    stays close to its optimum. For Gaussian noise, q(u) stays optimal, and the bound is that of `SGPR`.
+    q(u_p) ~ N(0, Kuu) prod_n exp(lam1_np a_n^T u - lam2_np (a_n^T u)^2 / 2) with a_n = Kuu^-1 k_un. The sites consist
+    of 2 N P numbers, which have no gradients. `agp.updates.SiteStep` trains them. When the kernel or the inducing
+    inputs change, q(u) stays close to its optimum. For Gaussian noise, q(u) stays optimal, and the bound is that of
+    `SGPR`.
 
     Each evaluation of the bound passes over all data in blocks of rows, but computes the expected log density only at
-    the rows of the batch. Site steps pass over all data once. They then use only the rows of their batch until the
-    kernel or the inducing variables change. Tied sites need neither these passes nor the data; use `SVGP` with
-    `agp.posteriors.Dual`.
+    the rows of the batch. The first site step passes over all data. Further site steps use only the rows of their batch
+    until the kernel or the inducing variables change. To avoid the passes over all data and the copy of the inputs, use
+    tied sites: an `SVGP` with `agp.posteriors.Dual`.
 
     Parameters
     ----------
@@ -42,8 +43,8 @@ class TSVGP(SparseSites, KeepsSums):
     inducing
         The inducing variables, such as `agp.inducing.Points`.
     X
-        The inputs [N, D] of the sites. They are constant: the pullback of the bound returns a cotangent for the rows of
-        the batch, but not for these inputs.
+        The inputs [N, D] of the sites. These inputs are constant: the pullback of the bound returns a cotangent for the
+        rows of the batch, but not for the inputs of the sites.
     site_shift, site_precision
         The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
     jitter

@@ -27,7 +27,7 @@ class TVGP(SiteModel, WithoutInducing):
     """A variational GP for any likelihood with a Gaussian site for each datum, in O(P N^3) time and O(P N^2) memory.
 
     q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0. `agp.posteriors.moments_of_sites`
-    computes its moments. For Gaussian noise, the bound equals the log evidence for every kernel after one
+    computes the moments of q(f). For Gaussian noise, the bound equals the log evidence for every kernel after one
     `agp.updates.SiteStep` with rate 1.
 
     Parameters
@@ -35,7 +35,7 @@ class TVGP(SiteModel, WithoutInducing):
     kernel, likelihood
         The prior covariance of f, and the likelihood p(y | f).
     X
-        The inputs [N, D] of training, for predictions.
+        The training inputs [N, D], which predictions need.
     site_shift, site_precision
         The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
     mean_function

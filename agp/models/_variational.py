@@ -35,22 +35,28 @@ class Variational(Model):
 
     @property
     def kernel(self) -> Kernel:
-        """The kernel of the only sparse process. Raises AttributeError if there are several."""
+        """The kernel of the only sparse process. Raises AttributeError if there are several sparse processes."""
         return self._only("kernel").kernel
 
     @property
     def inducing(self) -> Inducing:
-        """The inducing variables of the only sparse process. Raises AttributeError if there are several."""
+        """The inducing variables of the only sparse process.
+
+        Raises AttributeError if there are several sparse processes.
+        """
         return self._only("inducing").inducing
 
     @property
     def posterior(self) -> Posterior:
-        """The q(u) of the only sparse process. Raises AttributeError if there are several."""
+        """The q(u) of the only sparse process. Raises AttributeError if there are several sparse processes."""
         return self._only("posterior").posterior
 
     @property
     def mean_function(self) -> Mean:
-        """The mean function of the mixture or the only sparse process. Raises AttributeError if there are several."""
+        """The mean function of the mixture or the only sparse process.
+
+        Raises AttributeError if there are several sparse processes and no mixture.
+        """
         own = self.process
         return own.mean_function if isinstance(own, LinearMixing) else self._only("mean_function").mean_function
 
@@ -84,7 +90,7 @@ class Variational(Model):
         if isinstance(self.likelihood, Likelihood) and self.likelihood.couples_outputs and self.process.correlated:
             msg = (
                 f"{type(self.likelihood).__name__} couples latent functions, but {type(self.process).__name__} makes "
-                "them dependent, which marginals cannot represent; use independent functions (Stack)."
+                "them dependent; use independent latent functions, such as those of a Stack."
             )
             raise ValueError(msg)
 
@@ -97,8 +103,8 @@ class Variational(Model):
     def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
         """Return the model with the draws that rows share, and the draws for the rows of a batch.
 
-        If the batch has no draws for its rows, they come from a fixed seed. Rows share the probes for traces. Probes
-        have no default, because a bound without them is exact.
+        If the batch has no draws for its rows, the draws come from a fixed seed. Rows share the probes for traces.
+        Probes have no default, because the bound is exact without probes.
         """
         draws = batch.draws
         if not draws.by_row and self.process.row_draws(SEED, 0, 1).by_row:

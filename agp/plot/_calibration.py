@@ -18,15 +18,16 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     """Plot observed frequencies against predicted frequencies, preferably for data unseen in training.
 
     For regression, the plot shows the fraction of targets inside central intervals of the predictive distribution, as a
-    function of the nominal level. Each output has a line. If a count equals an end of an interval, a random number
-    decides whether it is inside, as in the randomised PIT. The legend gives the average predicted standard deviation
-    and the root mean squared error.
+    function of the nominal level. Each output has a line. A count at the end of an interval is counted as inside or
+    outside at random, as in the randomised PIT. The legend gives the average predicted standard deviation and the root
+    mean squared error.
 
-    For classification, the plot is a reliability diagram. The legend gives the average gap, and a histogram the number
-    of predictions in each bin. For more than two classes, the diagram is that of the most probable class.
+    For classification, the plot is a reliability diagram. The legend gives the average gap between the frequencies. A
+    histogram shows the number of predictions in each bin. For more than two classes, the diagram shows the probability
+    of the most probable class.
 
-    At each level, the curve of a perfect model for the same number of rows lies inside the grey band with a probability
-    of 95 %.
+    At each level, the grey band contains the curve of a perfect model with a probability of 95 %. The width of the band
+    depends on the number of rows.
 
     Parameters
     ----------
@@ -62,10 +63,10 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
 def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax: Any = None) -> Figure:
     """Plot a histogram of the probability integral transforms F(y) of each output.
 
-    The histogram of a calibrated model is flat. Peaks at the ends mean that predictive distributions are too narrow, a
-    peak in the middle means that they are too wide, and a slope means that they are biased. For counts, transforms are
-    randomised (`agp.Predictor.pit`). Each bar of a perfect model for the same number of rows lies inside the grey band
-    with a probability of 95 %.
+    The histogram of a calibrated model is flat. Peaks at the ends mean that predictive distributions are too narrow. A
+    peak in the middle means that predictive distributions are too wide. A slope means that predictions are biased. For
+    counts, transforms are randomised (`agp.Predictor.pit`). Each bar of a perfect model ends inside the grey band with
+    a probability of 95 %. The width of the band depends on the number of rows.
 
     Parameters
     ----------
@@ -83,7 +84,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
     Raises
     ------
     TypeError, ValueError
-        As in `plot_calibration`; also for classes, and for fewer than two bins.
+        For the reasons listed in `plot_calibration`. Also if `model` predicts classes, or if `bins` is less than 2.
     """
     if (bins := check_whole("bins", bins)) < 2:
         msg = "bins is 1, but must be at least 2 to show a distribution."
@@ -110,7 +111,10 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
 
 
 def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
-    """Wrap a model; return also its inputs and targets [N, K]. Raise ValueError if their numbers of rows differ."""
+    """Wrap a model; return also its inputs and targets [N, K].
+
+    Raises ValueError if X and y have different numbers of rows.
+    """
     subject = subject_of(model)
     table, targets = as_table(X, subject.names), subject.targets(y)
     if len(targets) != table.rows:
@@ -152,7 +156,7 @@ def _draw_reliability(ax: Axes, subject: Subject, probability: Host, targets: Ho
 
 
 def _chance(ax: Axes, level: Host, count: Any) -> None:
-    """Draw the band with 95 % of the observed fractions of a perfect model, in the normal approximation."""
+    """Draw the band that contains 95 % of the observed fractions of a perfect model, by a normal approximation."""
     reach = Z95 * np.sqrt(level * (1.0 - level) / count)
     band(
         ax, level, np.clip(level - reach, 0.0, 1.0), np.clip(level + reach, 0.0, 1.0), "0.6", "chance, 95 %", alpha=0.3

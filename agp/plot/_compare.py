@@ -37,8 +37,8 @@ def plot_comparison(rows: list[dict[str, Any]], /) -> Figure:
 def plot_map(data: Dataset, reference: str | Path, method: str, /) -> Figure:
     """Plot the targets and the predictions as functions of two inputs.
 
-    Predictions are the mean and the standard deviation, or the most probable class and its probability. Values are in
-    standard units, except for classes and counts.
+    Predictions are the mean and the standard deviation, or the most probable class and its probability. Values are
+    standardised, except for classes and counts.
     """
     assert data.X_all is not None
     assert data.y_all is not None

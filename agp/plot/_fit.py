@@ -20,10 +20,10 @@ def plot_fit(
     """Plot the data, the mean, and 95 % intervals of the function and of new observations, as functions of one input.
 
     Each output has its own panel. For two classes, the plot shows the probability of the second class with the interval
-    of the function. For more classes, it shows one line for each. For a `CaGP`, the plot splits the uncertainty of the
-    function into two parts. The *mathematical* uncertainty is that of the exact posterior with the same
-    hyperparameters. The *computational* uncertainty is the rest, which is due to limited computation. Inducing inputs
-    are marked at the bottom.
+    of the function. For more than two classes, the plot shows one line for each class. For a `CaGP`, the plot splits
+    the uncertainty of the function into two parts. The *mathematical* uncertainty is that of the exact posterior with
+    the same hyperparameters. The *computational* uncertainty is the rest, which is due to limited computation. Inducing
+    inputs are marked at the bottom.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def plot_fit(
     Raises
     ------
     TypeError, ValueError
-        If `model` is not a model, if X has several columns or no numbers, if the number of axes is wrong, or if
-        `CaGP.uncertainty` raises an error.
+        If `model` is not a model, if X has several columns or contains no numbers, if the number of axes is wrong, or
+        if `CaGP.uncertainty` raises an error.
     """
     subject = subject_of(model)
     table = as_table(X, subject.names)
@@ -84,7 +84,7 @@ def _split(subject: Subject, at: Any, table: Table) -> Host | None:
     try:
         return np.sqrt(host(model.uncertainty(at, subject.inputs(table.native())).mathematical))
     except ValueError as error:
-        msg = f"{error} Or set computational=False to leave it out of the plot."
+        msg = f"{error} Alternatively, set computational=False to omit the split of the uncertainty."
         raise ValueError(msg) from error
 
 

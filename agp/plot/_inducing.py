@@ -26,7 +26,7 @@ def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None 
         The inputs of the model or estimator as a table [N, D].
     columns
         The names or numbers of one or two columns of the model; by default the first two. Estimators create a column
-        for each value of a category, with a name such as "kind = round".
+        for each value of a categorical column, with a name such as "kind = round".
     ax
         Axes to draw into; by default a new figure.
 

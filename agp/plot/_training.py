@@ -106,7 +106,7 @@ def _draw_bound(ax: Axes, x: npt.NDArray[Any], bound: npt.NDArray[np.float64]) -
 
 
 def _running_mean(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Compute the running mean over windows of 1 / WINDOWS of the numbers."""
+    """Compute the running mean. Each window contains a fraction 1 / WINDOWS of the numbers."""
     half = max(1, len(values) // (2 * WINDOWS))
     total, at = np.cumsum(np.concatenate([np.zeros(1), values])), np.arange(len(values))
     first, last = np.maximum(at - half, 0), np.minimum(at + half + 1, len(values))
@@ -130,8 +130,8 @@ def _draw_numbers(ax: Axes, x: npt.NDArray[Any], curves: dict[str, Any], what: s
 def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
     """Plot the bound, the upper bound, their gap, and the gain of each doubling against the number of inducing inputs.
 
-    All values are in nats per row. Without an upper bound, the gap is not drawn. The largest number of inducing inputs
-    has two points if its model was finally trained to convergence.
+    All values are in nats per row. Without an upper bound, the gap is not drawn. If the largest model was also trained
+    to convergence, the plot has two points at its number of inducing inputs.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def _columns(result: Any) -> Columns:
 
 
 def _gains(found: Columns) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the increase of the bound from each M to the next, without the final training."""
+    """Return the increase of the bound from each M to the next, without the increase in the final training."""
     M, first = np.unique(found["num_inducing"], return_index=True)
     return M[1:], np.diff(found["bound"][first])
 

@@ -1,4 +1,4 @@
-"""Posteriors for prediction, with all quantities precomputed that do not depend on the test inputs."""
+"""Posteriors for prediction. All quantities that do not depend on the test inputs are precomputed."""
 
 from agp.predictors._conditional import Conditional, ProcessConditional
 from agp.predictors._functions import FunctionSamples

@@ -46,7 +46,7 @@ class Conditional(MultiOutput):
 
     @abstractmethod
     def covariance(self, X: Array, /) -> Array:
-        """Compute the joint covariances [L, n, n], at X [n, D], of the functions that `mixing` combines.
+        """Compute joint covariances [L, n, n] at X [n, D] for the functions that `mixing` combines.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Functions that are sampled from a posterior. They can be evaluated at any inputs."""
+"""Samples of functions from a posterior. The functions can be evaluated at any inputs."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,8 @@ class FunctionSamples:
     Raises
     ------
     TypeError, ValueError
-        On evaluation, if X does not have the library, dtype, device and columns of the model, or is not finite.
+        On evaluation, if X does not have the library, dtype, device and number of columns of the training inputs, or is
+        not finite.
     agp.errors.NonFiniteError
         On evaluation, if a value is NaN or infinite.
     """

@@ -65,7 +65,7 @@ class _Outputs(NamedTuple):
 
 
 def with_known_noise(likelihood: Likelihood, X: Array, y: Array, noise: Array, /) -> tuple[Likelihood, Array]:
-    """Return a likelihood for targets with known noise variances, and y with the variances as further columns."""
+    """Return a likelihood for targets with known noise variances, and y with these variances as additional columns."""
     if not likelihood.quadratic:
         msg = f"noise is given, but the likelihood is {type(likelihood).__name__}; omit noise=, or use Gaussian."
         raise TypeError(msg)
@@ -217,7 +217,7 @@ class _Place(NamedTuple):
         return cls(process, *_white_sites(process, factor, Lu), A, h, rest)
 
     def marginals(self) -> tuple[Array, Array, Array]:
-        """Compute the means [k, P] of f, the covariances [P, k, k] of A^T v, and the other part's variances [k, P]."""
+        """Compute means [k, P] of f, covariances [P, k, k] of A^T v, and variances [k, P] of the independent part."""
         xp = backend_of(self.A).xp
         roots = each_inverse(each_cholesky(add_diagonal(self.precision, 1.0)))  # the covariances of v are root^T root
         D = roots @ self.A

@@ -51,7 +51,7 @@ def slopes(moments: tuple[Array, Array], pull: Pullback, X: Array) -> tuple[Arra
     """Compute the derivatives [N, P, D] of the mean and variance of the mixture with respect to X [N, D].
 
     `moments` are the means and variances [S N, P] of the samples at X, and ``pull(mean_bar, variance_bar) -> X_bar`` is
-    their pullback. None as `X_bar` means zero.
+    their pullback. An `X_bar` of None means zero.
     """
     mean, _ = moments
     xp, rows = backend_of(X).xp, X.shape[0]

@@ -79,7 +79,7 @@ class DataConditional(Conditional):
         return (h + change, xp.broadcast_to(var, (X.shape[0], self.outputs))), pullback
 
     def _for_each(self, covariance: Array) -> Array:
-        """Repeat a covariance [n, n] that all outputs share as [P, n, n]."""
+        """Repeat a covariance [n, n] for each of P outputs; return [P, n, n]."""
         return backend_of(covariance).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
 
     def _paths(self, weights_of: Any, rng: Any, count: int, features: int) -> Paths:
@@ -208,8 +208,8 @@ class ExactConditional(GaussianConditional):
 class IterativeConditional(GaussianConditional):
     """An exact posterior that solves linear systems by conjugate gradients, without storing an N x N matrix.
 
-    An iteration takes O(N^2) operations per test input. Test inputs that are solved together share the evaluations of
-    the kernel.
+    An iteration takes O(N^2) operations per test input. Linear systems that are solved together share the evaluations
+    of the kernel.
 
     Parameters
     ----------
@@ -342,7 +342,7 @@ class SiteConditional(DataConditional):
 
 @tree.model
 class ActionConditional(DataConditional):
-    """The posterior of a computation-aware GP, from the projections of the data on the actions S.
+    """The posterior of a computation-aware GP, from the projections of the data onto the actions S.
 
     Parameters
     ----------
@@ -411,4 +411,4 @@ class ActionConditional(DataConditional):
         return self._paths(weights_of, rng, count, features)
 
     def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> Self:  # noqa: ARG002
-        refuse_data("CaGP with actions for its own data")
+        refuse_data("CaGP, which has no actions for new rows,")

@@ -48,9 +48,10 @@ FREQUENCIES = 1024
 class Predictor:
     """A posterior ready for prediction: it stores all quantities that do not depend on the test inputs.
 
-    `Model.predictor` builds a predictor. Like a model, it is an immutable tree of arrays. You can pickle it, save it,
-    and move it with `agp.to_backend`. Test inputs have shape [..., N, D], and each leading index gives separate
-    predictions. With torch and JAX, means and variances are differentiable with respect to X in closed form.
+    `Model.predictor` builds a predictor. Like a model, a predictor is an immutable tree of arrays. You can pickle a
+    predictor, save it, and move it with `agp.to_backend`. Test inputs have shape [..., N, D], and each leading index
+    gives separate predictions. With torch and JAX, means and variances are differentiable with respect to X in closed
+    form.
 
     Parameters
     ----------
@@ -96,13 +97,13 @@ class Predictor:
         Parameters
         ----------
         X
-            Test inputs with the array library, dtype, device and number of columns of the training inputs. They may be
+            Test inputs with the array library, dtype, device and number of columns of the training inputs. X may be
             memory-mapped.
         observed
             Whether to predict observations y, which include noise, instead of latent functions f.
         memory
-            Memory budget for working arrays, in MiB. Rows are processed in chunks that fit. None means 256 MiB on the
-            host. On a device, None means an eighth of its memory, rounded down to a power of two.
+            Memory budget for working arrays, in MiB. Rows are processed in chunks that fit into this budget. None means
+            256 MiB on the host. On a device, None means an eighth of its memory, rounded down to a power of two.
 
         Raises
         ------
@@ -110,8 +111,8 @@ class Predictor:
             If X and the training inputs differ in library, dtype, device or number of columns, or X has NaN or infinite
             entries.
         agp.errors.NonFiniteError
-            If a prediction is NaN or infinite, for example because of overflow. The infinite variance of Student-t
-            noise is not an error.
+            If a prediction is NaN or infinite, for example because of overflow. Student-t noise may have infinite
+            variance, which does not raise an error.
         """
         unbounded = observed and self.likelihood.infinite_variance
 
@@ -135,7 +136,7 @@ class Predictor:
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
         """Compute the derivatives [..., N, P, D] of the latent means and variances with respect to X [..., N, D].
 
-        Uses closed forms with every array library. See `predict` for the arguments and errors.
+        The method uses closed forms with every array library. See `predict` for the arguments and errors.
         """
 
         def derived(conditional: Conditional, X: Array) -> tuple[Array, Array]:
@@ -147,8 +148,8 @@ class Predictor:
     def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
         """Compute quantiles of the observations at X [..., N, D].
 
-        The quantile is the smallest value that an observation does not exceed with probability q or more. It includes
-        the noise and the uncertainty of f. Quantiles of counts are whole numbers.
+        The quantile is the smallest y with P(Y <= y) >= q for an observation Y. The distribution of Y includes the
+        noise and the uncertainty of f. Quantiles of counts are whole numbers.
 
         Parameters
         ----------
@@ -161,8 +162,8 @@ class Predictor:
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `predict`, or if q is not between 0 and 1, or the observations have no order, as
-            with classes.
+            For the reasons listed in `predict`, or if q is not between 0 and 1, or if the observations are classes,
+            which have no order.
         """
         levels = check_levels(tuple(q) if isinstance(q, Sequence) else (q,))
 
@@ -207,8 +208,7 @@ class Predictor:
         """Average the log density [N] of each row over the samples of a deep process.
 
         The result is at most `log_density`, which is the logarithm of the average density. Both are equal for models
-        that are not deep. Papers on deep models report one or the other. See `log_density` for the arguments and
-        errors.
+        that are not deep. Papers on deep models report one of the two. See `log_density` for the arguments and errors.
         """
         return self._log_density(X, y, average, memory)
 
@@ -230,8 +230,8 @@ class Predictor:
         X, memory
             See `predict`.
         y
-            Thresholds [..., N, K], or [N] for one column. They may be outside the support of the likelihood. NaN gives
-            NaN.
+            Thresholds [..., N, K], or [N] for one column. Thresholds may be outside the support of the likelihood. NaN
+            gives NaN.
 
         Raises
         ------
@@ -244,8 +244,8 @@ class Predictor:
     def pit(self, X: Array, y: Array, /, *, seed: int = 0, memory: float | None = None) -> Array:
         """Compute the probability integral transforms F(y) [..., N, K] of targets y.
 
-        They are uniform on (0, 1) if the predictions are calibrated. For counts they are randomised: each is uniform
-        between P(Y < y) and P(Y <= y).
+        The transforms are uniform on (0, 1) if the predictions are calibrated. For counts, each transform is a random
+        number, uniform between P(Y < y) and P(Y <= y).
 
         Parameters
         ----------
@@ -275,7 +275,7 @@ class Predictor:
     def crps(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """Compute the continuous ranked probability score [..., N, K] of each target, in units of y; lower is better.
 
-        The score is the integral over x of (P(Y <= x) - 1)^2 where x >= y, and of P(Y <= x)^2 where x < y. It
+        The score is the integral over x of (P(Y <= x) - 1)^2 where x >= y, and of P(Y <= x)^2 where x < y. The score
         generalises the absolute error. Gaussian noise has a closed form. For other likelihoods, the relative error is
         about 1e-4. See `pit` for the arguments and errors.
 
@@ -303,7 +303,7 @@ class Predictor:
     ) -> Array:
         """Compute scores in chunks of rows, from marginals [S n, P] and targets [n, K] of each chunk.
 
-        If `what`, the name of the score, is given, scores that are not finite raise NonFiniteError.
+        `what` is the name of the score. If the name is given, scores that are not finite raise NonFiniteError.
         """
 
         def scored(conditional: Conditional, X: Array, y: Array) -> tuple[Array]:
@@ -325,7 +325,7 @@ class Predictor:
             Test inputs, as in `predict`.
         cross_outputs
             Whether to return covariances across outputs, [..., N, P, N, P]. Entry [n, p, m, q] is the covariance of
-            output p at row n with output q at row m. For different outputs it is zero, unless the outputs are
+            output p at row n with output q at row m. Covariances of different outputs are zero, unless the outputs are
             coregionalised (`LinearMixing`).
         """
 
@@ -345,8 +345,8 @@ class Predictor:
         """Draw joint samples [..., S, N, P] of the latent functions at X [..., N, D].
 
         Samples are the same on every backend. Sampling computes symmetric square roots of the covariances [N, N] from
-        their eigenvalues, even for inverse-free methods. It takes O(L N^3) operations for L independent functions and
-        adds no jitter. Samples of mixed outputs (`LinearMixing`) are dependent across outputs.
+        their eigenvalues, even for inverse-free methods. Sampling takes O(L N^3) operations for L independent functions
+        and adds no jitter. Samples of mixed outputs (`LinearMixing`) are dependent across outputs.
 
         Parameters
         ----------
@@ -385,10 +385,10 @@ class Predictor:
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
         """Draw samples of the latent functions that can be evaluated at any inputs.
 
-        Each sample of the prior uses random features of the kernel. It is conditioned exactly on a sample of q(u) or on
-        the data. The features cause an approximation error, mostly far from the data. The error is proportional to one
-        over the square root of the number of features, and is the same for all samples of a call. Kernels of finite
-        rank have no error.
+        Each sample of the prior uses random features of the kernel. The sample is then conditioned exactly on a sample
+        of q(u) or on the data. The features cause an approximation error, mostly far from the data. The error is
+        proportional to one over the square root of the number of features, and is the same for all samples of a call.
+        Kernels of finite rank cause no such error.
 
         Parameters
         ----------
@@ -402,9 +402,9 @@ class Predictor:
         Raises
         ------
         TypeError
-            If a kernel has no features, such as white noise, or the model does not support function samples.
+            If a kernel, such as white noise, has no features, or if the model does not support function samples.
         ValueError
-            If an argument is not a whole number or is too small, or the predictor has several posteriors
+            If an argument is not a whole number or is too small, or if the predictor has several posteriors
             (`condition_on` with leading axes).
 
         Source: Wilson et al., "Efficiently sampling functions from Gaussian process posteriors", ICML 2020.
@@ -423,10 +423,10 @@ class Predictor:
     def condition_on(self, X: Array, y: Array, /, *, noise: Array | None = None) -> Self:
         """Return a new predictor that is conditioned on further observations, at the same hyperparameters.
 
-        The result is exact for Gaussian noise. After N data, adding k rows takes O(k N^2) operations, or
-        O(k M^2 + M^3) with M inducing inputs. For other likelihoods, each new row gets a Gaussian site, computed by
-        dual steps until convergence. Existing sites do not change. Each of several outputs may have its own process
-        (`Stack`) or be a multiple of one function (`LinearMixing`), but not a sum of several functions.
+        The result is exact for Gaussian noise. Adding k rows to N rows takes O(k N^2) operations, or O(k M^2 + M^3)
+        with M inducing inputs. For other likelihoods, each new row gets a Gaussian site, computed by dual steps until
+        convergence. Existing sites do not change. With several outputs, each output may have its own process (`Stack`)
+        or be a multiple of one function (`LinearMixing`). Outputs that are sums of several functions are not supported.
 
         Parameters
         ----------
@@ -435,14 +435,15 @@ class Predictor:
             hold several sets of observations ("fantasies"). Each set gives its own posterior, and the leading axes come
             first in all predictions.
         noise
-            Known noise variances, with the shape of y. They replace the noise variance of a Gaussian likelihood. Exact
-            models support them only for one output.
+            Known noise variances, with the shape of y. Known noise variances replace the noise variance of a Gaussian
+            likelihood. Exact models support known noise only for one output.
 
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `log_density`, or if the posterior cannot be conditioned on further data, the
-            leading axes do not fit those of the predictor, or the likelihood or the model does not support known noise.
+            For the reasons listed in `log_density`, or if the posterior cannot be conditioned on further data. Also if
+            the leading axes do not fit those of the predictor, or if the likelihood or the model does not support known
+            noise.
         """
         likelihood = self.likelihood
         if noise is not None:
@@ -469,7 +470,7 @@ class Predictor:
     ) -> tuple[Array, ...]:
         """Evaluate ``f(conditional, X, *others)`` in chunks of rows; return arrays [..., N, .].
 
-        Raises NonFiniteError if one of the first arrays, which have `names`, is not finite.
+        `names` are the names of the first arrays. Raises NonFiniteError if one of these arrays is not finite.
         """
 
         def evaluated(conditional: Conditional, X: Array, *others: Array) -> tuple[Array, ...]:
@@ -561,7 +562,10 @@ class Predictor:
         return y
 
     def _thresholds(self, X: Array, y: Array, likelihood: Likelihood | None = None, *, missing: bool = True) -> Array:
-        """Check that y fits the rows and the outputs, and return it as [..., N, K]. It may contain NaN if `missing`."""
+        """Check that y fits the rows and the outputs, and return it as [..., N, K].
+
+        y may contain NaN if `missing` is True.
+        """
         likelihood = self.likelihood if likelihood is None else likelihood
         self._check(X)
         check_array_type("y", y)
@@ -596,7 +600,7 @@ def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None
 
 
 def _moments_at(conditional: Conditional, X: Array) -> tuple[Array, Array]:
-    """Compute the marginals. If X alone requires gradients, the array library gets the closed-form pullback."""
+    """Compute the marginals. If only X requires gradients, torch or JAX uses the closed-form pullback."""
     B = backend_of(X)
     if not B.asks_gradient(X) or any(B.asks_gradient(x) for x in tree.leaves(conditional).values()):
         return conditional.moments(X)[0]

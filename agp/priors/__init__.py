@@ -1,7 +1,7 @@
 """Priors on parameters. Training maximises the sum of the bound and the log prior, which gives a MAP estimate.
 
 Densities refer to constrained values, such as the lengthscale, without a Jacobian. The estimate therefore does not
-depend on the constraint.
+depend on the transformation that enforces the constraint.
 """
 
 from agp.priors._densities import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Prior, Relative

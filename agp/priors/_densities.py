@@ -56,7 +56,7 @@ class Prior(ABC):
 class Normal(Prior):
     """The normal density.
 
-    For positive parameters the normalising constant of the truncated density is omitted, which does not change
+    For positive parameters the normalising constant of the truncated density is omitted. This does not change
     estimates.
 
     Parameters
@@ -100,7 +100,7 @@ class LogNormal(Prior):
 
 @dataclass(frozen=True)
 class Relative(Prior):
-    """The density of a parameter divided by its unit, or of the parameter itself if it has none.
+    """A density of the ratio of a parameter to its unit, or of the parameter itself if it has no unit.
 
     `from_data` computes units. The unit of a lengthscale is the spread of its column times the square root of the
     number of columns.

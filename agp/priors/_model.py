@@ -24,7 +24,7 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
         pairs = () if priors is None else tuple(priors)
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
-            msg = f"priors has {pair!r}, but needs names and priors, such as {{'kernel.variance': Gamma(2.0, 1.0)}}."
+            msg = f"priors has {pair!r}, but must map names to priors, as in {{'kernel.variance': Gamma(2.0, 1.0)}}."
             raise TypeError(msg)
         if not isinstance(pair[1], Prior):
             hint = f"; write {pair[1].__name__}(...)" if isinstance(pair[1], type) else ""
@@ -39,19 +39,19 @@ def check_priors(model: Any, /) -> None:
 
 
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
-    """Return the log density (0-d) of a model's parameters under its `priors`, and ``bar=1.0 -> model_bar``.
+    """Return the log density (0-d) of a model's parameters under its priors, and its pullback ``bar=1.0 -> model_bar``.
 
-    `model.priors` contains pairs of a pattern for leaf names, as in the groups of `agp.updates.Adam`, and a prior. The
-    first pattern that matches a parameter determines its prior. Parameters without a prior contribute 0. Entries are
-    independent. Densities refer to constrained values, without a Jacobian.
+    `model.priors` contains pairs of a pattern and a prior. Patterns match leaf names, as in the groups of
+    `agp.updates.Adam`. The first pattern that matches a parameter determines its prior. Parameters without a prior
+    contribute 0. Entries are independent. Densities refer to constrained values, without a Jacobian.
 
     Raises
     ------
     TypeError
-        If `priors` does not consist of such pairs.
+        If `priors` does not consist of pairs of a pattern and a prior.
     ValueError
-        If a pattern matches no parameter (the message lists the parameters), if it matches a part of q(u), or if a
-        prior of positive numbers is assigned to a parameter that may be negative.
+        If a pattern matches no parameter or a part of q(u), or if a prior that is defined only for positive numbers is
+        assigned to a parameter that may be negative. If no parameter matches, the message lists the parameters.
     """
     parts = [(leaf, prior.log_density(leaf.value, leaf.unit)) for leaf, prior in assign_priors(model)]
     if parts:
@@ -89,13 +89,13 @@ def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
 def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
     if "posterior" in leaf.name.split("."):
         msg = (
-            f"{pattern!r} matches {leaf.name}, a part of q(u), whose prior is part of the bound; "
+            f"{pattern!r} matches {leaf.name}, which is a part of q(u) and cannot have a prior; "
             "set priors on parameters of the kernel, the likelihood or the mean function, or on Z."
         )
         raise ValueError(msg)
     if prior.positive and not isinstance(leaf.constraint, type(POSITIVE)):
         msg = (
-            f"{prior} is a density of positive numbers, but {pattern!r} matches {leaf.name}, which is "
+            f"{prior} is defined only for positive numbers, but {pattern!r} matches {leaf.name}, which is "
             f"{leaf.constraint.name}; use Normal for it."
         )
         raise ValueError(msg)

@@ -60,7 +60,7 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     Raises
     ------
     ValueError
-        If a pattern matches no parameter (the parameters are listed).
+        If a pattern matches no parameter. The message lists the parameters.
     """
     rows: list[tuple[str | list[str], ...]] = [HEADINGS]
     rows += [line.cells(MAX_ENTRIES) for line in _lines_of(model, frozen, columns)]
@@ -81,7 +81,7 @@ def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Se
     Raises
     ------
     ValueError
-        If a pattern matches no parameter (the parameters are listed).
+        If a pattern matches no parameter. The message lists the parameters.
     """
     parts = [(path, _kind(part)) for path, part in _parts(model).items()]
     rows = (line.cells(SHOWN_HTML) for line in _lines_of(model, frozen, columns))
@@ -106,7 +106,7 @@ def _kind(part: Any) -> str:
 
 
 def columns_by_kernel(model: Any, columns: tuple[str, ...], /) -> dict[str, tuple[str, ...]]:
-    """Return the names of the input columns of each kernel by its path, without kernels of inner layers."""
+    """Map the path of each kernel to the names of its input columns. Kernels of inner layers are omitted."""
     inner = [
         f"{tree.join_path(path, 'layers', str(i))}."
         for path, deep in tree.nodes(model, Deep).items()

@@ -1,7 +1,8 @@
 """Checks of pullbacks against finite differences on the host, and against automatic differentiation.
 
-A stage is a differentiable function of a part. Its outputs, multiplied by random cotangents and summed, give a scalar.
-The pullback computes the gradient of this scalar. The reference gradient is computed from the forward code alone.
+A stage is a differentiable function of a part. The outputs of a stage, multiplied by random cotangents and summed, give
+a scalar. The pullback computes the gradient of this scalar. The reference gradient is computed from the forward code
+alone.
 """
 
 import functools
@@ -62,8 +63,8 @@ def check_pullback(
         leaves get starting values. The part may also be a posterior: a class of q(u), its name, or an object whose size
         matches `inducing` and `outputs`.
     X
-        Inputs [N, D] at which the part is checked. The default is eight random rows with two columns, or with the
-        columns that a process needs.
+        Inputs [N, D] at which the part is checked. The default is eight random rows. They have two columns, or as many
+        columns as a process needs.
     y
         Targets [N] or [N, K]. They are required for a likelihood.
     kernel
@@ -86,7 +87,7 @@ def check_pullback(
     ------
     AssertionError
         If an entry of a gradient or a value is wrong, or the shape of a cotangent differs from that of its leaf. The
-        message gives the leaf, both numbers and the relative error.
+        message gives the leaf, the wrong value, the expected value and the relative error.
     TypeError
         If the part is of another kind, or is a likelihood and `y` is missing.
     agp.errors.BackendError
@@ -115,7 +116,7 @@ def _name_of(part: Any) -> str:
 
 
 def _able() -> list[str]:
-    """Return the usable libraries with automatic differentiation."""
+    """Return the names of usable libraries that support automatic differentiation."""
     return [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
 
 

@@ -54,9 +54,12 @@ class Points(NamedTuple):
 
 @singledispatch
 def stages_of(part: Any, points: Points, /) -> list[Stage]:
-    """Return the stages of a part, after giving values to missing leaves. Raise TypeError if its kind is unknown."""
+    """Return the stages of a part, after giving values to missing leaves.
+
+    Raises TypeError for parts of an unknown kind.
+    """
     if isinstance(part, type) and not issubclass(part, Posterior):
-        msg = f"part is the class {part.__name__}, but only posteriors may be classes; pass an object."
+        msg = f"part is the class {part.__name__}, but only posteriors may be classes; pass an instance."
         raise TypeError(msg)
     if isinstance(part, (type, str)) or callable(part):
         start = start_of(part)
@@ -125,7 +128,7 @@ def _(mean: Mean, points: Points, /) -> list[Stage]:
 @stages_of.register
 def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
     if points.y is None:
-        msg = f"the likelihood {type(likelihood).__name__} needs targets; pass valid ones as y=[N, K]."
+        msg = f"the likelihood {type(likelihood).__name__} needs targets; pass valid targets [N, K] as y=."
         raise TypeError(msg)
     y = np.asarray(points.y, dtype=np.float64)
     y = y[:, None] if y.ndim == 1 else y

@@ -27,9 +27,9 @@ def place_leaves(model: T, reference: Array) -> T:
 def at_inputs(f: Callable, start: str) -> Callable:
     """Decorate a function of a kernel or a mean function that returns its value at X and, optionally, the pullback.
 
-    The decorator converts leaves that are numbers to arrays like X, and raises TypeError if a leaf has no value. If the
-    function returns no pullback, as automatic differentiation allows, it adds a pullback that raises TypeError. `start`
-    is the call that gives values to leaves, for the message.
+    The decorator converts leaves that are numbers to arrays like X, and raises TypeError if a leaf has no value.
+    Functions for automatic differentiation may return no pullback. The decorator then adds a pullback that raises
+    TypeError. `start` is the call that gives values to leaves. The message of the TypeError recommends this call.
     """
 
     @wraps(f)

@@ -42,15 +42,16 @@ def with_leaves(model: T, new: Mapping[str, Array]) -> T:
 
 
 def with_defaults(model: T, **start: Any) -> T:
-    """Return a copy of the model in which the named fields get these values, unless they have a value."""
+    """Return a copy of the model in which named fields that are None get the given values."""
     values = {field.name: getattr(model, field.name) for field in fields_of(model)}
     return from_fields(type(model), values | {name: x for name, x in start.items() if values[name] is None})
 
 
 def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Split a model into the values of its array and model fields, and their names with the settings.
+    """Split a model into the values of its fields, and a pair of names and settings.
 
-    Plug-ins use this function and `join` to register models as pytrees.
+    The values and names are those of the fields that hold arrays or models. The settings are the other fields. Plug-ins
+    use this function and `join` to register models as pytrees.
     """
     fields = [(field, getattr(model, field.name)) for field in fields_of(model)]
     inside = [(field.name, x) for field, x in fields if field.role is not None or is_gradient(x)]

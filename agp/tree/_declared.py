@@ -23,7 +23,7 @@ def param(
     unit: str | None = None,
     optional: bool = False,
 ) -> Any:
-    """Declare a parameter. Training changes it through its unconstrained form.
+    """Declare a parameter. Training changes the parameter through its unconstrained form.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def param(
 def unit(default: Any = None) -> Any:
     """Declare the unit of a parameter, a positive constant that broadcasts to its shape. The default, None, means 1.
 
-    The unit is a keyword argument of the constructor. `from_data` chooses it from the data, such that parameters are of
-    order 1 in this unit. Type checkers recognise the default only in the form ``unit(default=None)``.
+    The unit is a keyword argument of the constructor. `from_data` chooses the unit from the data, such that the
+    parameter is of order 1 in this unit. Type checkers recognise the default only in the form ``unit(default=None)``.
     """
     return _declare("constant", POSITIVE, default, is_unit=True, optional=True)
 
@@ -54,7 +54,7 @@ def auxiliary(default: Any = dataclasses.MISSING) -> Any:
 
 
 def constant(default: Any = dataclasses.MISSING, *, optional: bool = False) -> Any:
-    """Declare a constant array, such as data or a fixed map. It may remain None if it is `optional`."""
+    """Declare a constant array, such as data or a fixed map. The array may remain None if `optional` is True."""
     return _declare("constant", REAL, default, optional=optional)
 
 

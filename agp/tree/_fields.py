@@ -10,7 +10,10 @@ T = TypeVar("T")
 
 
 class Field(NamedTuple):
-    """A field of a model class. A field with a role holds an array; any other holds a setting or models."""
+    """A field of a model class.
+
+    A field with a role holds an array. A field without a role holds a setting or models.
+    """
 
     name: str
     role: str | None
@@ -30,7 +33,10 @@ NO_ARRAY = frozenset({NoneType, bool, int, float, list, tuple})
 
 
 def on_model_class(watcher: Callable[[type], None]) -> None:
-    """Call `watcher` with every model class that exists or is defined later. Plug-ins use it to register classes."""
+    """Call `watcher` with every model class that exists or is defined later.
+
+    Plug-ins use this function to register classes.
+    """
     WATCHERS.append(watcher)
     for cls in FIELDS:
         watcher(cls)
@@ -42,7 +48,8 @@ def is_model(x: Any) -> bool:
     Raises
     ------
     TypeError
-        If the class of x inherits from a model class but is not decorated itself, because its leaves would be lost.
+        If the class of x inherits from a model class but is not decorated itself. The leaves of such an object would be
+        lost.
     """
     cls = type(x)
     if cls in FIELDS:
@@ -89,7 +96,7 @@ def is_branch(x: Any) -> bool:
 
 
 def is_gradient(x: Any) -> bool:
-    """Whether x is a model, None, or a tuple of such objects. Gradients hold these in place of models."""
+    """Whether x is a model, None, or a tuple of such objects. In gradients, such objects replace models."""
     return x is None or is_model(x) or (isinstance(x, tuple) and all(map(is_gradient, x)))
 
 

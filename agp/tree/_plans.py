@@ -1,4 +1,4 @@
-"""The positions of nodes and leaves in a model. Copies of a model with new leaves share them."""
+"""The positions of nodes and leaves in a model. Copies of a model with new leaves share these positions."""
 
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
@@ -73,7 +73,10 @@ class Plan:
         return {name: standing.field.constraint for name, standing in self.leaves.items()}
 
     def nodes(self, model: Any, /) -> list[Any]:
-        """Return the nodes of a model, or of its gradient, in the order of `places`; None if a gradient has no node."""
+        """Return the nodes of a model, or of its gradient, in the order of `places`.
+
+        Nodes that a gradient lacks are None.
+        """
         found = [model]
         for _, _, parent, key in self.places[1:]:
             whole = found[parent]

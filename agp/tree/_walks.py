@@ -58,7 +58,7 @@ def _required_fields(cls: type) -> tuple[str, ...]:
 
 
 def holds_arrays(model: Any) -> bool:
-    """Whether the leaves of a node, without those of its parts, are arrays instead of None, numbers or lists."""
+    """Whether the leaves of a node are arrays instead of None, numbers or lists. Leaves of its parts are ignored."""
     values = vars(model)  # compares only types, because every evaluation of a kernel calls this function
     for name in _required_fields(type(model)):  # noqa: SIM110 - a loop is faster than a generator
         if type(values[name]) in NO_ARRAY:
@@ -79,8 +79,8 @@ def leaves(model: Any, role: str | None = None) -> dict[str, Array]:
 def nodes(model: Any, kind: type[K], /) -> dict[str, K]:
     """Return the parts of a model that are instances of class `kind`, by path.
 
-    The model itself is included, with an empty path, if it is an instance of `kind`. So are instances inside other
-    instances.
+    The model itself is included, with an empty path, if it is an instance of `kind`. Instances inside other instances
+    are also included.
     """
     plan = plan_of(model)
     places = plan.of_kind(kind)

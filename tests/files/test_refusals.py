@@ -181,7 +181,7 @@ CHANGES = {
     "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but must be \[N, P\] in a model"),
     "noise": (
         lambda s, a: a.update({"likelihood.noise_variance": np.ones(1)}),
-        "GPR has one covariance, and so one noise_variance, for all outputs",
+        "GPR uses one noise_variance for all outputs",
     ),
 }
 

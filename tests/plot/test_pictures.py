@@ -122,7 +122,7 @@ def test_a_split_that_takes_too_much_says_how_to_do_without(monkeypatch):
         raise ValueError(msg)
 
     monkeypatch.setattr(agp.CaGP, "uncertainty", refused)
-    with pytest.raises(ValueError, match=r"9e9 MiB\. Or set computational=False to leave it out"):
+    with pytest.raises(ValueError, match=r"9e9 MiB\. Alternatively, set computational=False to omit"):
         plot_fit(model, X, Y)
 
 
@@ -135,7 +135,7 @@ def test_several_outputs_have_a_panel_each(tmp_path):
     given = axes_of(2)
     assert plot_fit(agp.GPR.from_data(X, both), X, both, ax=given) is given[0].figure
     assert all("mean" in lines(ax) for ax in given)
-    with pytest.raises(ValueError, match="the plot has 2 panels, but ax holds 1 axes; pass 2"):
+    with pytest.raises(ValueError, match="ax holds 1 axes, but the plot has 2 panels; pass 2 axes"):
         plot_fit(agp.GPR.from_data(X, both), X, both, ax=given[0])
 
 
@@ -488,7 +488,7 @@ def test_pictures_go_into_axes_that_are_given():
         (ax,) = axes_of(1)
         assert draw(ax) is ax.figure
         assert len(ax.lines) > 0
-        with pytest.raises(TypeError, match="ax is, or contains, a str; pass axes of matplotlib"):
+        with pytest.raises(TypeError, match="ax is, or contains, a str; pass matplotlib axes"):
             draw(["axes"])
 
 

@@ -275,7 +275,7 @@ def test_relative_priors_are_maximised_in_both_modes(kind, backend):
 
 def test_a_relative_density_of_positive_numbers_needs_positive_parameters():
     X, y = toy_data(20)
-    with pytest.raises(ValueError, match="density of positive numbers"):
+    with pytest.raises(ValueError, match="defined only for positive numbers"):
         GPR.from_data(X, y, priors={"mean_function.value": Relative(LogNormal(0.0, 1.0))})
 
 
@@ -315,11 +315,11 @@ def test_a_checkpoint_of_other_priors_is_refused(tmp_path):
             "no parameter matches 'kernel.lengthscales', .*the parameters are process.kern",
         ),
         ({"kernel.*": Gamma(1.0, 1.0), "X": Normal()}, "no parameter matches 'X'"),
-        ({"posterior.mean": Normal()}, "'posterior.mean' matches process.posterior.mean, a part of q"),
-        ({"*": Normal()}, "matches process.posterior.mean, a part of q"),
+        ({"posterior.mean": Normal()}, "'posterior.mean' matches process.posterior.mean, which is a part of q"),
+        ({"*": Normal()}, "matches process.posterior.mean, which is a part of q"),
         (
             {"Z": Gamma(1.0, 1.0)},
-            r"Gamma\(.*\) is a density of positive numbers, but 'Z' matches process.inducing.Z, which is real",
+            r"Gamma\(.*\) is defined only for positive numbers, but 'Z' matches process.inducing.Z, which is real",
         ),
     ],
     ids=["name", "second", "posterior", "star", "support"],
@@ -351,9 +351,9 @@ def test_a_real_density_fits_every_parameter():
     [
         ({"kernel.*": 2.0}, r"the prior of 'kernel.\*' is 2.0, but must be an instance of agp.priors.Prior"),
         ({"kernel.*": Gamma}, r"write Gamma\(...\)"),
-        ({3: Normal()}, "needs names and priors"),
-        (["kernel.*"], "priors has 'kernel.*', but needs names and priors"),
-        ([("kernel.*", Normal(), 1)], "needs names and priors"),
+        ({3: Normal()}, "must map names to priors"),
+        (["kernel.*"], "priors has 'kernel.*', but must map names to priors"),
+        ([("kernel.*", Normal(), 1)], "must map names to priors"),
     ],
 )
 def test_what_is_no_mapping_of_priors_is_refused(given, message):

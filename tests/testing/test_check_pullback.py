@@ -187,7 +187,7 @@ def test_a_value_that_differs_between_libraries_is_named(torch_place):
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        (agp.Poisson(), "the likelihood Poisson needs targets; pass valid ones as y="),
+        (agp.Poisson(), r"the likelihood Poisson needs targets; pass valid targets \[N, K\] as y="),
         (agp.RBF, "part is the class RBF"),
         (3.0, "float has no pullback to check"),
     ],
