@@ -47,7 +47,7 @@ class Graphs(Library):
         raise BackendError(msg)
 
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
-        """Copy the arrays `by` into `several` if the 0-d predicate `where` holds; `by` may contain views of `several`."""
+        """Copy the arrays `by` into `several` if the 0-d predicate `where` holds; `by` may have views of `several`."""
         found = [x if x is y else self.xp.where(where, y, x) for x, y in zip(several, by, strict=True)]
         for x, y in zip(several, found, strict=True):
             if x is not y:
