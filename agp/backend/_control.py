@@ -3,7 +3,8 @@
 If the host reads a number from a device, it waits for all earlier computations, and the device then waits for the host.
 Inside a `speculating` block, a branch with a likely outcome is therefore taken without reading its predicate. The
 predicates are stored. The caller reads them in one transfer, and repeats the computation if a prediction was wrong.
-While launches are recorded (`Backend.capture`), the host cannot read any number: such a block is called blind.
+A block in which launches are recorded (`Backend.capture`) is called blind, because the host cannot read any number
+there.
 """
 
 import contextlib
@@ -80,11 +81,11 @@ class ControlFlow(Library):
     ) -> tuple[Any, ...]:
         """Repeat `carry = body(*carry)` while `condition(*carry)` holds; the loop is not differentiable.
 
-        The condition must hold in the first `at_least` iterations and be false after `at_most` iterations; the loop
-        does not read it in these cases. If reading the condition makes the host wait for a device, the loop reads it
-        only every `look_every` iterations. Iterations after the condition has become false must not change the result.
-        `likely_enough=True` declares that `at_least` iterations nearly always suffice. This may be assumed first and
-        verified later (see `assume`).
+        The condition must hold in the first `at_least` iterations and be false after `at_most` iterations. The loop
+        reads the condition only between these limits. If reading makes the host wait for a device, the loop reads the
+        condition only every `look_every` iterations. Iterations after the condition has become false must not change
+        the result. `likely_enough=True` declares that `at_least` iterations nearly always suffice. The loop may then
+        stop after them, and the condition is verified later (see `assume`).
         """
         for _ in range(at_least):
             carry = body(*carry)

@@ -60,7 +60,7 @@ def register_backend(plugin: Backend, /) -> None:
         If an installed plug-in has the same name.
     """
     if plugin.name in _entry_points():
-        msg = f"the backend {plugin.name!r} is installed already; give yours another name."
+        msg = f"a backend with the name {plugin.name!r} is installed already; choose another name."
         raise BackendError(msg)
     _REGISTERED[plugin.name] = plugin
     _BY_TYPE.clear()
@@ -72,8 +72,8 @@ def get_backend(name: str) -> Backend:
     Raises
     ------
     BackendError
-        If no plug-in has this name, if its library is not installed, or if loading fails. The message about an unknown
-        name lists all names.
+        If no plug-in has this name, if the library of the plug-in is not installed, or if loading fails. The message
+        about an unknown name lists all names.
     """
     return _REGISTERED[name] if name in _REGISTERED else _load(name)
 

@@ -63,6 +63,6 @@ class LazyRows(Library):
     ) -> tuple[Array, ...]:
         """Compute ``f(*rows)``, a tuple of arrays with one row for each row of the arguments.
 
-        The results are lazy if the arguments are. `example` is the result of f for one row, in arrays of any library.
+        Lazy arguments give lazy results. `example` is the result of f for one row, in arrays of any library.
         """
         return f(*rows)

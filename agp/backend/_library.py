@@ -121,7 +121,7 @@ class Library(ABC):
     def generator(self, x: Array, /, *seeds: Any) -> Any:
         """Create a reproducible random number generator, an `agp.random.Noise`, for arrays like x.
 
-        The default is NumPy's generator on the host. If `loops_on_device`, the last seed may be traced.
+        The default is NumPy's generator on the host. If `loops_on_device` is True, the last seed may be traced.
         """
         return generator(*seeds)
 

@@ -30,7 +30,7 @@ class Mathematics(Library):
     def device_block(self, x: Array, /) -> float:
         """Size up to which matrices like x are not split into blocks, although splitting would save operations.
 
-        It is positive for accelerators, where every call needs a launch, and 0 otherwise.
+        The size is positive for accelerators, where every call needs a launch, and 0 otherwise.
         """
         return 0.0
 
@@ -146,7 +146,7 @@ class Mathematics(Library):
     def reduced_precision(
         self, precision: str, x: Array, /
     ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager[Any]]]:
-        """Return the dtype for matrix products in a lower precision, and a function that creates a context for them.
+        """Return the dtype, and a function that creates the context, for matrix products in a lower precision.
 
         Parameters
         ----------

@@ -305,7 +305,7 @@ class Profile(NamedTuple):
     def bound(self, factor: Array | float, noise: Array | float, /) -> Array:
         """The bound for the kernel factor v and the noise variance s, summed over the outputs.
 
-        It is log N(y; h, v Qff + s I) - v tr(Kff - Qff) / (2 s), a 0-d array.
+        The bound is log N(y; h, v Qff + s I) - v tr(Kff - Qff) / (2 s), a 0-d array.
         """
         xp = backend_of(self.eigenvalues).xp
         ratio = factor * self.eigenvalues / noise

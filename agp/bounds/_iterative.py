@@ -96,7 +96,7 @@ def _constants(kernel: Kernel) -> Kernel:
 def preconditioning_root(kernel: Kernel, X: Array, rank: int, /) -> Array | None:
     """Low-rank factor U [N, rank] with U U^T ~ K at X [N, D], in float64; None if the rank is 0.
 
-    It is computed by partial pivoted Cholesky factorisation.
+    The factor is computed by a partial pivoted Cholesky factorisation.
     """
     B = backend_of(X)
     if not rank:

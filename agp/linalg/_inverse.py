@@ -249,8 +249,8 @@ def _rescale_start(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array,
 def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
     """Return `found` unchanged; report a repair if the given factor was discarded.
 
-    `name` is the name of the factor in the report. If the scalar `among` is false, there was no factor yet, and nothing
-    is reported.
+    `name` is the name of the factor in the report. A false scalar `among` means that no earlier factor existed; nothing
+    is reported then.
     """
     xp = backend_of(found.restarts).xp
     restarts = found.restarts

@@ -111,7 +111,7 @@ class _Last(torch.autograd.Function):
 
 
 class _TriangularSolve(torch.autograd.Function):
-    """Compute L^-1 R or L^-T R; under `torch.func.vmap`, one solve without copies of L serves all columns with this L."""
+    """Compute L^-1 R or L^-T R; under `torch.func.vmap`, columns with the same L need only one solve and no copies."""
 
     @staticmethod
     def forward(L: Array, R: Array, transpose: bool) -> Array:  # type: ignore[override]
