@@ -1,9 +1,9 @@
 """Backends provide operations of array libraries beyond the Array API standard; this package finds them.
 
-A plug-in is a subclass of `Backend` with one instance per library. It is announced by an entry point in the group
-``agp.backends``, with the import name of the library, or by `register_backend`. A plug-in is loaded when agp receives
-the first array of its library, or by `get_backend(name)`. Objects do not store their backend: functions call
-`backend_of(array)`, a dictionary look-up by the type of the array.
+A plug-in is a subclass of `Backend` with one instance per library. An entry point in the group ``agp.backends``
+announces the plug-in under the import name of its library. Without an entry point, call `register_backend`. A plug-in
+is loaded when agp receives the first array of its library, or when you call `get_backend(name)`. Objects do not store
+their backend: functions call `backend_of(array)`, a dictionary look-up by the type of the array.
 """
 
 from agp._deprecated import former_names

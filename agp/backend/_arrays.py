@@ -16,7 +16,7 @@ _constants: OrderedDict[tuple, Array] = OrderedDict()
 
 
 def like(x: Array, /) -> dict[str, Any]:
-    """Keywords dtype= and device= that create an array like x: ``xp.eye(M, **like(x))``."""
+    """Keyword arguments dtype= and device= for creating arrays like x, as in ``xp.eye(M, **like(x))``."""
     return backend_of(x).like(x)
 
 
@@ -51,12 +51,12 @@ def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
 
 
 def constants() -> tuple[Array, ...]:
-    """The cached constants; a recorded graph must keep them alive."""
+    """Return the cached constants, which a recorded graph must keep alive."""
     return tuple(_constants.values())
 
 
 def numbers_of(several: Sequence[Array | float], /) -> list[float]:
-    """Convert 0-d arrays on one device, or numbers, to floats, with a single transfer; Booleans become 0 and 1."""
+    """Convert numbers, or 0-d arrays on one device, to floats in a single transfer; Booleans become 0 and 1."""
     arrays = [x for x in several if not isinstance(x, (int, float))]
     if not arrays:
         return [float(x) for x in several]

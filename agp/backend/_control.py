@@ -3,7 +3,8 @@
 If the host reads a number from a device, it waits for all earlier computations, and the device then waits for the host.
 Inside a `speculating` block, a branch with a likely outcome is therefore taken without reading its predicate. The
 predicates are stored. The caller reads them in one transfer, and repeats the computation if a prediction was wrong.
-While launches are recorded (`Backend.capture`), the host cannot read any number: such a block is called blind.
+A block in which launches are recorded (`Backend.capture`) is called blind, because the host cannot read any number
+there.
 """
 
 import contextlib
@@ -20,10 +21,10 @@ _blind: ContextVar[bool] = ContextVar("blind", default=False)
 
 @contextlib.contextmanager
 def speculating(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[list[Any] | None]:
-    """Assume likely outcomes inside the block, and append the 0-d predicates that must hold to the list `guesses`.
+    """Assume likely outcomes inside the block, and append each assumption to the list `guesses`.
 
-    If `guesses` is None, nothing is assumed. In a blind block, a predicate without a likely outcome raises a
-    BackendError.
+    An assumption is a 0-d predicate that must hold. If `guesses` is None, nothing is assumed. In a blind block, a
+    predicate without a likely outcome raises a BackendError.
     """
     tokens = _guesses.set(guesses), _blind.set(blind)
     try:
@@ -34,10 +35,10 @@ def speculating(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[l
 
 
 def assume(predicate: Any, /, likely: bool | None) -> bool:
-    """The value of a 0-d predicate: the likely one inside a `speculating` block, otherwise its true value."""
+    """Return the likely value of a 0-d predicate inside a `speculating` block, otherwise its true value."""
     guesses = _guesses.get()
     if likely is None and _blind.get():
-        msg = "control flow depends on a predicate on the device that has no likely outcome."
+        msg = "while launches are recorded, the host cannot read a predicate without a likely outcome."
         raise BackendError(msg)
     if guesses is None or likely is None:
         return bool(predicate)
@@ -62,7 +63,7 @@ class ControlFlow(Library):
     ) -> Any:
         """Return `if_true()` if the 0-d predicate holds, else `if_false()`; both must return the same shapes.
 
-        `likely` is the usual value of the predicate. It may be assumed, and verified later (see `assume`).
+        `likely` is the usual value of the predicate. This value may be assumed first and verified later (see `assume`).
         """
         return if_true() if assume(predicate, likely) else if_false()
 
@@ -80,10 +81,11 @@ class ControlFlow(Library):
     ) -> tuple[Any, ...]:
         """Repeat `carry = body(*carry)` while `condition(*carry)` holds; the loop is not differentiable.
 
-        The condition holds in the first `at_least` iterations and fails after `at_most` iterations, so it is not read
-        there. If reading makes the host wait for a device, the condition is read every `look_every` iterations only.
-        Further iterations after it has become false must not change the result. `likely_enough=True` declares that
-        `at_least` iterations nearly always suffice. This may be assumed, and verified later (see `assume`).
+        The condition must hold in the first `at_least` iterations and be false after `at_most` iterations. The loop
+        reads the condition only between these limits. If reading makes the host wait for a device, the loop reads the
+        condition only every `look_every` iterations. Iterations after the condition has become false must not change
+        the result. `likely_enough=True` declares that `at_least` iterations nearly always suffice. The loop may then
+        stop after them, and the condition is verified later (see `assume`).
         """
         for _ in range(at_least):
             carry = body(*carry)
@@ -105,11 +107,11 @@ class ControlFlow(Library):
         f
             A function ``f(carry, row) -> (carry, logged)``, where `logged` is a dictionary of 0-d arrays.
         carry
-            A tuple of models and arrays, or of lists, tuples and dictionaries of them.
+            A tuple of models and arrays, which may be nested in lists, tuples and dictionaries.
         rows
             Arrays [K, ...] or None, nested in tuples and dictionaries. A row has the same structure, with arrays [...].
         count
-            Number of rows to use, at most K: a 0-d array.
+            The number of rows to use (0-d), at most K.
 
         Returns
         -------
@@ -135,7 +137,7 @@ class ControlFlow(Library):
         return False
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
-        """Evaluate `f(arrays)` so that the library differentiates it by the pullback of f.
+        """Evaluate `f(arrays)`; automatic differentiation of the result uses the pullback of f.
 
         Parameters
         ----------

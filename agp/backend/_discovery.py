@@ -16,7 +16,7 @@ GROUP = "agp.backends"
 
 
 class BackendStatus(NamedTuple):
-    """Status of a backend, one line of `agp backends`."""
+    """Status of a backend: one line in the output of `agp backends`."""
 
     name: str
     usable: bool
@@ -60,7 +60,7 @@ def register_backend(plugin: Backend, /) -> None:
         If an installed plug-in has the same name.
     """
     if plugin.name in _entry_points():
-        msg = f"the backend {plugin.name!r} is installed already; give yours another name."
+        msg = f"a backend with the name {plugin.name!r} is installed already; choose another name."
         raise BackendError(msg)
     _REGISTERED[plugin.name] = plugin
     _BY_TYPE.clear()
@@ -72,7 +72,8 @@ def get_backend(name: str) -> Backend:
     Raises
     ------
     BackendError
-        If no plug-in has this name (the message lists all names), its library is not installed, or loading fails.
+        If no plug-in has this name, if the library of the plug-in is not installed, or if loading fails. The message
+        about an unknown name lists all names.
     """
     return _REGISTERED[name] if name in _REGISTERED else _load(name)
 
@@ -126,12 +127,12 @@ def _status(name: str) -> BackendStatus:
 
 
 def backend_of(x: Array, /) -> Backend:
-    """Return the backend for the type of x, an array or a tracer, without loading other plug-ins.
+    """Return the backend of x, an array or a tracer; the plug-ins of other libraries are not loaded.
 
     Raises
     ------
     TypeError
-        If x is not an array of a known library. The message explains how to convert it.
+        If x is not an array of a known library. The message explains how to convert x.
     """
     try:
         return _BY_TYPE[type(x)]
@@ -140,7 +141,7 @@ def backend_of(x: Array, /) -> Backend:
 
 
 def check_array_type(name: str, x: Any, /) -> None:
-    """Raise a TypeError that names x `name`, unless x is an array of a known library."""
+    """Raise a TypeError unless x is an array of a known library; the message refers to x by `name`."""
     if type(x) not in _BY_TYPE:
         _BY_TYPE[type(x)] = _resolve(x, name)
 

@@ -1,4 +1,4 @@
-"""Functions that process rows of data block by block, with pullbacks, in the memory of one block."""
+"""Functions that process rows of data block by block, and their pullbacks, with memory for one block."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ class Folds(Library):
     def fold(
         self, f: Callable, params: Any, rows: Any, block_rows: int, /, *, add: Callable, kept_rows: int = 0
     ) -> tuple[Any, Pullback]:
-        """Sum `f(params, block)[0]` over blocks of rows, in the memory of one block; return the sum and its pullback.
+        """Sum `f(params, block)[0]` over blocks of rows, with memory for one block; return the sum and its pullback.
 
         Parameters
         ----------
@@ -60,7 +60,7 @@ class Folds(Library):
             A function that adds two values, or two cotangents. None counts as zero.
         kept_rows
             Number of rows whose pullbacks are kept in memory, so that their blocks are evaluated only once. Traced
-            programs may ignore it.
+            programs may ignore this number.
         """
         value_of = self.remat(lambda params, block: f(params, block)[0])
         total, kept, seen = None, [], 0
@@ -89,7 +89,7 @@ class Folds(Library):
     ) -> Any:
         """Cotangent of `params` in `fold`, for a cotangent `bar` of the sum.
 
-        `kept` are the pullbacks of the first blocks.
+        `kept` contains the pullbacks of the first blocks.
         """
         params_bar = None
         with collect_reports():  # repairs were reported with the value
@@ -101,7 +101,7 @@ class Folds(Library):
     def map_rows(
         self, f: Callable, params: Any, X: Array, block_rows: int, /, *, add: Callable
     ) -> tuple[Array, Callable[[Array], tuple[Any, Array]]]:
-        """Concatenate `f(params, block)[0]` over blocks of rows, in the memory of one block; also return its pullback.
+        """Concatenate `f(params, block)[0]` over blocks of rows, with memory for one block; also return the pullback.
 
         Parameters
         ----------

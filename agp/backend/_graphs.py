@@ -1,6 +1,6 @@
 """Graphs of device launches, which are recorded once and replayed by a single call.
 
-Graphs save time if launches take longer than the operations themselves. By default, a backend does not support them.
+Graphs save time if launches take longer than the operations themselves. By default, a backend does not support graphs.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ class Graphs(Library):
         ----------
         f
             A function that reads and writes the same arrays in every call. It is called several times, for warm-up and
-            for recording. Nothing is computed during recording, so it must not transfer numbers to or from the host.
+            for recording. Nothing is computed during recording, so f must not transfer numbers to or from the host.
         x
             An array on the device.
 
@@ -35,7 +35,7 @@ class Graphs(Library):
         replay
             A function that launches the graph again, after all earlier launches.
         found
-            The result of f. Each replay overwrites its arrays.
+            The result of f. Each replay overwrites the arrays of this result.
 
         Raises
         ------
@@ -47,7 +47,7 @@ class Graphs(Library):
         raise BackendError(msg)
 
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
-        """Copy the arrays `by`, which may be views of `several`, into `several` if the 0-d predicate `where` holds."""
+        """Copy the arrays `by` into `several` if the 0-d predicate `where` holds; `by` may have views of `several`."""
         found = [x if x is y else self.xp.where(where, y, x) for x, y in zip(several, by, strict=True)]
         for x, y in zip(several, found, strict=True):
             if x is not y:

@@ -14,7 +14,7 @@ CHECKSUM_ROWS = 65_536
 
 
 class LazyRows(Library):
-    """Operations on rows of data that a lazy or distributed array library overrides."""
+    """Operations on rows of data; lazy and distributed array libraries override these methods."""
 
     def gather(self, x: Array, index: Any = None, /) -> Array:
         """Load x [N, ...], or its rows at a host array of indices [n], into an array in memory."""
@@ -43,7 +43,7 @@ class LazyRows(Library):
         return X, y, (X.shape[0],)
 
     def chunks_of(self, several: tuple[Array, ...], chunks: Any, /) -> tuple[Array, ...]:
-        """Load the chunks with the given numbers of arrays with the same chunks."""
+        """Load the chunks with these numbers from each of several arrays that are divided into the same chunks."""
         return several
 
     def take_rows(self, x: Array, index: Any, /) -> Array:
@@ -61,8 +61,8 @@ class LazyRows(Library):
     def map_chunks(
         self, f: Callable[..., tuple[Array, ...]], rows: tuple[Array, ...], example: tuple[Array, ...], /
     ) -> tuple[Array, ...]:
-        """Compute ``f(*rows)``, a tuple of arrays with one row for each row of the arguments; lazily for lazy rows.
+        """Compute ``f(*rows)``, a tuple of arrays with one row for each row of the arguments.
 
-        `example` is the result of f for one row, in arrays of any library.
+        Lazy arguments give lazy results. `example` is the result of f for one row, in arrays of any library.
         """
         return f(*rows)

@@ -28,10 +28,10 @@ DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint
 
 @lru_cache(maxsize=4096)  # called for every array of the training state in every step
 def is_row_major(shape: tuple[int, ...], strides: tuple[int, ...], step: int = 1) -> bool:
-    """Whether an array of this shape has the strides of a new array, for entries of size `step`.
+    """Whether these are the strides of a new row-major array with this shape and entries of size `step`.
 
-    Axes of length 1 must have these strides, too: libraries ignore them for contiguity, but not when they choose a
-    routine.
+    The strides of axes with length 1 must agree, too. Libraries ignore such strides when they test for contiguity, but
+    not when they choose a routine.
     """
     for length, stride in zip(reversed(shape), reversed(strides), strict=True):
         if stride != step:
@@ -109,7 +109,7 @@ class Library(ABC):
     def row_major(self, x: Array, /) -> Array:
         """Return x in row-major order without gaps, like an array read from a file; copies only if needed.
 
-        Sums and products round differently in other memory layouts, and in some libraries with other alignments. The
+        The rounding of sums and products depends on the memory layout, and in some libraries on the alignment. The
         default returns x, for libraries with a single memory layout.
         """
         return x
@@ -121,7 +121,7 @@ class Library(ABC):
     def generator(self, x: Array, /, *seeds: Any) -> Any:
         """Create a reproducible random number generator, an `agp.random.Noise`, for arrays like x.
 
-        The default is NumPy's generator on the host. If `loops_on_device`, the last seed may be traced.
+        The default is NumPy's generator on the host. If `loops_on_device` is True, the last seed may be traced.
         """
         return generator(*seeds)
 
@@ -147,13 +147,13 @@ class Library(ABC):
     def device_memory(self, x: Array, /) -> float | None:
         """Total memory of the device of x in MiB, used or free; None if x is on the host.
 
-        It should be the same in every run, since it determines the size of row blocks. While x is traced, the default
-        device is used.
+        The value should be the same in every run, since it determines the size of row blocks. While x is traced, the
+        default device is used.
         """
         return None
 
     def enable_float64(self) -> None:  # noqa: B027 - most libraries have it
-        """Enable float64 arrays in the whole process; programs may call this, libraries should not."""
+        """Enable float64 arrays in the whole process; libraries should not call this method, but programs may."""
 
     def is_concrete(self, x: Array, /) -> bool:
         """Whether x has values that the host can read now; False while a function is being traced."""
@@ -162,8 +162,8 @@ class Library(ABC):
     def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
         """Context manager with the library and thread settings for computations with arrays like x.
 
-        It makes the device of x the current device, if the library has one. Products get the precision of their dtype,
-        unless the user has chosen a lower one. On a CPU, thread pools are limited to one thread. The user's settings
-        are restored on exit. If the context changes a setting, `needs_context` is True.
+        If the library has a current device, the context sets it to the device of x. Products get the precision of their
+        dtype, unless the user has chosen a lower precision. On a CPU, thread pools are limited to one thread. The
+        user's settings are restored on exit. If the context changes a setting, `needs_context` is True.
         """
         return contextlib.nullcontext()

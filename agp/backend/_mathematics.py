@@ -30,7 +30,7 @@ class Mathematics(Library):
     def device_block(self, x: Array, /) -> float:
         """Size up to which matrices like x are not split into blocks, although splitting would save operations.
 
-        It is positive for accelerators, where every call needs a launch, and 0 otherwise.
+        The size is positive for accelerators, where every call needs a launch, and 0 otherwise.
         """
         return 0.0
 
@@ -67,7 +67,8 @@ class Mathematics(Library):
     ) -> Array:
         """Matrix product X Y [..., M, N], or its lower triangle if `lower`.
 
-        `left` is "lower" or "upper" if X is triangular, `right` likewise for Y. The other triangle must be zero.
+        If X is triangular, `left` is "lower" or "upper"; `right` describes Y in the same way. The other triangle of a
+        triangular matrix must be zero.
         """
         product = X @ Y
         return self.xp.tril(product) if lower else product
@@ -78,22 +79,22 @@ class Mathematics(Library):
         Parameters
         ----------
         f
-            A function at module level that depends only on its arguments. Each of its operations takes an array, and
-            none is in place. It may use the attributes `dtype` and `ndim` of arrays, elementwise functions of `xp`
-            (`clip` needs both limits), `zeros_like`, `ones_like`, `full_like`, and methods of this backend such as
-            `lerp`.
+            A function at module level that depends only on its arguments. Each of its operations must take an array,
+            and must not change an array in place. The function may use the attributes `dtype` and `ndim` of arrays,
+            elementwise functions of `xp` (`clip` needs both limits), `zeros_like`, `ones_like`, `full_like`, and
+            methods of this backend such as `lerp`.
         args
-            Numbers and arrays. The arrays are broadcast to a common shape, which all results have.
+            Numbers and arrays. The arrays are broadcast to a common shape. All results have this shape.
         """
         return f(self, *args)
 
     def elementwise(
         self, f: Callable[..., tuple[Array, ...]], /, *arrays: Array, numbers: Sequence = (), lower: bool = False
     ) -> tuple[Array, ...]:
-        """Evaluate f as `fused` does, for arrays of the same shape, followed by numbers or 0-d arrays.
+        """Evaluate ``f(self, *arrays, *numbers)`` as `fused` does, for arrays of the same shape.
 
-        A library may process the arrays piece by piece. If `lower`, the arrays [..., M, M] must be lower triangular,
-        and f must map zeros to zeros.
+        The numbers may be 0-d arrays. A library may process the arrays piece by piece. If `lower`, the arrays
+        [..., M, M] must be lower triangular, and f must map zeros to zeros.
         """
         return self.fused(f, *arrays, *numbers)
 
@@ -145,7 +146,7 @@ class Mathematics(Library):
     def reduced_precision(
         self, precision: str, x: Array, /
     ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager[Any]]]:
-        """Return the dtype for matrix products in a lower precision, and a function that creates their context.
+        """Return the dtype, and a function that creates the context, for matrix products in a lower precision.
 
         Parameters
         ----------
@@ -175,7 +176,7 @@ class Mathematics(Library):
         return self.special_function(name)(*args)
 
     def special_function(self, name: str, /) -> Callable[..., Array]:
-        """Return the function that `special` calls; raises the same errors."""
+        """Return the function that `special` calls, or raise the same errors as `special`."""
         found = self.special_functions.get(name)
         if found is None and self.special_module and not name.startswith("_"):
             found = vars(importlib.import_module(self.special_module)).get(name)

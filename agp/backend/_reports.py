@@ -1,4 +1,4 @@
-"""Collectors of reports of numerical problems; a report goes to the innermost one."""
+"""Collectors of reports of numerical problems; a report goes to the innermost collector."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ def current_collector() -> list[Any] | None:
 def collect_reports(reports: list[Any] | None = None) -> Iterator[list[Any]]:
     """Append the reports made inside the block to a list, instead of issuing warnings.
 
-    The entries are instances of `agp.repairs.Report`. A compiled function can return them like arrays, and
-    `agp.repairs.Tally` reads them outside.
+    The entries are instances of `agp.repairs.Report`. A compiled function can return reports like arrays, and
+    `agp.repairs.Tally` reads them outside the function.
     """
     reports = [] if reports is None else reports
     token = _collector.set(reports)

@@ -38,7 +38,7 @@ class Collapsed(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Weighted sums over the rows of data that determine the collapsed bounds.
+    """Weighted sums over the rows of data, from which the collapsed bounds are computed.
 
     The features of the rows are A = Lu^-1 Kuf [M, N].
     """
@@ -66,7 +66,7 @@ def collapsed_bound(
     """Collapsed evidence lower bound of sparse variational GP regression, summed over the outputs.
 
     The bound is log N(y; h(X), Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), with Qff = Kfu Kuu^-1 Kuf. It is
-    attained at the optimal q(u). It takes O(N M^2) operations.
+    attained at the optimal q(u). The computation takes O(N M^2) operations.
 
     With several orthogonal groups of inducing inputs (SOLVE-GP), Qff is the sum of a matrix Q_g for each group, and
     the groups have independent posteriors. The predictive mean stays the same. The bound of each output is lower by
@@ -79,7 +79,7 @@ def collapsed_bound(
     X, y
         All inputs [N, D] and targets [N, P].
     sizes
-        Numbers of inducing inputs in the orthogonal groups. By default, a single group has all of them.
+        Numbers of inducing inputs in the orthogonal groups. By default, all inducing inputs form a single group.
     block_rows
         Number of rows per block. With blocks, no array of size M N is kept in memory, and the pullback evaluates each
         block again. By default, all rows form a single block.
@@ -129,15 +129,15 @@ def posterior_of(Lu: Array, totals: Statistics, noise: Array, sizes: tuple[int, 
 
 
 def collapsed_statistics(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Statistics:
-    """The sums over the rows that `collapsed_bound` and `collapsed_posterior` need; the arguments are theirs."""
+    """The sums over the rows that `collapsed_bound` and `collapsed_posterior` need, for the same arguments."""
     return totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
 
 
 def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Array:
     """Upper bound on the log evidence log N(y; h(X), Kff + sigma^2 I), summed over the outputs.
 
-    The bound follows from |Kff + sigma^2 I| >= |Qff + sigma^2 I| and Kff <= Qff + t I with t = tr(Kff - Qff). It is a
-    0-d array and has no pullback. The arguments are those of `collapsed_bound`.
+    The bound follows from |Kff + sigma^2 I| >= |Qff + sigma^2 I| and Kff <= Qff + t I with t = tr(Kff - Qff). The
+    result is a 0-d array without a pullback. The arguments are those of `collapsed_bound`.
 
     Source: Titsias, "Variational inference for Gaussian and determinantal point processes", NIPS workshop 2014.
     """
@@ -168,7 +168,7 @@ def _group_factors(LB: Array, sizes: tuple[int, ...] | None) -> tuple[Array, ...
 def bound_from_totals(
     totals: Statistics, noise: Array, N: Array | float, sizes: tuple[int, ...] | None = None
 ) -> tuple[Array, Pullback]:
-    """The collapsed bound from the statistics of N observations, and ``bar -> (totals_bar, noise_bar)``."""
+    """The collapsed bound from the statistics of N observations; its pullback is ``bar -> (totals_bar, noise_bar)``."""
     # -1/2 (N P log(2 pi s) + P sum_g log|LG LG^T| + |y - h|^2 / s - |c|^2 + P tr(Kff - Qff) / s)
     LB, c = _whitened_factors(totals, noise)
     B = backend_of(LB)
@@ -305,7 +305,7 @@ class Profile(NamedTuple):
     def bound(self, factor: Array | float, noise: Array | float, /) -> Array:
         """The bound for the kernel factor v and the noise variance s, summed over the outputs.
 
-        It is log N(y; h, v Qff + s I) - v tr(Kff - Qff) / (2 s), a 0-d array.
+        The bound is log N(y; h, v Qff + s I) - v tr(Kff - Qff) / (2 s), a 0-d array.
         """
         xp = backend_of(self.eigenvalues).xp
         ratio = factor * self.eigenvalues / noise
@@ -316,7 +316,7 @@ class Profile(NamedTuple):
 
 
 def profile_of(totals: Statistics, observations: float, /) -> Profile:
-    """The profile of the collapsed bound; computing it takes one eigendecomposition, O(M^3)."""
+    """The profile of the collapsed bound, computed by one eigendecomposition in O(M^3) operations."""
     xp = backend_of(totals.gram).xp
     eigenvalues, vectors = xp.linalg.eigh(totals.gram)
     squares = xp.sum((vectors.mT @ totals.projected) ** 2, axis=1)

@@ -1,10 +1,11 @@
 """Objectives of computation-aware GPs, computed from sums over the rows of data.
 
-The posterior conditions on the projected observations S^T y. The actions S [m, i] act on m rows, the support. With the
-residuals r = y - h, the cross-covariance W = k(X, X_support) S [N, i], A = S^T K S and the projected covariance
-G = A + sigma^2 S^T S, the posterior has the mean h + W v with v = G^-1 S^T r, and the covariance K - W G^-1 W^T.
+The posterior conditions on the projected observations S^T y. The actions S [m, i] act on m rows, the support. Let
+r = y - h be the residuals, and W = k(X, X_support) S [N, i] the cross-covariance. The projected covariance is
+G = A + sigma^2 S^T S with A = S^T K S. The posterior has the mean h + W v with v = G^-1 S^T r, and the covariance
+K - W G^-1 W^T.
 
-Tiles of K may be float32. Sums are float64, because the differences between them lose digits in proportion to the
+Tiles of K may be float32. Sums are float64, because the relative error of their differences grows in proportion to the
 condition number of G / sigma^2.
 """
 
@@ -23,7 +24,7 @@ Loss: TypeAlias = Literal["elbo", "projected"]
 class Moments(NamedTuple):
     """Sums in float64 that determine the objective; a sum that is not needed is None.
 
-    A is summed over the support, the other fields over all rows of data.
+    A is a sum over the support. The other fields are sums over all rows of data.
     """
 
     A: Any
@@ -123,7 +124,7 @@ def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]
 
 
 def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Moments, Pullback]:
-    """A = S^T K S from blocks of the support; `data=True` adds the sums over the data, for the same rows."""
+    """Compute A = S^T K S from blocks of the support. With `data=True`, also compute the other sums over these rows."""
     at = whole_numbers(model.X.shape[0], model.X)
     moments, pull = _sum_moments(model, (model.X, model.y if data else None, at), rows)
     assert moments.A is not None
@@ -138,14 +139,14 @@ def computation_aware_bound(
 ) -> tuple[Array, Pullback]:
     """Training objective of a computation-aware GP, summed over the outputs.
 
-    The loss "elbo" is a lower bound on the log evidence of the exact GP. With b = S^T r, the approximation Q of G^-1
-    that the posterior uses, and v = Q b, it is::
+    The loss "elbo" is a lower bound on the log evidence of the exact GP. Let b = S^T r and v = Q b,
+    where Q is the approximation of G^-1 that the posterior uses. Then the loss is::
 
         -1/2 [ (|r - W v|^2 + P (tr K - tr(Q M))) / sigma^2 + P (N - i) log sigma^2 + N P log 2 pi
                + v^T A v - P tr(Q A) + P log|G| - P log|S^T S| ]
 
-    The loss "projected" is log N(S'^T y; S'^T h, S'^T (K + sigma^2 I) S') with S' = S (S^T S)^-1/2. It is not a bound,
-    and serves for comparison.
+    The loss "projected" is log N(S'^T y; S'^T h, S'^T (K + sigma^2 I) S') with S' = S (S^T S)^-1/2. It is not a bound.
+    Use it for comparisons only.
 
     Parameters
     ----------
@@ -202,7 +203,7 @@ def computation_aware_bound(
 
 
 def _elbo(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullback]:
-    """The bound, and ``bar -> (moments_bar, (G_bar, b_bar), noise_bar, log_det_bar)``."""
+    """The bound, and its pullback ``bar -> (moments_bar, (G_bar, b_bar), noise_bar, log_det_bar)``."""
     A, M, c, square, trace = moments
     (G, b), (T, Q, log_det_G) = projection, inverse
     xp = backend_of(G).xp
@@ -231,7 +232,7 @@ def _elbo(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullb
 
 
 def _projected_log_density(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullback]:
-    """The log density of the projected observations, and its pullback, as for `_elbo`."""
+    """The log density of the projected observations, and its pullback, which has the same form as that of `_elbo`."""
     del moments, N
     (G, b), (T, Q, log_det_G) = projection, inverse
     xp = backend_of(G).xp

@@ -20,7 +20,7 @@ def elbo(
 ) -> tuple[Array, Pullback]:
     """Evidence lower bound scale * sum_n E_q[log p(y_n | f_n)] - KL[q || p].
 
-    For deep processes the expectation is an average over samples.
+    For deep processes, the expectation is an average over samples.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def expectation_block(
 ) -> tuple[Array, Pullback]:
     """Expected log density of the rows of a block, and its pullback.
 
-    The value is sum_n E_q[log p(y_n | f_n)], the pullback ``bar -> (model_bar, factor_bar, X_bar)``.
+    The value is sum_n E_q[log p(y_n | f_n)], and the pullback is ``bar -> (model_bar, factor_bar, X_bar)``.
     """
     (model, factor), (X, y, draws) = params, block
     process = model.process.with_draws(draws_with_prefix("process", Draws(draws, {}))) if draws else model.process
@@ -92,14 +92,14 @@ def _rows_block(params: tuple[Any, Any], block: tuple[Array, Array, dict[str, Ar
 
 
 def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:
-    """Swap the first two axes of draws: [S, N, ...] becomes [N, S, ...], as sums over rows need it, and vice versa."""
+    """Swap the first two axes of draws [S, N, ...] or [N, S, ...]; sums over rows need [N, S, ...]."""
     return {name: backend_of(x).xp.permute_dims(x, (1, 0, *range(2, x.ndim))) for name, x in draws.items()}
 
 
 def tile_samples(samples: int, y: Array, draws: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array] | None]:
-    """Repeat targets [N, K], and draws [., N, ...], for S samples of each row, one sample after another.
+    """Repeat targets [N, K] along axis 0 and draws [., N, ...] along axis 1, once for each of S samples.
 
-    Returns None for the draws if there are none.
+    Empty draws are returned as None.
     """
     if samples > 1:
         xp = backend_of(y).xp

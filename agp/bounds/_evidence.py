@@ -11,7 +11,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def noisy_cholesky(K: Array, noise: Array, weights: Array | None = None, /) -> Array:
-    """Cholesky factor [N, N] of K + noise diag(1 / weights), for positive weights [N], or of K + noise I."""
+    """Cholesky factor [N, N] of K + noise diag(1 / weights) for weights [N] > 0, or of K + noise I without weights."""
     if weights is None:
         return cholesky(add_diagonal(K, noise))
     # factorise R (K + noise / w) R with R^2 = min(w, 1): its diagonal is well scaled for any weights
@@ -24,9 +24,9 @@ def noisy_cholesky(K: Array, noise: Array, weights: Array | None = None, /) -> A
 def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
     """Log evidence log N(y; h(X), Kff + sigma^2 I) of an exact GP, summed over the outputs.
 
-    It takes O(N^3) operations and O(N^2) memory. A row with weight w_n counts as w_n observations of y_n with
-    independent noise of variance s = sigma^2. Since N(y; f, s)^w = N(y; f, s / w) (2 pi s)^((1 - w) / 2) w^(-1/2), the
-    evidence is
+    The computation takes O(N^3) operations and O(N^2) memory. A row with weight w_n counts as w_n observations of y_n
+    with independent noise of variance s = sigma^2. Since N(y; f, s)^w = N(y; f, s / w) (2 pi s)^((1 - w) / 2) w^(-1/2),
+    the evidence is
 
         log N(y; h, Kff + s W^-1) - P / 2 sum_n ((w_n - 1) log(2 pi s) + log w_n).
 

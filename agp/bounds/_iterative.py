@@ -96,7 +96,7 @@ def _constants(kernel: Kernel) -> Kernel:
 def preconditioning_root(kernel: Kernel, X: Array, rank: int, /) -> Array | None:
     """Low-rank factor U [N, rank] with U U^T ~ K at X [N, D], in float64; None if the rank is 0.
 
-    It is computed by partial pivoted Cholesky factorisation.
+    The factor is computed by a partial pivoted Cholesky factorisation.
     """
     B = backend_of(X)
     if not rank:
@@ -110,7 +110,7 @@ def preconditioning_root(kernel: Kernel, X: Array, rank: int, /) -> Array | None
 
 
 def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
-    """K V [N, k] as the sum over blocks b of K[:, b] V[b, :]."""
+    """The product K V [N, k], computed as the sum of K[:, b] V[b, :] over blocks b."""
     B = backend_of(X)
 
     def term(X_all: Array, block: tuple[Array, Array]) -> tuple[Array, Pullback]:
@@ -159,9 +159,9 @@ def estimated_evidence(
         value     -1/2 [ sum_p alpha_p^T (y - h)_p + P_out (log|P| + N/t sum_i e_0^T log(T_i) e_0) + N P_out log 2 pi ]
         gradient   1/2 [ sum_p alpha_p^T dA alpha_p - P_out/t sum_i (A^-1 z_i)^T dA (P^-1 z_i) ] + sum alpha dh
 
-    Since E[z z^T] = P, the mean of (A^-1 z)^T dA (P^-1 z) is tr(A^-1 dA). The gradient is an independent estimate. It
-    is not the derivative of the estimated value. For automatic differentiation, a surrogate term with this derivative
-    and the value zero is added.
+    Since E[z z^T] = P, the mean of (A^-1 z)^T dA (P^-1 z) is tr(A^-1 dA). The gradient is a separate estimate. It is
+    not the derivative of the estimated value. For automatic differentiation, the value therefore includes a surrogate
+    term, which is zero and whose derivative is the estimated gradient.
 
     Parameters
     ----------
@@ -171,9 +171,9 @@ def estimated_evidence(
     X, y
         All inputs [N, D] and targets [N, P_out].
     low, full
-        Standard normal numbers for t probes: [rank, t] (None if the rank is 0) and [N, t].
+        Standard normal numbers for t probes, with shapes [rank, t] and [N, t]. If the rank is 0, `low` is None.
     block_rows
-        Number of rows of K per tile. If it is N, the whole matrix K is stored.
+        Number of rows of K per tile. With N rows per tile, the whole matrix K is stored.
 
     Returns
     -------

@@ -82,9 +82,9 @@ def optimal_first_group(totals: Statistics, noise: Array, state: Any, sizes: tup
 
 
 def _subtract_second_group(totals: Statistics, state: Any, sizes: tuple[int, int]) -> tuple[Statistics, Pullback]:
-    """The statistics of the first group after the mean of q(v) is subtracted from the targets, and their pullback.
+    """The statistics of the first group, for targets minus the mean of q(v), and the pullback of the statistics.
 
-    The variance of q(v), averaged over the outputs, is added to the residual.
+    The variance of q(v), averaged over the outputs, is added to `residual`.
     """
     first, second = groups_of(sizes)
     xp = backend_of(totals.gram).xp
@@ -118,10 +118,10 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     """Tighter evidence lower bound of sparse GP regression, for at most a few thousand rows.
 
     The bound is log N(y; h(X), Qff + sigma^2 I) - 1/2 tr[(Quu + sigma^2 I)^-1 (Kff - Qff)], summed over the outputs.
-    Qff is the Nyström approximation of Kff from all groups of inducing inputs, Quu that from the first group. The
-    variational posterior lets u depend on the part of f that the inducing variables do not explain. The bound is
-    therefore higher than `collapsed_bound` with the same inducing inputs. It needs the full matrix Kff: O(N^2 M)
-    operations and O(N^2) memory.
+    Qff is the Nyström approximation of Kff from all groups of inducing inputs. Quu is the Nyström approximation from
+    the first group only. The variational posterior lets u depend on the part of f that the inducing variables do not
+    explain. The bound is therefore higher than `collapsed_bound` with the same inducing inputs. The computation needs
+    the full matrix Kff, and takes O(N^2 M) operations and O(N^2) memory.
 
     Parameters
     ----------
@@ -130,7 +130,8 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     X, y
         All inputs [N, D] and targets [N, P].
     sizes
-        Numbers of inducing inputs in the orthogonal groups. A single group gives the bound of the paper.
+        Numbers of inducing inputs in the orthogonal groups. With a single group, the bound is that of Shi, Titsias &
+        Mnih.
 
     Returns
     -------
@@ -139,7 +140,7 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     pullback
         A function ``bar=1.0 -> (model_bar, X_bar)``.
 
-    Source: Shi, Titsias & Mnih, AISTATS 2020, appendix A. The optimal q(v) of the other groups is added here.
+    Source: Shi, Titsias & Mnih, AISTATS 2020, appendix A, for one group; agp adds the optimal q(v) of the other groups.
     """
     B = backend_of(X)
     xp = B.xp

@@ -23,10 +23,10 @@ def site_sums(
 ) -> dict[str, Any]:
     """Sums over the rows for a site step of each posterior that has sites.
 
-    One pass over the rows computes the derivatives alpha = d/dmu and beta = -2 d/dvar of `scale` times the expected log
-    density, at the marginals of the process. `agp.processes.Process.project_to_sites` maps these derivatives to the
-    sums of each posterior. The pass needs memory for one block of rows. Returns a dictionary whose keys are the paths
-    of the posteriors in the process.
+    One pass over the rows differentiates `scale` times the expected log density at the marginals of the process. The
+    derivatives are alpha = d/dmu and beta = -2 d/dvar. `agp.processes.Process.project_to_sites` maps these derivatives
+    to the sums of each posterior. The pass needs memory for one block of rows. Returns a dictionary whose keys are the
+    paths of the posteriors in the process.
 
     Parameters
     ----------
@@ -73,14 +73,14 @@ def white_site_sums(
 ) -> tuple[Sums, Pullback]:
     """Whitened sums of the sites over their inputs, with memory for one block of rows.
 
-    With A = Lu^-1 Kuf they are sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M].
+    With A = Lu^-1 Kuf, the sums are sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M].
 
     Parameters
     ----------
     prior
         An `agp.processes.SparsePrior`.
     Lu
-        Cholesky factor [M, M] of its Kuu.
+        Cholesky factor [M, M] of the covariance Kuu of the prior.
     X
         Inputs [N, D] of the sites.
     shift, precision

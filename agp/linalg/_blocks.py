@@ -8,7 +8,7 @@ from agp.linalg._diagonal import identity
 
 
 def groups_of(sizes: Sequence[int]) -> list[slice]:
-    """Return the rows of each group, for groups of these sizes."""
+    """Return the rows of each of several consecutive groups with these sizes, as slices."""
     stops = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [slice(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
 
@@ -16,9 +16,10 @@ def groups_of(sizes: Sequence[int]) -> list[slice]:
 def block_diagonal(
     blocks: Sequence[Array | None], sizes: Sequence[int], columns: Sequence[int] | None = None
 ) -> Array | None:
-    """Return the matrix with these blocks on its diagonal; None stands for zeros, in the blocks and as the result.
+    """Return the matrix with these blocks on its diagonal.
 
-    Block i has `sizes[i]` rows and, unless `columns` is given, the same number of columns.
+    A block of zeros may be None. If all blocks are None, the result is None. Block i has `sizes[i]` rows and, unless
+    `columns` is given, the same number of columns.
     """
     there = next((block for block in blocks if block is not None), None)
     if there is None:
@@ -33,7 +34,7 @@ def block_diagonal(
 
 
 def each_times(A: Array, x: Array, /) -> Array:
-    """Multiply each A_p by column p of x: return [M, P], for A [P, M, M] and x [M, P]."""
+    """Multiply each A_p by column p of x, for A [P, M, M] and x [M, P]; the result is [M, P]."""
     return (A @ x.mT[:, :, None])[:, :, 0].mT
 
 
@@ -55,7 +56,7 @@ def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
 def each_cholesky(S: Array, /) -> Array:
     """Return the Cholesky factors of S [P, M, M], each repaired separately if necessary.
 
-    It raises the same errors as `cholesky`.
+    The function raises the same errors as `cholesky`.
     """
     return backend_of(S).xp.stack([cholesky(S[p, ...]) for p in range(S.shape[0])], axis=0)
 

@@ -69,7 +69,7 @@ def _report_repair(A: Array, jitter: Array, repairs: int) -> None:
 
 
 def _fail(A: Array, jitter: Array) -> None:
-    """Raise the error of a failed last repair, or report it inside compiled functions."""
+    """Raise the error of a failed last repair; inside compiled functions, report the error instead."""
     B = backend_of(A)
     variances = B.stop_gradient(diagonal(A))
     numbers = B.xp.max(jitter), B.xp.mean(variances), B.xp.min(variances)
@@ -83,7 +83,7 @@ def _fail(A: Array, jitter: Array) -> None:
 
 
 def _causes(A: Array) -> list[tuple[str, Array]]:
-    """Return pairs of a possible cause of a failure and whether it applies (0-d); exactly one cause applies."""
+    """Return possible causes of a failure, each with a 0-d Boolean: True if it is the cause; exactly one is True."""
     xp = backend_of(A).xp
     finite = xp.all(xp.isfinite(A))
     positive, negative = xp.all(diagonal(A) > 0), xp.any(diagonal(A) < 0)
@@ -140,7 +140,7 @@ def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
     """Return the symmetric cotangent of A = L L^T [M, M], given the lower triangle of the cotangent of L^-1 dL.
 
     Let dL = L dS with dS = Phi(L^-1 dA L^-T). Then A_bar = L^-T sym(Phi(S_bar)) L^-1. A cotangent L_bar of L
-    corresponds to S_bar = L^T L_bar. Some callers have S_bar without this product.
+    corresponds to S_bar = L^T L_bar. Some callers compute S_bar without this product.
     """
     if L.shape[-1] <= BLOCK or L.shape[-1] <= backend_of(L).device_block(L):
         return _dense_pullback(L, S_bar)

@@ -36,8 +36,9 @@ def conjugate_gradients(
 ) -> Solution:
     """Solve A x = b for each column b of the right-hand sides; each iteration needs a single product with A.
 
-    Each column starts at zero and stops at its tolerance. It also stops if b^T A b is not positive, because A is then
-    indefinite to working precision. Compiled loops run on the device. The function is not differentiable.
+    Each column starts at zero and stops at its tolerance. A column also stops if d^T A d is not positive for its
+    search direction d, because A is then indefinite to working precision. Compiled loops run on the device. The
+    function is not differentiable.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ def conjugate_gradients(
     max_iterations
         The maximum number of iterations.
     coefficients
-        The number of iterations L that are recorded for `log_quadrature`.
+        The number L of iterations whose coefficients are recorded for `log_quadrature`.
 
     Source: Hestenes & Stiefel, "Methods of conjugate gradients for solving linear systems", 1952.
     """
@@ -121,7 +122,7 @@ def log_quadrature(steps: Array, ratios: Array, /) -> Array:
 
 
 def _tridiagonal(a: Array, b: Array) -> Array:
-    """Return T [k, L, L] for coefficients [k, L]; iterations that did not take place get rows of the identity."""
+    """Return T [k, L, L] for coefficients [k, L]; rows of T without an iteration are rows of the identity."""
     xp = backend_of(a).xp
     L = a.shape[1]
     taken = a != 0.0

@@ -45,8 +45,8 @@ def check_jitter(jitter: float | None) -> float | None:
 def nonnegative(x: Array, /) -> tuple[Array, Pullback]:
     """Set negative entries of conditional variances x [...] to zero; also return the pullback ``bar -> x_bar``.
 
-    A conditional variance is a prior variance minus the part that the data explain. Rounding may make it negative. The
-    cotangent of a negative entry is zero. NaN stays NaN.
+    A conditional variance is a prior variance minus the part that the data explain. Rounding may make this
+    difference negative. The cotangent of a negative entry is zero. NaN stays NaN.
     """
     xp = backend_of(x).xp
     negative, zeros = x <= 0.0, xp.zeros_like(x)
@@ -57,7 +57,7 @@ def covariance_with(variances: Array, A: Array, /) -> Array:
     """Return the symmetric part of covariances A [..., N, N], with the given variances [..., N] on the diagonal.
 
     If conditioning removes nearly all the prior variance, the diagonal of A is a difference of nearly equal numbers and
-    may be negative. Larger entries on the diagonal keep a positive semi-definite matrix positive semi-definite.
+    may be negative. A positive semi-definite matrix remains so if its diagonal is increased.
     """
     xp = backend_of(A).xp
     rows = xp.arange(A.shape[-1], **{**like(A), "dtype": xp.int64})

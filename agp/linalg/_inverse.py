@@ -1,9 +1,9 @@
 """Inversion by matrix products: natural-gradient descent that converges to the Cholesky factor of an inverse.
 
-For a symmetric positive definite A, the function l(L) = KL[N(0, L L^T) || N(0, A^-1)] = (tr B - M)/2 - sum log diag L -
-log|A|/2, with B = L^T A L, is convex in lower triangular L with a positive diagonal, and its minimiser is the Cholesky
-factor of A^-1. The natural-gradient step is L <- L (I - gamma Phi(B - I)), which needs no factorisation or solve.
-Relaxed Gaussian processes take this step instead of a Cholesky factorisation.
+Let A be symmetric positive definite, L lower triangular with a positive diagonal, and B = L^T A L. The function
+l(L) = KL[N(0, L L^T) || N(0, A^-1)] = (tr B - M)/2 - sum log diag L - log|A|/2 is convex in L. Its minimiser is the
+Cholesky factor of A^-1. The natural-gradient step is L <- L (I - gamma Phi(B - I)), which needs no factorisation or
+solve. Relaxed Gaussian processes take this step instead of a Cholesky factorisation.
 """
 
 import math
@@ -85,35 +85,38 @@ def inverse_factor(
 ) -> InverseFactor:
     """Compute the Cholesky factor of A^-1 by matrix products, to a residual |L^T A L - I|_F / sqrt(M) < tolerance.
 
-    The iteration ends when the residual (or another `gap`) falls below the tolerance or stops improving, or when the
-    steps are used up.
+    The iteration ends when the residual falls below the tolerance or stops improving, or after `max_steps` steps. If
+    `gap` is given, it replaces the residual in these tests.
 
     Parameters
     ----------
     A
         A symmetric positive definite matrix [M, M].
     start
-        A factor to start from, such as the factor of the previous A. The default is `starting_factor(A)`. It also
-        replaces a given factor that is not finite or for which an eigenvalue of L^T A L exceeds 100.
+        A factor to start from, such as the factor of the previous A. The default is `starting_factor(A)`. The default
+        also replaces a given factor L that is not finite, or for which an eigenvalue of L^T A L exceeds 100.
     tolerance
-        The residual at which to stop. It is tested before each step, so a good factor needs no steps.
+        The residual at which to stop. The test precedes each step, so a good factor needs no steps.
     least_steps, max_steps
         The minimum and maximum number of steps.
     step
-        The rule for the step size. Its count of steps starts at zero in each call.
+        The rule for the step size. The rule receives the number of steps since the start of this call.
     patience
         Stop after this number of consecutive unit steps without progress. A step makes progress if it improves the
-        residual (or the gap) or l(L). Close to the solution, it must halve the residual. A shorter step counts as a
-        fraction of a unit step, so the small first steps of a schedule do not use up the patience.
+        residual (or the gap) or l(L). Close to the solution, a step makes progress only if it halves the residual. A
+        shorter step counts as a fraction of a unit step, so the small first steps of a schedule do not use up the
+        patience.
     vector
         `InverseFactor.vector` of the previous call.
     gap
-        A criterion that replaces the residual in the tests. It is evaluated once per step.
+        A function that returns the criterion for stopping, by default the residual. The function is called once
+        per step.
     precision
         One of "float32", "tf32" and "bfloat16". The first steps multiply in this precision, until the residual is below
         the tolerance or near the rounding error of the products. The residual is then checked in the precision of A,
         and steps continue in that precision if necessary. If the matrix is too ill-conditioned for such products, all
-        steps use the precision of A, and `fallbacks` is 1. A precision that is not lower than that of A has no effect.
+        steps use the precision of A, and `fallbacks` is 1. The argument has no effect unless the requested
+        precision is lower than the precision of A.
 
     Returns
     -------
@@ -124,9 +127,9 @@ def inverse_factor(
     Raises
     ------
     agp.errors.BackendError
-        If the array library or the device of A does not support products in that precision.
+        If the array library or the device of A does not support products in the given precision.
 
-    Source: for convergence (safe step, rescue, restart) see `docs/methods/rsvgp.md`.
+    Source: `docs/methods/rsvgp.md` discusses the convergence, with safe steps, rescues and restarts.
     """
     backend = backend_of(A)
     xp = backend.xp
@@ -246,8 +249,8 @@ def _rescale_start(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array,
 def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
     """Return `found` unchanged; report a repair if the given factor was discarded.
 
-    `name` is the name of the factor in the report. If the scalar `among` is false, there was no factor yet, and nothing
-    is reported.
+    `name` is the name of the factor in the report. A false scalar `among` means that no earlier factor existed; nothing
+    is reported then.
     """
     xp = backend_of(found.restarts).xp
     restarts = found.restarts

@@ -33,7 +33,7 @@ def natural_step(
 
 
 def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple[Array, Array]:
-    """Estimate 1.1 times the largest eigenvalue from the lower triangle of B [M, M]; also return the last iterate."""
+    """Estimate the largest eigenvalue, times 1.1, from the lower triangle of B [M, M]; also return the last iterate."""
     own = backend_of(B)
     matrix = own.symmetric_from_lower(B)
     norm = least = own.xp.full_like(vector[0], float(own.xp.finfo(B.dtype).smallest_normal))

@@ -1,4 +1,4 @@
-"""Low-rank factors of covariance matrices, computed from columns, and preconditioners."""
+"""Preconditioners, and low-rank factors of covariance matrices, computed from some of their columns."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -27,10 +27,10 @@ class LowRank(NamedTuple):
 def pivoted_cholesky(
     column: Callable[[Array], Array], diagonal: Array, rank: int, /, *, precision: float | None = None
 ) -> LowRank:
-    """Compute the greedy partial Cholesky factorisation of a symmetric positive semi-definite K [N, N], in O(N m^2).
+    """Compute the greedy partial Cholesky factorisation of a symmetric positive semi-definite K [N, N].
 
-    Each pivot is the row with the largest remaining diagonal, and the first such row if several are equal. The function
-    is not differentiable.
+    Each pivot is the row with the largest remaining diagonal entry, or the first such row if several are equal. The
+    factorisation takes O(N m^2) operations. The function is not differentiable.
 
     Parameters
     ----------
@@ -95,9 +95,10 @@ class Preconditioner(NamedTuple):
 
 
 def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditioner:
-    """Create the preconditioner P = U U^T + noise I from U [N, m] or None, the scalar (0-d) noise variance, and N.
+    """Create the preconditioner P = U U^T + noise I for U [N, m], or P = noise I if U is None.
 
-    R comes from the QR decomposition of [U; sqrt(noise) I], which keeps twice as many digits as the Gram matrix would.
+    The noise variance is a 0-d array, and `rows` is N. The triangular factor R (see `Preconditioner.Q`) comes from the
+    QR decomposition of [U; sqrt(noise) I]. This keeps twice as many digits as a factorisation of the Gram matrix.
     """
     xp = backend_of(noise).xp
     if U is None:

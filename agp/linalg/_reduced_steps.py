@@ -1,9 +1,12 @@
-"""Steps of the inversion by matrix products in a lower precision, as long as rounding errors allow them.
+"""Inversion by matrix products: steps in a lower precision, as long as rounding errors allow them.
 
-A step from L needs B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, which corrects errors in
-both. Products in a precision with unit roundoff u (half the distance from 1 to the next number) have the error |dB|_F /
-sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T), because the relative error of each entry of A, and of A L, is
-about u, and dB = L^T dA L. If L L^T = A^-1, the error is at most u times the condition number of A, times sqrt(M) / 5.
+A step from L needs the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A. They correct
+the errors of both products.
+
+Let u be the unit roundoff of the lower precision: half the distance from 1 to the next number. The relative error of
+each entry of A, and of A L, is about u, and dB = L^T dA L. The error of B is therefore
+|dB|_F / sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T). If L L^T = A^-1, this error is at most u times the
+condition number of A, times sqrt(M) / 5.
 """
 
 import math
@@ -106,8 +109,8 @@ def run_reduced_steps(
 ) -> ReducedSteps:
     """Take steps from `start` until the residual is below the tolerance or close to the rounding error of the products.
 
-    The steps also end if a step increases the merit (it is then rejected), if the start is too far from the inverse, or
-    if the rounding error is too large. The arguments are those of `agp.linalg.inverse_factor`.
+    The steps also end if the start is too far from the inverse, if the rounding error is too large, or if a step
+    increases the merit. Such a step is rejected. The arguments are those of `agp.linalg.inverse_factor`.
     """
     backend = backend_of(A)
     xp = backend.xp

@@ -34,9 +34,9 @@ class constant_step:  # noqa: N801 - reads as the function that it is
 class log_linear_step:  # noqa: N801 - reads as the function that it is
     """A geometric rise from `start` to `end` over the first `steps` steps of each call, then `end`.
 
-    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps do almost nothing. The steps with
-    sizes of a few hundredths or tenths make the rule robust. With start = 1e-5 and ten steps, it converges for
-    lambda_max(B) up to about 1e5.
+    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps have almost no effect. The steps with
+    sizes of a few hundredths or tenths make the rule robust. With start = 1e-5 and ten steps, the inversion converges
+    for lambda_max(B) up to about 1e5.
 
     Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes".
     """
@@ -49,7 +49,7 @@ class log_linear_step:  # noqa: N801 - reads as the function that it is
         _check_size("start", self.start)
         _check_size("end", self.end)
         if not self.steps > 1:
-            msg = f"steps is {self.steps!r}, but must be at least 2; otherwise use constant_step({self.end!r})."
+            msg = f"steps is {self.steps!r}, but must be at least 2; for a single size use constant_step({self.end!r})."
             raise ValueError(msg)
 
     def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:

@@ -1,8 +1,8 @@
 """CuPy plug-in: closed-form gradients on CUDA devices.
 
-agp creates new arrays on the device of the data (`like`). CuPy runs kernels on the current device of the thread, which
-public functions set to the device of the data (`context`). Parts of `cupyx` that need CUDA libraries are imported when
-they are used.
+agp creates new arrays on the device of the data (`like`). CuPy runs kernels on the current device of the thread. Public
+functions set this device to the device of the data (`context`). Parts of `cupyx` that need CUDA libraries are imported
+when they are used.
 """
 
 import functools
@@ -23,7 +23,7 @@ from agp_backends._cuda import whole_block
 def _on_device(name: str, *, like: bool = False) -> Callable:
     """Wrap a creation function so that it respects device=, which the compatibility wrapper ignores.
 
-    The default is the current device or, if `like`, the device of the first argument.
+    The default is the current device, or the device of the first argument if `like` is True.
     """
     create = getattr(compat, name)
 
@@ -36,7 +36,7 @@ def _on_device(name: str, *, like: bool = False) -> Callable:
 
 
 def _eigh(A: Array, /) -> Any:
-    """Eigendecomposition of A [..., N, N]; large matrices one at a time, since the batched routine is slow for them."""
+    """Compute eigendecompositions of A [..., N, N]; the batched routine is used only for small matrices."""
     if A.ndim == 2 or A.shape[-1] <= JACOBI:
         return compat.linalg.eigh(A)
     found = [_eigh(a) for a in A]
@@ -44,12 +44,12 @@ def _eigh(A: Array, /) -> Any:
 
 
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - names of the standard
-    """Like `clip`, in a single kernel: the compatibility wrapper transfers the limits and waits for masks."""
+    """Clip x in a single kernel; the compatibility wrapper would transfer the limits and wait for masks."""
     return cupy.clip(x, min, max)
 
 
 def _polygamma(n: int, x: Array, /) -> Array:
-    """Polygamma function (-1)^(n+1) n! zeta(n+1, x): CuPy's function does not accept a number n."""
+    """Polygamma function (-1)^(n+1) n! zeta(n+1, x); CuPy's own function does not accept a Python number n."""
     from cupyx.scipy.special import digamma, zeta
 
     return digamma(x) if n == 0 else (-1.0) ** (n + 1) * math.factorial(n) * zeta(n + 1.0, x)
@@ -149,7 +149,7 @@ class CupyBackend(Backend):
         """Return the device with a given name, by default the current one."""
         library, _, number = (name or "cuda").partition(":")
         if library != "cuda" or not (number.isdigit() or not number):
-            msg = f"CuPy has no device {name!r}; it has {', '.join(self.devices()) or 'none here'}."
+            msg = f"CuPy has no device {name!r}; available devices: {', '.join(self.devices()) or 'none'}."
             raise ValueError(msg)
         return cupy.cuda.Device(int(number)) if number else cupy.cuda.Device()
 
@@ -212,7 +212,7 @@ class CupyBackend(Backend):
 
 
 class _InsideKernel(CupyBackend):
-    """The plug-in while a function is traced into one kernel, where constant arrays are numbers."""
+    """Version of the plug-in for functions that CuPy traces into one kernel; it replaces constant arrays by numbers."""
 
     xp = SimpleNamespace(
         **vars(CupyBackend.xp)
@@ -228,7 +228,7 @@ class _InsideKernel(CupyBackend):
 def _kernel(f: Callable[..., tuple]) -> Callable[..., tuple]:
     """Fuse an elementwise function into one kernel, compiled at the first call for each set of dtypes and ranks.
 
-    CuPy traces f once. It would compute operations on Python numbers alone in half precision.
+    CuPy traces f once. CuPy would use half precision for operations between Python numbers.
     """
     return cupy.fuse(kernel_name=f.__name__)(functools.partial(f, _InsideKernel()))
 

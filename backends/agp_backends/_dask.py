@@ -1,8 +1,8 @@
 """Dask plug-in: rows of data in chunks on disk or on other machines.
 
-Sums over rows are evaluated where the rows are. Each task applies `Backend.fold` to the rows of one chunk, with the
-array library of the parameters. Chunks are NumPy or CuPy arrays, and results are small. Dask schedules the tasks and
-repeats failed ones.
+The machines that hold the rows compute the sums over rows. Each task applies `Backend.fold` to the rows of one chunk,
+with the array library of the parameters. Chunks are NumPy or CuPy arrays, and results are small. Dask schedules the
+tasks and repeats failed tasks.
 """
 
 import contextlib
@@ -153,7 +153,7 @@ def _starts(x: Array) -> list[int]:
 
 
 def _first(rows: Any) -> Array:
-    """The first dask array in nested rows, whose chunks all others adopt."""
+    """The first dask array in nested rows; all other arrays are divided into the same chunks."""
     found: list[Any] = []
     map_arrays(rows, found.append)
     return next(x for x in found if isinstance(x, da.Array))
@@ -178,7 +178,7 @@ def _blocks(rows: Any) -> Iterator[Any]:
 
 
 def _strip_rows(params: Any) -> Any:
-    """Remove the rows of data from the models in the parameters; they remain where they are."""
+    """Remove the rows of data from the models in the parameters, so that they are not sent to workers."""
     if type(params) is tuple:
         return tuple(_strip_rows(x) for x in params)
     if not tree.is_model(params):
@@ -191,7 +191,7 @@ def _strip_rows(params: Any) -> Any:
 
 
 def _sum_of(task: Callable, params: Any, blocks: Sequence[Any], add: Callable) -> Delayed:
-    """The delayed sum of a task's results over blocks, in a fixed order, with their reports of repairs."""
+    """The delayed sum of a task's results over all blocks in a fixed order, and the task's reports of repairs."""
     whole, of_block = delayed(params, pure=False, traverse=False), delayed(task, pure=False, traverse=False)
     sums = [of_block(whole, block) for block in blocks]
     join = delayed(partial(_sum_results, add), pure=False, traverse=False)
@@ -237,7 +237,7 @@ def _checksum(block: tuple) -> int:
 
 @contextlib.contextmanager
 def _beside(params: Any, block: Any) -> Iterator[tuple[Backend, Any]]:
-    """Enter the context of the parameters' library; yield this library and the rows of a chunk as its arrays."""
+    """Enter the context of the parameters' library; yield this library, and the block as arrays of this library."""
     reference = _first_array(params)
     B = backend_of(reference)
     with B.context(reference):
@@ -254,7 +254,7 @@ def _first_array(params: Any) -> Array:
 
 
 def _compute(what: Any, rows: int | None = None) -> Any:
-    """Compute a collection of chunks of at most `rows` rows with the current scheduler.
+    """Compute a Dask collection with the current scheduler; each chunk has at most `rows` rows.
 
     Raises
     ------
@@ -280,8 +280,8 @@ def _compute(what: Any, rows: int | None = None) -> Any:
 def _large_graphs() -> Any:
     """Silence the warnings of `distributed` about large graphs inside the context.
 
-    If `distributed` is not imported yet, its configuration does not exist, and nothing is changed: leaving the context
-    would also remove the settings that an import inside the context adds.
+    If `distributed` is not imported yet, nothing is changed, because its configuration does not exist. An import inside
+    the context would add settings, and leaving the context would remove them.
     """
     if "distributed" not in sys.modules:
         return contextlib.nullcontext()

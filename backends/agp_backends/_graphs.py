@@ -20,7 +20,7 @@ def capture(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]:
 
     Before the recording, f runs twice on the same stream, so that libraries create handles, choose algorithms and
     allocate memory. The second run raises an error if the host waits for the device. During a recording, such an error
-    would leave the library in an undefined state. The memory of a graph is freed with the graph.
+    would leave torch in an undefined state. The memory of a graph is freed with the graph.
     """
     stream, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
     before = torch.cuda.current_stream(device)
@@ -46,7 +46,7 @@ def capture(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]:
 def _forbid_synchronisation() -> Iterator[None]:
     """Raise a BackendError if the host waits for a device inside the block.
 
-    torch reports such waits as warnings. Its error mode would also affect other threads.
+    torch reports such waits as warnings. torch's error mode would also affect other threads.
     """
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as seen:
@@ -77,7 +77,7 @@ def _preserve_generator(device: Any) -> Iterator[None]:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the original error: ending a failed recording raises a second error."""
+    """Return the first error in a chain, because ending a failed recording raises a second error."""
     while error.__context__ is not None:
         error = error.__context__
     return error

@@ -374,14 +374,14 @@ def _bind_device(x: Any) -> Any:
 
 
 def _on_cpu(args: Any) -> bool:
-    """Whether the arrays are on a CPU; all are on the same device."""
+    """Whether the arrays are on a CPU; all arrays must be on the same device."""
     first = next((x for x in jax.tree.leaves(args) if isinstance(x, jax.Array)), None)
     return first is not None and all(device.platform == "cpu" for device in first.devices())
 
 
 @cache
 def _takes(**options: Any) -> bool:
-    """Whether this version of JAX accepts the options and the user has not set them."""
+    """Whether this version of JAX accepts all these options, and the user has set none of them."""
     if any(name in os.environ.get("XLA_FLAGS", "") for name in options):
         return False
     try:
@@ -410,8 +410,8 @@ def _register(cls: type) -> None:
 def _scan_blocks(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[Any, Any]:
     """Apply `g(block) -> (summed, by_row)` to blocks of rows; sum the first result and concatenate the second.
 
-    A single scan processes the blocks of equal size, and a further call the remaining rows. Reports from inside are
-    reported once.
+    A single scan processes the blocks of equal size, and a further call of g processes the remaining rows. Reports of
+    the same kind from the scan are combined into one.
     """
     g = _with_reports(g)
     equal, rest = _stack_blocks(rows, block_rows)
@@ -447,7 +447,7 @@ def _stack_blocks(rows: Any, block_rows: int) -> tuple[Any, Any]:
 
 
 def _with_reports(f: Callable) -> Callable:
-    """Wrap f so that it returns its value together with the reports from inside it."""
+    """Wrap f so that it returns its value together with the reports that are made inside f."""
 
     def recorded(*args: Any) -> tuple[Any, list[Report]]:
         with collect_reports(_Here()) as reports:
@@ -458,7 +458,7 @@ def _with_reports(f: Callable) -> Callable:
 
 
 class _Here(list):
-    """A list of reports from the trace that created it; reports from an enclosing trace would leak."""
+    """A list that accepts reports only from the trace in which it was created; reports from others would leak."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -470,7 +470,7 @@ class _Here(list):
 
 
 def _reporting(f: Callable) -> Callable:
-    """Undo `_with_reports` after f has been transformed: return the value, and report the reports."""
+    """Undo `_with_reports` after f has been transformed: return only the value, and pass the reports on."""
 
     def reporting(*args: Any) -> Any:
         value, reports = f(*args)

@@ -34,7 +34,7 @@ def _routines(*names: str, dtype: np.dtype) -> list[Callable]:
 
 
 def _reduction(ufunc: np.ufunc) -> Callable[..., Array]:
-    """Reduction of a ufunc, which on small arrays takes a third of the time of NumPy's function."""
+    """Reduction of a ufunc; for small arrays, it takes a third of the time of NumPy's function."""
     return functools.partial(ufunc.reduce, axis=None)
 
 

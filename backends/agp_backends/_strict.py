@@ -1,4 +1,4 @@
-"""array-api-strict plug-in for tests: the library has only the standard, so code that runs on it conforms."""
+"""array-api-strict plug-in for tests: this library has only the functions of the Array API standard."""
 
 from typing import Any
 

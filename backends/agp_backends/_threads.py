@@ -1,11 +1,12 @@
-"""Limit the host's BLAS and OpenMP libraries to one thread while agp computes, except for single large operations.
+"""Limit the host's BLAS and OpenMP libraries to one thread while agp computes, except in large operations.
 
 The wheels of NumPy and SciPy each contain an OpenBLAS with its own thread pool, and waiting threads of a pool spin.
 Pools that run alternately therefore compete with each other, and with other processes, for processors. For operations
 shorter than some hundredths of a second, one thread is faster.
 
-The thread count of an OpenBLAS with its own threads is a setting of the process. agp therefore counts the threads that
-compute: the first to enter limits the pools, and the last to leave restores them. OpenMP has a setting for each thread.
+If an OpenBLAS has its own threads, their number is a setting of the whole process. agp therefore counts the Python
+threads that compute. The first thread that enters a `OneThread` context limits the pools. The last thread that leaves
+such a context restores the pools. OpenMP has a separate setting for each thread.
 """
 
 import contextlib
@@ -29,8 +30,8 @@ SPIN_SECONDS = 0.05
 class OneThread:
     """Context manager that limits the thread pools of an interface ("blas" or "openmp") to one thread.
 
-    Nested contexts have no effect. One object serves all threads of the process, for the libraries that are loaded when
-    it is created.
+    Nested contexts have no effect. One object serves all threads of the process. It affects the libraries that are
+    loaded when the object is created.
     """
 
     def __init__(self, interface: str) -> None:
@@ -122,7 +123,7 @@ class _Limit:
                 pool.set(min(count, before))
 
     def after_fork(self, inside: int) -> None:
-        """Reset the count in a child process, which may have been forked while another thread was inside."""
+        """Reset the count of threads in a child process; another thread may have been inside during the fork."""
         self._lock = threading.Lock()
         if self.inside and not inside:
             self._restore()
@@ -135,7 +136,7 @@ class _Limit:
 
 
 class _Here(threading.local):
-    """Nesting depth of this thread, and the limit for settings of each thread."""
+    """Nesting depth of the current thread, and its limit for pools that have a setting for each thread."""
 
     def __init__(self, own: tuple[_Pool, ...]) -> None:
         self.depth, self.own = 0, _Limit(own)
@@ -160,7 +161,7 @@ def _free() -> int:
 
 
 def _pools(interface: str) -> tuple[tuple[_Pool, ...], tuple[_Pool, ...]]:
-    """The pools with one setting for the process, and the pools with a setting for each thread."""
+    """Return the pools with one setting for the whole process, and the pools with a setting for each thread."""
     found = ThreadpoolController().select(user_api=interface).lib_controllers
     own = [x for x in found if "openmp" in (x.internal_api, getattr(x, "threading_layer", ""))]
     return tuple(_pool(x) for x in found if x not in own), tuple(_pool(x) for x in own)

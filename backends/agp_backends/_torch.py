@@ -1,7 +1,7 @@
 """PyTorch plug-in: closed-form gradients or autograd, on the CPU and on CUDA devices.
 
-`compile` returns its argument, because torch's compiler has removed the jitter before a Cholesky factorisation without
-a warning. On CUDA devices, the launches of an eager step can be recorded instead (`capture`).
+`compile` returns its argument, because torch's compiler removed the jitter of Cholesky factorisations without a
+warning. On CUDA devices, the launches of an eager step can be recorded instead (`capture`).
 """
 
 import contextlib
@@ -66,7 +66,7 @@ class _Kept:
 
 
 class _ClosedForm(torch.autograd.Function):
-    """A value whose gradient is a given pullback; autograd records no operations of the two."""
+    """A value with a given pullback; autograd records no operations of the value or of the pullback."""
 
     @staticmethod
     def forward(f: ClosedForm, names: tuple[str, ...], kept: _Kept, *arrays: Array) -> Array:  # type: ignore[override]
@@ -111,7 +111,7 @@ class _Last(torch.autograd.Function):
 
 
 class _TriangularSolve(torch.autograd.Function):
-    """Compute L^-1 R or L^-T R; under `torch.func.vmap`, solve columns that share L together without copying L."""
+    """Compute L^-1 R or L^-T R; under `torch.func.vmap`, columns with the same L need only one solve and no copies."""
 
     @staticmethod
     def forward(L: Array, R: Array, transpose: bool) -> Array:  # type: ignore[override]
@@ -182,7 +182,7 @@ class _Noise(Noise):
 
 
 def _pack(arrays: Sequence[Array]) -> Array:
-    """Concatenate aligned arrays to one vector, padded with ones, because every function is defined at one."""
+    """Concatenate arrays to one vector, and align them by padding with ones; every function is defined at one."""
     ones = constant((1.0,) * APART, arrays[0])
     return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
 

@@ -211,7 +211,7 @@ def test_a_registered_plug_in_takes_no_name_of_an_installed_one(registry):
     class Pretender(CountedBackend):
         name = "numpy"
 
-    with pytest.raises(BackendError, match="'numpy' is installed already; give yours another name"):
+    with pytest.raises(BackendError, match="'numpy' is installed already; choose another name"):
         agp.register_backend(Pretender())
     agp.register_backend(CountedBackend())
     agp.register_backend(second := CountedBackend())  # a cell that is run again

@@ -360,7 +360,7 @@ def loops():
 def test_a_loop_of_unknown_length_is_not_recorded(which, device):
     model, updates, batch_size = list(loops())[which]
     found = trained(model, 12, batch_size, updates=updates)
-    assert "no likely outcome" in found.launched_singly
+    assert "without a likely outcome" in found.launched_singly
     assert device.replays == 0
     assert_same(found, trained(model, 12, batch_size, updates=updates, graphs=False))
 
