@@ -41,7 +41,7 @@ class Dataset:
     y_all: npt.NDArray[Any] | None = None
     """All rows in the order of the source, if there are two inputs."""
     counts: bool = False
-    """Whether the targets are counts, which are not standardised."""
+    """Whether the targets are counts. Counts are not standardised."""
     notes: tuple[str, ...] = ()
     """Remarks on how the source was read."""
 
@@ -78,7 +78,7 @@ def load(
     task: TaskName = "auto",
     counts: bool = False,
 ) -> Dataset:
-    """Load a data set by name, or a table from a file (.csv, .parquet, .npz); split and standardise it.
+    """Load, split and standardise a bundled data set, or a table from a .csv, .parquet or .npz file.
 
     Parameters
     ----------
@@ -89,18 +89,17 @@ def load(
     split
         The column of test_masks in an .npz file.
     seed
-        The seed of the random split for sources without a split. A random tenth of the rows are then test rows.
+        The seed of the random split for sources without a split. This split makes a tenth of the rows test rows.
     task
-        "regression", "classification" or "auto". "auto" is classification if the targets are the whole numbers 0 to
-        C - 1, for some C from 2 to 20, and each number occurs at least twice; otherwise it is regression.
+        "regression", "classification" or "auto". "auto" selects classification if the targets are 2 to 20 classes with
+        the labels 0, 1, 2 and so on, and each label occurs at least twice. Otherwise it selects regression.
     counts
-        Whether the targets of a regression are counts, which are not standardised.
+        Whether the task is regression of counts. Counts are not standardised.
 
     Raises
     ------
     ValueError
-        If the name is unknown (the message lists the known names), if a file has the wrong contents, or if the targets
-        do not fit the task.
+        If the name is unknown, a file has the wrong contents, or the targets do not fit the task.
     """
     if task not in ("auto", "regression", "classification"):
         msg = f"unknown task {task!r}; choose from auto, regression, classification."
@@ -150,8 +149,8 @@ def _classes(table: Table, task: TaskName) -> int:
         return len(found)
     if table.whole:
         msg = (
-            f"{table.name}: y is stored as whole numbers, {_span(found)}, which may or may not be classes; set --task "
-            "regression, or number classes from 0 without gaps, or store y as floats."
+            f"{table.name}: y is stored as whole numbers ({_span(found)}), so the task is unclear; set --task "
+            "regression, store y as floats, or number classes from 0 without gaps."
         )
         raise ValueError(msg)
     return 0

@@ -27,12 +27,15 @@ class OpenRows(NamedTuple):
 
 
 def is_many(path: str | Path) -> bool:
-    """Whether a path is a folder or a pattern, which may stand for several files."""
+    """Whether a path is a folder or a pattern. Such a path may stand for several files."""
     return any(sign in str(path) for sign in "*?[") or Path(path).is_dir()
 
 
 def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
-    """Return the files of a folder or a pattern with given endings, sorted by name. Raise ValueError if none exist."""
+    """Return the files with given endings that are in a folder or match a pattern, sorted by name.
+
+    Raise ValueError if there are no such files.
+    """
     folder = Path(path)
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
     if found := sorted(file for file in every if file.suffix.lower() in endings):
@@ -54,23 +57,25 @@ def open_rows(
     Parameters
     ----------
     path
-        A `.npy` file with an array [N, D], which is mapped into memory; `.parquet` files, given by a pattern such as
-        ``"part-*.parquet"`` or by their folder; or a `.zarr` folder or an `.h5` file with an array [N, D].
+        The path of a `.npy` file, a `.zarr` folder or an `.h5` file with an array [N, D], or of `.parquet` files.
+        Several `.parquet` files are given by their folder or by a pattern such as ``"part-*.parquet"``. A `.npy` file
+        is mapped into memory.
     target
         The target column: its name in Parquet files, or its number in other files (-1 for the last column). By default
         all columns are inputs.
     without
         Columns of Parquet files to leave out.
     dataset
-        The name of the array in a `.zarr` group or an `.h5` file. It is needed only if there are several arrays.
+        The name of the array in a `.zarr` group or an `.h5` file. Files with one array do not need this name.
     chunk_rows
-        The number of rows per chunk. By default the chunks are those of the files, or Dask chooses them.
+        The number of rows per chunk. By default the chunks of the files are used. If the files have no chunks, Dask
+        chooses the number.
 
     Raises
     ------
     ValueError
-        If the file, the column or the array does not exist, if the kind of file is unknown, or if a column does not
-        contain numbers.
+        If the file, the column or the array does not exist, the kind of file is unknown, or a column does not contain
+        numbers.
     ImportError
         If the package that reads the file is not installed; the message names the extra.
     """
@@ -85,7 +90,7 @@ def open_rows(
     if kind == ".parquet":
         return _parquet(name, target, without, chunk_rows)
     if kind not in (".zarr", ".h5", ".hdf5"):
-        msg = f"{name} is of an unknown kind; use {KINDS}, or agp.data.load for a table that fits into memory."
+        msg = f"{name} is of an unknown kind; use {KINDS}, or call agp.data.load if the table fits into memory."
         raise ValueError(msg)
     da = _dask_array()
     source = _zarr(name, dataset) if kind == ".zarr" else _hdf5(name, dataset)
@@ -103,17 +108,20 @@ def _split_target(rows: Array, target: Any, name: str) -> OpenRows:
     if rows.ndim != 2 and target is None:
         return OpenRows(rows, None, [])
     if rows.ndim != 2 or rows.dtype.kind not in "fiu":
-        msg = f"{name} has shape {tuple(rows.shape)} and dtype {rows.dtype}, but must hold numbers [N, D]."
+        msg = f"{name} has shape {tuple(rows.shape)} and dtype {rows.dtype}, but must be an array [N, D] of numbers."
         raise ValueError(msg)
     if target is None:
         return OpenRows(rows, None, [])
     D = rows.shape[1]
     if not isinstance(target, int) or not -D <= target < D or D < 2:
-        msg = f"target is {target!r}, but must be the number of a column; {name} has {D}, and one must remain for X."
+        msg = (
+            f"target is {target!r}, but must be a column number of {name}, from {-D} to {D - 1}; X needs at least one "
+            "other column."
+        )
         raise ValueError(msg)
     at = target % D
     if at not in (0, D - 1):
-        msg = f"target is {target!r}, but in {name} must be the first or the last column, next to the inputs."
+        msg = f"target is {target!r}, but must be the first or the last column of {name}; move the column."
         raise ValueError(msg)
     return OpenRows(rows[:, :at] if at else rows[:, 1:], rows[:, at], [])
 
@@ -172,6 +180,6 @@ def _member(group: Any, kind: type, dataset: str | None, name: str) -> Any:
         return group[known[0]]
     if dataset not in known:
         asked = "no array was chosen" if dataset is None else f"it has no array {dataset!r}"
-        msg = f"{name}: {asked}; choose one with dataset=..., out of {', '.join(known) or 'none'}."
+        msg = f"{name}: {asked}; set dataset to one of {', '.join(known) or 'none'}."
         raise ValueError(msg)
     return group[dataset]

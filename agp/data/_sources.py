@@ -90,14 +90,14 @@ def from_table(path: str | Path, target: str | None) -> Table:
     Raises
     ------
     ValueError
-        If the column does not exist (the message lists the columns), or a cell is empty or not a number.
+        If the target column does not exist, or a cell is empty or not a number.
     ImportError
         If the package that reads the table is not installed; the message names the extra.
     """
     table = read_table(path)
     header = list(table.frame.columns)
     if target is None:
-        msg = f"{path}: no target column was chosen; choose one with --target, out of {', '.join(header)}."
+        msg = f"{path}: no target column was chosen; set --target to one of {', '.join(header)}."
         raise ValueError(msg)
     if target not in header:
         raise ValueError(unknown_column_message(str(path), target, header))
@@ -114,7 +114,7 @@ def from_table(path: str | Path, target: str | None) -> Table:
 def _check_numbers(table: TableFile, name: str) -> None:
     column = table.frame[name]
     if (empty := column.isna().to_numpy()).any():
-        msg = f"{table.path}: {table.place(int(np.argmax(empty)), name)} is empty; fill it in, or remove such rows."
+        msg = f"{table.path}: {table.place(int(np.argmax(empty)), name)} is empty; fill in the cell, or remove the row."
         raise ValueError(msg)
     if column.dtype.kind not in "fiub":
         row = bad_number(column) or 0
@@ -133,12 +133,12 @@ def from_npz(path: str | Path, split: int = 0) -> Table:
     path
         The file.
     split
-        The column of test_masks that is used.
+        The column of test_masks to use.
 
     Raises
     ------
     ValueError
-        If arrays are missing or have the wrong shape or dtype, or if the split does not exist.
+        If an array is missing or has the wrong shape or dtype, or the split does not exist.
     """
     arrays = npz_arrays(path)
     if missing := {"X", "y"} - arrays.keys():

@@ -55,23 +55,28 @@ class TableFile:
     dialect: Dialect | None = None
 
     def place(self, row: int, column: str) -> str:
-        """Describe the position of a cell by its line in a text file (from 1) or its row (from 0), and its column."""
+        """Describe the position of a cell by its line and column, or by its row and column if the file is not text.
+
+        Lines are counted from 1, and rows from 0.
+        """
         where = f"row {row}" if self.dialect is None else f"line {_line(self.path, self.dialect, row)}"
         return f"{where}, column {column!r}"
 
 
 def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[str] = ()) -> TableFile:
-    """Read a table from text with one header line, from Parquet, or from an npz file with X and y or with columns.
+    """Read a table from a text file with one header line, a Parquet file, or an npz file.
 
     Text files may begin with a byte-order mark and may contain quotes and decimal commas. Separators may be commas,
-    semicolons, tabs, bars or blanks. Columns of row numbers are left out, with a note.
+    semicolons, tabs, bars or blanks. If the first column contains row numbers, the column is left out, and `notes` says
+    so. An npz file must contain the arrays X [N, D] and y [N], or one array [N] per column.
 
     Parameters
     ----------
     path
         The file.
     texts
-        Columns to read as text even if all of their cells look like numbers ("007"). This applies only to text files.
+        Columns to read as text even if all of their cells look like numbers, such as "007". Ignored unless the file is
+        text.
     needed
         Columns to keep even if they contain row numbers.
 
@@ -80,7 +85,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     ValueError
         If the file does not exist or cannot be read; the message says why.
     ImportError
-        If pandas, or pyarrow for Parquet, is not installed; the message names the extra.
+        If pandas is not installed, or pyarrow is not installed and the file is Parquet. The message names the extra.
     """
     file, kind = Path(path), Path(path).suffix.lower()
     check_file(file)
@@ -108,7 +113,7 @@ def check_file(path: str | Path) -> None:
         msg = f"there is no file {path}."
         raise ValueError(msg)
     if not Path(path).is_file():
-        msg = f"{path} is not a regular file (a pipe, a device or a folder); write the data to a file first."
+        msg = f"{path} is a pipe, a device or a folder, not a regular file; write the data to a file first."
         raise ValueError(msg)
 
 
@@ -129,7 +134,10 @@ def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
 
 
 def bad_number(column: Any) -> int | None:
-    """Return the first row of a text column that is not a number; None if all are numbers or most are text."""
+    """Return the number of the first row of a text column whose cell is not a number.
+
+    Return None if all cells are numbers or most of them are text.
+    """
     pd = _pandas()
     given = column.notna().to_numpy()
     good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given
@@ -173,7 +181,7 @@ def _text(path: Path, texts: set[str]) -> TableFile:
 
 
 def _sniff(path: Path) -> tuple[Dialect, list[str]]:
-    """Infer the dialect of a text file; return also its first lines."""
+    """Infer the dialect of a text file. Return the dialect and the first lines of the file."""
     with path.open("rb") as file:
         start = file.read(4096)
     if not start.strip():
@@ -208,7 +216,7 @@ def _decodes(path: Path, encoding: str) -> bool:
 
 
 def _separator(lines: list[str]) -> tuple[str, int]:
-    """Return the separator with which all lines have as many cells as the header, and this number of cells."""
+    """Return a separator that gives all lines as many cells as the header, and this number of cells."""
     best = (",", len(next(csv.reader(lines[:1]), [""])))
     for separator in SEPARATORS:
         counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
@@ -246,7 +254,7 @@ def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
     except (pd.errors.ParserError, ValueError) as error:
         if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error)):
             expected, line, saw = found.groups()
-            msg = f"{path}: line {line} has {saw} cells, but should have {expected}; quote cells with separators."
+            msg = f"{path}: line {line} has {saw} cells, but should have {expected}; quote cells that hold a separator."
         else:
             msg = f"{path} cannot be read as a table ({str(error).strip().removesuffix('.')})."
         raise ValueError(msg) from error
@@ -262,7 +270,7 @@ def _strip_blanks(frame: Any) -> Any:
 
 
 def _line(path: str, dialect: Dialect, row: int) -> int:
-    """Return the number of the line (from 1) in which a row (from 0) begins."""
+    """Return the number of the line in which a row begins. Lines are counted from 1, and rows from 0."""
     with Path(path).open(encoding=dialect.encoding, newline="") as file:
         before = 0
         reader: Any = file if dialect.separator == BLANKS else csv.reader(file, delimiter=dialect.separator)
@@ -297,7 +305,10 @@ def _parquet(path: Path) -> Any:
 
 
 def _columns_of(path: Path) -> tuple[Any, tuple[str, ...]]:
-    """Read the arrays of an npz file as columns: X [N, D] and y [N], or otherwise all arrays [N]."""
+    """Read the arrays of an npz file as columns.
+
+    The columns are those of X [N, D] and y [N]. If X or y is missing, every array [N] is a column.
+    """
     arrays = npz_arrays(path)
     if {"X", "y"} <= arrays.keys() and arrays["X"].ndim == 2:
         used = {"y"}
@@ -315,14 +326,14 @@ def _columns_of(path: Path) -> tuple[Any, tuple[str, ...]]:
 
 
 def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
-    """Read the arrays of an npz file. Raise ValueError if it is not an npz file, or holds objects."""
+    """Read the arrays of an npz file. Raise ValueError if the file is not an npz file, or contains objects."""
     try:
         with zipfile.ZipFile(path):  # np.load also reads other kinds of files
             pass
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (EOFError, NotImplementedError, OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        msg = f"{path} is not an npz file of plain arrays ({error or 'it ends too early'})."
+        msg = f"{path} is not an npz file of plain arrays ({error or 'the file ends too early'})."
         raise ValueError(msg) from error
 
 
@@ -342,7 +353,7 @@ def _nameless(name: str) -> bool:
 
 
 def _indices(frame: Any) -> Iterator[str]:
-    """Yield the first column if it contains row numbers and has no name or a name from `INDICES`."""
+    """Yield the first column if it contains row numbers and is unnamed or has a name from `INDICES`."""
     name = frame.columns[0]
     if len(frame.columns) < 2 or frame[name].dtype.kind not in "iu":
         return

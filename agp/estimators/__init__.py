@@ -1,7 +1,7 @@
 """Gaussian processes with the conventions of scikit-learn: `GPRegressor` and `GPClassifier`.
 
-They accept lists, arrays of any library, data frames with text and missing cells, and text labels. They require the
-extra ``sklearn``.
+The estimators accept lists, arrays of any library, data frames with text and missing cells, and text labels. The
+subpackage requires the extra ``sklearn``.
 """
 
 from agp.errors import missing_package_message as _not_installed

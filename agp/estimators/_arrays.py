@@ -20,7 +20,7 @@ def on_host(x: Any) -> Any:
 
 
 def resolve_seed(random_state: Any) -> int:
-    """Convert a `random_state` of scikit-learn to a seed. Raise ValueError if it is invalid."""
+    """Convert a `random_state` of scikit-learn to a seed. Raise ValueError if the `random_state` is invalid."""
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except (TypeError, ValueError) as error:
@@ -42,7 +42,10 @@ def as_output(x: Array, *, host: bool) -> Any:
 
 
 def asarray_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = False) -> Array:
-    """Convert host numbers to an array like `beside`. Raise ValueError on overflow or, if `positive`, on underflow."""
+    """Convert NumPy numbers to the library, device and dtype of the array `beside`.
+
+    Raise ValueError on overflow or, if `positive`, on underflow.
+    """
     B = backend_of(beside)
     info, size = B.xp.finfo(beside.dtype), np.abs(numbers)
     beyond = np.isfinite(numbers) & (size > float(info.max))
@@ -88,7 +91,7 @@ def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
 
 
 def refuse_words(name: str, x: Any, /) -> None:
-    """Raise ValueError if a NumPy array holds text or dates, which would silently become numbers."""
+    """Raise ValueError if a NumPy array holds text or dates, because text and dates would silently become numbers."""
     kind = x.dtype.kind
     if kind in "mM":
         remedy = "pass a data frame, in which dates become days" if name == "X" else "convert them to numbers"
@@ -100,7 +103,10 @@ def refuse_words(name: str, x: Any, /) -> None:
 
 
 def take_rows(x: Array, rows: Array) -> Array:
-    """Return the rows of x [N, ...] where a Boolean array [N] is true. Chunks of lazy results have known lengths."""
+    """Return the rows of x [N, ...] where a Boolean array [N] is true.
+
+    If x is lazy, the chunks of the result have known lengths.
+    """
     found: Any = x[rows]
     if not backend_of(x).is_lazy:
         return found

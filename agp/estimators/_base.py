@@ -101,7 +101,7 @@ def all_or_nothing(train: F) -> F:
 class Learned:
     """The attributes that `fit` and `partial_fit` set. Some of them exist only for certain parameters.
 
-    They are not fields of `GPEstimator`, because scikit-learn treats all of its fields as parameters.
+    These attributes are not fields of `GPEstimator`, because scikit-learn treats every field as a parameter.
     """
 
     model_: Model
@@ -181,7 +181,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return bundle | added
 
     def _learned_html(self) -> str:
-        """Return the tables that notebooks show below scikit-learn's diagram; an empty text before training."""
+        """Return the HTML tables that notebooks show below scikit-learn's diagram.
+
+        Before training, the result is an empty text.
+        """
 
         def tables() -> str:
             here = vars(self)
@@ -197,7 +200,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def _inputs(self, X: Any, *, reset: bool) -> Array:
-        """Convert rows of any type to a NumPy array [N, D]; arrays of other libraries keep their library."""
+        """Convert rows of any type to an array [N, D].
+
+        Arrays keep their library. All other rows become NumPy arrays.
+        """
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
         X = fill_masked(X)
@@ -218,7 +224,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return X if columns is None else columns.transform_array(X)
 
     def _remedy(self, columns: Columns | None) -> str | None:
-        """Return advice on missing cells of an array, or None if they are imputed."""
+        """Return advice on missing cells of an array. Return None if missing cells are imputed."""
         if self.missing == "refuse":
             return "fill it in, or set missing='impute'"
         if columns is None or columns.missing == "refuse":
@@ -334,7 +340,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self.num_inducing == "auto" and self.method_ in GROWING_METHODS
 
     def _check_grows(self, *, parts: bool) -> None:
-        """Raise ValueError if num_inducing is "auto" and training cannot choose it."""
+        """Raise ValueError if num_inducing is "auto", but training cannot choose the number."""
         if parts:
             msg = (
                 "num_inducing is 'auto', which needs all rows at once; for partial_fit, give a number or leave it out."
@@ -384,7 +390,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.model_ = self.model_._drop_data()
 
     def _keep(self, result: Any, rows: int) -> None:
-        """Store the result of a training, and delete the results of earlier ones."""
+        """Store the result of training, and delete earlier results."""
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = result.model, result.steps, rows, result.trace
         self.converged_, self.learned_ = result.converged, result.learned
         self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
@@ -408,7 +414,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return "model_" in vars(self)
 
     def _forget(self, *names: str) -> None:
-        """Delete attributes that an earlier training may have set."""
+        """Delete attributes that an earlier call may have set."""
         for name in names:
             vars(self).pop(name, None)
 
@@ -418,7 +424,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     @public(context=False)
     def _fit_part(self, data: Observations) -> None:
-        """Take one step of the recipe on more rows."""
+        """Take one training step on more rows."""
         if self.method_ not in PART_METHODS:
             msg = f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
             raise ValueError(msg)
@@ -447,7 +453,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.bound_, self.converged_, self.learned_ = numbers["bound"], False, True
 
     def _total(self, rows: int) -> int:
-        """Return the total number of rows. Raise ValueError if it is less than the number of rows in one call."""
+        """Return the total number of rows. Raise ValueError if one call has more rows than this total."""
         total = check_whole("total_rows", self.total_rows)
         if total < rows:
             msg = f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
@@ -457,7 +463,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- predictions ------------------------------------------------------------------------------------------------
 
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
-        """Convert test inputs to those of the model; return also whether results become NumPy arrays."""
+        """Convert test inputs to model inputs. Return also whether to convert results to NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
         return asarray_like(A, next(iter(leaves(self.model_).values()))) if host else self._to_array(A), host
@@ -473,11 +479,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return found
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
-        """Return the likelihood of observations, given the trained likelihood."""
+        """Convert the trained likelihood to the likelihood of predicted observations."""
         return plain(trained)
 
     def name_columns(self, example: Any) -> Self:
-        """Take names for the columns of the training array from a data frame of numbers.
+        """Name the columns of the training array after the columns of a data frame of numbers.
 
         The estimator then also accepts tables with these columns. Raise ValueError if the data frame and the training
         array have different numbers of columns.
@@ -495,8 +501,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def model_inputs(self, X: Any) -> Array:
         """Convert rows of X to the inputs [N, D] of `model_`.
 
-        In data frames, dates and times become days since 1970-01-01, durations become days, and each category becomes
-        one column of 0 and 1 per value. Missing cells are imputed.
+        In data frames, dates and times become days since 1970-01-01, durations become days, and each column of
+        categories becomes one column of 0 and 1 for each of its values. Missing cells are imputed.
         """
         return self._prepare_inputs(X)[0]
 

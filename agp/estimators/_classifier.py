@@ -39,12 +39,12 @@ class GPClassifier(ClassifierMixin, Distribution):
     Parameters
     ----------
     method
-        "auto", or the short name of a method of `agp compare` that supports any likelihood: "tvgp" (without inducing
-        inputs), "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. "auto" selects t-VGP for one latent
-        function and up to 128 rows, and W-SVGP otherwise.
+        "auto", or the short name (as in `agp compare`) of a method that supports any likelihood: "tvgp" (without
+        inducing inputs), "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. "auto" selects t-VGP for one
+        latent function and up to 128 rows, and W-SVGP otherwise.
     likelihood
-        "auto", or "ordinal" for ordered classes. The order is that of the numbers, or of an ordered categorical series
-        of pandas or polars; text without an order raises an error.
+        "auto", or "ordinal" for ordered classes. Ordered classes are numbers, or an ordered categorical series of
+        pandas or polars. Text without an order raises an error.
     kernel, num_inducing, layers, missing, backend, device, dtype
         As in `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
@@ -55,7 +55,7 @@ class GPClassifier(ClassifierMixin, Distribution):
     classes_
         The sorted labels, as an array of NumPy or of the library of the training labels.
     order_
-        For ordinal classes, their positions [C] in `classes_`, from the lowest class to the highest.
+        The positions [C] of ordinal classes in `classes_`, from the lowest class to the highest.
     model_, method_, bound_, history_, n_iter_, converged_, learned_, n_rows_seen_, n_features_in_, feature_names_in_
         As in `GPRegressor`.
     """
@@ -90,7 +90,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         X, y, sample_weight
             As in `fit`. If only the first call has weights, later rows have weight 1.
         classes
-            All labels. The first call needs them if its rows do not contain all labels.
+            All labels. The first call needs this argument if its rows do not contain all labels.
         """
         first = not self._is_started
         A = self._to_array(self._inputs(X, reset=first))
@@ -207,7 +207,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         found = labels[:, None] == _beside(self.classes_, labels)[None, :]
         if not bool(xp.all(xp.any(found, axis=1))):
             row = int(xp.argmin(xp.astype(xp.any(found, axis=1), xp.int64)))
-            msg = f"y has a label in row {row} that is not among the classes {self.classes_.tolist()}."
+            msg = f"y has an unknown label in row {row}; the classes are {self.classes_.tolist()}."
             raise ValueError(msg)
         found = xp.stack([found[:, int(k)] for k in self._order()], axis=1)
         codes = xp.argmax(xp.astype(found, xp.int64), axis=1)[:, None]
@@ -227,8 +227,8 @@ class GPClassifier(ClassifierMixin, Distribution):
 def _order_of(classes: Any, values: list[Any] | None) -> Any:
     """Return the positions [C] of classes, from the lowest class to the highest.
 
-    `values` are the labels in ascending order. If it is None, classes are ordered as numbers; other classes raise
-    ValueError.
+    `values` are the labels in ascending order. If `values` is None, classes are ordered as numbers. Without `values`,
+    classes that are not numbers raise ValueError.
     """
     if values is not None:
         return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])
@@ -242,7 +242,7 @@ def _order_of(classes: Any, values: list[Any] | None) -> Any:
 
 
 def _check_labels(labels: Array) -> Array:
-    """Check labels [N] of another library, and return them."""
+    """Return an array of labels [N] from a library other than NumPy after checking it."""
     xp = backend_of(labels).xp
     if labels.ndim != 1:
         msg = f"y has shape {tuple(labels.shape)}, but must be 1-dimensional."

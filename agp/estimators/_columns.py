@@ -66,11 +66,11 @@ def category_order(y: Any) -> list[Any] | None:
 class Columns:
     """A transformer of tables to arrays of numbers, which is fitted to training rows.
 
-    Numbers and Booleans stay as they are, and decimal numbers become floats. Dates and times become days since
-    1970-01-01 (in UTC if they have a time zone), and durations become days. A column of text, categories or
-    enumerations becomes one column of 0 and 1 for each of its values. A value unseen in training is 0 in all of these
-    columns. If `missing` is "refuse", missing cells raise an error. If it is "impute", missing numbers and dates are
-    replaced by the mean and marked in an additional column, and a missing category becomes a category.
+    Numbers and Booleans keep their values; Python decimals become floats. Dates and times become days since 1970-01-01
+    (in UTC if they have a time zone), and durations become days. A column of text, categories or enumerations becomes
+    one column of 0 and 1 for each of its values. A value unseen in training is 0 in all of these columns. If `missing`
+    is "refuse", missing cells raise an error. If `missing` is "impute", missing numbers and dates are replaced by the
+    mean and marked in an additional column. Missing cells in a column of categories form an additional category.
 
     Parameters
     ----------
@@ -124,9 +124,15 @@ class Columns:
         return np.concatenate(parts, axis=1)
 
     def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Convert rows without column names, in the order of the columns. Raise ValueError if a column held text."""
+        """Convert an array whose columns are in the order of the training columns.
+
+        Raise ValueError if a training column held text.
+        """
         if self.categories:
-            msg = f"X is an array, but training saw a table with text in {self.categories[0]!r}; pass such a table."
+            msg = (
+                f"X is an array, but the training table has text in column {self.categories[0]!r}; pass a table with "
+                "the same columns."
+            )
             raise ValueError(msg)
         return self.imputer.transform(X) if self.missing == "impute" else X
 
@@ -142,13 +148,13 @@ class Columns:
 
     @property
     def values(self) -> dict[str, list[Any]]:
-        """The sorted values of each category in the training rows; None stands for a missing cell."""
+        """The sorted values of each column of categories in the training rows; None stands for a missing cell."""
         found = self.encoder.categories_ if self.categories else []
         return {name: known.tolist() for name, known in zip(self.categories, found, strict=True)}
 
     @property
     def _mark_missing(self) -> list[str]:
-        """The columns of numbers whose missing cells are marked in an additional column."""
+        """The columns of numbers that have an additional column, which marks their missing cells."""
         if self.missing == "refuse" or not self.numbers:
             return []
         indicator: Any = self.imputer.indicator_
@@ -182,7 +188,7 @@ def new_imputer() -> Any:
 
 
 def new_encoder() -> Any:
-    """Return a transformer that computes a column of 0 and 1 for each value of a category."""
+    """Return a transformer that computes a column of 0 and 1 for each value of a column of categories."""
     return OneHotEncoder(handle_unknown="ignore", sparse_output=False)
 
 
@@ -191,7 +197,7 @@ def _missing(name: str, row: int) -> str:
 
 
 def _holds_numbers(column: Any) -> bool:
-    """Whether a column of Python objects holds numbers, such as a pandas column that also has None."""
+    """Whether a column of Python objects holds only numbers and missing cells, as some pandas columns do."""
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
@@ -199,7 +205,7 @@ def _holds_numbers(column: Any) -> bool:
 
 
 def _holds_words(name: str, column: Any) -> bool:
-    """Whether a column of Python objects holds text or Booleans. Raise ValueError if it holds anything else."""
+    """Whether a column of Python objects holds text or Booleans. Raise ValueError if the column holds other objects."""
     if column.dtype != nw.Object:
         return False
     known = column.drop_nulls().to_list()
@@ -222,7 +228,7 @@ def _warn_of_dates(name: str, column: Any) -> None:
 
 
 def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
-    """Convert a column to numbers [N], given its unit in training; None means numbers without a unit."""
+    """Convert a column to numbers [N]. `unit` is the unit in training; None means numbers without a unit."""
     if column.dtype in (nw.String, nw.Object) and column.is_null().all():  # all cells are missing
         return np.full(len(column), np.nan)
     found = _unit_of(name, column)

@@ -31,17 +31,18 @@ class Distribution(GPEstimator):
         quantiles
             Q probabilities between 0 and 1.
         exposure
-            The factor by which the rate of each row is multiplied [N]; None means 1.
+            The factors [N] that multiply the rates of the rows; None means 1.
         """
         predictor, A, host = self._predictor_at(X, exposure)
         found = predictor.quantile(A, tuple(quantiles))
         return self._reshape_targets(backend_of(found).xp.permute_dims(found, (1, 2, 0)), host=host)
 
     def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None) -> Any:
-        """Return the ends of intervals that contain an observation with probability `level`: [N, 2], or [N, K, 2].
+        """Return the ends of intervals that contain an observation with probability `level`, as an array [N, 2].
 
-        The observation is equally likely to lie below and above the interval. For counts, the probability of the
-        interval is at least `level`. The other arguments are those of `predict_quantiles`.
+        The array is [N, K, 2] for several targets. The observation is equally likely to lie below and above the
+        interval. For counts, the probability of the interval is at least `level`. The other arguments are those of
+        `predict_quantiles`.
         """
         return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure)
 
@@ -52,7 +53,8 @@ class Distribution(GPEstimator):
         Parameters
         ----------
         X, y
-            Rows [N, D], and targets or labels as in `fit`. For several targets [N, K], the result is the sum over them.
+            Rows [N, D], and targets or labels as in `fit`. For several targets [N, K], the result is summed over the
+            targets.
         exposure
             As in `predict_quantiles`.
         """
@@ -61,7 +63,7 @@ class Distribution(GPEstimator):
 
     @public(repairs=False, ignore=None)
     def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None) -> Any:
-        """Draw observations at X, jointly for all rows: [N, count], or [N, K, count].
+        """Draw observations jointly for all rows of X: [N, count], or [N, K, count] for several targets.
 
         Each draw uses one sample of the function for all rows, so sums over rows have the correct distribution.
         `sample_y` draws functions without noise. The method takes O(N^3) operations, except for deep models, which
@@ -88,7 +90,7 @@ class Distribution(GPEstimator):
 
     @abstractmethod
     def _prepare_targets(self, X: Any, y: Any, A: Array) -> Array:
-        """Convert y to targets [N, K] of the likelihood, for rows X as passed by the user and model inputs A."""
+        """Convert y to targets [N, K] of the likelihood. A is the user's table X as model inputs."""
 
     @abstractmethod
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
@@ -99,7 +101,7 @@ class Distribution(GPEstimator):
         """Raise ValueError unless the likelihood takes exposures."""
 
     def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
-        """Return a predictor of observations, its inputs at X, and whether results become NumPy arrays."""
+        """Return a predictor of observations, its inputs at X, and whether to convert results to NumPy arrays."""
         A, host = self._prepare_inputs(X)
         predictor = self.predictor_
         if exposure is None:

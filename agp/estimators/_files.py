@@ -1,4 +1,4 @@
-"""Storage of estimators in files. A file contains the model and all other inputs of predictions, but no code."""
+"""Storage of estimators in files. A file contains everything that predictions need, but no code."""
 
 import inspect
 import math
@@ -129,7 +129,7 @@ def _labels(given: Any) -> dict[str, Any]:
 
 
 def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
-    """Return the estimator that `serialise` stored, after checking everything in it.
+    """Return the estimator that `serialise` stored, after checking all of its entries.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def _classes(facts: Any) -> Any:
     _check(sound, facts, "labels")
     classes = np.asarray(values, dtype=name)
     if len(classes) < 2 or (classes[1:] <= classes[:-1]).any():
-        msg = "its labels are not sorted, or some are repeated"
+        msg = "its labels are not sorted, or some labels are repeated"
         raise ValueError(msg)
     return classes
 
@@ -266,12 +266,15 @@ def _check_fit(estimator: Any) -> None:
         msg = f"its model has {model.likelihood.classes} ordered classes, but there are {count} labels"
         raise ValueError(msg)
     if not count and estimator._single and model.outputs != plain(model.likelihood).latents(1):
-        msg = f"its model has {model.outputs} outputs, but needs one"
+        msg = f"its model has {model.outputs} outputs, but must have one output"
         raise ValueError(msg)
 
 
 def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], int | None]:
-    """Return the possible likelihoods for `count` labels (0 in regression) and the number of outputs, or None."""
+    """Return the possible likelihoods and the number of outputs for `count` labels.
+
+    In regression, `count` is 0 and the returned number of outputs is None.
+    """
     if not count:
         asked = estimator.likelihood
         return (LIKELIHOODS[asked] if isinstance(asked, str) else type(asked),), None
@@ -297,7 +300,10 @@ def state_of(columns: Columns) -> dict[str, Any]:
 
 
 def columns_of(state: dict[str, Any]) -> Columns:
-    """Restore columns from the result of `state_of`. Raise LookupError, TypeError or ValueError if it is damaged."""
+    """Restore columns from a result of `state_of`.
+
+    Raise LookupError, TypeError or ValueError if the result is damaged.
+    """
     means, holes = state["means"], state["holes"]
     width = len(means)
     sound = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
@@ -324,13 +330,13 @@ def columns_of(state: dict[str, Any]) -> Columns:
 
 
 def _encoder_of(values: list[list[Any]]) -> Any:
-    """Return an encoder of these values of each category, fitted to rows that contain every value of each column."""
+    """Return an encoder that is fitted to rows with the given values of each column of categories."""
     encoder = new_encoder()
     if not values:
         return encoder
     rows = [[column[i % len(column)] for column in values] for i in range(max(map(len, values)))]
     encoder.fit(np.asarray(rows, dtype=object))
     if [column.tolist() for column in encoder.categories_] != values:
-        msg = "its categories are not sorted, or some are repeated"
+        msg = "its categories are not sorted, or some categories are repeated"
         raise ValueError(msg)
     return encoder

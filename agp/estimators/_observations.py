@@ -24,7 +24,7 @@ class Observations(NamedTuple):
     y: Array
     """Targets [N, K]."""
     weights: Array | None = None
-    """The number of times that each row counts [N]; None means once."""
+    """The number of times [N] that each row counts; None means once."""
     exposure: Array | None = None
     """The factors that multiply the rates [N]; None means 1."""
 
@@ -42,8 +42,8 @@ class Observations(NamedTuple):
         """Merge repeated rows into one row with a weight, for methods that take weights.
 
         Copies of a row carry no information about the noise. If the likelihood has a trained noise parameter
-        (`spread_learned`), and less than half of the weight is at inputs with different targets, the weights are scaled
-        to mean 1.
+        (`spread_learned`), the weights are therefore scaled to mean 1. Weights are not scaled if at least half of the
+        weight is at inputs that occur with different targets.
         """
         B = backend_of(self.X)
         compared = B.name == "numpy" and (self.weights is not None or self.X.shape[0] <= MAX_COMPARED)
@@ -53,7 +53,7 @@ class Observations(NamedTuple):
         return data._replace(weights=data.weights / B.xp.mean(data.weights))
 
     def _distinct(self) -> tuple["Observations", float]:
-        """Return the distinct rows, and the fraction of the weight at inputs with different targets."""
+        """Return the distinct rows, and the fraction of the weight at inputs that occur with different targets."""
         columns = [self.X, self.y, *([] if self.exposure is None else [self.exposure[:, None]])]
         _, first, inverse = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
         if self.weights is None and len(first) * MIN_REPEATS > len(self.X):
@@ -67,7 +67,10 @@ class Observations(NamedTuple):
 
 
 def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """Wrap the likelihood so that its targets have a column of exposures (if any) and of weights (if `weighted`)."""
+    """Wrap the likelihood so that its targets have additional columns of exposures and weights, if there are any.
+
+    Weights have no column if `weighted` is false.
+    """
     likelihood = likelihood if data.exposure is None else Exposed(likelihood)
     return Weighted(likelihood) if weighted and data.weights is not None else likelihood
 
@@ -78,7 +81,7 @@ def plain(likelihood: Likelihood) -> Likelihood:
 
 
 def targets_for(likelihood: Likelihood, data: Observations) -> Array:
-    """Append to the targets the exposures and weights that the likelihood needs; by default they are 1.
+    """Append to the targets the exposures and weights that the likelihood needs. Missing exposures and weights are 1.
 
     Raise ValueError if exposures or weights are given but the likelihood has no column for them.
     """
@@ -101,7 +104,8 @@ def _has(likelihood: Likelihood, kind: type) -> bool:
 def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> Array | None:
     """Convert weights or exposures [N] to an array like X; return None if none are given.
 
-    Raise ValueError unless there is one number per row, none is negative (or 0 if `positive`), and not all are 0.
+    Raise ValueError if the array has a wrong shape, a number is negative, or all numbers are 0. If `positive` is true,
+    a single 0 also raises an error.
     """
     if given is None:
         return None
@@ -115,10 +119,10 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
     if (numbers < 0.0).any() or (positive and (numbers == 0.0).any()):
         row = int(np.argmin(numbers))
         least = "positive" if positive else "zero or more"
-        msg = f"{name} is {numbers[row]:g} in row {row}; each must be {least}."
+        msg = f"{name} is {numbers[row]:g} in row {row}; every entry must be {least}."
         raise ValueError(msg)
     if not numbers.any():
-        msg = f"{name} is zero in every row; at least one must be positive."
+        msg = f"{name} is zero in every row; at least one entry must be positive."
         raise ValueError(msg)
     return asarray_in_range(name, numbers, X, positive=positive)
 

@@ -69,35 +69,36 @@ class GPRegressor(RegressorMixin, Distribution):
     Parameters
     ----------
     method
-        "auto", or the short name of a method of `agp compare` for Gaussian noise, such as "gpr" (exact), "sgpr"
-        (collapsed), "wsvgp", "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and
-        "sgpr" for more rows (`agp.fit_regression`). It selects "wsvgp" for several targets, whose noise may differ, and
-        for `partial_fit`.
+        "auto", or the short name of a method as in `agp compare`, such as "gpr" (exact), "sgpr" (collapsed), "wsvgp",
+        "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and "sgpr" for more rows
+        (`agp.fit_regression`). "auto" selects "wsvgp" for `partial_fit`, and for several targets, because their noise
+        may differ.
     kernel
         An `agp.kernels.Kernel`, a text such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto". "auto" selects the
         kernel with the best predictions of held-out rows, or RBF for deep methods.
     num_inducing
-        The number of inducing inputs per group (for methods with two groups) or per layer (for deep methods), or the
-        number of actions (for computation-aware GPs). It is reduced if there are too few rows. By default,
-        `agp.fit_regression` chooses up to 4,096 for one target. Otherwise the default is 2 sqrt(N), limited to the
-        range from 128 to 1,000, or N / 3 if N is less than 384. "auto" chooses the number during training
-        (`agp.fit_growing`). It is available for the M-, W-, L-, R- and A-SVGP.
+        The number of inducing inputs: per group for methods with two groups, and per layer for deep methods. For
+        computation-aware GPs, the number of actions. The number is reduced if there are too few rows. For one target,
+        `agp.fit_regression` chooses the number by default, up to 4,096. For other models the default is 2 sqrt(N),
+        limited to the range from 128 to 1,000, or N / 3 if N is less than 384. "auto" chooses the number during
+        training (`agp.fit_growing`), and is available for the M-, W-, L-, R- and A-SVGP.
     layers
         The number of layers of a deep method; by default 2. Other methods have no layers.
     outputs
         How several columns of targets are related: "shared" (one kernel for all), "separate" (one kernel per target),
         "coregionalised" (mixtures of latent functions with one kernel each) or "intrinsic" (mixtures of latent
-        functions with a common kernel), as in `SVGP.from_data`. All but "shared" need a method with a sparse posterior.
+        functions with a common kernel), as in `SVGP.from_data`. All values except "shared" need a method with a sparse
+        posterior.
     num_latents
         The number of latent functions of coregionalised outputs; by default one per output.
     likelihood
         "gaussian" for noise of constant variance per target; "student-t" for noise with outliers; "latent-noise" for
         noise whose variance depends on X; "poisson" or "negative-binomial" for counts; "gamma" or "exponential" for
-        positive numbers; "beta" for proportions between 0 and 1; or an `agp.likelihoods.Likelihood`. All but "gaussian"
-        need a variational method, by default W-SVGP.
+        positive numbers; "beta" for proportions between 0 and 1; or an `agp.likelihoods.Likelihood`. All likelihoods
+        except "gaussian" need a variational method, by default W-SVGP.
     target_transform
         "log" models the logarithms of positive targets. Predictions, densities and `bound_` still refer to the original
-        targets. "log" needs the likelihood "gaussian", which becomes `agp.LogNormal`.
+        targets. "log" needs the likelihood "gaussian" and replaces it by `agp.LogNormal`.
     missing
         How to treat missing cells of X: "refuse" raises an error; "impute" replaces them by the mean and marks them in
         an additional column.
@@ -109,7 +110,7 @@ class GPRegressor(RegressorMixin, Distribution):
     tolerance, max_steps, max_seconds
         Conditions that end training, as in `agp.fit`.
     batch_size
-        The number of rows per step, as in `agp.fit`. Ignored if the method is "auto" and needs no minibatches.
+        The number of rows per step, as in `agp.fit`. Ignored if "auto" selects a method without minibatches.
     total_rows
         The total number of different rows, for calls of `partial_fit` that pass rows repeatedly. By default all rows
         are assumed to be new, so the total is the number of rows passed so far.
@@ -131,10 +132,10 @@ class GPRegressor(RegressorMixin, Distribution):
         The values that training logged in each step, by name.
     growth_, growth_reason_
         The results for each number of inducing inputs, under the field names of `agp.training.Round`, and the reason
-        why growth ended. They exist only if training chose the number of inducing inputs.
+        why growth ended. These attributes exist only if training chose the number of inducing inputs.
     kernel_, candidates_
-        The selected kernel, and the compared candidates under the field names of `agp.selection.Candidate`. They exist
-        only if `agp.fit_regression` chose the model.
+        The selected kernel, and the compared candidates under the field names of `agp.selection.Candidate`. These
+        attributes exist only if `agp.fit_regression` chose the model.
     learned_
         Whether the inputs carry information about the targets.
     n_iter_, converged_
@@ -168,14 +169,14 @@ class GPRegressor(RegressorMixin, Distribution):
         X, y
             The rows and their targets.
         sample_weight
-            The number of times that each row was observed [N]. Rows with weight 0 are left out. Copies of a row carry
+            The number of times [N] that each row was observed. Rows with weight 0 are left out. Copies of a row carry
             no information about the variance of the noise. Likelihoods with a trained noise parameter ("gaussian",
             "student-t", "latent-noise", "gamma" and "beta") therefore scale weights to mean 1, unless most inputs were
-            observed with different targets. All methods support weights, except SOLVE-GP's collapsed form, CGGP and
-            computation-aware GPs.
+            observed several times with different targets. All methods support weights, except SOLVE-GP's collapsed
+            form, CGGP and computation-aware GPs.
         exposure
-            The factor by which the rate of each row is multiplied [N]: the time, area or number of items in which a
-            count was made. The likelihood must have a logarithmic link, such as "poisson".
+            The factors [N] that multiply the rates of the rows, such as the time, area or number of items of each
+            count. The likelihood must have a logarithmic link, such as "poisson".
         """
         data = self._data(X, y, sample_weight, exposure, reset=True)
         rows = data.X.shape[0]
@@ -198,10 +199,10 @@ class GPRegressor(RegressorMixin, Distribution):
     @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
-        """Take a training step on more rows. The first call also builds the model and should have representative rows.
+        """Take a training step on more rows. The first call also builds the model from its rows.
 
-        The arguments are those of `fit`, but weights are never rescaled. If only the first call has weights or
-        exposures, they are 1 in later calls.
+        The rows of the first call should represent all rows. The arguments are those of `fit`, but weights are never
+        rescaled. If only the first call has weights or exposures, later rows have weight and exposure 1.
         """
         first = not self._is_started
         data = self._data(X, y, sample_weight, exposure, reset=first)
@@ -222,10 +223,10 @@ class GPRegressor(RegressorMixin, Distribution):
         return_std
             Also return the standard deviations of the observations, including noise, in the same shape.
         return_cov
-            Also return the joint covariances of the observations [N, N] or [N, N, K]. The noise must be Gaussian, and
-            deep models do not support this.
+            Also return the joint covariances of the observations [N, N] or [N, N, K]. This option needs Gaussian noise
+            and is not available for deep models.
         exposure
-            The factor by which the rate of each row is multiplied [N]; None means 1.
+            The factors [N] that multiply the rates of the rows; None means 1.
         """
         if return_std and return_cov:
             msg = "return_std and return_cov are both true; set at most one of them."
@@ -260,9 +261,9 @@ class GPRegressor(RegressorMixin, Distribution):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Draw joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
 
-        The function is the latent function of the likelihood, or its exponential with `target_transform="log"`. Deep
-        models do not support this method. Use `sample` to draw their observations, or `predictor_.sample_functions` to
-        draw functions.
+        The function is the latent function of the likelihood. With `target_transform="log"`, the samples are
+        exponentials of the latent function. Deep models do not support this method. For deep models, use `sample` to
+        draw observations, or `predictor_.sample_functions` to draw functions.
         """
         A, host = self._prepare_inputs(X)
         seed = resolve_seed(random_state)
@@ -274,7 +275,10 @@ class GPRegressor(RegressorMixin, Distribution):
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the average R^2 of the predicted means of the targets. Ignored missing targets do not count."""
+        """Return the average R^2 of the predicted means of the targets.
+
+        If `missing_targets` is "ignore", missing targets do not count.
+        """
         found, weight = on_host(self.predict(X)), on_host(sample_weight)
         if self.missing_targets != "ignore":
             return float(r2_score(fill_masked(on_host(y)), found, sample_weight=weight))
@@ -360,7 +364,10 @@ class GPRegressor(RegressorMixin, Distribution):
         return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:
-        """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support them."""
+        """Return the likelihood for targets [N, K].
+
+        Raise ValueError if the method does not support the likelihood or the targets.
+        """
         exact = method in GAUSSIAN_METHODS
         known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
         if exact and not self._is_gaussian:
@@ -371,7 +378,7 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
         if exact and are_missing(y):
             found = "y has rows with some targets missing"
-            msg = f"{found}, but the method {method} needs all or none; use auto, or {known}."
+            msg = f"{found}, but the method {method} needs all targets of a row; use auto, or {known}."
             raise ValueError(msg)
         if not isinstance(self.likelihood, str):
             return self.likelihood
@@ -480,8 +487,8 @@ class GPRegressor(RegressorMixin, Distribution):
         data = data.where(rows)
         if not self._is_gaussian and are_missing(data.y):
             msg = (
-                f"y has rows with some targets missing, but likelihood={self._likelihood_name} needs all or none; use "
-                "'gaussian'."
+                f"y has rows with some targets missing, but likelihood={self._likelihood_name} needs all targets of a "
+                "row; use 'gaussian'."
             )
             raise ValueError(msg)
         return data

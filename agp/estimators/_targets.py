@@ -58,7 +58,7 @@ def logarithms_of(y: Array) -> Array:
     xp = backend_of(y).xp
     if bool(xp.any(y <= 0.0)):
         least = float(xp.min(xp.where(xp.isnan(y), xp.full_like(y, float("inf")), y)))
-        msg = f"target_transform='log' needs positive targets, but y has {least:g}; leave it out."
+        msg = f"target_transform='log' needs positive targets, but y has {least:g}; leave this transform out."
         raise ValueError(msg)
     return xp.log(y)
 

@@ -42,7 +42,7 @@ class Effect(NamedTuple):
 
 
 def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples: int = 100, seed: int = 0) -> Effect:
-    """Compute the partial dependence on a column: the average prediction if all rows have the same value in it.
+    """Compute the partial dependence on a column: the average prediction if all rows have the same value there.
 
     Parameters
     ----------
@@ -60,16 +60,16 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     Returns
     -------
     effect
-        The effect. Numbers have 25 values between the 1st and the 99th percentile of the column, or all values if there
-        are fewer. Categories have the 12 most frequent values. Predictions are averaged over at most
-        500 rows. The band contains 95 % of the posterior of the average *function* over at most 50 rows. Both are in
-        the units of the observations, or are probabilities. For ordered classes, both refer to the class numbers 0, 1
-        and so on.
+        The effect. A column of numbers is evaluated at 25 values between its 1st and 99th percentiles, or at all of its
+        values if there are at most 25. A column of categories is evaluated at its 12 most frequent values. Predictions
+        are averaged over at most 500 rows. The band contains 95 % of the posterior of the average *function* over at
+        most 50 rows. The averages and the band are in the units of the observations. For classes the values are
+        probabilities. For ordered classes the values refer to the class numbers 0, 1 and so on.
 
     Raises
     ------
     TypeError, ValueError
-        If the arguments are not a model and a table, or if the column does not exist.
+        If the arguments are not a model and a table, or the column does not exist.
 
     Source: Friedman, "Greedy function approximation: a gradient boosting machine", Annals of Statistics 2001.
     """
@@ -94,12 +94,12 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
 def average_prediction(
     model: Any, X: Array, groups: int, /, *, samples: int = 100, seed: int = 0
 ) -> tuple[Host, Host, Host]:
-    """Compute the average prediction over each of G groups of the rows X [G n, D], and its 95 % interval, each [G, P].
+    """Compute the average predictions [G, P] over G groups of n rows each, X [G n, D], and the ends of 95 % intervals.
 
-    If the mean of the observations equals the mean of the function, the interval is exact. Its half-width is then 1.96
-    times the square root of the average entry of the joint covariance of the group. Otherwise, and for deep models, the
-    interval contains the middle 95 % of samples of the function. Raise ValueError unless the number of samples is a
-    whole number of at least 1.
+    If the mean of the observations equals the mean of the function, the interval is exact. The half-width of an exact
+    interval is 1.96 times the square root of the average entry of the joint covariance of the group. For other
+    likelihoods and for deep models, the interval contains the middle 95 % of samples of the function. Raise ValueError
+    unless the number of samples is a whole number of at least 1.
     """
     samples = check_whole("samples", samples)
     mean = _average_groups(mean_of_observations(model, X), groups)
@@ -118,12 +118,15 @@ def average_prediction(
 
 
 def mean_of_observations(model: Any, X: Array) -> Array:
-    """Compute the mean of observations [N, P]. Skip the variances if it equals the mean of the function."""
+    """Compute the mean of observations [N, P].
+
+    If this mean equals the mean of the function, no variances are computed.
+    """
     return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
 
 
 def _observes_function(model: Any, X: Array) -> bool:
-    """Whether the mean of observations equals the mean of the function, which is tested for one value."""
+    """Whether the mean of observations equals the mean of the function. The test uses one value of the function."""
     xp = backend_of(X).xp
     mean = xp.full((1, model.outputs), 0.25, **like(X))
     observed = model.likelihood.predict(mean, xp.ones_like(mean))[0]

@@ -37,7 +37,7 @@ class Lengthscale(NamedTuple):
     column: str
     """The column of the table."""
     input: str
-    """The column of the model that is computed from it, such as "kind = round"."""
+    """The model column that is computed from this table column, such as "kind = round"."""
     kernel: str
     """The path of the kernel."""
     value: float
@@ -63,7 +63,7 @@ class KernelRelevance(NamedTuple):
 
 
 class PermutationImportance(NamedTuple):
-    """The increase in the prediction error of K targets if the cells of each of C columns are shuffled."""
+    """The increases in the prediction errors of K targets when the cells of one of C columns are shuffled."""
 
     names: tuple[str, ...]
     mean: Host
@@ -86,32 +86,32 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     Let x and z be two rows. Define x' as x with the cells of one column taken from z. The relevance of the column is
         sum E[(f(x) - f(x'))^2] / sum E[(f(x) - f(z))^2],    E[(f(x) - f(z))^2] = k(x, x) + k(z, z) - 2 k(x, z),
 
-    summed over 2,000 pairs of rows. It is the total Sobol index of the column under the prior of f. It has no unit. It
-    is defined for every kernel, including sums, products and shared lengthscales. The columns of a category count as
-    one column. Relevances sum to 1 for additive functions, and to more if columns interact. If the model has several
-    kernels, their relevances are averaged. The computation runs on the host in double precision. Like every relevance
-    derived from lengthscales, it describes the prior: a column with a linear effect has a long lengthscale, so its
-    relevance is too low. Compare `permutation_importance`.
+    summed over 2,000 pairs of rows. This relevance is the total Sobol index of the column under the prior of f. It has
+    no unit. The relevance is defined for every kernel, including sums, products and shared lengthscales. All model
+    columns of one category column count as one column. Relevances sum to 1 for additive functions, and to more if
+    columns interact. If the model has several kernels, their relevances are averaged. The computation runs on the host
+    in double precision. The relevance describes the prior, like every relevance derived from lengthscales. A column
+    with a linear effect has a long lengthscale, so its relevance is too low. Compare `permutation_importance`.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        The training data, in the form that the model or estimator accepts. Without X, the rows in the model or its
-        inducing inputs are used. Error bars are Laplace approximations, computed from the curvature of the bound at the
-        hyperparameters on at most 1,000 rows. They need X and y, unless the model contains its training data, as `GPR`
-        does. They describe only the neighbourhood of the hyperparameters. If a lengthscale is far longer than the range
-        of its column, any other long lengthscale fits as well.
+        The training data, in the form that the model or estimator accepts. Without X, the rows in the model are used,
+        or else its inducing inputs. Error bars are Laplace approximations, computed from the curvature of the bound at
+        the hyperparameters on at most 1,000 rows. Error bars need X and y, unless the model contains its training data,
+        as `GPR` does. Error bars describe only the neighbourhood of the hyperparameters. If a lengthscale is far longer
+        than the range of its column, any other long lengthscale fits as well.
     seed
         The seed of the pairs and of the choice of rows.
 
     Raises
     ------
     TypeError
-        If the model is deep, or if its kernels act on patches of images. Their lengthscales do not refer to columns.
+        If the model is deep or its kernels act on patches of images, because the lengthscales do not refer to columns.
     ValueError
-        If X is needed but not given, or if X does not fit the model.
+        If X does not fit the model, or is missing although the model contains no rows.
 
     Sources: Neal, "Bayesian learning for neural networks", 1996 (relevance by lengthscales); Jansen, "Analysis of
     variance designs for model output", Computer Physics Communications 1999 (the index).
@@ -171,7 +171,7 @@ def _rows(subject: Subject, X: Any) -> Host:
 
 
 def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
-    """Return the model, and a sample of its own rows or of the given rows; None without rows."""
+    """Return the model and a sample of the rows in the model, or else of the given rows; None if there are no rows."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
         weights = [held["weights"][:, None]] if "weights" in held else []
@@ -248,7 +248,7 @@ def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
 def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:
     N = X.shape[0]
     if y.shape[0] != N:
-        msg = f"X has {N} rows, but y has {y.shape[0]}."
+        msg = f"X has {N} rows, but y has {y.shape[0]} rows."
         raise ValueError(msg)
     if count >= N:
         return X, y
@@ -262,24 +262,24 @@ def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:
 def permutation_importance(
     model: Any, X: Any = None, y: Any = None, /, *, repeats: int = 10, max_rows: int = 500, seed: int = 0
 ) -> PermutationImportance:
-    """Compute the increase in the prediction error if the cells of a column are shuffled, with scikit-learn.
+    """Compute with scikit-learn by how much the prediction error increases when the cells of a column are shuffled.
 
     The results for models and estimators are those of `sklearn.inspection.permutation_importance` for the columns of
-    the table. All model columns of a category are shuffled together. The score is the root mean squared error of each
-    target in its unit, or for classes the log loss in nats. Similar columns can replace each other, so each of them has
-    a lower importance than all of them together.
+    the table. All model columns of one category column are shuffled together. The score is the root mean squared error
+    of each target in its unit. For classes it is the log loss in nats. Similar columns can replace each other, so each
+    of them has a lower importance than all of them together.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`. Deep models are supported.
     X, y
-        Rows and targets, preferably unseen in training. By default the training data in the model, which `GPR`
-        contains.
+        Rows and targets, preferably unseen in training. By default the training data in the model are used. `GPR`, for
+        example, contains its training data.
     repeats
         The number of times that each column is shuffled.
     max_rows
-        The maximum number of rows. If more are given, a random sample of this size is used.
+        The maximum number of rows. From a larger table, a random sample of this size is used.
     seed
         The seed of the sample and the shuffles.
 
@@ -288,7 +288,7 @@ def permutation_importance(
     ImportError
         If scikit-learn is not installed.
     ValueError
-        If neither the arguments nor the model contain rows with targets, or if they do not fit the model.
+        If X and y do not fit the model, or are missing although the model contains no training data.
 
     Source: Breiman, "Random forests", Machine Learning 2001.
     """
@@ -325,7 +325,10 @@ def _rows_to_score(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
 
 
 class _Shuffled:
-    """An estimator for scikit-learn. Its inputs [N, C] are row numbers: each column takes its cells from these rows."""
+    """An estimator for scikit-learn, whose inputs [N, C] are row numbers.
+
+    The entry in row n and column c is the number of the row from which this cell is copied.
+    """
 
     def __init__(self, subject: Subject, X: Array, groups: list[list[int]]) -> None:
         self.subject = replace(subject, model=subject.predictor())  # computed once

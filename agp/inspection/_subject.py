@@ -97,7 +97,7 @@ class Subject:
         """Return predictions of observations and 95 % intervals of the function at inputs X [N, D] of the model.
 
         The ends of an interval are the mean of the function plus and minus 1.96 standard deviations, mapped through the
-        link of the likelihood. For more than two classes there is no such interval, and the ends are NaN.
+        link of the likelihood. For more than two classes the ends are NaN, because intervals are not defined.
         """
         predictor = self.predictor()
         if self.order:
@@ -133,11 +133,11 @@ class Subject:
         return np.searchsorted(known, y)
 
     def pit(self, X: Array, y: Host, seed: int = 0) -> Host:
-        """Return the probability integral transforms [N, K] of targets; those of NaN are NaN."""
+        """Return the probability integral transforms [N, K] of targets; the transform of NaN is NaN."""
         return host(self.predictor().pit(X, asarray_like(y, X), seed=seed))
 
     def noise_of_targets(self, y: Host) -> Host | float:
-        """Return the known noise variances, which are columns of the targets [N, K]; 0 if there are none."""
+        """Return the known noise variances from their columns of the targets [N, K]; return 0 if there are none."""
         heteroscedastic = isinstance(self.model.likelihood, HeteroscedasticGaussian)
         return y[:, self.model.outputs :] if heteroscedastic else 0.0
 
@@ -187,9 +187,9 @@ def host(x: Array) -> Host:
 
 
 def inducing_inputs(model: Any, /) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the inducing inputs [M, D] in the input space of a model, as NumPy arrays by the path of their node.
+    """Return the inducing inputs of a model as a dictionary from the path of each node to a NumPy array [M, D].
 
-    Inducing inputs of inner layers and patches of images are left out, because they are in other spaces.
+    Inducing inputs of inner layers and patches of images are left out, because they are not in the input space.
     """
     found = tree.nodes(model, Points)
     return {path: np.asarray(to_numpy(node.Z), np.float64) for path, node in found.items() if not INNER.search(path)}

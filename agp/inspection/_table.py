@@ -31,10 +31,13 @@ class Table(ABC):
 
     @abstractmethod
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
-        """Repeat the given rows [n] for each value [G] in the column; return G n rows in the form of `native`."""
+        """Repeat the n given rows for each of G values, and insert the value into the column.
+
+        Return G n rows in the form of `native`.
+        """
 
     def position(self, column: str | int) -> int:
-        """Return the number of a column given by name or number. Raise ValueError if it does not exist."""
+        """Return the number of a column given by name or number. Raise ValueError if the column does not exist."""
         if column in self.names:
             return self.names.index(str(column))
         if isinstance(column, int) and not isinstance(column, bool) and -len(self.names) <= column < len(self.names):
@@ -113,7 +116,7 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
     try:
         frame = nw.from_native(X, eager_only=True)
     except TypeError:
-        msg = f"X is a {type(X).__name__}, but must be an array, lists or a data frame."
+        msg = f"X is a {type(X).__name__}, but must be an array, a list of lists, or a data frame."
         raise TypeError(msg) from None
     if not len(frame):
         msg = "X has no rows."

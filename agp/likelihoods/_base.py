@@ -110,7 +110,7 @@ class Likelihood(ABC):
 
         The logarithm of the site is alpha f - beta (f - mu)^2 / 2. alpha = E[d/df log p(y_n | f)] is the derivative of
         the expected log density with respect to the mean. beta = -E[d^2/df^2 log p(y_n | f)] is -2 times the derivative
-        with respect to the variance; it is not negative for log-concave likelihoods. The arguments are those of
+        with respect to the variance. For log-concave likelihoods, beta is not negative. The arguments are those of
         `expected_log_density`.
 
         Raises
@@ -124,14 +124,17 @@ class Likelihood(ABC):
             name = type(self).__name__
             msg = (
                 f"{name} returns no derivative of its expected log density with respect to the "
-                f"{'mean' if alpha is None else 'variance'}, which natural gradients and sites need; return it from "
-                "the pullback, or define site_gradients."
+                f"{'mean' if alpha is None else 'variance'}, but natural gradients and sites need this derivative; "
+                "return it from the pullback, or define site_gradients."
             )
             raise TypeError(msg)
         return alpha, -2.0 * var_bar
 
     def variance_cost(self) -> Array | None:
-        """Return the decrease in expected log density per unit of latent variance, 0-d or [P]; None if rows differ."""
+        """Return the decrease in expected log density per unit of latent variance, 0-d or [P].
+
+        Return None if the decrease differs between rows.
+        """
         return None
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
@@ -162,19 +165,20 @@ class Likelihood(ABC):
         Parameters
         ----------
         mu, var
-            Means and variances of the latent functions [N, P]; for S samples [S N, P], one block of N rows per sample.
+            Means and variances of the latent functions [N, P]. For S samples, the shape is [S N, P], with one block of
+            N rows per sample.
         levels
             Q probabilities between 0 and 1, both excluded.
         samples
-            S. The predictive distribution of a row is the mixture over its S samples.
+            The number of samples S. The predictive distribution of a row is the mixture over its S samples.
 
         Raises
         ------
         ValueError
             If a level is not between 0 and 1, or the number of rows is not a multiple of `samples`.
         TypeError
-            If observations have no order, if the likelihood has no distribution function, or if quantiles without a
-            closed form are traced.
+            If observations have no order, the likelihood has no distribution function, or quantiles without a closed
+            form are traced.
         """
         levels = check_levels(levels)
         return self._quantiles(*_by_sample(mu, var, samples), levels)
@@ -207,9 +211,9 @@ class Likelihood(ABC):
     def predictive_crps(self, mu: Array, var: Array, y: Array, /, *, samples: int = 1) -> Array:
         """Compute the continuous ranked probability score (CRPS) of each target [N, K]; lower is better.
 
-        The score is the integral of (P(Y <= x) - [y <= x])^2 over x, in the unit of the targets. It has a closed form
-        for Gaussian noise and categories. For other likelihoods it is computed on the host, with a relative accuracy of
-        about 1e-4. Arguments and errors are those of `predictive_cdf`.
+        The score is the integral of (P(Y <= x) - [y <= x])^2 over x, in the unit of the targets. The integral has a
+        closed form for Gaussian noise and categories. For other likelihoods the score is computed on the host, with a
+        relative accuracy of about 1e-4. Arguments and errors are those of `predictive_cdf`.
 
         Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
         """
@@ -230,19 +234,22 @@ class Likelihood(ABC):
         """Return `mixture`, mu and var with all arrays on the host. Raise TypeError for traced arrays."""
         if not backend_of(mu).is_concrete(mu):
             name = type(self).__name__
-            msg = f"{what} of {name} are computed on the host, not in traced functions; call this method untraced."
+            msg = f"{what} of {name} are computed on the host, not in traced functions; do not trace this method."
             raise TypeError(msg)
         return self._host_copy().mixture, as_widest_float(to_numpy(mu)), as_widest_float(to_numpy(var))
 
     def observation_model(self) -> ObservationModel:
-        """Return the tails of p(y | f) on the host, for quantiles. Raise TypeError if the likelihood has none."""
+        """Return the tails of p(y | f) on the host, for quantiles.
+
+        Raise TypeError if the likelihood does not define tails.
+        """
         msg = f"{type(self).__name__} has no distribution function, which quantiles need; define `observation_model`."
         raise TypeError(msg)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         """Return the tails of predicted observations on the host, for latent means and variances [S, N, P].
 
-        They are averages of `observation_model` over f and over S samples.
+        These tails are averages of the tails of `observation_model` over f and over S samples.
         """
         return marginal_mixture(self.observation_model(), mu, var)
 
@@ -273,16 +280,17 @@ class Likelihood(ABC):
         return 8
 
     def observations(self, y: Array, /) -> Array | None:
-        """Convert targets y [N, K] to noisy values of the latent functions [N, P]; return None if that is impossible.
+        """Convert targets y [N, K] to noisy values of the latent functions [N, P], or return None.
 
-        The prior starts at the mean and the variance of these values, or else at 0 and 1.
+        The result is None if the targets do not determine such values. The prior starts with the mean and the variance
+        of the values. Without such values, the prior starts with mean 0 and variance 1.
         """
         return None
 
     def level(self, y: Array, /) -> Array | None:
         """Estimate the average [P] of the latent functions from targets y [N, K]; None if there is no estimate.
 
-        The default mean function is then a constant with this starting value. `observations` takes precedence.
+        The default mean function is a constant that starts at this estimate. `observations` takes precedence.
         """
         return None
 
@@ -295,14 +303,15 @@ class Likelihood(ABC):
         return y if values is None else values
 
     def row_weights(self, y: Array, /) -> Array | None:
-        """Return the weights [N] of the rows of y [N, K], their numbers of observations; None if all are 1."""
+        """Return the numbers of observations [N] that the rows of y [N, K] represent; None if all numbers are 1."""
         return None
 
     def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
         """Compute the largest log density per row that targets y [N, K] can have without inputs.
 
-        This is the maximum over the parameters and one constant f per output. Rows count with their weights [N]. The
-        result is None if the maximum has no closed form. The constants are then fitted at the current parameters.
+        The density is maximised over the parameters and one constant f per output. Each row counts with its weight from
+        `weights` [N]. If the maximum has no closed form, the result is None, and callers fit the constants at the
+        current parameters.
         """
         return None
 
@@ -311,7 +320,10 @@ class Likelihood(ABC):
         return self
 
     def from_outputs(self, variances: Array, /) -> Self:
-        """Return `from_data` for P latent functions with these prior variances [P]; by default for their average."""
+        """Return the likelihood with starting values, given the prior variances [P] of P latent functions.
+
+        By default this method calls `from_data` with the average of the variances.
+        """
         return self.from_data(float(backend_of(variances).xp.mean(variances)))
 
     def check_parameters(self) -> None:  # noqa: B027 - most likelihoods have nothing to check
@@ -329,7 +341,10 @@ def check_number(name: str, value: Array) -> None:
 
 
 def check_by_output(name: str, value: Any, outputs: int | None = None, /) -> None:
-    """Raise ValueError unless a parameter is None, one number, or one per output (any count if `outputs` is None)."""
+    """Raise ValueError unless a parameter is None, one number, or one number per output.
+
+    If the argument `outputs` is None, a parameter may have any number of entries.
+    """
     if value is None or isinstance(value, numbers.Real):
         return
     shape = (len(value),) if isinstance(value, (list, tuple)) else tuple(value.shape)

@@ -49,7 +49,7 @@ LINKS = {
 
 
 def check_link(name: str) -> None:
-    """Raise ValueError unless the name is that of a link."""
+    """Raise ValueError unless a link has this name."""
     if name not in LINKS:
         msg = f"link is {name!r}, but must be {' or '.join(map(repr, LINKS))}."
         raise ValueError(msg)
@@ -142,7 +142,7 @@ class Bernoulli(OrderedCategories, ByQuadrature):
 
 
 def _log_cdf_of_logit(like_this: Array) -> Datum:
-    """The concave function -log(1 + exp(-f)) of f, for arrays of the same shape; it bends at 0."""
+    """The concave function -log(1 + exp(-f)) of f, with a bend at 0, for arrays of the same shape."""
     zero = backend_of(like_this).xp.zeros_like(like_this)
     link = LINKS["logit"]
     return Datum(

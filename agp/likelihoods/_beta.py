@@ -30,7 +30,8 @@ class Beta(ByPanels, ByQuadrature):
     precision
         The positive number s, 0-d and without unit. It is trained; freeze it to keep its value.
     points
-        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different rule.
+        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different quadrature
+        rule.
     link
         The link F: "probit" is the standard normal distribution function, and "logit" is 1 / (1 + exp(-f)).
 
@@ -116,7 +117,8 @@ class Beta(ByPanels, ByQuadrature):
     def _bends(self, v: Any) -> tuple[tuple[Any, Any], ...]:
         """Return the places and widths of the bends of the tails at y = F(v), as functions of f.
 
-        One bend is at f = v. The other is that of y^a for small a: at a log y = -1, but not beyond f = 0.
+        One bend is at f = v. For y < 1/2, the other bend is that of y^a. It lies at a log y = -1, or at f = 0 if this
+        point is positive. For y > 1/2, the other bend is the mirror image of the bend for 1 - y.
         """
         B, link, s = backend_of(v), LINKS[self.link], float(self.precision)
         xp = B.xp

@@ -50,7 +50,7 @@ class OrderedCategories(Likelihood):
 
 @former_methods(chosen="is_label")
 class MultiClass(Likelihood):
-    """Base class for classes 0 to C-1. Labels are one column [N, 1], and each class has a latent function."""
+    """Base class for classes 0 to C-1. Labels have one column [N, 1], and each class has a latent function."""
 
     classes: int
 
@@ -67,7 +67,7 @@ class MultiClass(Likelihood):
         return self.classes
 
     def is_label(self, y: Array) -> Array:
-        """Compare labels y [N, 1] with all classes; the result is Boolean [N, C]."""
+        """Compare labels y [N, 1] with all classes, and return a Boolean array [N, C]."""
         return y == backend_of(y).xp.arange(self.classes, **like(y))
 
     def proxies(self, y: Array, /) -> Array:

@@ -148,10 +148,10 @@ def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:
 class Weighted(WithColumn):
     """A weighted likelihood p(y_n | f_n)^(w_n), where the weight w_n is the last column of the targets [N, K + 1].
 
-    A weight is the number of observations that a row counts as. It must be at least 0, but need not be a whole number.
-    Training, starting values and `Predictor.condition_on` use the weights. Predictive log densities do not: they are
-    those of single observations, for targets with or without the column. `agp.GPR` and `agp.SGPR` have a `weights`
-    argument instead.
+    A weight is the number of observations that a row represents. Weights must be at least 0, but need not be whole
+    numbers. Training, starting values and `Predictor.condition_on` use the weights. Predictive log densities ignore the
+    weights: they are the log densities of single observations, and their targets may omit the column of weights.
+    `agp.GPR` and `agp.SGPR` have a `weights` argument instead.
 
     Parameters
     ----------
@@ -185,10 +185,11 @@ class Weighted(WithColumn):
 class Exposed(WithColumn):
     """A likelihood whose mean is multiplied by an exposure e_n, the last column of the targets [N, K + 1].
 
-    The exposure is the time, the area or the population in which a target was counted or summed. The mean of the
+    The exposure is the time, the area or the population over which a target was counted or summed. The mean of the
     wrapped likelihood must be a multiple of exp(f), so that the exposure adds log(e_n) to f. Predictions, and targets
-    without the column, have an exposure of 1. Starting values are computed from the rates y / e. A column of weights
-    follows that of exposures: the targets of ``Weighted(Exposed(Poisson()))`` are y, exposure, weight.
+    without a column of exposures, have an exposure of 1. Starting values are computed from the rates y / e. A column of
+    weights comes after the column of exposures: the targets of ``Weighted(Exposed(Poisson()))`` are y, exposure,
+    weight.
 
     Parameters
     ----------
@@ -205,8 +206,8 @@ class Exposed(WithColumn):
         super().__post_init__()
         if not self.likelihood.log_link:
             msg = (
-                f"likelihood is {type(self.likelihood).__name__}, but Exposed needs one whose mean is a multiple of "
-                "exp(f); use Poisson, NegativeBinomial, Gamma or Exponential."
+                f"likelihood is {type(self.likelihood).__name__}, but its mean must be a multiple of exp(f); "
+                "use Poisson, NegativeBinomial, Gamma or Exponential."
             )
             raise TypeError(msg)
 

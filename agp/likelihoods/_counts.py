@@ -34,9 +34,9 @@ class Counts(LogLink):
         return rng.poisson(rate.clip(max=LARGEST_RATE)) + 0.0
 
     def _observation_model(self, tail: Callable[[Any, Any, bool], Any], dispersion: float = 0.0) -> ObservationModel:
-        """Return the tails on the host, from tail(y + 1, log mean, upper), with y + 1 = exposure * exp(v).
+        """Return the tails on the host, as functions of v with y + 1 = exposure * exp(v).
 
-        `tail` must be continuous in y.
+        The tails are computed by the function tail(y + 1, log mean, upper), which must be continuous in y.
         """
         log_exposure = math.log(self.exposure)
 
@@ -81,8 +81,8 @@ class Poisson(Counts):
     Parameters
     ----------
     exposure
-        The time, the area or the size of the bin in which each count was made; it multiplies the rate. With f = 0, the
-        default prior mean, it is the expected count.
+        The time, the area or the size of the bin in which each count was made. The exposure multiplies the rate.
+        At the default prior mean of f, which is 0, the expected count is the exposure.
     """
 
     exposure: float = 1.0
@@ -134,18 +134,19 @@ class Poisson(Counts):
 class NegativeBinomial(Counts, ByQuadrature):
     """The negative binomial likelihood: counts with mean m = exposure * exp(f) and variance m + dispersion m^2.
 
-    These are Poisson counts with gamma-distributed rates. With r = 1 / dispersion,
+    Such counts are Poisson counts with gamma-distributed rates. With r = 1 / dispersion,
     log p(y | f) = lgamma(y + r) - lgamma(r) - lgamma(y + 1) + y log(m / r) - (y + r) log(1 + m / r).
 
     Parameters
     ----------
     dispersion
-        A positive number, 0-d and without unit. It is trained; freeze it to keep its value. In the limit of 0 the
-        likelihood is `Poisson`.
+        A positive number, 0-d and without unit. It is trained; freeze it to keep its value. If the dispersion
+        tends to 0, the likelihood tends to `Poisson`.
     exposure
-        The time, the area or the size of the bin in which each count was made; it multiplies the mean.
+        The time, the area or the size of the bin in which each count was made. The exposure multiplies the mean.
     points
-        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different rule.
+        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different quadrature
+        rule.
     """
 
     dispersion: Array = tree.param(POSITIVE, default=1.0)

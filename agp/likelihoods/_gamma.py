@@ -72,7 +72,10 @@ class GammaForm(LogLink):
 
 
 def _observation_model(shape: Any) -> ObservationModel:
-    """Return the tails of gamma distributions with scale exp(f), on the host, with y = max(shape, 1) * exp(v)."""
+    """Return the tails of gamma distributions with scale exp(f) on the host.
+
+    The tails are functions of v with y = max(shape, 1) * exp(v).
+    """
     xp = backend_of(shape).xp
     steep = xp.maximum(shape, xp.ones_like(shape))
     log_steep = float(xp.log(steep))

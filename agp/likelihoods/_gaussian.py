@@ -60,7 +60,10 @@ class GaussianNoise(Likelihood):
         """Add the variance of the noise of new observations to variances of f [..., P]."""
 
     def _mask_missing(self, y: Array) -> tuple[Array, Array | None]:
-        """Replace unobserved values by 0; return also weights [N, P], 1 where observed, or None if all are observed."""
+        """Replace unobserved values by 0. Return also weights [N, P], which are 1 for observed values and 0 for others.
+
+        The weights are None if all values are observed.
+        """
         return y, None
 
     @abstractmethod
@@ -133,8 +136,8 @@ class Gaussian(GaussianNoise):
         [P]. By default the starting value is a tenth of the variance of each output's targets. Exact models and their
         collapsed forms accept only one number, because their outputs share a covariance matrix.
     missing
-        Whether NaN marks an unobserved target, which is then ignored. By default NaN raises an error. Variational
-        models such as `agp.SVGP` accept True. Exact models and their collapsed forms need all targets of a row.
+        Whether to treat NaN as an unobserved target and ignore it. By default NaN raises an error. Variational models
+        such as `agp.SVGP` accept ``missing=True``. Exact models and their collapsed forms need all targets of a row.
     """
 
     noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
@@ -209,7 +212,7 @@ class HeteroscedasticGaussian(GaussianNoise):
     Parameters
     ----------
     common
-        A `Gaussian` for additional noise of all rows, whose variance is trained. By default there is no such noise.
+        A `Gaussian` for additional noise of all rows, with a trained variance. By default there is no additional noise.
     """
 
     common: Gaussian | None = None

@@ -27,9 +27,9 @@ class LatentNoiseGaussian(Likelihood):
     Parameters
     ----------
     unit
-        The constant u, 0-d or [K], in the unit of the targets. It gives g the same unit as f, so that both can share a
-        kernel. The default is the standard deviation of the targets, or 1 without data. The noise variance starts at a
-        tenth of the variance of the targets.
+        The constant u, 0-d or [K], in the unit of the targets. This constant gives g the same unit as f, so that f and
+        g can share a kernel. The default is the standard deviation of the targets, or 1 without data. The noise
+        variance starts at a tenth of the variance of the targets.
 
     Source: Lazaro-Gredilla & Titsias, "Variational heteroscedastic Gaussian process regression", ICML 2011.
     """
@@ -93,7 +93,7 @@ class LatentNoiseGaussian(Likelihood):
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         """Return the tails, integrated over the logarithm of the noise by quadrature.
 
-        They bend where the standard deviation of the noise equals the residual or the standard deviation of f.
+        The tails bend where the standard deviation of the noise equals the residual or the standard deviation of f.
         """
         xp, K = backend_of(mu).xp, mu.shape[2] // 2
         mean, own = mu[..., :K], xp.sqrt(var[..., :K] + MIN_PROBABILITY)

@@ -21,8 +21,8 @@ class Ordinal(OrderedCategories, ByQuadrature):
     """The ordinal likelihood for ordered categories 0 to K-1: y_np is the bin that contains f_np plus normal noise.
 
     p(y = k | f) = Phi(e_k - f) - Phi(e_(k-1) - f), where e_0 < ... < e_(K-2) are the edges between the bins. The first
-    and the last bin are unbounded. The noise has variance 1. Predictions are the mean and the variance of the number of
-    the category, in closed form.
+    and the last bin are unbounded. The noise has variance 1. Predictions are the mean and the variance of the category
+    number, in closed form.
 
     Parameters
     ----------

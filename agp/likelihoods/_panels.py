@@ -1,7 +1,7 @@
 """Predictive densities by composite quadrature, with panels around the prior of f, p(y | f) and their product.
 
-A Gauss-Hermite rule would spread its nodes over the prior N(f; mu, var). Its nodes would miss a narrow p(y | f) if the
-prior is wide, and the peak of the product if y is improbable under the prior.
+A Gauss-Hermite rule would spread its nodes over the prior N(f; mu, var). If the prior is wide, such nodes would miss a
+narrow p(y | f). If y is improbable under the prior, such nodes would miss the peak of the product.
 """
 
 import math
@@ -30,7 +30,10 @@ LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Datum(NamedTuple):
-    """log p(y | f) of given targets as a function of f, which must be concave or have one peak; arrays are [N, P]."""
+    """The function log p(y | f) of f for given targets, as arrays [N, P].
+
+    This function must be concave or have one peak.
+    """
 
     log_density: Callable[[Array], Array]
     """log p(y | f) at I values of each f [N, P, I], up to a constant for each target."""
@@ -50,7 +53,7 @@ class ByPanels(Likelihood):
         """Return log p(y | f) of targets y [N, P] as a function of f."""
 
     def _log_constant(self, y: Array) -> Array | None:
-        """Return the terms of log p(y | f) that `_datum` omits [N, P]; None if it omits none."""
+        """Return the terms [N, P] of log p(y | f) that `_datum` omits; None if `_datum` omits no terms."""
         return None
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
@@ -66,11 +69,11 @@ def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
     """Compute the log of the integral of p(y | f) N(f; mu, var) df [N, P].
 
     As a function of t = (f - mu) / sqrt(var), the integrand is exp(l(t) - t^2 / 2). Gauss-Legendre panels with
-    geometrically growing widths surround three centres: the peak of the integrand, 0, and the bend of l. They extend to
-    `REACH` beyond the outer centres. If l is concave, the integrand decreases from its peak at least as fast as
-    exp(-t^2 / 2), so its integral beyond the panels is negligible. If l is not concave but has one peak, the posterior
-    lies between this peak and 0, up to the tails of the prior. Derivatives treat the panels as constants, because the
-    integral does not depend on them.
+    geometrically growing widths surround three centres: the peak of the integrand, 0, and the bend of l. The panels
+    extend to `REACH` beyond the outer centres. If l is concave, the integrand decreases from its peak at least as fast
+    as exp(-t^2 / 2), so its integral beyond the panels is negligible. If l is not concave but has one peak, the
+    posterior lies between this peak and 0, up to the tails of the prior. Derivatives treat the panels as constants,
+    because the integral does not depend on them.
     """
     B = backend_of(mu)
     xp = B.xp
@@ -119,7 +122,7 @@ def _panel_ends(centre: Array, width: Array) -> Array:
 
 
 def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
-    """Return the t [N, P] that maximises l(t) - t^2 / 2, after a fixed number of steps.
+    """Compute the t [N, P] that maximises l(t) - t^2 / 2, in a fixed number of steps.
 
     If l is concave, there is one peak, which is found within a bracket. Otherwise there may be two peaks, and the
     higher one is returned.
@@ -143,10 +146,11 @@ def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
 
 
 def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tuple[Array, Array]:
-    """Return two ends of a bracket of the peak.
+    """Return the two ends of a bracket that contains the peak.
 
-    The ends are 0 and the bend of l. If l is concave and the peak lies beyond both, the ends are the nearer of the two
-    and that point plus the slope there: the slope decreases at a rate of at least 1.
+    The ends are 0 and the bend of l. If l is concave and the peak lies beyond both points, one end is the point that is
+    nearer to the peak. The other end is this point plus the slope at it, because the slope decreases at a rate of at
+    least 1.
     """
     xp = backend_of(bend).xp
     low, high = xp.minimum(bend, xp.zeros_like(bend)), xp.maximum(bend, xp.zeros_like(bend))

@@ -36,7 +36,7 @@ class ByQuadrature(Likelihood):
 def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:
     """Compute the standard deviations sqrt(var) and their derivatives with respect to var.
 
-    Smaller variances than `floor` are replaced by it, since the derivative is infinite at 0. By default `floor` is the
+    Variances below `floor` are replaced by `floor`, because the derivative is infinite at 0. By default `floor` is the
     square root of the smallest normal float.
     """
     B = backend_of(var)
@@ -61,7 +61,7 @@ def _at_nodes(B: Backend, mu: Array, var: Array, t: Array, floor: float) -> tupl
 def nodes_and_weights(mu: Array, var: Array, points: int, floor: float | None = None) -> tuple[Array, Array, Array]:
     """Return Gauss-Hermite nodes f = mu + sqrt(2 var) t [..., I], df/dvar [..., I] and weights [I] for mu, var [...].
 
-    Smaller variances than `floor` are replaced by it. By default it is the square root of the smallest normal float.
+    Variances below `floor` are replaced by `floor`. The default is the square root of the smallest normal float.
     """
     nodes, weights = gauss_hermite(points)
     t = constant(tuple(math.sqrt(2.0) * node for node in nodes), mu)
@@ -76,8 +76,8 @@ def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points
     Here f_np ~ N(mu_np, var_np) and g(f) = log_density(f, y). `log_density` takes latent values [N, P, I] for I nodes
     and targets [N, P, 1]. It returns values [N, P, I] with the pullback
     ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P], the pullback of the expectation is
-    ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as for `Likelihood.expected_log_density`. It is the derivative of
-    the weighted sum, so it agrees with automatic differentiation.
+    ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as for `Likelihood.expected_log_density`. This pullback is the
+    derivative of the weighted sum, so it agrees with automatic differentiation.
     """
     xp = backend_of(mu).xp
     f, slope, weights = nodes_and_weights(mu, var, points)

@@ -30,7 +30,7 @@ def exp_in_range(*logs: Array) -> tuple[Array, ...]:
 
 
 def positive_variance(variance: Array) -> Array:
-    """Replace variances of observations below the smallest normal float by that number."""
+    """Replace variances of observations that are below the smallest normal float by the smallest normal float."""
     xp = backend_of(variance).xp
     smallest = xp.full_like(variance, float(xp.finfo(variance.dtype).smallest_normal))
     under = variance < smallest
@@ -41,8 +41,8 @@ def positive_variance(variance: Array) -> Array:
 def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]) -> Array:
     """Convert NumPy values to an array like `beside`, clipped to the range of its dtype and to the support.
 
-    Values outside the range are reported. Values that are clipped at 0 or 1 are not, because only rounding moves them
-    there.
+    A warning counts the values outside the range of the dtype. Values that are clipped at the bounds 0 and 1 of the
+    support cause no warning, because only rounding moves values to these bounds.
     """
     info = backend_of(beside).xp.finfo(beside.dtype)
     low = float(info.smallest_normal) if support[0] == 0.0 else -float(info.max)
@@ -53,7 +53,7 @@ def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]
 
 
 def report_clipping(what: str, *outside: Array) -> None:
-    """Warn of numbers outside the range of their dtype, which the Boolean arrays `outside` mark, with their count."""
+    """Warn of numbers outside the range of their dtype. The Boolean arrays `outside` mark these numbers."""
     xp = backend_of(outside[0]).xp
     count = xp.astype(sum((xp.count_nonzero(x) for x in outside[1:]), start=xp.count_nonzero(outside[0])), xp.float32)
     report(

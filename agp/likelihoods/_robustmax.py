@@ -20,8 +20,9 @@ class RobustMax(MultiClass):
     """The robust-max likelihood for C classes, with labels y [N, 1] and one latent function per class.
 
     p(y = c | f) = 1 - epsilon if f_c is the largest latent function, otherwise epsilon / (C - 1). The probability that
-    f_y is the largest is E[prod_(c != y) Phi((f_y - mu_c) / sqrt(var_c))], an expectation over f_y. It is computed by
-    Gauss-Hermite quadrature. The predicted probabilities of the classes sum to 1 up to the quadrature error.
+    f_y is the largest is E[prod_(c != y) Phi((f_y - mu_c) / sqrt(var_c))], an expectation over f_y. This expectation is
+    computed by Gauss-Hermite quadrature. The predicted probabilities of the classes sum to 1 up to the quadrature
+    error.
 
     Parameters
     ----------
@@ -30,7 +31,7 @@ class RobustMax(MultiClass):
     epsilon
         The probability of a wrong label.
     squash
-        Phi is mapped to [squash, 1 - squash], which prevents factors of 0.
+        The values of Phi are mapped to the interval [squash, 1 - squash], so that no factor is 0.
     points
         Number of nodes of the Gauss-Hermite quadrature.
 

@@ -19,8 +19,8 @@ class Softmax(MultiClass):
 
     Expectations are averages over S samples f = mu + sqrt(var) eps. In each training step, eps [S, N, C] is new
     standard normal noise. Predictions, and bounds without `draws`, use fixed noise: seeded antithetic pairs with unit
-    variance, which are the same for all rows. They are therefore deterministic and do not depend on the chunk size.
-    Their error is of order 1 / sqrt(fixed_samples).
+    variance, which are the same for all rows. Such predictions and bounds are therefore deterministic and do not depend
+    on the chunk size. The error of these estimates is of order 1 / sqrt(fixed_samples).
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Softmax(MultiClass):
         return {"eps": rng.standard_normal((self.samples, rows, latents))}
 
     def _noise(self, mu: Array, draws: Drawn = None) -> Array:
-        """Return standard normal noise: `draws` [S, N, C], or fixed noise [S, 1, C]."""
+        """Return standard normal noise from `draws` [S, N, C] or, without `draws`, fixed noise [S, 1, C]."""
         if draws and "eps" in draws:
             return draws["eps"]
         return asarray_like(_fixed_noise(self.fixed_samples, self.classes), mu)
@@ -74,7 +74,7 @@ class Softmax(MultiClass):
         """Return alpha = 1[y = c] - E[p_c] and beta = E[p_c (1 - p_c)], both [N, C].
 
         By Price's theorem, beta is -2 times the derivative of the expected log density with respect to the variance.
-        This estimate is never negative, and it is less noisy than the derivative of the Monte Carlo estimate.
+        This estimate of beta is never negative, and it is less noisy than the derivative of the Monte Carlo estimate.
         """
         xp = backend_of(mu).xp
         p = xp.exp(self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu, draws)))

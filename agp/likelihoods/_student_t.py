@@ -27,7 +27,7 @@ def _density(
 def _pull_density(
     _: Backend, bar: Array, residual: Array, square: Array, scale: Array, nu: float, above: float
 ) -> tuple[Array, Array]:
-    """Return the cotangents of log c, one per entry of f, and of f; `above` is nu + 1."""
+    """Return the cotangents of log c (one per entry of f) and of f, where c is the scale; `above` is nu + 1."""
     weight = above / (nu * scale * scale + square)
     return bar * (weight * square - 1.0), bar * weight * residual
 
@@ -37,8 +37,8 @@ class StudentT(ByPanels, ByQuadrature):
     """The Student-t likelihood y_np = f_np + scale * e_np, which is robust to outliers.
 
     The noise e_np has a Student-t distribution with nu degrees of freedom. The variance of scale * e_np is
-    scale^2 nu / (nu - 2), and infinite for nu <= 2. For nu <= 1, where the mean does not exist, predictions contain the
-    median instead.
+    scale^2 nu / (nu - 2) for nu > 2, and infinite otherwise. For nu <= 1, where the mean does not exist, predictions
+    contain the median instead.
 
     Parameters
     ----------
@@ -48,7 +48,8 @@ class StudentT(ByPanels, ByQuadrature):
     degrees_of_freedom
         The positive number nu. It is not trained.
     points
-        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different rule.
+        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different quadrature
+        rule.
     """
 
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")

@@ -524,7 +524,7 @@ BAD = {
     "gaps": (
         TABLE.assign(size=np.where(SIZE > 1.0, np.nan, SIZE)),
         ["--target", "size", "--method", "gpr"],
-        "y has rows with some targets missing, but the method gpr needs all or none; use auto, or",
+        "y has rows with some targets missing, but the method gpr needs all targets of a row; use auto, or",
     ),
     "no classes": (TABLE, ["--likelihood", "ordinal"], "labels must be texts or whole numbers, but 'sound' has"),
     "no order": (

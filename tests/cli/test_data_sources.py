@@ -106,7 +106,7 @@ def test_the_task_can_be_chosen(tmp_path):
 @pytest.mark.parametrize(
     ("y", "task", "message"),
     [
-        (np.arange(40) + 18, "auto", "40 different values from 18 to 57, which may or may not be classes"),
+        (np.arange(40) + 18, "auto", "(40 different values from 18 to 57), so the task is unclear"),
         (
             np.arange(40) % 3 + 1,
             "classification",

@@ -75,7 +75,7 @@ def test_hdf5_and_zarr_keep_their_chunks(rows, tmp_path):
         assert found.X.chunks[0] == (60, 60, 60, 60)
         np.testing.assert_array_equal(found.X.compute(), rows[:, :3])
         np.testing.assert_array_equal(found.y.compute(), rows[:, 3])
-    with pytest.raises(ValueError, match="no array was chosen; choose one with dataset=..., out of other, table"):
+    with pytest.raises(ValueError, match="no array was chosen; set dataset to one of other, table"):
         open_rows(tmp_path / "rows.h5")
 
 
@@ -86,7 +86,7 @@ def test_what_cannot_be_opened_is_named(parts, rows):
         ("part-*.parquet", {"target": "y", "without": NAMES}, "has no column left for inputs"),
         ("table.txt", {}, "is of an unknown kind; use .npy, .parquet, .zarr or .h5"),
         ("rows.npy", {"target": 1}, "must be the first or the last column"),
-        ("rows.npy", {"target": "y"}, "target is 'y', but must be the number of a column; .*rows.npy has 4"),
+        ("rows.npy", {"target": "y"}, "target is 'y', but must be a column number of .*rows.npy, from -4 to 3"),
     ]:
         (parts / "table.txt").write_text("1")
         np.save(parts / "rows.npy", rows)

@@ -221,7 +221,7 @@ def test_tables_of_numbers_and_arrays_stand_for_each_other(missing):
     model = GPRegressor(missing=missing, max_steps=30).fit(X, Y)
     np.testing.assert_array_equal(model.predict(X), model.predict(table))
     model = GPRegressor(max_steps=30).fit(table.assign(kind="u"), Y)
-    with pytest.raises(ValueError, match="X is an array, but training saw a table with text in 'kind'"):
+    with pytest.raises(ValueError, match="X is an array, but the training table has text in column 'kind'"):
         model.predict(np.ones((3, 3)))
 
 

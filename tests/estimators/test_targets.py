@@ -259,7 +259,7 @@ def test_logarithms_of_targets_are_answered_as_targets():
             ValueError,
             "inconsistent numbers of samp",
         ),
-        ({}, F, {"sample_weight": -np.ones(90)}, ValueError, "sample_weight is -1 in row 0; each must be zero or more"),
+        ({}, F, {"sample_weight": -np.ones(90)}, ValueError, "sample_weight is -1 in row 0; every entry must be zero"),
         ({}, F, {"sample_weight": 0.0 * F}, ValueError, "sample_weight is zero in every row"),
         ({}, F, {"sample_weight": np.full(90, np.nan)}, ValueError, "sample_weight contains NaN"),
         ({}, F, {"sample_weight": X}, ValueError, r"sample_weight has shape \(90, 2\)"),
@@ -275,7 +275,7 @@ def test_answers_that_there_are_not_are_refused():
     found = GPRegressor(likelihood="poisson", **QUICK).fit(X, TARGETS["poisson"])
     with pytest.raises(TypeError, match="joint covariances need Gaussian noise, but the likelihood is Poisson"):
         found.predict(X, return_cov=True)
-    with pytest.raises(ValueError, match="exposure is 0 in row 0; each must be positive"):
+    with pytest.raises(ValueError, match="exposure is 0 in row 0; every entry must be positive"):
         found.predict(X[:1], exposure=[0.0])
     with pytest.raises(ValueError, match="quantile|level"):
         found.predict_quantiles(X, [1.5])

@@ -148,7 +148,7 @@ def test_tables_keep_the_kind_of_their_columns():
     for wrong, message in ((np.ones(3), "shape"), (np.ones((0, 2)), "shape"), (pd.DataFrame({"a": []}), "no rows")):
         with pytest.raises(ValueError, match=message):
             as_table(wrong)
-    with pytest.raises(TypeError, match="X is a str, but must be an array, lists or a data frame"):
+    with pytest.raises(TypeError, match="X is a str, but must be an array, a list of lists, or a data frame"):
         as_table("table.csv")
 
 

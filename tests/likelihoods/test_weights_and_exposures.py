@@ -232,7 +232,7 @@ def test_targets_that_do_not_fit_are_refused(name):
 
 @pytest.mark.parametrize("likelihood", [Gaussian(), Weighted(Poisson()), Exposed(Poisson()), Bernoulli()])
 def test_exposures_are_for_logarithmic_links(likelihood):
-    with pytest.raises(TypeError, match="likelihood is .*, but Exposed needs one whose mean is a multiple"):
+    with pytest.raises(TypeError, match="likelihood is .*, but its mean must be a multiple"):
         Exposed(likelihood)
 
 
