@@ -18,9 +18,10 @@ FIGURES = ("nlpd", "rmse", "log_loss", "error_rate", "seconds", "mebibytes", "fa
 SHORT_TABLES = ("energy", "concrete", "airfoil", "elevators", "bike", "kin40k")
 SHORT_SIDES = ("agp", "sklearn-gpr", "gpytorch-exact", "gpytorch-svgp", "boosting")
 SHORT_WORDS = (
-    "Each cell shows the test NLPD (negative log predictive density; lower is better) and the CPU seconds of\n"
-    "`GPRegressor().fit(X, y)` or of another library, in one thread.\n"
-    "The NLPD is computed on standardised targets. See [all data sets and measures](docs/defaults.md#tables)."
+    "Each cell shows the test NLPD and the CPU time of training in one thread. The NLPD is the negative log\n"
+    "predictive density of standardised targets; a lower NLPD is better. The column agp shows the results of\n"
+    "`GPRegressor().fit(X, y)`.\n"
+    "The page [Defaults](docs/defaults.md#tables) shows the results for more data sets and measures."
 )
 NOTHING = "Nothing is measured yet."
 REHEARSAL = "**These figures are from a rehearsal on a few rows. Do not use them as results.**"
@@ -84,7 +85,7 @@ def words(document: dict[str, Any]) -> str:
     """Sentences on the machine and the versions, and a warning if it was a rehearsal."""
     machine = document["machine"]
     named = [f"{LIBRARIES.get(name, name)} {' and '.join(versions)}" for name, versions in document["versions"].items()]
-    text = f"The machine has {machine['threads']} threads of a processor of type {machine['processor']}. "
+    text = f"The machine has {machine['threads']} hardware threads. The processor type is {machine['processor']}. "
     text += f"Versions: {', '.join(named)}."
     return f"{REHEARSAL} {text}" if document["small"] else text
 

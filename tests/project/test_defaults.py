@@ -119,7 +119,7 @@ def test_tables_are_made_of_cells():
     seconds = ["airfoil", "1,353", "5", "sgpr, M = 1,024", "8.2", "failed", "0.41"]
     assert table_of(text, "Regression: Seconds of CPU") == [seconds]
     assert "- airfoil, split 0, seed 0, agp@old: `MemoryError`" in text
-    assert "The machine has 2 threads of a processor of type abacus" in text
+    assert "The machine has 2 hardware threads. The processor type is abacus" in text
     assert "agp 0.2.0 (0123456), agp@old 0.2.0 (0123456), scikit-learn 1.9." in text
     assert page.short(document).splitlines()[-1] == "| airfoil | 1,353 | -0.270 (0.020), 8.2 s | -0.250, 0.41 s |"
 
