@@ -22,7 +22,7 @@ class Points(AtInputs):
     Parameters
     ----------
     Z
-        [M, D], in units of the inputs. If None, they are chosen from the data.
+        Inducing inputs [M, D], in units of the inputs. By default, the inducing inputs are chosen from the data.
     """
 
     Z: Array = tree.param(default=None, unit="Z_unit")
@@ -85,7 +85,7 @@ def choose_inputs(
     Raises
     ------
     TypeError, ValueError
-        If Z is not an array like X, has another number of columns or more rows than X, or M is out of range.
+        If Z is not an array like X, has more rows than X or a different number of columns, or if M is out of range.
     """
     if num_inducing == "auto":
         msg = "num_inducing is 'auto', which only training supports; start with 64 and call agp.fit_growing."
@@ -108,7 +108,7 @@ def choose_inputs(
 
 
 def _check_variance(kernel: Kernel, Z: Array) -> None:
-    """Raise ValueError if the kernel has variance zero at all inducing inputs, since Kuu could not be factorised."""
+    """Raise ValueError if the kernel has variance zero at all inducing inputs, because Kuu is then zero."""
     xp = backend_of(Z).xp
     if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):
         zeros = "" if bool(xp.any(Z != 0.0)) else " (all are zero)"

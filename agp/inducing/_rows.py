@@ -34,7 +34,10 @@ def take_rows(X: Array, index: npt.NDArray[np.integer]) -> Rows:
 
 
 def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the sorted positions of the distinct rows (first occurrences), and the group of equal rows of each row."""
+    """Return the sorted positions of the first occurrences of distinct rows, and labels of all rows.
+
+    Two rows have the same label if they are equal.
+    """
     # adding 0.0 makes -0.0 equal to 0.0
     _, first, kind = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     return np.sort(first), kind.reshape(-1)

@@ -55,7 +55,7 @@ class DiagonalNoise:
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
-        """Return the unit of the leaf (a scalar), given the mean diagonal of Kuu."""
+        """Return the unit in which the leaf is trained (a scalar), given the mean diagonal of Kuu."""
         return variance
 
     @property
@@ -105,7 +105,7 @@ class DiagonalNoise:
 
 @dataclass(frozen=True)
 class FactoredNoise:
-    """S = C C^T; the leaf is C [M, M], lower triangular. The methods are those of `DiagonalNoise`."""
+    """S = C C^T; the leaf is C [M, M], lower triangular. The class has the same methods as `DiagonalNoise`."""
 
     leaf: Array
 

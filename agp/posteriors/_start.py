@@ -15,7 +15,10 @@ def _plain(name: str) -> str:
 
 @cache
 def _public_classes() -> dict[str, type[Posterior]]:
-    """Return the concrete posteriors that the subpackage exports, by lower-case name without separators."""
+    """Return the non-abstract posterior classes that the subpackage exports.
+
+    The keys are the names of the classes in lower case, without separators.
+    """
     from agp import posteriors
 
     exported = (vars(posteriors)[name] for name in posteriors.__all__)
@@ -54,7 +57,7 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
     Raises
     ------
     TypeError, ValueError
-        If the argument is none of these.
+        If `posterior` is none of these.
     """
     found = find_posterior(posterior)
     if isinstance(found, type) and issubclass(found, Posterior):

@@ -17,14 +17,14 @@ class LinearMixing(Transformed):
     `LinearMixing` is the linear model of coregionalisation. If g is a `Stack`, each latent function has its own kernel.
     If g is a single `Sparse`, whose L outputs share a kernel, the model is the intrinsic coregionalisation model.
     Frozen weights W = 1 give a sum of processes. A diagonal W scales each output and keeps the outputs independent. If
-    g has the marginals mu and var, those of f are h + mu W^T and var (W * W)^T.
+    g has the means mu and the variances var, f has the means h + mu W^T and the variances var (W * W)^T.
 
     Parameters
     ----------
     process
         The process g.
     weights
-        W [P, L], or [P] for the diagonal of a diagonal W; in units of f per unit of g.
+        W [P, L], or the diagonal [P] of a diagonal W. The unit is that of f divided by that of g.
     mean_function
         The function h, which is added to the mean of W g.
     """

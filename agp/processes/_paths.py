@@ -1,8 +1,8 @@
 """Sample paths: samples of a process as functions that can be evaluated at any inputs, with pullbacks.
 
-By Matheron's rule, a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w, where `prior` is a sample of the
-prior and w = Kuu^-1 (u - prior(Z)) for a sample u from q(u). `Posterior.path_weights` computes w in a form that suits
-the parameterisation. The sample of the prior is phi(x)^T g for features phi of the kernel.
+By Matheron's rule, a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w. Here `prior` is a sample of the
+prior, u is a sample from q(u), and w = Kuu^-1 (u - prior(Z)). `Posterior.path_weights` computes w in a form that suits
+the parameterisation. The sample of the prior is phi(x)^T g, with features phi of the kernel and random weights g.
 
 Source: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth, "Efficiently sampling functions from Gaussian process
 posteriors", ICML 2020.
@@ -53,7 +53,7 @@ class Paths(MultiOutput):
 
 @tree.model
 class SparsePaths(Paths):
-    """Sample paths of a process with one kernel: samples of the prior plus Kuf^T w for the inducing variables.
+    """Sample paths of a process with one kernel. Each path is a sample of the prior plus Kuf^T w.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ class StackedPaths(SideBySide, Paths):
 
 @tree.model
 class KnownPaths(Mapped, Paths):
-    """A known function in the form of S equal samples."""
+    """A known function, represented as S equal samples."""
 
     mean_function: Projection
     count: int = 1  # type: ignore[override]
@@ -255,7 +255,10 @@ class MixedPaths(Paths):
 
 @tree.model
 class EachPatchPaths(Paths):
-    """Sample paths of a process of patches, each applied to all patches of an image."""
+    """Sample paths of a `Patchwise` process.
+
+    Each path applies one sample of the inner process to all patches of an image.
+    """
 
     paths: Paths
     grid: PatchGrid
@@ -294,7 +297,7 @@ class EachPatchPaths(Paths):
 
 @tree.model
 class DeepPaths(Chained, Paths):
-    """Sample paths of a deep process. The inputs of sample s of a layer are sample s of the previous layer."""
+    """Sample paths of a deep process. Sample s of each layer takes sample s of the previous layer as input."""
 
     layers: tuple[Paths, ...]
 

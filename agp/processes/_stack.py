@@ -138,7 +138,7 @@ class Stack(SideBySide, Composite):
         return list(zip(self.parts, factor, strict=True))
 
     def _split(self, bar: Array) -> list[Array]:
-        """Split the columns into an array [R, outputs] for each part."""
+        """Split the columns of an array into one array [R, outputs] for each part."""
         return _columns(bar, [part.outputs for part in self.parts])
 
     def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:
