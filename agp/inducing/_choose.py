@@ -124,6 +124,6 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     check_like(name, Z, "X", X)
     if Z.shape[1] != X.shape[1] or Z.shape[0] > X.shape[0]:
         limits = f"{X.shape[1]} columns and at most {X.shape[0]} rows"
-        msg = f"{name} has shape {tuple(Z.shape)}, but X has {tuple(X.shape)}; return {limits}."
+        msg = f"{name} has shape {tuple(Z.shape)}, but X has shape {tuple(X.shape)}; return {limits}."
         raise ValueError(msg)
     return Z

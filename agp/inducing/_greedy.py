@@ -85,7 +85,9 @@ def _selected_inputs(Z: Array | None, X: Array) -> Rows:
         return np.empty((0, X.shape[1]))
     check_inputs("given", Z)
     if Z.shape[1] != X.shape[1]:
-        msg = f"X has {X.shape[1]} columns, but `given` has {Z.shape[1]}; pass `given` with the columns of X."
+        msg = (
+            f"`given` has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass inputs with {X.shape[1]} columns."
+        )
         raise ValueError(msg)
     return to_numpy(Z).astype(np.float64)
 

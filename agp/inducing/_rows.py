@@ -48,6 +48,6 @@ def check_distinct(found: int, looked_at: int, num_inducing: int) -> None:
     if found < num_inducing:
         msg = (
             f"num_inducing is {num_inducing}, but only {found} of the {looked_at} rows used are distinct; use at most "
-            f"{found}, or inducing='kmeans', whose inducing inputs may coincide."
+            f"{found}, or inducing='kmeans', which allows equal inducing inputs."
         )
         raise ValueError(msg)

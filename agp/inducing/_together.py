@@ -102,7 +102,10 @@ class JointInducing(Inducing):
         _check_sum(self, kernel)
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
-            msg = f"the parts of a JointInducing take inputs with {widths} columns; make these numbers equal."
+            msg = (
+                f"the parts of a JointInducing take inputs with different numbers of columns ({widths}); make the "
+                "numbers equal."
+            )
             raise ValueError(msg)
         for part, k in self._terms(kernel):
             part.check(k)

@@ -167,9 +167,9 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         worst = _largest(factor)
         if backend_of(worst).is_concrete(worst) and not assume(worst < MAX_RESIDUAL, likely=True):
             msg = (
-                f"the inverse factors are too inaccurate (residual {float(worst):.3g}, but must be below 1), so "
-                "there is no bound; apply agp.updates.InverseUpdate after each change of the parameters, with more "
-                "max_steps or more jitter if necessary."
+                f"the residual of the inverse factors is {float(worst):.3g}, but must be below 1 for a valid bound; "
+                "apply agp.updates.InverseUpdate after each change of the parameters, and increase max_steps or the "
+                "jitter if necessary."
             )
             raise NonFiniteError(msg)
 

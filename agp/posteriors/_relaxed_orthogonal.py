@@ -102,8 +102,8 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
         sizes = sizes or (M - M // 2, M // 2)
         if len(sizes) != 2 or min(sizes) < 1 or sum(sizes) != M:
             msg = (
-                f"{cls.__name__} needs 2 groups whose sizes add up to {M}, the number of inducing inputs, not {sizes}; "
-                "for one group use Relaxed."
+                f"the group sizes are {sizes}, but {cls.__name__} needs 2 groups whose sizes add up to {M}, the number "
+                "of inducing inputs; for one group, use Relaxed."
             )
             raise ValueError(msg)
         leaves = cls._prior_leaves(Kuu, outputs, preconditioned) | {"sizes": tuple(sizes)}

@@ -64,6 +64,9 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
         return found.from_prior
     if isinstance(found, type) or not callable(found):
         name = found.__name__ if isinstance(found, type) else repr(found)
-        msg = f"posterior is {name}, but must be a subclass of Posterior, its name, or a function of Kuu and outputs."
+        msg = (
+            f"posterior is {name}, but must be a subclass of Posterior, its name, or a function of Kuu and the number "
+            "of outputs."
+        )
         raise TypeError(msg)
     return found

@@ -123,8 +123,8 @@ class LinearMixing(Transformed):
         check_array_type("weights", self.weights)
         if self.weights.ndim not in (1, 2) or self.weights.shape[-1] != self.process.outputs:
             msg = (
-                f"weights has shape {tuple(self.weights.shape)}, but must have a row for each output and a column for "
-                f"each of the {self.process.outputs} latent functions, or one entry for each function if W is diagonal."
+                f"weights has shape {tuple(self.weights.shape)}, but must have shape (P, {self.process.outputs}) for P "
+                f"outputs, or ({self.process.outputs},) for a diagonal W; pass a column for each latent function."
             )
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)

@@ -246,7 +246,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
         self.inducing.check(self.kernel)
         M, count = self.inducing.count, self.posterior.count
         if count not in (None, M):
-            msg = f"q(u) has {count} inducing variables, but the process has {M}; build the posterior for {M}."
+            msg = (
+                f"q(u) has {count} inducing variables, but the process has {M} inducing variables; build q(u) for {M}."
+            )
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
 

@@ -105,11 +105,14 @@ class Stack(SideBySide, Composite):
     def check(self) -> None:
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
-            msg = f"the parts of a Stack take inputs with {widths} columns; use parts that take the same number."
+            msg = (
+                f"the parts of a Stack take inputs with different numbers of columns ({widths}); use parts with the "
+                "same number of columns."
+            )
             raise ValueError(msg)
         if len({part.samples for part in self.parts}) > 1:
             counts = ", ".join(str(part.samples) for part in self.parts)
-            msg = f"the parts of a Stack have {counts} samples; give all parts the same number."
+            msg = f"the parts of a Stack have different numbers of samples ({counts}); make the numbers equal."
             raise ValueError(msg)
         for part in self.parts:
             part.check()

@@ -74,7 +74,7 @@ class Normalise:
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the model has no actions to scale, such as `BlockActions`."""
         if not self._scale(model):
-            msg = f"Normalise needs BlockActions, not {_kinds(model)}; remove it from the updates."
+            msg = f"Normalise needs BlockActions, not {_kinds(model)}; remove Normalise from the updates."
             raise TypeError(msg)
         return {}
 

@@ -138,7 +138,7 @@ class stepped(exponential):  # noqa: N801
 def _check_floor(floor: Any, rate: Any) -> None:
     check_rate("floor", floor)
     if floor > rate:
-        msg = f"floor is {floor!r}, above the rate {rate!r}; choose a lower floor or a higher rate."
+        msg = f"floor is {floor!r}, but must be at most the rate {rate!r}; choose a lower floor or a higher rate."
         raise ValueError(msg)
 
 

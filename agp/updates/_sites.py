@@ -71,7 +71,10 @@ class SiteStep:
         """Return a step count of zero, and any sums that the model keeps. Raise TypeError if the model has no sites."""
         if not self.applies(model):
             found = posterior_names(model)
-            msg = f"site steps need TSVGP, TVGP, or the posterior Dual or DualInverseFree; {found} has no sites."
+            msg = (
+                f"{found} has no sites that SiteStep can update; use TSVGP or TVGP, or the posterior Dual or "
+                "DualInverseFree."
+            )
             raise TypeError(msg)
         return {"count": zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
 
