@@ -35,10 +35,10 @@ def greedy_variance(
 
     The method is a pivoted Cholesky factorisation of k(X, X). Each chosen row reduces the trace tr(Kff - Kfu Kuu^-1
     Kuf) in the collapsed bound. The method uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on
-    the host, in float64. The seed breaks ties. For a stationary kernel, all rows have equal variance at the start. If
-    the numerical rank of the covariance is below M, the remaining rows are drawn at random. The chosen rows are
-    distinct. The rows chosen first lie mostly at the edge of the data. Therefore k-means gives a smaller trace for few
-    inducing inputs, and this method gives a smaller trace for many.
+    the host, in float64. Ties between rows are broken at random. For a stationary kernel, all rows have equal variance
+    at the start. If the numerical rank of the covariance is below M, the remaining rows are drawn at random. The chosen
+    rows are distinct. The rows chosen first lie mostly at the edge of the data. Therefore k-means gives a smaller trace
+    for few inducing inputs, and this method gives a smaller trace for many inducing inputs.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def greedy_variance(
     num_inducing
         M, from 1 to N.
     seed
-        The seed that draws the n rows and breaks ties.
+        The seed of the random numbers that choose the n rows and break ties.
     tolerance
         A fraction in [0, 1), or None (default) to choose exactly M rows. The choice stops early when the trace is at
         most this fraction of tr(Kff), or when no distinct row is left.

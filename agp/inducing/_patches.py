@@ -47,7 +47,7 @@ class Patches(AtInputs):
         The weights w [Q], which are dimensionless and trained. By default, all weights are fixed at 1. If you pass a
         number, all weights start at this value.
     stride, padding, channels
-        See `PatchGrid`.
+        As for `PatchGrid`.
     per_channel
         Whether g responds to patches of single channels (h w pixels) instead of all channels. If true, Q is the number
         of patches of all channels together.

@@ -119,7 +119,7 @@ def _check_variance(kernel: Kernel, Z: Array) -> None:
         zeros = "" if bool(xp.any(Z != 0.0)) else " (all are zero)"
         msg = (
             f"the kernel {type(kernel).__name__} has variance 0 at every inducing input{zeros}; add "
-            "agp.kernels.Constant() to it, or pass other inputs."
+            "agp.kernels.Constant() to the kernel, or pass other inputs."
         )
         raise ValueError(msg)
 

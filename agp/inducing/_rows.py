@@ -29,7 +29,7 @@ def check_count(X: Array, num_inducing: Any) -> int:
 
 
 def take_rows(X: Array, index: npt.NDArray[np.integer]) -> Rows:
-    """Return these rows of X [N, D] on the host, in float64."""
+    """Return the rows of X [N, D] at the given indices, on the host and in float64."""
     return to_numpy(backend_of(X).rows_at(X, asarray_like(index, X))).astype(np.float64)
 
 

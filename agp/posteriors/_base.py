@@ -301,7 +301,10 @@ class FollowsInverse(ABC):
         return current
 
     def _invert_from(self, Kuu: Array, name: str, start: Array) -> Array:
-        """Return the named factor with a residual of at most `EXACT_TOLERANCE`, starting from a factor [..., M, M]."""
+        """Return the named factor with a residual of at most `EXACT_TOLERANCE`.
+
+        The iteration starts from the factor `start` [..., M, M].
+        """
         return tree.with_leaves(self, {name: start}).invert(Kuu, name, tolerance=EXACT_TOLERANCE).factor
 
     def _recompute_factor(self, Kuu: Array, name: str) -> Self:

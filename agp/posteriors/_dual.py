@@ -4,7 +4,7 @@
 
 If the kernel or the inducing inputs change, the sites stay fixed and q(u) changes with the prior. The bound is then
 closer to its optimum over q(u) than with a fixed q(u). Steps of the hyperparameters are therefore more effective. Sites
-can be stored in three coordinate systems. At fixed hyperparameters, all three describe the same q(u).
+can be stored in three coordinate systems. At fixed hyperparameters, all three systems describe the same q(u).
 """
 
 from typing import Any, Literal, Self, get_args

@@ -124,7 +124,7 @@ class FullSiteLikelihoodForm(CholeskySiteForm):
     Parameters
     ----------
     mean, preconditioned
-        See `LikelihoodForm`.
+        As for `LikelihoodForm`.
     site_scale
         C [M, M], lower triangular. The noise of pseudo-observations of u has the covariance C C^T, shared by the
         outputs. Diagonal entries of C may be negative, but not zero.

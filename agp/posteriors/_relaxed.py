@@ -219,7 +219,7 @@ class FullSiteRelaxed(ExactRelaxed):
     Parameters
     ----------
     mean, inverse_factor, preconditioned
-        See `Relaxed`. Here L L^T ~ (Kuu + C C^T)^-1.
+        As for `Relaxed`, but with L L^T ~ (Kuu + C C^T)^-1.
     site_scale
         C [M, M], lower triangular. The noise of pseudo-observations of u has the covariance C C^T, shared by the
         outputs. Diagonal entries of C may be negative, but not zero.
@@ -262,7 +262,7 @@ class ProbedRelaxed(RelaxedForm):
     Parameters
     ----------
     mean, site, inverse_factor, preconditioned
-        See `Relaxed`.
+        As for `Relaxed`.
     noise
         The probes Z [M, K], with entries +1 and -1.
 

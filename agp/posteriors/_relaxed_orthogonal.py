@@ -246,7 +246,7 @@ class RelaxedUnion(RelaxedGroups):
     Parameters
     ----------
     mean, site, first_inverse, second_inverse, sizes, preconditioned
-        See `RelaxedOrthogonal`. Here (u, v) replaces (u, w).
+        As for `RelaxedOrthogonal`, but for (u, v) instead of (u, w).
     """
 
     mean: Array = tree.param(unit="mean_unit")

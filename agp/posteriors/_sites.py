@@ -105,10 +105,10 @@ class KeepsSums(ABC):
 
     @abstractmethod
     def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> Any:
-        """Return the model with these sums, or with new sums if these are outdated.
+        """Return the model with these sums, or with new sums if these sums are outdated.
 
-        `memory` is a budget for working arrays in MiB. A site step of the returned model also updates the sums.
-        Afterwards, the method `_release_sums` returns the model and the sums.
+        `memory` is the memory budget for working arrays, in MiB. A site step of the returned model also updates the
+        sums. Afterwards, the method `_release_sums` returns the model and the sums.
         """
 
 

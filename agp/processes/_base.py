@@ -235,7 +235,7 @@ def check_process(what: str, x: Any) -> None:
     """Raise TypeError unless x is a process."""
     if not isinstance(x, Process):
         kinds = "agp.processes.Sparse, Stack, LinearMixing, Patchwise or Deep"
-        msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds one."
+        msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds a process."
         raise TypeError(msg)
 
 

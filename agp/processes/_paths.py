@@ -1,4 +1,4 @@
-"""Sample paths: samples of a process as functions that can be evaluated at any inputs, with pullbacks.
+"""Sample paths: samples of a process that can be evaluated, and differentiated, at any inputs.
 
 By Matheron's rule, a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w. Here `prior` is a sample of the
 prior, u is a sample from q(u), and w = Kuu^-1 (u - prior(Z)). `Posterior.path_weights` computes w in a form that suits
@@ -157,9 +157,9 @@ def conditional_paths(
     """Return sample paths, with weights computed from noise and from samples of the prior at the inducing variables.
 
     `prior` is an object with a kernel and a mean function h, and `inducing` are inducing variables of f - h. The
-    function ``weights_of(values, noise)`` takes samples of the prior and standard normal noise and returns weights, all
-    [P, M, S]. `outputs` is P, `count` is S, and `features` is the number of frequencies for each stationary kernel. The
-    NumPy generator `rng` draws all random numbers on the host.
+    function ``weights_of(values, noise)`` takes samples of the prior and standard normal noise, and returns weights.
+    All three arrays have the shape [P, M, S]. `outputs` is P, `count` is S, and `features` is the number of frequencies
+    for each stationary kernel. The NumPy generator `rng` draws all random numbers on the host.
     """
     phi, own = inducing.random_features(prior.kernel, rng, features)
     prior_weights = asarray_like(rng.standard_normal((outputs, own.shape[1], count)), own)

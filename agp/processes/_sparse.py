@@ -22,7 +22,9 @@ FLOOR = 1e-12
 
 @tree.model
 class Sparse(Process, SparsePrior, InverseOwner):
-    """A sparse Gaussian process with M inducing variables, whose P outputs share the kernel and the inducing variables.
+    """A sparse Gaussian process with P outputs and M inducing variables.
+
+    All outputs share the kernel and the inducing variables.
 
     Parameters
     ----------
@@ -64,7 +66,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """Build a process for inputs X [N, D], such as a layer or a part of a stack, and fill missing leaves.
+        """Build a process for inputs X [N, D], and compute missing leaves.
+
+        The process can be a layer or a part of a stack.
 
         Parameters
         ----------
