@@ -22,7 +22,7 @@ from agp.tree import place_leaves as placed_leaves
 IMAGES = 500
 """The number of images whose patches determine starting values."""
 FEW_IMAGES = 20
-"""The number of images that estimate the variance of the average over patches."""
+"""The number of images from which the variance of the average over patches is estimated."""
 
 
 @tree.model

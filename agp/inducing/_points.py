@@ -116,7 +116,7 @@ def _check_variance(kernel: Kernel, Z: Array) -> None:
     """Raise ValueError if the kernel has variance zero at all inducing inputs, because Kuu is then zero."""
     xp = backend_of(Z).xp
     if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):
-        zeros = "" if bool(xp.any(Z != 0.0)) else " (all are zero)"
+        zeros = "" if bool(xp.any(Z != 0.0)) else ", because all inducing inputs are zero"
         msg = (
             f"the kernel {type(kernel).__name__} has variance 0 at every inducing input{zeros}; add "
             "agp.kernels.Constant() to the kernel, or pass other inputs."

@@ -23,7 +23,7 @@ the prior variances by less than 1 %.
 """
 
 FORGOTTEN_SITE = 1e8
-"""The noise variance of new inducing variables that must not change q(f), relative to the largest row sum."""
+"""The noise variance of new inducing variables that must not change q(f), relative to the largest row sum of |Kuu|."""
 
 FLAT_SITE_VARIANCE = 0.1
 """The noise variance s at the start of training, for likelihoods that are flat far from functions that fit the data.

@@ -32,7 +32,7 @@ class NoiseTrace(NamedTuple):
     leaf_bar: Array
     """The derivative with respect to the leaf, at fixed A."""
     seen: Callable[[], Array]
-    """A function that returns the derivative with respect to J, which is W S W^T [M, M], or its lower triangle."""
+    """A function that returns the derivative W S W^T [M, M] with respect to J, or the lower triangle of this matrix."""
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class Plateau:
             _check_floor(self.floor, rate)
 
     def start(self, reference: Array, /) -> dict[str, Array]:
-        """Return the initial state as 0-d arrays: the number of steps without improvement, and a factor for the rate."""
+        """Return the initial state as 0-d arrays: the number of steps without improvement, and the rate factor."""
         xp = backend_of(reference).xp
         return {"waited": xp.zeros_like(reference), "scale": xp.ones_like(reference)}
 
