@@ -1,4 +1,4 @@
-"""Inducing variables, and methods that choose inducing inputs, with the same results on every backend."""
+"""Inducing variables, and methods that choose inducing inputs. The results are the same on every backend."""
 
 from agp._deprecated import former_names
 from agp.inducing._base import Inducing

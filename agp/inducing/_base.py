@@ -1,4 +1,4 @@
-"""The base classes of inducing variables, which compute covariances and their pullbacks."""
+"""Base classes of inducing variables, with methods for covariances and their pullbacks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,8 +17,8 @@ FeatureMap = Callable[[Array], tuple[Array, Pullback]]
 class Inducing(ABC):
     """M inducing variables u of a process f with a kernel.
 
-    The methods return covariances of u and f. The cotangents `inducing_bar` and `kernel_bar` are objects of the class
-    of the inducing variables and of the class of the kernel, or None for zero.
+    The methods return covariances of u and f. The cotangent `inducing_bar` has the class of the inducing variables, and
+    `kernel_bar` has the class of the kernel. None stands for a cotangent of zero.
     """
 
     locations: ClassVar[tuple[str, ...]] = ()
@@ -37,10 +37,10 @@ class Inducing(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array whose library, dtype and device inputs must match."""
+        """The name and value of an array. Inputs must have the same library, dtype and device as this array."""
 
     def usual_kernel(self) -> Kernel:
-        """Return the default kernel; `initialise` fills its leaves."""
+        """Return the default kernel. `initialise` computes its missing values."""
         return RBF()
 
     @abstractmethod
@@ -57,13 +57,16 @@ class Inducing(ABC):
 
     @abstractmethod
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        """Return Kff [N, N], symmetric, at X [N, D], and the pullback ``bar -> (inducing_bar, kernel_bar, X_bar)``."""
+        """Return the symmetric Kff [N, N] at X [N, D].
+
+        Also return the pullback ``bar -> (inducing_bar, kernel_bar, X_bar)``.
+        """
 
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:  # noqa: ARG002
         """Return a `FeatureMap` of the prior of f, and the features [M, F] of u.
 
-        The arguments and errors are those of `agp.kernels.Kernel.random_features`. Also raise TypeError if random
-        features of the inducing variables are not available.
+        The arguments and errors are those of `agp.kernels.Kernel.random_features`. Raise TypeError if the inducing
+        variables have no random features.
         """
         msg = f"{type(self).__name__} has no random features, so functions cannot be sampled; call `sample` instead."
         raise TypeError(msg)
@@ -77,7 +80,7 @@ class Inducing(ABC):
         """Raise ValueError if the shapes of the leaves do not match each other or the kernel."""
 
     def add_inducing(self, Z: Array, /, *, front: bool = False) -> Self:  # noqa: ARG002
-        """Add variables at inputs Z [M, D] after the existing variables, or before them if `front`.
+        """Add variables at inputs Z [M, D] after the existing variables, or before them if `front` is true.
 
         Raise TypeError if the class does not support this.
         """
@@ -95,11 +98,12 @@ class Inducing(ABC):
         X
             Inputs [N, D], already checked.
         kernel
-            The kernel. Its leaves may be missing, or numbers.
+            The kernel. The leaves of the kernel may be missing, or plain numbers.
         variance
             The variance of the targets.
         num_inducing, how, seed
-            The number M (by default 128 or N, whichever is smaller), and the other arguments of `agp.inducing.choose`.
+            `num_inducing` is the number M, by default the smaller of 128 and N. For `how` and `seed`, see
+            `agp.inducing.choose`.
 
         Raises
         ------

@@ -20,8 +20,8 @@ GRID = 2.0**-34
 def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 10, rows: int = ROWS) -> Array:
     """Choose inducing inputs Z [M, D] by k-means with a k-means++ start, for inputs X [N, D] with N >= M.
 
-    Columns are divided by their standard deviations. At most `rows` rows, drawn at random, are used. If fewer than M
-    rows are distinct, some inducing inputs coincide.
+    Columns are divided by their standard deviations. The method uses at most `rows` rows, drawn at random. If fewer
+    than M rows are distinct, some inducing inputs coincide.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def _seeds(rows: Rows, count: int, rng: np.random.Generator) -> Rows:
 
 
 def random(X: Array, num_inducing: int, /, *, seed: int = 0) -> Array:
-    """Choose inducing inputs Z [M, D]: M distinct rows of X [N, D], drawn without replacement.
+    """Draw M distinct rows of X [N, D] without replacement, as inducing inputs Z [M, D].
 
     Raises
     ------
@@ -97,9 +97,9 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     X
         Inputs [N, D].
     kernel
-        The kernel, with a value for each leaf. "kmeans" and "random" do not use it.
+        The kernel, with a value for each leaf. The methods "kmeans" and "random" do not use the kernel.
     num_inducing
-        M, from 1 to N. A function may return another number of rows, up to N.
+        M, from 1 to N. If `how` is a function, it may return a different number of rows, at most N.
     seed
         The seed of random numbers.
     how
@@ -109,8 +109,8 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     Raises
     ------
     TypeError, ValueError
-        If the method is unknown or raises an error, or if a function does not return a finite array [M', D] like X with
-        1 <= M' <= N.
+        If the method is unknown or raises an error, or if the function `how` does not return a finite array [M', D]
+        like X. M' must be from 1 to N.
     """
     if not callable(how):
         if not isinstance(how, str) or how not in _WAYS:
@@ -124,6 +124,6 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     check_like(name, Z, "X", X)
     if Z.shape[1] != X.shape[1] or Z.shape[0] > X.shape[0]:
         limits = f"{X.shape[1]} columns and at most {X.shape[0]} rows"
-        msg = f"{name} has shape {tuple(Z.shape)}, but X has {tuple(X.shape)}; return {limits}."
+        msg = f"{name} has shape {tuple(Z.shape)}, but X has shape {tuple(X.shape)}; return {limits}."
         raise ValueError(msg)
     return Z

@@ -17,9 +17,9 @@ Merged = tuple[Array, Array, Callable[[Array, Array], tuple[Array, Array]]]
 def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
     """Merge equal patches and add their weights; weighted sums over the patches of each image do not change.
 
-    All patches that equal the first patch of their image are merged. Patches are merged only on a CPU, and not in
-    traced programs or if the gradient with respect to the patches is needed. If images keep different numbers of
-    patches, extra patches get the weight zero.
+    All patches that equal the first patch of their image are merged. Patches are merged only on a CPU. They are not
+    merged in traced programs, or if the gradient with respect to the patches is needed. All images keep the same number
+    K of patches. Surplus patches get the weight zero.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /
     w
         Weights [Q], the same for all images.
     among
-        The kernel, for sums over pairs of patches. If it contains white noise, no patches are merged, because equal
-        patches then differ in their noise.
+        The kernel, if the sums are over pairs of patches. If the kernel contains white noise, no patches are merged,
+        because equal patches then have different noise.
 
     Returns
     -------
@@ -65,7 +65,10 @@ def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /
 
 
 def _equal_to_first(patches: Array, w: Array) -> Array | None:
-    """Return which patches [N, Q] equal the first patch of their image, or None if no patches are merged."""
+    """Return a Boolean array [N, Q], which is true for patches that equal the first patch of their image.
+
+    Return None if no patches are merged.
+    """
     B = backend_of(patches)
     if not (B.is_concrete(patches) and B.is_concrete(w)) or B.asks_gradient(patches) or B.device_name(patches) != "cpu":
         return None
@@ -78,7 +81,7 @@ def _equal_to_first(patches: Array, w: Array) -> Array | None:
 
 
 def _positions(same: Array) -> tuple[Array, Array]:
-    """Return the indices [N, K] of the kept patches, and for each patch the position [N, Q] of its kept patch.
+    """Return the indices [N, K] of the kept patches, and the position [N, Q] of each patch among the kept patches.
 
     The kept patches are the first patch, the patches that differ from it, and further patches up to a total of K.
     """

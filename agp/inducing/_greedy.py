@@ -33,12 +33,12 @@ def greedy_variance(
 ) -> Array:
     """Choose inducing inputs Z [M, D] greedily among the rows of X [N, D], by the largest conditional variance.
 
-    The method is the pivoted Cholesky factorisation of k(X, X), which reduces the trace tr(Kff - Kfu Kuu^-1 Kuf) in the
-    collapsed bound. The method uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on the host, in
-    float64. The seed breaks ties. For a stationary kernel, all rows have equal variance at the start. If the numerical
-    rank of the covariance is below M, the remaining rows are drawn at random. The chosen rows are distinct. The first
-    rows lie mostly at the edge of the data. Therefore k-means gives a smaller trace for few inducing inputs, and this
-    method gives a smaller trace for many.
+    The method is a pivoted Cholesky factorisation of k(X, X). Each chosen row reduces the trace tr(Kff - Kfu Kuu^-1
+    Kuf) in the collapsed bound. The method uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on
+    the host, in float64. Ties between rows are broken at random. For a stationary kernel, all rows have equal variance
+    at the start. If the numerical rank of the covariance is below M, the remaining rows are drawn at random. The chosen
+    rows are distinct. The rows chosen first lie mostly at the edge of the data. Therefore k-means gives a smaller trace
+    for few inducing inputs, and this method gives a smaller trace for many inducing inputs.
 
     Parameters
     ----------
@@ -49,22 +49,22 @@ def greedy_variance(
     num_inducing
         M, from 1 to N.
     seed
-        The seed that draws the n rows and breaks ties.
+        The seed of the random numbers that choose the n rows and break ties.
     tolerance
         A fraction in [0, 1), or None (default) to choose exactly M rows. The choice stops early when the trace is at
         most this fraction of tr(Kff), or when no distinct row is left.
     given
-        Existing inducing inputs [M0, D], to which the M rows are added. If they are the result of an earlier call, the
-        greedy sequence continues. With a tolerance, the result may be empty.
+        Existing inducing inputs [M0, D], to which the M rows are added. If `given` is the result of an earlier call,
+        the greedy sequence continues. With `given` and a tolerance, the result may be empty.
     rows
-        The number n of rows to use, or M if that is larger.
+        The number n of rows to use. If M is larger, the method uses M rows.
 
     Raises
     ------
     TypeError, ValueError
-        If X is not a finite floating-point array [N, D], M is not a whole number from 1 to N, fewer than M of the rows
-        are distinct, the kernel has missing values or cannot take D columns, the tolerance is outside [0, 1), the given
-        inducing inputs do not have D columns, or `rows` is not a positive whole number.
+        If X is not a finite floating-point array [N, D], M is not a whole number from 1 to N, `rows` is not a positive
+        whole number, or the tolerance is outside [0, 1). The function also raises ValueError if fewer than M of the
+        rows are distinct, the kernel has missing values, or the kernel or `given` does not match the D columns of X.
 
     Source: Burt, Rasmussen & van der Wilk, "Convergence of sparse variational inference in Gaussian processes
     regression", JMLR 2020.
@@ -85,7 +85,9 @@ def _selected_inputs(Z: Array | None, X: Array) -> Rows:
         return np.empty((0, X.shape[1]))
     check_inputs("given", Z)
     if Z.shape[1] != X.shape[1]:
-        msg = f"X has {X.shape[1]} columns, but `given` has {Z.shape[1]}; pass `given` with the columns of X."
+        msg = (
+            f"`given` has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass inputs with {X.shape[1]} columns."
+        )
         raise ValueError(msg)
     return to_numpy(Z).astype(np.float64)
 
@@ -108,7 +110,7 @@ def _number(x: Any) -> npt.NDArray[np.float64]:
 
 
 def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: Rows) -> list[int]:
-    """Return the positions of the chosen rows of X [n, D], in addition to the given inducing inputs [M0, D]."""
+    """Return the positions of the chosen rows among the rows [n, D]. The given inducing inputs are [M0, D]."""
     both, kind = distinct(np.concatenate([given, rows]))
     M0, there = len(given), set(kind[: len(given)].tolist())
     first, kind = both[both >= M0] - M0, kind[M0:]  # rows that are new
@@ -144,7 +146,10 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
 
 
 def _whitened_cross_covariance(kernel: Kernel, given: Rows, rows: Rows) -> Rows:
-    """Return L^-1 k(given, rows) with L L^T = k(given, given), which may be numerically singular."""
+    """Return L^-1 k(given, rows) with L L^T = k(given, given).
+
+    The matrix k(given, given) may be numerically singular.
+    """
     K = np.asarray(kernel(given)[0])
     L = cholesky(add_diagonal(K, JITTER * np.mean(np.diagonal(K))))
     return backend_of(K).solve_triangular(L, np.asarray(kernel(given, rows)[0]))

@@ -16,9 +16,9 @@ class PatchGrid:
 
         H' = (H + 2 padding - h) // stride + 1,  W' = (W + 2 padding - w) // stride + 1
 
-    An image of H x W pixels with C channels is one row of inputs [H W C]. The input lists the pixels row by row, with
-    the channels of each pixel together. Patches [h w C] have the same layout, and are ordered along the grid row by
-    row.
+    An image of H x W pixels with C channels is one row of X, with H W C columns. The columns contain the pixels row by
+    row, with the channels of each pixel together. Patches [h w C] have the same layout, and are ordered along the grid
+    row by row.
 
     Parameters
     ----------
@@ -27,11 +27,11 @@ class PatchGrid:
     stride
         The distance between neighbouring patches, down and across, in pixels.
     padding
-        The number of rows and columns of zeros around the image, in pixels.
+        The width of the border of zeros around the image, in pixels.
     channels
         The number of channels C.
     per_channel
-        Whether each patch [h w] covers a single channel. Then Q = H' W' C, and the C patches of each place are
+        Whether each patch [h w] covers a single channel. If true, Q = H' W' C, and the C patches of each place are
         consecutive.
     located
         Whether each patch has two additional, constant columns: the row and the column of its centre in the image, in
@@ -77,11 +77,11 @@ class PatchGrid:
 
     @property
     def columns(self) -> int:
-        """The number of columns of a patch, including the two columns of its place if `located`."""
+        """The number of columns of a patch. If `located` is true, the two columns of the place are included."""
         return self.pixels + (2 if self.located else 0)
 
     def check(self) -> None:
-        """Raise ValueError unless patches fit into the images."""
+        """Raise ValueError if the patches are larger than the padded images."""
         if min(self.shape) < 1:
             (H, W), (h, w) = self.image, self.patch
             around = f" with {self.padding} pixels of zeros around them" if self.padding else ""
@@ -102,12 +102,15 @@ class PatchGrid:
         return RBF().on(range(self.pixels)) * Matern32(1.0).on(place)
 
     def check_images(self, X: Array) -> None:
-        """Raise ValueError unless X [N, H W C] has the columns of the images."""
+        """Raise ValueError unless X has H W C columns."""
         self.check()
         if X.shape[1] != self.width:
             (H, W), C = self.image, self.channels
             of = f" and {C} channels" if C > 1 else ""
-            msg = f"X has {X.shape[1]} columns, but images of {H} x {W} pixels{of} have {self.width}."
+            msg = (
+                f"X has {X.shape[1]} columns, but images of {H} x {W} pixels{of} have {self.width} columns; change X "
+                "or the size of the images."
+            )
             raise ValueError(msg)
 
     # -- cuts -------------------------------------------------------------------------------------------------------
@@ -138,7 +141,10 @@ class PatchGrid:
         return xp.reshape(patches, (-1, self.columns)), lambda bar: pull(xp.reshape(bar, patches.shape))
 
     def _sum_over_patches(self, bar: Array) -> Array:
-        """Return images [N, H W C] whose pixels are sums over all patches [N, H', W', h w, C] that contain them."""
+        """Return images [N, H W C], given values of the pixels of all patches [N, H', W', h w, C].
+
+        Each pixel is the sum of its values in the patches that contain the pixel.
+        """
         xp = backend_of(bar).xp
         (H, W), (h, w), around = self.image, self.patch, self.padding
         total = None
@@ -179,7 +185,7 @@ def _every(first: int, count: int, step: int) -> slice:
 
 
 def _pad(images: Array, around: int) -> Array:
-    """Pad images [N, H, W, C] with `around` rows and columns of zeros."""
+    """Pad images [N, H, W, C] with `around` rows or columns of zeros on each side."""
     if not around:
         return images
     for axis in (1, 2):
@@ -188,7 +194,10 @@ def _pad(images: Array, around: int) -> Array:
 
 
 def _scatter(x: Array, axis: int, first: int, step: int, size: int) -> Array:
-    """Return zeros with `size` entries along an axis, and the entries of x at first, first + step, ..."""
+    """Return an array with `size` entries along an axis, which contains the entries of x at first, first + step, ...
+
+    All other entries are zero.
+    """
     xp = backend_of(x).xp
     shape = list(x.shape)
 

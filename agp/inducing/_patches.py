@@ -22,7 +22,7 @@ from agp.tree import place_leaves as placed_leaves
 IMAGES = 500
 """The number of images whose patches determine starting values."""
 FEW_IMAGES = 20
-"""The number of images that estimate the variance of the average over patches."""
+"""The number of images from which the variance of the average over patches is estimated."""
 
 
 @tree.model
@@ -33,28 +33,31 @@ class Patches(AtInputs):
 
     An input row is an image of H x W pixels with C channels, and its patches of h x w pixels form a grid (`PatchGrid`).
     With stride 1 and no padding, the number of patches is Q = (H - h + 1) (W - w + 1). The kernel is that of g, a
-    function of patches. By default, its variance starts at the value for which f has, on average, the variance of the
-    targets.
+    function of patches. By default, the variance of the kernel starts at a value such that f and the targets have the
+    same variance on average.
 
     Parameters
     ----------
     image, patch
-        The sizes (H, W) and (h, w), in pixels. Z Inducing patches [M, h w C], or [M, h w] for a single channel, with
-        two additional columns for the place if `located`. If None, they are chosen from the patches of the data.
+        The sizes (H, W) and (h, w), in pixels.
+    Z
+        Inducing patches [M, h w C], or [M, h w] for a single channel. If `located` is true, Z has two additional
+        columns for the place. By default, Z is chosen from the patches of the data.
     weights
-        w [Q], dimensionless and trained. None fixes w = 1. A number is the starting value of all weights.
+        The weights w [Q], which are dimensionless and trained. By default, all weights are fixed at 1. If you pass a
+        number, all weights start at this value.
     stride, padding, channels
         As for `PatchGrid`.
     per_channel
-        Whether g responds to patches of single channels (h w pixels) instead of all channels. Q then counts the patches
-        of all channels.
+        Whether g responds to patches of single channels (h w pixels) instead of all channels. If true, Q is the number
+        of patches of all channels together.
     located
         Whether the response also depends on the place of a patch, given by two additional columns: the row and column
-        of its centre in pixels. The default kernel is then ``RBF().on(pixels) * Matern32(1.0).on(place)``, and
-        otherwise ``RBF()``.
+        of its centre in pixels. If true, the default kernel is ``RBF().on(pixels) * Matern32(1.0).on(place)``. If
+        false, the default kernel is ``RBF()``.
 
-    Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017; patches with places:
-    Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional Gaussian
+    Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017. Patches with places are
+    from Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional Gaussian
     processes", AISTATS 2020.
     """
 
@@ -168,7 +171,7 @@ class Patches(AtInputs):
         return row + self._covariance_floats(self.count + self.number, kernel) if on_device(self.Z) else row
 
     def _covariance_floats(self, others: int, kernel: Kernel) -> int:
-        """Return the number of floats per image that the covariances of each patch with `others` patches store."""
+        """Return how many floats per image are needed to store the covariances of each patch with `others` patches."""
         return self.number * others * (kernel.floats_per_entry + 1)
 
     # -- patches ----------------------------------------------------------------------------------------------------
@@ -186,10 +189,16 @@ class Patches(AtInputs):
         grid = self.grid
         grid.check()
         if self.Z is not None and self.Z.shape[1] != grid.columns:
-            msg = f"Z has {self.Z.shape[1]} columns, but {grid.describe()} have {grid.columns}."
+            msg = (
+                f"Z has {self.Z.shape[1]} columns, but {grid.describe()} have {grid.columns} columns; pass Z with "
+                f"{grid.columns} columns."
+            )
             raise ValueError(msg)
         if self.weights is not None and tuple(self.weights.shape) != (self.number,):
-            msg = f"weights has shape {tuple(self.weights.shape)}, but the images have {self.number} patches."
+            msg = (
+                f"weights has shape {tuple(self.weights.shape)}, but the images have {self.number} patches; pass one "
+                "weight for each patch."
+            )
             raise ValueError(msg)
         kernel.check(grid.columns)
 

@@ -22,7 +22,7 @@ class Points(AtInputs):
     Parameters
     ----------
     Z
-        [M, D], in units of the inputs. If None, they are chosen from the data.
+        Inducing inputs [M, D], in units of the inputs. By default, the inducing inputs are chosen from the data.
     """
 
     Z: Array = tree.param(default=None, unit="Z_unit")
@@ -63,7 +63,10 @@ class Points(AtInputs):
         check_inputs("Z", Z)
         check_like("Z", Z, "the inducing inputs", self.Z)
         if Z.shape[1] != self.width:
-            msg = f"Z has {Z.shape[1]} columns, but the inducing inputs have {self.width}; make the numbers equal."
+            msg = (
+                f"Z has {Z.shape[1]} columns, but the inducing inputs have {self.width} columns; pass Z with "
+                f"{self.width} columns."
+            )
             raise ValueError(msg)
         both = [Z, self.Z] if front else [self.Z, Z]
         return tree.with_leaves(self, {"Z": backend_of(Z).xp.concat(both, axis=0)})
@@ -85,10 +88,12 @@ def choose_inputs(
     Raises
     ------
     TypeError, ValueError
-        If Z is not an array like X, has another number of columns or more rows than X, or M is out of range.
+        If Z is not an array like X, has more rows than X or a different number of columns, or if M is out of range.
     """
     if num_inducing == "auto":
-        msg = "num_inducing is 'auto', which only training supports; start with 64 and call agp.fit_growing."
+        msg = (
+            "num_inducing is 'auto', but must be a whole number in this call; pass 64, and train with agp.fit_growing."
+        )
         raise ValueError(msg)
     if Z is None:
         M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
@@ -98,23 +103,23 @@ def choose_inputs(
     check_inputs("Z", Z)
     check_like("Z", Z, "X", X)
     if Z.shape[0] > X.shape[0]:
-        msg = f"Z has {Z.shape[0]} rows, but X has {X.shape[0]}; use at most as many inducing inputs as rows."
+        msg = f"Z has {Z.shape[0]} rows, but X has {X.shape[0]} rows; use at most {X.shape[0]} inducing inputs."
         raise ValueError(msg)
     if Z.shape[1] != X.shape[1]:
-        msg = f"X has {X.shape[1]} columns, but Z has {Z.shape[1]}; pass Z with the columns of X."
+        msg = f"Z has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass Z with {X.shape[1]} columns."
         raise ValueError(msg)
     _check_variance(kernel, Z)
     return copy_array(*constant_data(Z))
 
 
 def _check_variance(kernel: Kernel, Z: Array) -> None:
-    """Raise ValueError if the kernel has variance zero at all inducing inputs, since Kuu could not be factorised."""
+    """Raise ValueError if the kernel has variance zero at all inducing inputs, because Kuu is then zero."""
     xp = backend_of(Z).xp
     if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):
-        zeros = "" if bool(xp.any(Z != 0.0)) else " (all are zero)"
+        zeros = "" if bool(xp.any(Z != 0.0)) else ", because all inducing inputs are zero"
         msg = (
             f"the kernel {type(kernel).__name__} has variance 0 at every inducing input{zeros}; add "
-            "agp.kernels.Constant() to it, or pass other inputs."
+            "agp.kernels.Constant() to the kernel, or pass other inputs."
         )
         raise ValueError(msg)
 

@@ -29,12 +29,15 @@ def check_count(X: Array, num_inducing: Any) -> int:
 
 
 def take_rows(X: Array, index: npt.NDArray[np.integer]) -> Rows:
-    """Return these rows of X [N, D] on the host, in float64."""
+    """Return the rows of X [N, D] at the given indices, on the host and in float64."""
     return to_numpy(backend_of(X).rows_at(X, asarray_like(index, X))).astype(np.float64)
 
 
 def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the sorted positions of the distinct rows (first occurrences), and the group of equal rows of each row."""
+    """Return the sorted positions of the first occurrences of distinct rows, and labels of all rows.
+
+    Two rows have the same label if they are equal.
+    """
     # adding 0.0 makes -0.0 equal to 0.0
     _, first, kind = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
     return np.sort(first), kind.reshape(-1)
@@ -45,6 +48,6 @@ def check_distinct(found: int, looked_at: int, num_inducing: int) -> None:
     if found < num_inducing:
         msg = (
             f"num_inducing is {num_inducing}, but only {found} of the {looked_at} rows used are distinct; use at most "
-            f"{found}, or inducing='kmeans', whose inducing inputs may coincide."
+            f"{found}, or inducing='kmeans', which allows equal inducing inputs."
         )
         raise ValueError(msg)

@@ -14,7 +14,7 @@ from agp.linalg import block_diagonal, groups_of
 
 @tree.model
 class JointInducing(Inducing):
-    """The inducing variables of all terms of f = f_1 + f_2 + ..., for a kernel that is a `Sum` with one part per term.
+    """The inducing variables of all terms of f = f_1 + f_2 + .... The kernel must be a `Sum` with one part per term.
 
     The terms are independent a priori, so Kuu is block-diagonal. In the joint q(u), the terms are dependent.
 
@@ -81,7 +81,7 @@ class JointInducing(Inducing):
         return sum(others, start=first), lambda bar: self._join_cotangents(kernel, [pull(bar) for _, pull in found])
 
     def _join_cotangents(self, kernel: Kernel, bars: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-        """Combine the cotangents of the terms: inducing_bar, kernel_bar and, if there are any, X_bar."""
+        """Combine the cotangents of the terms: inducing_bar, kernel_bar and, if it is present, X_bar."""
         own, kernels, *inputs = zip(*bars, strict=True)
         joint = tree.cotangent(self, parts=own), tree.cotangent(kernel, parts=kernels)
         return *joint, *(reduce(tree.add, each) for each in inputs)
@@ -102,7 +102,10 @@ class JointInducing(Inducing):
         _check_sum(self, kernel)
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
-            msg = f"the parts of a JointInducing take inputs with {widths} columns; make these numbers equal."
+            msg = (
+                f"the parts of a JointInducing take inputs with different numbers of columns ({widths}); make the "
+                "numbers equal."
+            )
             raise ValueError(msg)
         for part, k in self._terms(kernel):
             part.check(k)

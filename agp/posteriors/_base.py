@@ -26,10 +26,11 @@ STALE_TOLERANCE = 0.1
 class Posterior(ABC):
     """A Gaussian q(u) over the values u = f(Z) at M inducing inputs, for P outputs that share the prior covariance.
 
-    `factorise` computes a factor from everything that depends on Kuu alone. `project` returns marginals at a block of
-    inputs, and `kl_divergence` returns the KL divergence of q(u) from the prior. Each method also returns its pullback.
-    Callers do not use the contents of the factor or of its cotangent. They add the factor's cotangents from the
-    pullbacks of `project` and `kl_divergence`, and pass the sum to the pullback of `factorise`.
+    `factorise` computes a factor, which contains every intermediate result that does not depend on the inputs.
+    `project` returns marginals at a block of inputs, and `kl_divergence` returns the KL divergence of q(u) from the
+    prior. Each method also returns its pullback. Callers do not use the contents of the factor or of its cotangent.
+    Callers add the factor's cotangents from the pullbacks of `project` and `kl_divergence`, and pass the sum to the
+    pullback of `factorise`.
     """
 
     @property
@@ -100,7 +101,7 @@ class Posterior(ABC):
         factor
             From `factorise`.
         values
-            Samples of the prior at the inducing variables [P, M, S], with covariance Kuu.
+            Samples [P, M, S] of the inducing variables under the prior, with covariance Kuu.
         noise
             Standard normal numbers [P, M, S].
 
@@ -114,7 +115,7 @@ class Posterior(ABC):
         raise TypeError(msg)
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """Draw the random numbers of one training step, as arrays by name. Empty by default.
+        """Draw the random numbers of one training step, as arrays by name. By default, no numbers are drawn.
 
         `rng` is a NumPy generator or an `agp.random.Noise`. The numbers do not depend on the rows of the batch, unlike
         the noise of a likelihood.
@@ -122,11 +123,16 @@ class Posterior(ABC):
         return {}
 
     def with_draws(self, draws: Mapping[str, Array], /) -> "Posterior":
-        """Return the posterior with these draws, which are arrays by name, or the posterior itself without draws."""
+        """Return a posterior that uses these random arrays, given by name.
+
+        Without draws, return the posterior itself.
+        """
         return self
 
     def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return the sums over rows that natural-gradient steps need, or None (default) if there are no such steps.
+        """Return the sums over rows that natural-gradient steps need.
+
+        By default, return None, because the posterior takes no such steps.
 
         Kuf is [M, N]. The means mu of the marginals, and the derivatives alpha = d/dmu and beta = -2 d/dvar of the
         expected log density, are [N, P]. The sums of several blocks of rows can be added.
@@ -166,7 +172,7 @@ class Posterior(ABC):
         """Return the posterior from which training starts, given Kuu [M, M].
 
         By default, and if the posterior has already been trained, return the posterior itself. If `wide` is true, q(u)
-        starts with larger variances, for likelihoods whose gradient vanishes far from likely functions.
+        starts with larger variances, for likelihoods whose gradient vanishes far from functions that fit the data.
         """
         return self
 
@@ -180,11 +186,11 @@ class Posterior(ABC):
         ----------
         Kuu
             The covariance [M', M'] of all inducing variables. The rows of u are the first M, or the last M if
-            `grows_in_front`.
+            `grows_in_front` is true.
         begun
-            Whether new pseudo-observations get the variances with which training starts. Training then converges much
-            faster. The variances of q(f) change, but its means do not. Posteriors without pseudo-observations ignore
-            this argument.
+            Whether new pseudo-observations get the same variances as at the start of training. If true, training
+            converges much faster. The variances of q(f) change, but the means of q(f) do not. Posteriors without
+            pseudo-observations ignore this argument.
 
         Raises
         ------
@@ -255,8 +261,8 @@ class FollowsInverse(ABC):
     inverse.
 
     During training, `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(K, name)` for each
-    leaf named in `inverse_factors`, by matrix products alone. K is a matrix of the model, usually Kuu. The leaves are
-    updated in the order of `inverse_factors`, so a later target may depend on an earlier factor.
+    leaf named in `inverse_factors`. The update uses only matrix products. K is a matrix of the model, usually Kuu. The
+    leaves are updated in the order of `inverse_factors`, so a later target may depend on an earlier factor.
     """
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("inverse_factor",)
@@ -295,7 +301,10 @@ class FollowsInverse(ABC):
         return current
 
     def _invert_from(self, Kuu: Array, name: str, start: Array) -> Array:
-        """Return the named factor with a residual of at most `EXACT_TOLERANCE`, starting from a factor [..., M, M]."""
+        """Return the named factor with a residual of at most `EXACT_TOLERANCE`.
+
+        The iteration starts from the factor `start` [..., M, M].
+        """
         return tree.with_leaves(self, {name: start}).invert(Kuu, name, tolerance=EXACT_TOLERANCE).factor
 
     def _recompute_factor(self, Kuu: Array, name: str) -> Self:

@@ -44,9 +44,9 @@ def _factorise(K: Array, precision: Array) -> tuple[Array, Array]:
 def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Array, noise: Array, /) -> Array:
     """Return weights [P, N, S] that turn samples of the prior into samples of f - h.
 
-    Kff is [N, N], and the sites are [N, P]. The samples of the prior at the rows of data, and the standard normal
-    noise, are [P, N, S]. The weights are g - diag(s) W^-1 (s values + noise). The term in brackets has the covariance
-    W.
+    The shape of Kff is [N, N], and that of the sites is [N, P]. `values` are samples [P, N, S] of the prior at the rows
+    of data, and `noise` is standard normal noise of the same shape. The weights are g - diag(s) W^-1 (s values +
+    noise). The term in brackets has the covariance W.
     """
     s, L = _factorise(K, precision)
     roots = each_inverse(L)

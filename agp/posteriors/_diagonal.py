@@ -92,7 +92,7 @@ class DiagonalBars:
 class DiagonalState(WhiteState):
     """q(v_p) = N(n_p, Lu^-1 diag(s_p^2) Lu^-T), for which u = Lu v has a diagonal covariance.
 
-    Its cotangents are `DiagonalBars`.
+    The cotangents of a `DiagonalState` are `DiagonalBars`.
     """
 
     mean: Array = tree.auxiliary()
@@ -148,8 +148,8 @@ class DiagonalMarginal(WhitePosterior, MeanPosterior):
     """`Marginal` with a diagonal covariance (mean field), which stores O(M P) numbers.
 
     `DiagonalMarginal` cannot represent the prior, in which the inducing variables are correlated. `DiagonalWhitened`
-    can. An untrained model has the mean zero and the variances 1 / [Kuu^-1]_ii, which minimise KL[q || p] and are
-    smaller than the prior variances.
+    can represent the prior. An untrained model has the mean zero and the variances 1 / [Kuu^-1]_ii. These variances
+    minimise KL[q || p], and are smaller than the prior variances.
 
     Parameters
     ----------

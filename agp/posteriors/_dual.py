@@ -3,8 +3,8 @@
     q(u_p) ~ N(u_p; 0, Kuu) exp(l_p^T u_p - 1/2 u_p^T Lam_p u_p)
 
 If the kernel or the inducing inputs change, the sites stay fixed and q(u) changes with the prior. The bound is then
-closer to its optimum over q(u) than if q(u) stayed fixed, which improves steps of the hyperparameters. Sites can be
-stored in three coordinate systems. At fixed hyperparameters, all three describe the same q(u).
+closer to its optimum over q(u) than with a fixed q(u). Steps of the hyperparameters are therefore more effective. Sites
+can be stored in three coordinate systems. At fixed hyperparameters, all three systems describe the same q(u).
 """
 
 from typing import Any, Literal, Self, get_args
@@ -40,9 +40,9 @@ Tied = Literal["natural", "kernel", "white"]
 class Dual(WhitePosterior, SitePosterior, SiteHolder):
     """The dual parameterisation with tied sites, which are sums over the rows of data.
 
-    The sites are P (M + M^2) numbers for any number of rows. `agp.updates.SiteStep` updates the sites, and Adam updates
-    the other parameters. Let the site of row n be (lam1_n, lam2_n), a_n = Kuu^-1 k_un and Lu Lu^T = Kuu. The stored
-    sums are
+    The sites take up P (M + M^2) numbers, however many rows there are. `agp.updates.SiteStep` updates the sites, and
+    Adam updates the other parameters. Let the site of row n be (lam1_n, lam2_n), a_n = Kuu^-1 k_un and Lu Lu^T = Kuu.
+    The stored sums are
 
     - ``tied="natural"`` (A-tied): sum_n a_n lam1_n and sum_n lam2_n a_n a_n^T, natural parameters of u;
     - ``tied="kernel"`` (K-tied): the same sums with k_un instead of a_n;
@@ -51,9 +51,9 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
     Parameters
     ----------
     shift
-        The linear part of the sites [M, P]; zero without sites. Auxiliary.
+        The linear part of the sites [M, P]; zero if there are no sites. Auxiliary.
     precision
-        The quadratic part of the sites [P, M, M], symmetric; zero without sites. Auxiliary.
+        The quadratic part of the sites [P, M, M], symmetric; zero if there are no sites. Auxiliary.
     tied
         The coordinate system of `shift` and `precision`: "natural", "kernel" or "white".
 
@@ -133,9 +133,10 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_white_sites(cls, shift: Array, precision: Array, Lu: Array, /, *, tied: Tied = "natural") -> Self:
-        """Return the posterior with the given sites in the coordinates v = Lu^-1 u, stored as `tied` says.
+        """Return the posterior with the given sites, in the coordinates v = Lu^-1 u.
 
-        The shift is [M, P], the precision is [P, M, M], and `tied` is that of the class.
+        The shapes are [M, P] for the shift and [P, M, M] for the precision. `tied` is the coordinate system in which
+        the result stores the sites.
         """
         if tied == "white":
             return cls(shift, precision, tied)
@@ -172,7 +173,7 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
         return type(self).from_white_sites(*self.white_sites(Lu), Lu, tied=tied)
 
     def to_whitened(self, Kuu: Array, /) -> Whitened:
-        """Convert to a `Whitened` with the same q(u), given Kuu [M, M], for training without sites."""
+        """Convert to a `Whitened` with the same q(u), given Kuu [M, M]. A `Whitened` has no sites."""
         state = self.whitened_state(cholesky(Kuu))[0]
         return Whitened(state.white_mean, each_cholesky(state.white_covariance(identity(Kuu))))
 

@@ -8,14 +8,14 @@ lower triangular with L_0 L_0^T ~ Kuu^-1 and L_p L_p^T ~ R_p^-1. With the residu
     q(u_p) = N(Kuu a_p, Kuu - Kuu (P_0 - P_p) Kuu)
 
 For T = L L^T ~ A^-1, the matrix P = 2 T - T A T is one Newton-Schulz step from T towards A^-1, and P <= A^-1. If
-|E_0|_F < 1 and |E_p|_F < 1, q(u) is proper. Let tau(E) = |E|^2 / 2 + |E|^3 / (3 (1 - |E|)), which bounds the series of
-log|I - E| after its first term. Then
+|E_0|_F < 1 and |E_p|_F < 1, q(u) is proper. Let tau(E) = |E|^2 / 2 + |E|^3 / (3 (1 - |E|)). This function bounds the
+sum of all terms except the first in the series of log|I - E|. Then
 
     KL <= sum_p 1/2 [ -tr(P_0 Kuu) + tr(P_p Kuu) + a_p^T Kuu a_p + 2 sum log diag L_0 - 2 sum log diag L_p
                       + tr E_0 + tau(E_0) - tr E_p + tau(E_p) ]
 
-with equality if the inverses are exact. The gradient treats the factors as constants, and is exact if the inverses are
-exact.
+This bound is tight if the inverses are exact. The gradient treats the factors as constants, and is exact if the
+inverses are exact.
 """
 
 from typing import Any, ClassVar, Self
@@ -167,9 +167,9 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         worst = _largest(factor)
         if backend_of(worst).is_concrete(worst) and not assume(worst < MAX_RESIDUAL, likely=True):
             msg = (
-                f"the inverse factors are too inaccurate (residual {float(worst):.3g}, but must be below 1), so "
-                "there is no bound; apply agp.updates.InverseUpdate after each change of the parameters, with more "
-                "max_steps or more jitter if necessary."
+                f"the residual of the inverse factors is {float(worst):.3g}, but must be below 1 for a valid bound; "
+                "apply agp.updates.InverseUpdate after each change of the parameters, and increase max_steps or the "
+                "jitter if necessary."
             )
             raise NonFiniteError(msg)
 
@@ -213,9 +213,8 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     def update_from_sites(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
         """Update the inverse factors to working precision, given Kuu [M, M].
 
-        Returns the posterior, the largest residual |E|_F and the number of steps (two scalars). If the scalar
-        `had_sites` is false, the posterior had no sites before, and restarts of its factors are not reported as
-        repairs.
+        Returns the posterior, the largest residual |E|_F and the number of steps (two scalars). The scalar `had_sites`
+        is false if the posterior had no sites before. Restarts of the factors are then not reported as repairs.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
@@ -290,7 +289,7 @@ def _times_root(E: Array, x: Array) -> Array:
 
 
 def _norm(E: Array) -> Array:
-    """Return the Frobenius norm |E|_F [...] of E [..., M, M], with a derivative of zero at E = 0."""
+    """Return the Frobenius norm |E|_F [...] of E [..., M, M]. Its derivative at E = 0 is defined as zero."""
     xp = backend_of(E).xp
     square = xp.sum(E * E, axis=(-2, -1))
     positive = square > 0.0
@@ -303,7 +302,7 @@ def _largest(factor: DualInverses) -> Array:
 
 
 def _tail(E: Array) -> tuple[Array, Pullback]:
-    """Return tau(E) [...] and a function that returns its gradient; both are NaN where |E|_F >= 1. E is [..., M, M]."""
+    """Return tau(E) [...] for E [..., M, M], and a function that returns its gradient. Both are NaN if |E|_F >= 1."""
     xp = backend_of(E).xp
     n = _norm(E)
     safe = xp.where(n < MAX_RESIDUAL, n, xp.full_like(n, float("nan")))

@@ -27,7 +27,7 @@ from agp.posteriors._base import Posterior
 class WhiteState(ABC):
     """A Gaussian q(v) with mean [M, P] and covariances [P, M, M]. The prior of v is N(0, I).
 
-    Each subclass chooses the type of its cotangents, which `tree.add` must be able to add.
+    Each subclass chooses the type of its cotangents. `tree.add` must support this type.
     """
 
     mean: Array
@@ -80,7 +80,7 @@ class WhiteState(ABC):
 class WhiteFactor:
     """The Cholesky factor Lu [M, M] of Kuu, and the state q(v).
 
-    The cotangent in the field `Lu` is that of Lu or of Lu^-1 dLu; see `WhitePosterior.is_white`.
+    In cotangents, the field `Lu` contains the cotangent of Lu or of Lu^-1 dLu; see `WhitePosterior.is_white`.
     """
 
     Lu: Array = tree.auxiliary()
@@ -92,8 +92,8 @@ class WhitePosterior(Posterior):
     """A q(u) that is computed from a state q(v) in whitened coordinates, with u = Lu v."""
 
     is_white: ClassVar[bool] = False
-    """Whether q(v) does not depend on Lu. If true, pullbacks use the cotangent of Lu, and otherwise that of the
-    relative change Lu^-1 dLu. Either choice saves a matrix product.
+    """True if q(v) does not depend on Lu. Pullbacks then use the cotangent of Lu. If false, pullbacks use the cotangent
+    of the relative change Lu^-1 dLu. Each choice avoids a matrix product.
     """
 
     @abstractmethod
@@ -143,7 +143,10 @@ class WhitePosterior(Posterior):
         return self.white_site_sums(factor, A, alpha, beta, mu)
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return `site_sums`, given A = Lu^-1 Kuf [M, N], or None (default) without natural-gradient steps."""
+        """Return `site_sums`, given A = Lu^-1 Kuf [M, N].
+
+        By default, return None, because the posterior takes no natural-gradient steps.
+        """
         return None
 
     def kl_divergence(self, factor: WhiteFactor, /) -> tuple[Array, Pullback]:
@@ -164,7 +167,7 @@ class WhitePosterior(Posterior):
 
 
 class WhiteItself(WhitePosterior, WhiteState):
-    """A q(u) whose leaves describe q(v) directly, so that it is its own `WhiteState`."""
+    """A q(u) whose leaves describe q(v) directly. The object is its own `WhiteState`."""
 
     is_white: ClassVar[bool] = True
 

@@ -7,14 +7,14 @@ from agp.backend import Array, backend_of, like
 
 
 def append_rows(x: Array, count: int, value: float = 0.0, /, *, front: bool = False) -> Array:
-    """Add `count` rows filled with `value` after the rows of x [M, ...], or before them if `front`."""
+    """Add `count` rows filled with `value` after the rows of x [M, ...], or before these rows if `front` is true."""
     xp = backend_of(x).xp
     new = xp.full((count, *x.shape[1:]), value, **like(x))
     return xp.concat([new, x] if front else [x, new], axis=0)
 
 
 def append_diagonal_block(A: Array, count: int, value: float | Array = 0.0, /, *, front: bool = False) -> Array:
-    """Return blkdiag(A, value I) for A [..., M, M] and I [count, count], or blkdiag(value I, A) if `front`."""
+    """Return blkdiag(A, value I) for A [..., M, M] and I [count, count], or blkdiag(value I, A) if `front` is true."""
     xp = backend_of(A).xp
     M, outer = A.shape[-1], A.shape[:-2]
     corner = xp.broadcast_to(value * xp.eye(count, **like(A)), (*outer, count, count))

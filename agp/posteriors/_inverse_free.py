@@ -5,7 +5,7 @@ Let A = R^T Kuu R, F = A - I, V = R^T Kuf and S_p = C_p C_p^T. Then
     q(u_p) = N(Kuu R m_p, Kuu + Kuu R (A - 2I + S_p) R^T Kuu)
     KL <= sum_p 1/2 [ m_p^T A m_p + tr(S_p A) - log|S_p| - M + (1 + c)|F|^2 - tr F ]
 
-for every R. Here c = max(1/2, log s - 1), and s is at least the largest eigenvalue of all S_p. If A = I, q(u) and the
+for every R. Here c = max(1/2, log s - 1), and s is an upper bound on the eigenvalues of all S_p. If A = I, q(u) and the
 KL divergence equal those of W-SVGP with u whitened by R^-T. The mean and the covariance depend on R, so the gradient
 must not treat R as a constant. The gradient uses the derivative of R = chol(Kuu^-1), dR = -R Phi(R^T dKuu R), which
 needs only matrix products.
@@ -38,7 +38,7 @@ from agp.posteriors._natural_steps import RootSteps
 
 @tree.model
 class InverseFreeFactor:
-    """R and A = R^T Kuu R, both [M, M]. The cotangent in the field `R` is that of dS, where dR = -R dS."""
+    """R and A = R^T Kuu R, both [M, M]. In cotangents, the field `R` contains the cotangent of S, where dR = -R dS."""
 
     R: Array = tree.auxiliary()
     A: Array = tree.auxiliary()
@@ -66,7 +66,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
     inverse_factor: Array = tree.auxiliary()
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
-        """Return Kuu [M, M] itself, whose inverse R R^T approximates."""
+        """Return Kuu [M, M], because R R^T approximates its inverse."""
         return Kuu
 
     def factorise(self, Kuu: Array, /) -> tuple[InverseFreeFactor, Pullback]:
@@ -124,7 +124,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
         return kl, pullback
 
     def _slack(self) -> Array:
-        """Return the constant c, which keeps the bound valid for large S and has no gradient.
+        """Return the constant c, which keeps the bound valid for large S. Gradients treat c as a constant.
 
         The smaller of |C|_1 |C|_inf and |C|_F^2 bounds the eigenvalues of C C^T. An underestimate of the largest
         eigenvalue would invalidate the bound. An overestimate has little effect, because F is small.
@@ -175,9 +175,9 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
 
 
 def _following(R: Array, Kuu: Array) -> Array:
-    """Return R such that automatic differentiation finds the derivative of chol(Kuu^-1) in it.
+    """Return R in a form whose automatic derivative is the derivative of chol(Kuu^-1).
 
-    The value is R - R Phi(R^T (Kuu - Kuu0) R), where Kuu0 is a constant copy of Kuu.
+    The form is R - R Phi(R^T (Kuu - Kuu0) R), where Kuu0 is a constant copy of Kuu.
     """
     B = backend_of(Kuu)
     if "autodiff" not in B.gradients:

@@ -1,7 +1,7 @@
 """L-SVGP: q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, the likelihood parameterisation.
 
-This q(u) is the posterior of u given pseudo-observations of u with the noise covariance S. R-SVGP converges to it when
-its inverse factor converges. S is diag(s) in `LikelihoodForm` and C C^T in `FullSiteLikelihoodForm`.
+This q(u) is the posterior of u given pseudo-observations of u with the noise covariance S. R-SVGP converges to L-SVGP
+as its inverse factor becomes exact. S is diag(s) in `LikelihoodForm` and C C^T in `FullSiteLikelihoodForm`.
 """
 
 from typing import ClassVar, Self
@@ -16,7 +16,10 @@ from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 @tree.model
 class LikelihoodFactor:
-    """Kuu [M, M] and the Cholesky factor Lt [M, M] of Kt. The cotangent in the field `Lt` is that of Lt^-1 dLt."""
+    """Kuu [M, M] and the Cholesky factor Lt [M, M] of Kt.
+
+    In cotangents, the field `Lt` contains the cotangent of Lt^-1 dLt.
+    """
 
     Kuu: Array = tree.auxiliary()
     Lt: Array = tree.auxiliary()
@@ -99,7 +102,7 @@ class LikelihoodForm(CholeskySiteForm):
     site
         s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
     preconditioned
-        True (default) sets mh = Kt^-1 m, which trains much faster. False sets mh = m.
+        If true (default), mh = Kt^-1 m. If false, mh = m, and training is much slower.
 
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
@@ -115,8 +118,8 @@ class LikelihoodForm(CholeskySiteForm):
 class FullSiteLikelihoodForm(CholeskySiteForm):
     """The likelihood parameterisation with correlated noise of the pseudo-observations.
 
-    `FullSiteLikelihoodForm` can represent every covariance of q(u) below that of the prior, whereas the covariance of
-    `LikelihoodForm` has only M parameters. Computations use a Cholesky factorisation of Kuu + C C^T.
+    `FullSiteLikelihoodForm` can represent every covariance of q(u) that is smaller than the prior covariance. The
+    covariance of `LikelihoodForm` has only M parameters. Computations use a Cholesky factorisation of Kuu + C C^T.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ class NaturalBars:
 
 @tree.model
 class NaturalState(WhiteState):
-    """q(v) with a factorised precision, as `natural_state` returns it. Its cotangents are `NaturalBars`.
+    """A q(v) with a factorised precision, computed by `natural_state`. The cotangents are `NaturalBars`.
 
     Parameters
     ----------

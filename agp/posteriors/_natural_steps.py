@@ -23,7 +23,7 @@ POWER_STEPS = 6
 class RootSteps:
     """A q(u) that is N(m_p, C_p C_p^T) in some coordinates, with leaves `mean` m [M, P] and `scale` C [P, M, M].
 
-    In any coordinates, its natural gradients are computed from ordinary gradients by matrix products alone.
+    Natural gradients are computed from ordinary gradients by matrix products alone, in any coordinates.
     """
 
     mean: Array
@@ -74,7 +74,7 @@ def step_of_moments(
         S_new^-1 m_new = (1 - rho) S^-1 m + rho sum_n F_n lam1_n
 
     These formulas apply to natural coordinates. In root coordinates (m, C), the step is the first-order step in the
-    same direction, which needs no inverse of S.
+    same direction. It needs no inverse of S.
     """
     xp = backend_of(mean).xp
     means, scales, halvings = [], [], []

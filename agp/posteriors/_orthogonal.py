@@ -6,8 +6,8 @@ Kvu Kuu^-1 u). The Cholesky factor of the joint covariance of (u, v) contains ev
 
     [[Kuu, Kuv], [Kvu, Kvv]] = L L^T,   L = [[Lu, 0], [A^T, Lv]],   Lu Lu^T = Kuu,  A = Lu^-1 Kuv,  Lv Lv^T = Cvv,
 
-and L^-1 [Kuf; Kvf] = [Lu^-1 Kuf; Lv^-1 Cvf]. In whitened coordinates, the groups are therefore two blocks of one
-vector, and the covariance of q is block-diagonal: two blocks of size M instead of one of size 2 M.
+It follows that L^-1 [Kuf; Kvf] = [Lu^-1 Kuf; Lv^-1 Cvf]. In whitened coordinates, the groups are therefore two blocks
+of one vector. The covariance of q is block-diagonal, with two blocks of size M instead of one block of size 2 M.
 """
 
 from typing import Any, Self
@@ -70,7 +70,7 @@ class PriorSpread(WhiteItself, MeanPosterior):
 
 @tree.model
 class OrthogonalState(WhiteState):
-    """A q(v) whose blocks of consecutive rows are independent, each with a state of its own.
+    """A q(v) with independent blocks of consecutive rows. Each block has its own state.
 
     `sizes` are the numbers of rows of the blocks. Cotangents are tuples with the cotangent of each part.
     """
@@ -158,13 +158,19 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         return bool(self._dual())
 
     def _dual(self, wanted: tuple[int, ...] | None = None) -> list[tuple[int, slice, Dual]]:
-        """Return the indices, rows and posteriors of the groups with sites, or of the wanted groups among them."""
+        """Return the indices, rows and posteriors of the groups with sites.
+
+        If `wanted` is given, groups with other indices are left out.
+        """
         groups = enumerate(zip(self.parts, groups_of(self.sizes), strict=True))
         found = [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
         return [group for group in found if wanted is None or group[0] in wanted]
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return the sums for each group with sites, from its part of the mean, or None if no group has sites."""
+        """Return the sums for each group with sites, or None if no group has sites.
+
+        The sums of a group are computed from that group's part of the mean.
+        """
         if not self._has_sites:
             return None
         sums = []

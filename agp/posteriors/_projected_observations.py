@@ -1,8 +1,9 @@
 """The inverse of the covariance G = S^T (K + sigma^2 I) S of the projected observations of a computation-aware GP.
 
-The inverse is computed from a Cholesky factor of G, or from an auxiliary L with T = L L^T ~ G^-1 by matrix products. In
-the second case, P = 2 T - T G T <= G^-1 replaces G^-1, and tr(G T) - i - log|T| >= log|G| replaces log|G|, for i
-actions. If T = G^-1, both are exact, and values and gradients equal those of the Cholesky form.
+The inverse is computed either from a Cholesky factor of G, or by matrix products from an auxiliary L with T = L L^T ~
+G^-1. In the second case, G^-1 is replaced by the lower bound P = 2 T - T G T. For i actions, log|G| is replaced by the
+upper bound tr(G T) - i - log|T|. If T = G^-1, both bounds are exact, and values and gradients equal those of the
+Cholesky form.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +26,7 @@ from agp.posteriors._base import FollowsInverse
 
 
 class ProjectedInverse(NamedTuple):
-    """Approximations of G^-1 [i, i] and log|G|. If they are exact, T = P = G^-1."""
+    """Approximations of G^-1 [i, i] and log|G|. If the approximations are exact, T = P = G^-1."""
 
     T: Array
     """The approximation of G^-1 in derivatives."""
@@ -43,7 +44,7 @@ class Projected(ABC):
 
     @abstractmethod
     def invert_covariance(self, G: Array, /) -> ProjectedInverse:
-        """Return G^-1 and log|G|, or approximations, for a symmetric positive definite G [i, i]."""
+        """Return G^-1 and log|G|, or approximations of both, for a symmetric positive definite G [i, i]."""
 
 
 @tree.model
@@ -74,7 +75,7 @@ class ProjectedInverseFree(FollowsInverse, Projected):
     inverse_factor: Array = tree.auxiliary()
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
-        """Return G [i, i] itself, whose inverse L L^T approximates."""
+        """Return G [i, i], because L L^T approximates its inverse."""
         return Kuu
 
     def invert_covariance(self, G: Array, /) -> ProjectedInverse:
@@ -88,5 +89,5 @@ class ProjectedInverseFree(FollowsInverse, Projected):
 
     @classmethod
     def for_covariance(cls, G: Array, /) -> Self:
-        """Return an object with an inverse factor of a symmetric positive definite G [i, i]."""
+        """Return an instance with an inverse factor of a symmetric positive definite G [i, i]."""
         return cls(inverse_factor(G).factor)

@@ -6,7 +6,7 @@ covariance, and
 
     KL <= 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - log|S|) ]
 
-with U = L^T S L. This bound holds for every L, is tight if G = 0, and needs only matrix products. The gradient treats L
+Here U = L^T S L. This bound holds for every L, is tight if G = 0, and needs only matrix products. The gradient treats L
 as a constant; `agp.updates.InverseUpdate` updates L. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`. In
 training steps with random probes, `ProbedRelaxed` replaces `Relaxed`. `ProbedRelaxed` has the same q(u), but it
 estimates the traces and needs no product of two [M, M] matrices.
@@ -50,7 +50,7 @@ class RelaxedForm(InverseFactored, GrowingSiteForm):
     mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False, "root")
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
-        """Return Kuu + S [M, M], whose inverse L L^T approximates."""
+        """Return Kuu + S [M, M], because L L^T approximates its inverse."""
         return self.site_noise.add_to_covariance(Kuu)
 
     def _weights(self, factor: Any) -> tuple[Array, Pullback]:
@@ -157,12 +157,14 @@ class Relaxed(ExactRelaxed):
     inverse_factor
         L [M, M], lower triangular with a positive diagonal, such that L L^T ~ (Kuu + diag s)^-1. Auxiliary.
     preconditioned
-        True (default) sets mh = PR m, which trains much faster. False sets mh = m. "root" sets mh = L^T m with a
-        dimensionless m, for comparisons only: updates of L then change the mean, and the gradient ignores this change.
+        If true (default), mh = PR m. If false, mh = m, and training is much slower. If "root", mh = L^T m with a
+        dimensionless m. The value "root" is for comparisons only: updates of L then change the mean, and the gradient
+        ignores this change.
     probes
-        The number of random vectors that estimate the traces of the KL divergence in training. Pass 0, or at least M,
-        for exact traces. By default, traces are exact up to M = 2048, and larger M use 256 probes. The estimates of the
-        value and of the gradient are unbiased. Outside training, traces are always exact.
+        The number of random vectors that estimate the traces of the KL divergence in training. For exact traces, pass
+        0, or a number that is at least M. By default, traces are exact up to M = 2048, and are estimated from 256
+        probes for larger M. The estimates of the value and of the gradient are unbiased. Outside training, traces are
+        always exact.
 
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
@@ -217,7 +219,7 @@ class FullSiteRelaxed(ExactRelaxed):
     Parameters
     ----------
     mean, inverse_factor, preconditioned
-        As for `Relaxed`, with L L^T ~ (Kuu + C C^T)^-1.
+        As for `Relaxed`, but with L L^T ~ (Kuu + C C^T)^-1.
     site_scale
         C [M, M], lower triangular. The noise of pseudo-observations of u has the covariance C C^T, shared by the
         outputs. Diagonal entries of C may be negative, but not zero.
@@ -254,8 +256,8 @@ class ProbedRelaxed(RelaxedForm):
 
         -tr(PR Kuu) + tr(Kt T) - M ~ -M + sum_i s_i |L_i:|^2 + sum((Z + W - U) * W) / K
 
-    The estimate is unbiased. If G = 0, its value is exact, but its gradient still has noise of order 1 / sqrt(K). The
-    matrix G is not formed, because J x = 2 x - L^T (Kt (L x)).
+    The estimate is unbiased. If G = 0, the value is exact, but the gradient still has noise of order 1 / sqrt(K). The
+    matrix G is never computed, because J x = 2 x - L^T (Kt (L x)).
 
     Parameters
     ----------
@@ -264,7 +266,8 @@ class ProbedRelaxed(RelaxedForm):
     noise
         The probes Z [M, K], with entries +1 and -1.
 
-    Source: Hutchinson's estimator as in Cortinovis et al., rearranged so that the probes estimate only the residual.
+    Source: Hutchinson's estimator, as in Cortinovis et al. Here the terms are rearranged so that the probes estimate
+    only the residual.
     """
 
     mean: Array = tree.param()

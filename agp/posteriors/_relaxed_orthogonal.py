@@ -1,12 +1,13 @@
 """SOLVE-GP without factorisations: R-SVGP with two groups of inducing variables, in two versions.
 
 In SOLVE-GP, the second group has the covariance Kvv - Kvu Kuu^-1 Kuv. An approximation of Kuu^-1 would invalidate the
-bound. However, u and w = v - J u are valid inducing variables for any matrix J. With G = [[I, 0], [-J, I]], their
-covariance is G K G^T, and their covariance with f is G Kuf.
+bound. However, u and w = v - J u are valid inducing variables for any matrix J. With G = [[I, 0], [-J, I]], the
+covariance of (u, w) is G K G^T, and the covariance of (u, w) with f is G Kuf.
 
 `RelaxedOrthogonal` uses the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal factor.
-`RelaxedUnion` uses (u, v), and composes its inverse factor from the factors of the two groups. Both delegate to a
-`Relaxed` on the M + M2 inducing variables, so they give a lower bound for every value of the auxiliary leaves.
+`RelaxedUnion` uses (u, v), and composes its inverse factor from the factors of the two groups. Both classes use a
+`Relaxed` posterior of the M + M2 inducing variables. The result is therefore a lower bound for every value of the
+auxiliary leaves.
 """
 
 from abc import abstractmethod
@@ -88,8 +89,9 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
     def from_prior(
         cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), preconditioned: bool = True
     ) -> Self:
-        """Return the untrained posterior for Kuu [M + M2, M + M2], in two groups of the given sizes (halves by
-        default).
+        """Return the untrained posterior for Kuu [M + M2, M + M2], with two groups.
+
+        `sizes` are the sizes of the groups, by default two halves.
 
         Raises
         ------
@@ -100,8 +102,8 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
         sizes = sizes or (M - M // 2, M // 2)
         if len(sizes) != 2 or min(sizes) < 1 or sum(sizes) != M:
             msg = (
-                f"{cls.__name__} needs 2 groups whose sizes add up to {M}, the number of inducing inputs, not {sizes}; "
-                "for one group use Relaxed."
+                f"the group sizes are {sizes}, but {cls.__name__} needs 2 groups whose sizes add up to {M}, the number "
+                "of inducing inputs; for one group, use Relaxed."
             )
             raise ValueError(msg)
         leaves = cls._prior_leaves(Kuu, outputs, preconditioned) | {"sizes": tuple(sizes)}
@@ -117,10 +119,10 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
 class RelaxedOrthogonal(RelaxedGroups):
     """SOLVE-GP by matrix products alone, with diagonal noise for u and for w = v - J u.
 
-    The bound is a lower bound on the log evidence for all values of the leaves. If the inverse factors are exact, its
-    value and gradients equal those of SOLVE-GP with q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu) and a q(w) of the
-    same form. If they are not exact, the bound may be larger or smaller than that of SOLVE-GP, because J is then a
-    further variational parameter.
+    The bound is a lower bound on the log evidence for all values of the leaves. If the inverse factors are exact, the
+    bound and its gradients equal those of SOLVE-GP with q(u) = N(Kuu a, Kuu - Kuu (Kuu + diag s)^-1 Kuu) and a q(w) of
+    the same form. If the inverse factors are not exact, the bound may be larger or smaller than that of SOLVE-GP,
+    because J is then a further variational parameter.
 
     Parameters
     ----------
@@ -133,11 +135,12 @@ class RelaxedOrthogonal(RelaxedGroups):
         depends on the conditioning of Kuu. With T0 = L0 L0^T, J is Kvu (2 T0 - T0 Kuu T0). The error of J is of second
         order in the error of T0. The gradient passes through J, but treats T0 as a constant.
     first_inverse, second_inverse
-        Lu [M, M] and Lw [M2, M2], the inverse factors of the covariances of u and w, each plus diag(s). Auxiliary.
+        Lu [M, M] and Lw [M2, M2], the inverse factors of the covariances of u and w, where diag(s) is added to each
+        covariance. Auxiliary.
     sizes
         (M, M2).
     preconditioned
-        True (default) sets mh = PR m, which trains much faster. False sets mh = m.
+        If true (default), mh = PR m. If false, mh = m, and training is much slower.
     """
 
     mean: Array = tree.param(unit="mean_unit")
@@ -181,7 +184,10 @@ class RelaxedOrthogonal(RelaxedGroups):
         return lower_times(self.prior_inverse, times_lower(X, self.prior_inverse).mT).mT
 
     def _conditional_blocks(self, Kuu: Array, J: Array) -> tuple[Array, Array]:
-        """Return the covariance [M2, M] of w with u, which is zero if J is exact, and the covariance [M2, M2] of w."""
+        """Return the covariance [M2, M] of w with u, and the covariance [M2, M2] of w.
+
+        The covariance of w with u is zero if J is exact.
+        """
         K, Kvu, Kvv = self._blocks(Kuu)
         Kwu = Kvu - J @ K
         return Kwu, symmetric_from_lower(Kvv - J @ Kvu.mT - Kwu @ J.mT)
@@ -228,19 +234,19 @@ class RelaxedOrthogonal(RelaxedGroups):
 
 @tree.model
 class RelaxedUnion(RelaxedGroups):
-    """R-SVGP with two groups of inducing inputs, whose inverse factor is composed of one factor for each group.
+    """R-SVGP with two groups of inducing inputs. The inverse factor is composed of one factor for each group.
 
     Let T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1 and J = Kvu T_u. Let T_w = Lw Lw^T approximate the inverse of the covariance
     of v - J u, where u and v include the noise s. With G = [[I, 0], [-J, I]], the matrix G^T blkdiag(T_u, T_w) G
     approximates the inverse of K + diag(s). The bound is a lower bound on the log evidence for all values of the
     leaves. The bound does not exceed that of L-SVGP with all M + M2 inducing inputs. If the factors are exact, the two
-    bounds are equal. The q(u, v) differs from that of SOLVE-GP. The inversion is as cheap as for SOLVE-GP, and well
-    conditioned, because each inverted matrix includes the noise s.
+    bounds are equal. This q(u, v) differs from the q(u, v) of SOLVE-GP. The inversion is as cheap as for SOLVE-GP. It
+    is also well conditioned, because each inverted matrix includes the noise s.
 
     Parameters
     ----------
     mean, site, first_inverse, second_inverse, sizes, preconditioned
-        As in `RelaxedOrthogonal`, with (u, v) instead of (u, w).
+        As for `RelaxedOrthogonal`, but for (u, v) instead of (u, w).
     """
 
     mean: Array = tree.param(unit="mean_unit")

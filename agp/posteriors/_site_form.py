@@ -1,4 +1,4 @@
-"""Base classes of L-SVGP and R-SVGP, in which q(u) is the posterior given noisy pseudo-observations of u."""
+"""Base classes of L-SVGP and R-SVGP. In both, q(u) is the posterior of u given noisy pseudo-observations of u."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
@@ -23,11 +23,11 @@ the prior variances by less than 1 %.
 """
 
 FORGOTTEN_SITE = 1e8
-"""The noise variance of new inducing variables that must not change q(f), relative to the largest row sum."""
+"""The noise variance of new inducing variables that must not change q(f), relative to the largest row sum of |Kuu|."""
 
 FLAT_SITE_VARIANCE = 0.1
-"""The noise variance s at the start of training, for likelihoods that are flat far from likely functions. The value is
-relative to the mean diagonal of Kuu. With smaller variances, the gradient of some classes would be zero.
+"""The noise variance s at the start of training, for likelihoods that are flat far from functions that fit the data.
+The value is relative to the mean diagonal of Kuu. With smaller variances, the gradient of some classes would be zero.
 """
 
 
@@ -64,14 +64,18 @@ class SiteForm(MeanPosterior):
         return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).invert_from_scratch(Kuu)
 
     def invert_from_scratch(self, _Kuu: Array, /) -> Self:
-        """Return a copy with inverse factors computed from scratch, if the posterior has any."""
+        """Return a copy with inverse factors computed from scratch.
+
+        A posterior without inverse factors returns itself.
+        """
         return self
 
     @classmethod
     def _prior_leaves(cls, Kuu: Array, outputs: int, preconditioned: Preconditioned) -> dict[str, Any]:
         """Return the fields of an untrained posterior with P outputs, given Kuu [M, M].
 
-        The unit of m is the unit of f, or its inverse if mh = m. If mh = L^T m, m is dimensionless.
+        The unit of m is the unit of f by default, and the inverse of this unit if mh = m. If mh = L^T m, m is
+        dimensionless.
         """
         cls._check_preconditioned(preconditioned)
         xp = backend_of(Kuu).xp
@@ -100,8 +104,8 @@ def _prior_site(Kuu: Array) -> Array:
 class GrowingSiteForm(SiteForm):
     """A `SiteForm` to which inducing variables can be added.
 
-    Its factor has two parts: Kuu, and a matrix [M, M] from which the weights mh and the variances are computed. In
-    pullbacks, `second_bar` is the cotangent of the second part.
+    The factor has two parts. The first part is Kuu. The second part is a matrix [M, M] from which the weights mh and
+    the variances are computed. In pullbacks, `second_bar` is the cotangent of the second part.
     """
 
     @abstractmethod
@@ -112,7 +116,7 @@ class GrowingSiteForm(SiteForm):
     def _variances(self, factor: Any, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
         """Return the variances [N] of f, the same for all outputs, and the pullback ``bar -> (Kuf_bar, second_bar)``.
 
-        Kuf is [M, N] and kff is [N]. The cotangent of kff is `bar`.
+        The shape of Kuf is [M, N], and the shape of kff is [N]. The cotangent of kff is `bar`.
         """
 
     @abstractmethod
@@ -175,5 +179,8 @@ class GrowingSiteForm(SiteForm):
         return tree.with_leaves(self, leaves)._extend_inverse_factors(Kuu, new)
 
     def _extend_inverse_factors(self, _Kuu: Array, _new: int) -> Self:
-        """Return a copy with inverse factors, if there are any, extended by a number of new variables."""
+        """Return a copy whose inverse factors include the new variables.
+
+        A posterior without inverse factors returns itself.
+        """
         return self

@@ -32,7 +32,7 @@ class NoiseTrace(NamedTuple):
     leaf_bar: Array
     """The derivative with respect to the leaf, at fixed A."""
     seen: Callable[[], Array]
-    """A function that returns the derivative with respect to J, which is W S W^T [M, M], or its lower triangle."""
+    """A function that returns the derivative W S W^T [M, M] with respect to J, or the lower triangle of this matrix."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class DiagonalNoise:
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
-        """Return the unit of the leaf (a scalar), given the mean diagonal of Kuu."""
+        """Return the unit in which the leaf is trained (a scalar), given the mean diagonal of Kuu."""
         return variance
 
     @property
@@ -105,7 +105,7 @@ class DiagonalNoise:
 
 @dataclass(frozen=True)
 class FactoredNoise:
-    """S = C C^T; the leaf is C [M, M], lower triangular. The methods are those of `DiagonalNoise`."""
+    """S = C C^T; the leaf is C [M, M], lower triangular. The class has the same methods as `DiagonalNoise`."""
 
     leaf: Array
 

@@ -27,7 +27,7 @@ class Sums(NamedTuple):
 
 
 class GuardedSums(NamedTuple):
-    """The sums, the sums with negative beta set to zero, and the numbers of negative beta [P]."""
+    """The sums, the sums with negative beta set to zero, and the number of negative beta for each output [P]."""
 
     raw: Sums
     clipped: Sums
@@ -84,7 +84,7 @@ class SiteHolder(ABC):
         Parameters
         ----------
         found
-            The sums over the rows of data, or the sites of the rows, that the object needs.
+            The input of the step: the sums over the rows of data, or the sites of the rows.
         rate
             rho in (0, 1].
         clip
@@ -101,14 +101,14 @@ class KeepsSums(ABC):
 
     @abstractmethod
     def _no_sums(self) -> dict[str, Any]:
-        """Return the sums before the first step, as arrays in dictionaries, which may be nested."""
+        """Return the sums before the first step, as a dictionary of arrays. The dictionary may be nested."""
 
     @abstractmethod
     def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> Any:
-        """Return the model with these sums, or with new sums if these are outdated.
+        """Return the model with these sums, or with new sums if these sums are outdated.
 
-        `memory` is a budget for working arrays in MiB. A site step of the result also updates the sums, and its method
-        `_release_sums` returns the model and the sums.
+        `memory` is the memory budget for working arrays, in MiB. A site step of the returned model also updates the
+        sums. Afterwards, the method `_release_sums` returns the model and the sums.
         """
 
 
@@ -180,5 +180,5 @@ def interpolate_outputs(old: Sums, new: Sums, rate: Array) -> Sums:
 
 
 def _along(per_output: Array, x: Array) -> Array:
-    """Reshape an array [P] such that it broadcasts along the outputs of x, which is [., P] or [P, M, M]."""
+    """Reshape an array [P] such that it broadcasts along the outputs of x. The shape of x is [., P] or [P, M, M]."""
     return per_output if x.ndim == 2 else per_output[:, None, None]

@@ -15,7 +15,10 @@ def _plain(name: str) -> str:
 
 @cache
 def _public_classes() -> dict[str, type[Posterior]]:
-    """Return the concrete posteriors that the subpackage exports, by lower-case name without separators."""
+    """Return the non-abstract posterior classes that the subpackage exports.
+
+    The keys are the names of the classes in lower case, without separators.
+    """
     from agp import posteriors
 
     exported = (vars(posteriors)[name] for name in posteriors.__all__)
@@ -54,13 +57,16 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
     Raises
     ------
     TypeError, ValueError
-        If the argument is none of these.
+        If `posterior` is none of these.
     """
     found = find_posterior(posterior)
     if isinstance(found, type) and issubclass(found, Posterior):
         return found.from_prior
     if isinstance(found, type) or not callable(found):
         name = found.__name__ if isinstance(found, type) else repr(found)
-        msg = f"posterior is {name}, but must be a subclass of Posterior, its name, or a function of Kuu and outputs."
+        msg = (
+            f"posterior is {name}, but must be a subclass of Posterior, its name, or a function of Kuu and the number "
+            "of outputs."
+        )
         raise TypeError(msg)
     return found

@@ -20,10 +20,11 @@ SitePull = Callable[[Array, Array], dict[str, Any]]
 class Process(MultiOutput):
     """An approximate posterior process f that maps X [N, D] to marginals of P latent functions.
 
-    `factorise` computes a factor from everything that depends on the parameters alone. Callers do not use the contents
-    of the factor or of its cotangent. They add the factor's cotangents from the other pullbacks, and pass the sum to
-    the pullback of `factorise`. The cotangent of a process is an object of the same class. A sampled process returns S
-    marginals for each input, as rows [S N, P] ordered by sample. Most processes have S = 1.
+    `factorise` computes a factor, which contains every intermediate result that depends only on the parameters. Callers
+    do not use the contents of the factor or of its cotangent. Callers add the factor's cotangents from the other
+    pullbacks, and pass the sum to the pullback of `factorise`. The cotangent of a process is an object of the same
+    class. A sampled process returns S marginals for each input, as rows [S N, P] ordered by sample. Most processes have
+    S = 1.
     """
 
     @property
@@ -38,7 +39,10 @@ class Process(MultiOutput):
 
     @property
     def correlated(self) -> bool:
-        """Whether the outputs are dependent. If so, the marginals do not determine their joint distribution."""
+        """Whether the outputs are dependent.
+
+        The marginals of dependent outputs do not determine the joint distribution.
+        """
         return False
 
     @property
@@ -55,7 +59,7 @@ class Process(MultiOutput):
 
     @abstractmethod
     def factorise(self) -> tuple[Any, Pullback]:
-        """Return the factor, which depends on the parameters alone, and its pullback ``factor_bar -> process_bar``."""
+        """Return the factor, which depends only on the parameters, and its pullback ``factor_bar -> process_bar``."""
 
     @abstractmethod
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -102,8 +106,8 @@ class Process(MultiOutput):
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         """Return the marginals [S N, P], and a function that computes the sums for site steps.
 
-        The function is ``(mu_bar, var_bar) -> {path: sums}``, with the path of each posterior that `site_paths` lists.
-        The sums are those of `Posterior.site_sums` for the derivatives alpha = mu_bar and beta = -2 var_bar.
+        The function is ``(mu_bar, var_bar) -> {path: sums}``. The paths are those in `site_paths`. The sums are those
+        of `Posterior.site_sums` for the derivatives alpha = mu_bar and beta = -2 var_bar.
         """
 
     @property
@@ -121,10 +125,10 @@ class Process(MultiOutput):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ValueError unless the parts fit together."""
+        """Raise ValueError if the parts cannot be combined."""
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """Draw the random numbers of a training step with this number of rows; empty by default.
+        """Draw the random numbers of a training step with `rows` rows. By default, no numbers are drawn.
 
         `rng` is a NumPy generator or an `agp.random.Noise`.
         """
@@ -133,23 +137,28 @@ class Process(MultiOutput):
     def with_draws(self, draws: Draws, /) -> "Process":
         """Return the process with these draws.
 
-        Set whole draws before `factorise`, and draws by row before `project`.
+        Set the draws in `Draws.whole` before you call `factorise`, and the draws in `Draws.by_row` before you call
+        `project`.
         """
         return self
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        """Return draws that depend only on the seed and the row number, for rows numbered from `start`; empty by
-        default.
+        """Return draws that depend only on the seed and the row number, for rows numbered from `start`.
+
+        By default, no numbers are drawn.
         """
         return NO_DRAWS
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
-        """Return the same draws for every row; empty by default. Predictions then do not depend on other rows."""
+        """Return the same draws for every row, so that predictions do not depend on other rows.
+
+        By default, no numbers are drawn.
+        """
         return NO_DRAWS
 
 
 class Transformed(Process):
-    """A deterministic transformation of another process, `process`."""
+    """A deterministic transformation of the process in the field `process`."""
 
     process: Process
 
@@ -186,7 +195,10 @@ class Transformed(Process):
 
 
 class Composite(Process):
-    """A process composed of several processes. The class variable `children` names the field that contains them."""
+    """A process composed of several processes.
+
+    The class variable `children` is the name of the field that contains the parts.
+    """
 
     children: ClassVar[str]
 
@@ -223,12 +235,12 @@ def check_process(what: str, x: Any) -> None:
     """Raise TypeError unless x is a process."""
     if not isinstance(x, Process):
         kinds = "agp.processes.Sparse, Stack, LinearMixing, Patchwise or Deep"
-        msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds one."
+        msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds a process."
         raise TypeError(msg)
 
 
 def check_processes(what: str, several: Any) -> None:
-    """Raise TypeError unless the processes are a tuple, and ValueError if the tuple is empty."""
+    """Raise TypeError unless `several` is a tuple of processes, and ValueError if the tuple is empty."""
     if not isinstance(several, tuple):
         msg = f"the {what} are a {type(several).__name__}, but must be a tuple of processes."
         raise TypeError(msg)

@@ -155,11 +155,14 @@ class Deep(Chained, Composite):
             if following.width != layer.outputs:
                 msg = (
                     f"layer {i} has {layer.outputs} outputs, but layer {i + 1} takes {following.width} input "
-                    "columns; make the numbers equal."
+                    "columns; make these numbers equal."
                 )
                 raise ValueError(msg)
             if any(node._has_sites for node in tree.nodes(layer, SiteHolder).values()):
-                msg = f"layer {i} has sites, but only the last layer can; choose another posterior for inner layers."
+                msg = (
+                    f"layer {i} has sites, but only the last layer can have sites; choose another posterior for inner "
+                    "layers."
+                )
                 raise ValueError(msg)
 
     def draws(self, rng: Any, rows: int, /) -> Draws:

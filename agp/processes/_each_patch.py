@@ -18,14 +18,14 @@ class Patchwise(Transformed):
     C' channels, stored as rows [N, H' W' C']. C' is the number of outputs of g. Use a `Patchwise` as a layer of a
     `Deep` process. The last layer of such a process often has inducing `Patches`.
 
-    All patches are mapped by the same g. However, as in the source, the marginals and `sample_marginals` treat the
-    patches of an image as independent given q(u), and bounds of deep models use these marginals. A sample of functions
-    (`paths`) uses the same sample of g for all patches.
+    All patches are mapped by the same g. However, the marginals and `sample_marginals` treat the patches of an image as
+    independent given q(u), as in the source. Bounds of deep models use these marginals. A sample of functions (`paths`)
+    uses the same sample of g for all patches.
 
     Parameters
     ----------
     process
-        The process g of patches [., h w C]. g must not be a sampled process.
+        The process g, whose inputs are patches [., h w C]. g must not be a sampled process.
     grid
         The patches of the images.
 
@@ -71,7 +71,7 @@ class Patchwise(Transformed):
         return self.process.mixing if self.grid.number == 1 else None
 
     def _by_image(self, x: Array) -> Array:
-        """Reshape the outputs of patches [N Q, C'] to images [N, Q C']."""
+        """Reshape outputs [N Q, C'], with one row for each patch, to [N, Q C'], with one row for each image."""
         return backend_of(x).xp.reshape(x, (-1, self.outputs))
 
     def _by_patch(self, x: Array) -> Array:
@@ -130,7 +130,7 @@ class Patchwise(Transformed):
         if self.process.width != self.grid.columns:
             msg = (
                 f"the process of a Patchwise takes inputs with {self.process.width} columns, but "
-                f"{self.grid.describe()} have {self.grid.columns}."
+                f"{self.grid.describe()} have {self.grid.columns} columns; make these numbers equal."
             )
             raise ValueError(msg)
         self.process.check()

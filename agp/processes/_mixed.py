@@ -17,14 +17,14 @@ class LinearMixing(Transformed):
     `LinearMixing` is the linear model of coregionalisation. If g is a `Stack`, each latent function has its own kernel.
     If g is a single `Sparse`, whose L outputs share a kernel, the model is the intrinsic coregionalisation model.
     Frozen weights W = 1 give a sum of processes. A diagonal W scales each output and keeps the outputs independent. If
-    g has the marginals mu and var, those of f are h + mu W^T and var (W * W)^T.
+    g has the means mu and the variances var, f has the means h + mu W^T and the variances var (W * W)^T.
 
     Parameters
     ----------
     process
         The process g.
     weights
-        W [P, L], or [P] for the diagonal of a diagonal W; in units of f per unit of g.
+        W [P, L], or the diagonal [P] of a diagonal W. The unit is that of f divided by that of g.
     mean_function
         The function h, which is added to the mean of W g.
     """
@@ -123,8 +123,8 @@ class LinearMixing(Transformed):
         check_array_type("weights", self.weights)
         if self.weights.ndim not in (1, 2) or self.weights.shape[-1] != self.process.outputs:
             msg = (
-                f"weights has shape {tuple(self.weights.shape)}, but must have a row for each output and a column for "
-                f"each of the {self.process.outputs} latent functions, or one entry for each function if W is diagonal."
+                f"weights has shape {tuple(self.weights.shape)}, but must have shape (P, {self.process.outputs}) for P "
+                f"outputs, or ({self.process.outputs},) for a diagonal W; pass a column for each latent function."
             )
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)

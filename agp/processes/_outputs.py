@@ -23,7 +23,7 @@ class MultiOutput(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array whose library, dtype and device inputs must match."""
+        """The name and value of an array. Inputs must have the same library, dtype and device as this array."""
 
     @property
     @abstractmethod
@@ -32,7 +32,7 @@ class MultiOutput(ABC):
 
 
 class SideBySide(MultiOutput):
-    """Several parts with the same inputs, whose outputs are side by side."""
+    """Several parts with the same inputs. The outputs of the parts are side by side."""
 
     parts: tuple[Any, ...]
 
@@ -54,7 +54,7 @@ class SideBySide(MultiOutput):
 
 
 class Chained(MultiOutput):
-    """Layers that take the outputs of the previous layer as inputs."""
+    """A sequence of layers. Each layer takes the outputs of the previous layer as inputs."""
 
     layers: tuple[Any, ...]
 

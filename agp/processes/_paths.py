@@ -1,8 +1,8 @@
-"""Sample paths: samples of a process as functions that can be evaluated at any inputs, with pullbacks.
+"""Sample paths: samples of a process that can be evaluated, and differentiated, at any inputs.
 
-By Matheron's rule, a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w, where `prior` is a sample of the
-prior and w = Kuu^-1 (u - prior(Z)) for a sample u from q(u). `Posterior.path_weights` computes w in a form that suits
-the parameterisation. The sample of the prior is phi(x)^T g for features phi of the kernel.
+By Matheron's rule, a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w. Here `prior` is a sample of the
+prior, u is a sample from q(u), and w = Kuu^-1 (u - prior(Z)). `Posterior.path_weights` computes w in a form that suits
+the parameterisation. The sample of the prior is phi(x)^T g, with features phi of the kernel and random weights g.
 
 Source: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth, "Efficiently sampling functions from Gaussian process
 posteriors", ICML 2020.
@@ -53,7 +53,7 @@ class Paths(MultiOutput):
 
 @tree.model
 class SparsePaths(Paths):
-    """Sample paths of a process with one kernel: samples of the prior plus Kuf^T w for the inducing variables.
+    """Sample paths of a process with one kernel. Each path is a sample of the prior plus Kuf^T w.
 
     Parameters
     ----------
@@ -157,9 +157,9 @@ def conditional_paths(
     """Return sample paths, with weights computed from noise and from samples of the prior at the inducing variables.
 
     `prior` is an object with a kernel and a mean function h, and `inducing` are inducing variables of f - h. The
-    function ``weights_of(values, noise)`` takes samples of the prior and standard normal noise and returns weights, all
-    [P, M, S]. `outputs` is P, `count` is S, and `features` is the number of frequencies for each stationary kernel. The
-    NumPy generator `rng` draws all random numbers on the host.
+    function ``weights_of(values, noise)`` takes samples of the prior and standard normal noise, and returns weights.
+    All three arrays have the shape [P, M, S]. `outputs` is P, `count` is S, and `features` is the number of frequencies
+    for each stationary kernel. The NumPy generator `rng` draws all random numbers on the host.
     """
     phi, own = inducing.random_features(prior.kernel, rng, features)
     prior_weights = asarray_like(rng.standard_normal((outputs, own.shape[1], count)), own)
@@ -196,7 +196,7 @@ class StackedPaths(SideBySide, Paths):
 
 @tree.model
 class KnownPaths(Mapped, Paths):
-    """A known function in the form of S equal samples."""
+    """A known function, represented as S equal samples."""
 
     mean_function: Projection
     count: int = 1  # type: ignore[override]
@@ -255,7 +255,10 @@ class MixedPaths(Paths):
 
 @tree.model
 class EachPatchPaths(Paths):
-    """Sample paths of a process of patches, each applied to all patches of an image."""
+    """Sample paths of a `Patchwise` process.
+
+    Each path applies one sample of the inner process to all patches of an image.
+    """
 
     paths: Paths
     grid: PatchGrid
@@ -294,7 +297,7 @@ class EachPatchPaths(Paths):
 
 @tree.model
 class DeepPaths(Chained, Paths):
-    """Sample paths of a deep process. The inputs of sample s of a layer are sample s of the previous layer."""
+    """Sample paths of a deep process. Sample s of each layer takes sample s of the previous layer as input."""
 
     layers: tuple[Paths, ...]
 

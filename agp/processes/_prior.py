@@ -54,8 +54,8 @@ class SparsePrior(ABC):
     def _features(self, X: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
         """Return Kuf [M, N], kff [N] and h [N, P] (or [N, 1]) at X [N, D].
 
-        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``. It takes cotangents of other fields as
-        keyword arguments.
+        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``. The pullback takes cotangents of other
+        fields as keyword arguments.
         """
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, X)
         kff, pull_kff = self.inducing.diag(self.kernel, X)
@@ -93,8 +93,8 @@ def initialise_prior(
 ) -> dict[str, Any]:
     """Return the fields of a `SparsePrior` by name, with starting values for inputs X [N, D].
 
-    The functions are expected to have the means `level` [P] and the variance `variance`. The other arguments and the
-    errors are those of `Sparse.from_data`.
+    `level` [P] and `variance` are the expected means and the expected variance of the functions. The other arguments
+    and the errors are those of `Sparse.from_data`.
     """
     place, how = resolve_inducing(inducing, Z)
     choice = {"num_inducing": num_inducing, "how": how, "seed": seed}

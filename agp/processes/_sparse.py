@@ -22,7 +22,9 @@ FLOOR = 1e-12
 
 @tree.model
 class Sparse(Process, SparsePrior, InverseOwner):
-    """A sparse Gaussian process with M inducing variables, whose P outputs share the kernel and the inducing variables.
+    """A sparse Gaussian process with P outputs and M inducing variables.
+
+    All outputs share the kernel and the inducing variables.
 
     Parameters
     ----------
@@ -31,7 +33,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     inducing
         `agp.inducing.Points`, or other inducing variables.
     posterior
-        q(u) for f - h. Its class determines the method, such as `Whitened` or `Relaxed`.
+        q(u) for f - h. The class of q(u), such as `Whitened` or `Relaxed`, determines the method.
     mean_function
         The prior mean h of f.
     jitter
@@ -64,7 +66,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
         seed: int = 0,
         jitter: float | None = None,
     ) -> Self:
-        """Build a process for inputs X [N, D], such as a layer or a part of a stack, and fill missing leaves.
+        """Build a process for inputs X [N, D], and compute missing leaves.
+
+        The process can be a layer or a part of a stack.
 
         Parameters
         ----------
@@ -75,14 +79,15 @@ class Sparse(Process, SparsePrior, InverseOwner):
         posterior
             A class of q(u), its name, or a function of Kuu and P.
         kernel, mean_function
-            `RBF` with a lengthscale for each column, and `ZeroMean`, by default.
+            By default, the kernel is `RBF` with a lengthscale for each column, and the mean function is `ZeroMean`.
         inducing, Z, num_inducing, seed
-            `inducing` is an `agp.inducing.Inducing`, or the argument `how` of `agp.inducing.choose`. `Z` are inducing
-            inputs [M, D]. `num_inducing` and `seed` are the number of inducing inputs and the seed for choosing them.
+            `inducing` is an `agp.inducing.Inducing`, or the argument `how` of `agp.inducing.choose`. `Z` contains
+            inducing inputs [M, D]. `num_inducing` is the number of inducing inputs. `seed` is the seed of the choice of
+            inducing inputs.
         level, variance
             The starting value [P] of the mean function (zero by default), and the prior variance of f.
         jitter
-            See the class.
+            See `Sparse`.
 
         Raises
         ------
@@ -103,7 +108,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
     @classmethod
     def of(cls, prior: SparsePrior, posterior: Posterior, /) -> Self:
-        """Return a process with the prior of another process or model, and with the given q(u)."""
+        """Return a process that combines the prior of another process or model with the given q(u)."""
         return cls(prior.kernel, prior.inducing, posterior, prior.mean_function, prior.jitter)
 
     @property
@@ -245,7 +250,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
         self.inducing.check(self.kernel)
         M, count = self.inducing.count, self.posterior.count
         if count not in (None, M):
-            msg = f"q(u) has {count} inducing variables, but the process has {M}; build the posterior for {M}."
+            msg = (
+                f"q(u) has {count} inducing variables, but the process has {M} inducing variables; build q(u) for {M}."
+            )
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
 

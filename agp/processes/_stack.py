@@ -15,7 +15,7 @@ from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 @tree.model
 class Stack(SideBySide, Composite):
-    """Independent processes with the same inputs, whose outputs are side by side.
+    """Independent processes with the same inputs. The outputs of the processes are side by side.
 
     With one `Sparse` for each output, every output has its own kernel and inducing variables.
 
@@ -105,11 +105,14 @@ class Stack(SideBySide, Composite):
     def check(self) -> None:
         if len({part.width for part in self.parts}) > 1:
             widths = ", ".join(str(part.width) for part in self.parts)
-            msg = f"the parts of a Stack take inputs with {widths} columns; use parts that take the same number."
+            msg = (
+                f"the parts of a Stack take inputs with different numbers of columns ({widths}); use parts with the "
+                "same number of columns."
+            )
             raise ValueError(msg)
         if len({part.samples for part in self.parts}) > 1:
             counts = ", ".join(str(part.samples) for part in self.parts)
-            msg = f"the parts of a Stack have {counts} samples; give all parts the same number."
+            msg = f"the parts of a Stack have different numbers of samples ({counts}); make the numbers equal."
             raise ValueError(msg)
         for part in self.parts:
             part.check()
@@ -138,7 +141,7 @@ class Stack(SideBySide, Composite):
         return list(zip(self.parts, factor, strict=True))
 
     def _split(self, bar: Array) -> list[Array]:
-        """Split the columns into an array [R, outputs] for each part."""
+        """Split the columns of an array into one array [R, outputs] for each part."""
         return _columns(bar, [part.outputs for part in self.parts])
 
     def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:

@@ -26,7 +26,7 @@ class ActionsUpdate:
     policy
         A policy such as `agp.actions.ConjugateGradients(64)`, or any function of the model that returns `FixedActions`.
     every
-        The number of steps between two choices of actions. The first step always chooses new actions.
+        The interval between two choices of actions, in steps. The first step always chooses new actions.
     """
 
     policy: Policy
@@ -47,7 +47,7 @@ class ActionsUpdate:
 
     @staticmethod
     def moves(model: Any, /) -> Moved:
-        """Return the actions chosen by a policy; their number may change."""
+        """Return the actions chosen by a policy. Steps may change the number of actions."""
         found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.is_chosen})
         return Moved(found, resized=found)
 
@@ -68,13 +68,13 @@ class Normalise:
     """An update that scales sparse actions to unit norm. Place the update after the optimiser.
 
     Bounds do not depend on the norms of the actions, so gradients are orthogonal to the actions. Without this update,
-    each step would therefore lengthen the actions and slow later steps.
+    each step would make the actions longer, and later steps would be less effective.
     """
 
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the model has no actions to scale, such as `BlockActions`."""
         if not self._scale(model):
-            msg = f"Normalise needs BlockActions, not {_kinds(model)}; remove it from the updates."
+            msg = f"Normalise needs BlockActions, not {_kinds(model)}; remove Normalise from the updates."
             raise TypeError(msg)
         return {}
 
@@ -97,6 +97,6 @@ def _leaves_of(nodes: Mapping[str, Actions]) -> frozenset[str]:
 
 
 def _kinds(model: Any) -> str:
-    """Return the class names of a model's actions for messages, or that of the model if it has no actions."""
+    """Return the class names of a model's actions for messages, or the class name of a model without actions."""
     found = sorted({type(actions).__name__ for actions in tree.nodes(model, Actions).values()})
     return " and ".join(found) or f"the actions of {type(model).__name__}"

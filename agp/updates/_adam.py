@@ -63,10 +63,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Adam:
-    """The Adam optimiser: stochastic gradient ascent on the objective, in which moments of the gradient scale the
-    steps.
+    """The Adam optimiser: stochastic gradient ascent on the objective, with steps scaled by moments of the gradient.
 
-    The objective is the bound. For a model with `priors`, it is the bound plus the log density of the priors
+    The objective is the bound. For a model with `priors`, the objective is the bound plus the log density of the priors
     (`agp.priors`).
 
     Parameters
@@ -75,10 +74,10 @@ class Adam:
         The learning rate of leaves without a group.
     groups
         Settings for groups of leaves, by pattern of leaf names, such as
-        ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``. The first pattern that matches a leaf applies.
+        ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``. The first matching pattern determines the group of a leaf.
     frozen
         A pattern, or several patterns, of the names of leaves that do not change. Adam never changes auxiliary arrays.
-        If no other update changes them either, list them here to avoid the warning.
+        If no update changes an auxiliary array, list the array here to avoid a warning.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon
@@ -88,8 +87,8 @@ class Adam:
         its own `Plateau`.
     natural
         The step size rho in (0, 1] of natural-gradient steps, or a function of the step count. These steps use Adam's
-        gradient and replace Adam's steps for every q(u) that supports them (`agp.posteriors.RootSteps`), is not frozen,
-        and has marginals that enter the likelihood. By default, Adam changes every q(u).
+        gradient and replace Adam's steps of q(u). Natural-gradient steps apply to every `agp.posteriors.RootSteps` that
+        is not frozen and has marginals that enter the likelihood. By default, Adam takes the steps of every q(u).
     memory
         Memory budget for the bound and its gradient, in MiB. For the default, see `agp.models.Model.bound`.
 
@@ -132,8 +131,8 @@ class Adam:
         Raises
         ------
         TypeError, ValueError
-            If a pattern matches no parameter (the parameters are listed), the gradient mode is unknown, or the priors
-            of the model do not fit it (`agp.priors.log_prior`).
+            If a pattern matches no parameter, the gradient mode is unknown, or the priors do not fit the model; see
+            `agp.priors.log_prior`.
         agp.errors.BackendError
             If `gradient` is "autodiff" and the backend has no automatic differentiation.
         """
@@ -162,7 +161,7 @@ class Adam:
         return any(tree.matches(name, pattern) for pattern in self.frozen)
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the parameters that are not frozen, and all frozen leaves, including auxiliary arrays."""
+        """Return the names of parameters that are not frozen, and of all frozen leaves, including auxiliary arrays."""
         kept = {name for name in tree.leaves(model) if self._freezes(name)}
         return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset(kept))
 
@@ -243,7 +242,7 @@ def _adam_step(
 def _corrections(
     B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
 ) -> dict[float, Array]:
-    """Return the bias corrections 1 - beta^t after t steps, as scalars by decay rate beta, for these groups."""
+    """Return the bias correction 1 - beta^t after t steps for each decay rate beta of these groups."""
     betas = dict.fromkeys(beta for name in by_pattern for beta in (groups[name].beta1, groups[name].beta2))
     return dict(zip(betas, B.fused(_extend_moments, steps, *betas), strict=True))
 
@@ -257,7 +256,10 @@ def _extend_moments(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...
 
 @lru_cache(maxsize=256)
 def _by_pattern(patterns: tuple[str, ...], names: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the names of the leaves in each group, by pattern. The first pattern that matches a leaf applies."""
+    """Return the names of the leaves in each group, by pattern.
+
+    The first matching pattern determines the group of a leaf.
+    """
     found: dict[str, list[str]] = {}
     for name in names:
         pattern = next((pattern for pattern in patterns if tree.matches(name, pattern)), OTHER_LEAVES)

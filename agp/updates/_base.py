@@ -16,7 +16,10 @@ Info: TypeAlias = dict[str, Array]
 
 
 class Update(Protocol):
-    """A part of each training step: an immutable object with settings, and a state that it takes and returns."""
+    """A part of each training step: an immutable object with settings.
+
+    Each call takes the state of the update and returns the new state.
+    """
 
     def init(self, model: Any, /) -> State:
         """Return the initial state."""
@@ -33,7 +36,7 @@ class Moved(NamedTuple):
     leaves: frozenset[str]
     """Leaves that the update may change."""
     kept: frozenset[str] = frozenset()
-    """Leaves that the user asked the update not to change."""
+    """Leaves that the user has frozen."""
     resized: frozenset[str] = frozenset()
     """Leaves whose shape may change."""
 
@@ -43,12 +46,12 @@ class MovesLeaves(Protocol):
     """An update that lists the leaves that it may change. `agp.train` warns about leaves that no update changes."""
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the leaves that the update may change, and those that the user asked it not to change."""
+        """Return the leaves that the update may change, and the leaves that the user has frozen."""
         ...
 
 
 def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
-    """Return the leaves that the updates affect together, and whether all updates have a method `moves`."""
+    """Return the leaves that any of the updates affects, and whether all updates have a method `moves`."""
     found = [update.moves(model) for update in updates if isinstance(update, MovesLeaves)]
     together = Moved(*(frozenset().union(*(one[i] for one in found)) for i in range(3)))
     return together, len(found) == len(updates)

@@ -1,4 +1,7 @@
-"""The update of inverse factors L, for which L L^T approximates an inverse, after the parameters have changed."""
+"""The update of inverse factors after the parameters have changed.
+
+For an inverse factor L, the product L L^T approximates an inverse.
+"""
 
 from dataclasses import dataclass
 from operator import attrgetter
@@ -44,16 +47,16 @@ class InverseUpdate:
     Parameters
     ----------
     tolerance
-        Steps continue until the quantity that `stopping` defines is at most this value. By default, the quantity is the
-        residual |L^T A L - I|_F / sqrt(M), and the tolerance is 5e-3. In layers of a `Deep` process, the default is the
-        larger of 1e-9 and 1000 eps.
+        The iteration continues until the quantity that `stopping` defines is at most this value. By default, the
+        quantity is the residual |L^T A L - I|_F / sqrt(M), and the tolerance is 5e-3. In layers of a `Deep` process,
+        the default tolerance is the larger of 1e-9 and 1000 eps.
     least_steps
-        The minimum number of steps in a call. The gradient treats L as a constant, which biases the parameters towards
-        values that fit L. One step reduces this bias to second order.
+        The minimum number of steps in a call. The gradient treats L as a constant. Training is therefore biased towards
+        parameters that fit the current L. One step reduces this bias to second order.
     max_steps
         The maximum number of steps in a call.
     patience
-        Steps stop after this many unit steps in a row without progress.
+        The iteration stops after this number of successive unit steps without progress.
     step
         The rule for the step size: `agp.linalg.safe_step`, `constant_step`, `log_linear_step` or `doubling_step`.
     stopping
@@ -64,8 +67,8 @@ class InverseUpdate:
     precision
         The precision of matrix products in the iteration: "float32", "tf32" or "bfloat16". The last B = L^T A L and the
         residual are computed in the model's precision. If the matrix is too badly conditioned, the iteration returns to
-        the model's precision and reports a repair. The default, and a precision that is not lower than the model's,
-        have no effect. The page on numerics lists the errors.
+        the model's precision and reports a repair. By default, the iteration uses the model's precision. A precision
+        that is not lower has no effect. The page on numerics lists the errors that a lower precision causes.
     """
 
     tolerance: float | None = None
@@ -154,7 +157,7 @@ class InverseUpdate:
 
 
 def _owners(model: Any) -> dict[str, InverseOwner]:
-    """Return the nodes with inverse factors (layers, terms or the model itself) by path."""
+    """Return the layers or terms with inverse factors by path, or the model itself if it has inverse factors."""
     return {path: owner for path, owner in tree.nodes(model, InverseOwner).items() if owner.posterior.inverse_factors}
 
 

@@ -40,7 +40,7 @@ class NaturalGradient:
         S_new^-1 m_new = (1 - rho) S^-1 m + rho Q (alpha + beta * (mu - h))
 
     in natural coordinates. For a Gaussian likelihood, a step with rho = 1 and all rows of data leads to the optimal
-    q(u). In root coordinates (m, C), the step is a first-order step in the same direction, which needs no inverse of S.
+    q(u). In root coordinates (m, C), the step is a first-order step in the same direction. It needs no inverse of S.
 
     Use `NaturalGradient` for the posteriors `Whitened` and `Marginal`, together with ``Adam(frozen=("posterior.*",))``.
 
@@ -74,7 +74,7 @@ class NaturalGradient:
 
     @staticmethod
     def stepping(model: Any, /) -> dict[str, NaturalSteps]:
-        """Return the posteriors that take the steps, by path."""
+        """Return the posteriors that take natural-gradient steps, by path."""
         return {path: q for path, q in tree.nodes(model, NaturalSteps).items() if path in model._site_paths}
 
     def init(self, model: Any, /) -> State:
@@ -85,7 +85,7 @@ class NaturalGradient:
         return {"count": zero_like(model)}
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the parameters of every q(u) that takes the steps."""
+        """Return the parameters of every q(u) that takes natural-gradient steps."""
         stepping = self.stepping(model).items()
         return Moved(
             frozenset(tree.join_path(path, leaf) for path, q in stepping for leaf in tree.leaves(q, "parameter"))
@@ -94,7 +94,7 @@ class NaturalGradient:
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with a new q(u). The info contains the largest number of halvings.
 
-        In a deep process, only the last layer takes these steps.
+        In a deep process, only the last layer takes natural-gradient steps.
         """
         xp = backend_of(state["count"]).xp
         rate = rate_at(self.rate, state["count"])
@@ -114,7 +114,7 @@ class NaturalGradient:
 
 
 def posterior_names(model: Any) -> str:
-    """Return the class names of all q(u) in a model for messages, or that of the model if it has no q(u)."""
+    """Return the class names of all q(u) in a model for messages, or the class name of a model without q(u)."""
     found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
     return " and ".join(found) or type(model).__name__
 
@@ -128,9 +128,9 @@ def backtrack_on_bound(
     """Halve the rate until ``step(rate)`` does not lower the bound of the batch; return the model and the info.
 
     If the curvature of the log density is unbounded, as for exp(f), a Newton step may overshoot so far that later steps
-    cannot recover. For likelihoods with `bounded_curvature`, the step is not shortened. The check takes two evaluations
-    of the bound, and one more for each halving. The info contains the number of halvings as "shortened". A step that
-    lowers the bound at every size is skipped.
+    cannot recover. For likelihoods with `bounded_curvature`, the step is taken unchanged. The check evaluates the bound
+    twice, and once more for each halving. The info contains the number of halvings as "shortened". A step is skipped if
+    every size of the step lowers the bound.
     """
     if model.likelihood.bounded_curvature:
         return step(rate)
@@ -169,7 +169,7 @@ def backtrack_on_bound(
 
 
 def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
-    """Return the bound of a batch, 0-d, or NaN if it cannot be computed."""
+    """Return the bound of a batch as a 0-d array, which is NaN if the computation fails."""
     try:
         with collect_reports():  # the optimiser reports the same repairs
             return model._objective(batch, memory=memory)[0]
@@ -191,7 +191,7 @@ def _stepping(model: Any, frozen: tuple[str, ...]) -> dict[str, RootSteps]:
 
 
 def _leaves_at(path: str) -> tuple[str, str]:
-    """Return the names of the leaves `mean` and `scale` of the posterior at that path."""
+    """Return the names of the leaves `mean` and `scale` of the posterior at this path."""
     return tree.join_path(path, "mean"), tree.join_path(path, "scale")
 
 
@@ -199,7 +199,7 @@ def _leaves_at(path: str) -> tuple[str, str]:
 def _steps_at(path: str, wholes: tuple[str, ...], frozen: tuple[str, ...]) -> bool:
     """Return whether the posterior at `path` takes natural-gradient steps.
 
-    The posterior must not be frozen, and its marginals, or those of its owner, must enter the likelihood.
+    The posterior must not be frozen. Its marginals, or the marginals of its owner, must enter the likelihood.
     """
     if not any(path == whole or path.startswith(f"{whole}.") for whole in wholes):
         return False
@@ -219,7 +219,7 @@ def stepping_leaves(model: Any, frozen: tuple[str, ...]) -> tuple[str, ...]:
 def root_steps(
     model: Any, raw: Mapping[str, Array], gradient: Mapping[str, Array], rate: Any, frozen: tuple[str, ...]
 ) -> dict[str, Array]:
-    """Take a natural-gradient step of each q(u) that supports it; return the new raw leaves by name.
+    """Take a natural-gradient step of each q(u) that supports such steps; return the new raw leaves by name.
 
     `raw` and `gradient` contain all raw leaves and their gradient. The constraints of m and C are linear, so their raw
     values describe the same q(u) in other units.

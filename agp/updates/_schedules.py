@@ -27,7 +27,7 @@ def check_rate(name: str, value: Any) -> None:
 
 
 def check_share(name: str, value: Any, *, one: bool) -> None:
-    """Raise ValueError unless the value lies in (0, 1), or in (0, 1] if `one`."""
+    """Raise ValueError unless the value lies in (0, 1), or in (0, 1] if `one` is true."""
     if not _is_number(value) or not 0.0 < value <= 1.0 or (value == 1.0 and not one):
         msg = f"{name} is {value!r}, but must be above 0 and {'at most' if one else 'below'} 1."
         raise ValueError(msg)
@@ -47,7 +47,9 @@ def rate_at(rate: Rate, count: Array) -> Array | float:
 
 @dataclass(frozen=True)
 class delayed:  # noqa: N801 - used like a function
-    """A rate that is zero for the first `start` steps, and `rate` afterwards. A schedule `rate` begins at step `start`.
+    """A rate that is zero for the first `start` steps, and `rate` afterwards.
+
+    If `rate` is a schedule, the schedule begins after the first `start` steps.
 
     Raises ValueError if the rate is negative, or `start` is not a non-negative integer.
     """
@@ -96,7 +98,7 @@ def _line(B: Backend, count: Array, start: float, end: float, steps: float) -> t
 
 @dataclass(frozen=True)
 class exponential:  # noqa: N801
-    """A rate that decays exponentially, by `factor` in `every` steps, but not below `floor`.
+    """A rate that decays exponentially, by `factor` over `every` steps, and does not fall below `floor`.
 
     Raises ValueError if the rate is negative, `factor` is outside (0, 1], `every` is not a positive integer, or `floor`
     is above the rate.
@@ -123,7 +125,7 @@ class exponential:  # noqa: N801
 
 @dataclass(frozen=True)
 class stepped(exponential):  # noqa: N801
-    """A rate that is multiplied by `factor` once in `every` steps, but does not fall below `floor`.
+    """A rate that is multiplied by `factor` after each interval of `every` steps, and does not fall below `floor`.
 
     The errors are those of `exponential`. For example, ``stepped(1e-3, 10 ** (-1 / 3), 30_000)`` falls to a tenth over
     90,000 steps.
@@ -136,7 +138,7 @@ class stepped(exponential):  # noqa: N801
 def _check_floor(floor: Any, rate: Any) -> None:
     check_rate("floor", floor)
     if floor > rate:
-        msg = f"floor is {floor!r}, above the rate {rate!r}; choose a lower floor or a higher rate."
+        msg = f"floor is {floor!r}, but must be at most the rate {rate!r}; choose a lower floor or a higher rate."
         raise ValueError(msg)
 
 
@@ -145,8 +147,9 @@ def _check_floor(floor: Any, rate: Any) -> None:
 class Plateau:
     """Multiply a rate by `factor` whenever the bound has not exceeded its best value for `patience` steps.
 
-    The bound is that of the minibatch. There is no cooldown after a reduction. Steps with rate zero (`delayed`) are not
-    counted. Reductions stop at `floor`. If a schedule falls below the floor, its rate is used unchanged.
+    The bound is computed from the minibatch. There is no cooldown after a reduction. Steps with rate zero (`delayed`)
+    are not counted. Reductions stop at `floor`. If the rate of a schedule is below the floor, the rate is used
+    unchanged.
 
     Parameters
     ----------
@@ -178,7 +181,7 @@ class Plateau:
             _check_floor(self.floor, rate)
 
     def start(self, reference: Array, /) -> dict[str, Array]:
-        """Return the initial state as 0-d arrays: the number of steps without improvement, and the rate's factor."""
+        """Return the initial state as 0-d arrays: the number of steps without improvement, and the rate factor."""
         xp = backend_of(reference).xp
         return {"waited": xp.zeros_like(reference), "scale": xp.ones_like(reference)}
 
@@ -190,7 +193,7 @@ class Plateau:
         return xp.maximum(state["scale"] * rate, xp.minimum(rate, xp.full_like(rate, self.floor)))
 
     def advance(self, rate: Array | float, state: dict[str, Array], improved: Array, /) -> dict[str, Array]:
-        """Return the state after a step with this scheduled rate.
+        """Return the state after a step, given the rate of the schedule.
 
         `improved` (0-d Boolean) is true if the bound of the step exceeds all earlier bounds.
         """

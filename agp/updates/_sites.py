@@ -19,20 +19,21 @@ __all__ = ["SiteStep"]
 class SiteStep:
     """An update that moves q(u) along the natural gradient by changing its sites.
 
-    Let alpha and beta be the results of `Likelihood.site_gradients` at the current marginals, and let rho be the step
-    size. Each site of the batch takes the step
+    Let alpha and beta be the arrays that `Likelihood.site_gradients` returns at the current marginals. Let rho be the
+    step size. Each site of the batch takes the step
 
         lam1 <- (1 - rho) lam1 + rho (alpha + beta * (mu - h)),    lam2 <- (1 - rho) lam2 + rho beta.
 
-    Tied sites, which are sums over the rows of data, take the same step with the features of the batch, scaled by N /
-    B. The step equals that of `NaturalGradient` with the same rate and batch, but needs only derivatives of the
+    Tied sites are sums over the rows of data. Tied sites take the same step with the features of the batch, scaled by N
+    / B. The step equals that of `NaturalGradient` with the same rate and batch, but needs only derivatives of the
     likelihood. With rho = 1, Gaussian noise and all rows of data, one step reaches the optimal q(u).
 
     If the likelihood is not log-concave, beta can be negative, and the new precision may not be positive definite. In
     that case, the rate is halved up to ten times. If the precision is still not positive definite, negative beta are
     set to zero. `TVGP` and `DualInverseFree` cannot represent negative sites, and always set negative beta to zero. For
     likelihoods with unbounded curvature (Poisson), the rate is also halved until the bound of the batch does not fall.
-    In an `Orthogonal` posterior, each `Dual` group takes a step, computed from its own part of the mean.
+    In an `Orthogonal` posterior, each `Dual` group takes a step. The step of a group is computed from that group's part
+    of the mean.
 
     Parameters
     ----------
@@ -67,15 +68,18 @@ class SiteStep:
         return bool(_holders(model))
 
     def init(self, model: Any, /) -> State:
-        """Return a step count of zero, and any sums that the model keeps. Raise TypeError if it has no sites."""
+        """Return a step count of zero, and any sums that the model keeps. Raise TypeError if the model has no sites."""
         if not self.applies(model):
             found = posterior_names(model)
-            msg = f"site steps need TSVGP, TVGP, or the posterior Dual or DualInverseFree; {found} has no sites."
+            msg = (
+                f"{found} has no sites that SiteStep can update; use TSVGP or TVGP, or the posterior Dual or "
+                "DualInverseFree."
+            )
             raise TypeError(msg)
         return {"count": zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the sites and their inverse factors, of all groups or of the chosen groups."""
+        """Return the sites and the inverse factors of the chosen groups; by default, of all groups."""
         found = list(_holders(model))
         if self.groups is not None:
             found = [tree.join_path(path, f"parts.{i}") for path in found for i in self.groups]
@@ -87,10 +91,10 @@ class SiteStep:
         """Return the model with new sites.
 
         The info contains the largest number of halvings over the outputs, and the number of outputs whose negative beta
-        were set to zero. For inverse-free posteriors, it also contains the residual of the inverse factors and the
-        number of their steps. For likelihoods with unbounded curvature, it contains the number of halvings because the
-        bound fell. If `groups` is given, the names end in the indices of the groups, so that several updates do not log
-        the same name.
+        were set to zero. For inverse-free posteriors, the info also contains the residual of the inverse factors and
+        the number of steps of the inverse factors. For likelihoods with unbounded curvature, the info also contains how
+        often the rate was halved because the bound fell. If `groups` is given, the names end in the indices of the
+        groups, so that several updates do not log the same name.
         """
         xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
         model = model._prepare_site_step()
@@ -119,6 +123,6 @@ class SiteStep:
 
 
 def _holders(model: Any) -> dict[str, SiteHolder]:
-    """Return the posteriors with sites (or the model itself) that enter the likelihood, by path."""
+    """Return the posteriors with sites that enter the likelihood, by path. The model itself can also have sites."""
     found = tree.nodes(model, SiteHolder)
     return {path: found[path] for path in model._site_paths if path in found and found[path]._has_sites}

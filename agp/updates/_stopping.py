@@ -1,4 +1,4 @@
-"""Stopping rules of `InverseUpdate`, in addition to its limits on the number of steps."""
+"""Stopping rules of `InverseUpdate`. The limits on the number of steps apply as well."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -14,7 +14,10 @@ __all__ = ["Residual", "Stopping", "VarianceGap"]
 
 
 class Stopping(Protocol):
-    """An immutable object that defines the quantity that an `InverseUpdate` reduces to its tolerance."""
+    """A stopping rule, which defines a quantity. An `InverseUpdate` reduces this quantity to the tolerance.
+
+    Stopping rules are immutable objects.
+    """
 
     name: ClassVar[str]
     """The name of the quantity in logs."""
@@ -24,16 +27,16 @@ class Stopping(Protocol):
         ...
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
-        """Return a function that computes the quantity on these rows, for a part of the model with inverse factors.
+        """Return a function that computes the quantity on the batch, or None if the quantity is the residual.
 
-        None stands for the residual.
+        `owner` is a part of the model with inverse factors.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Residual:
-    """The residual |L^T A L - I|_F / sqrt(M), which needs no extra computation and applies to every model."""
+    """The residual |L^T A L - I|_F / sqrt(M). The rule needs no extra computation and applies to every model."""
 
     name: ClassVar[str] = "residual"
 
@@ -41,26 +44,27 @@ class Residual:
         """Do nothing, since the rule applies to every model."""
 
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
-        """Return None, which stands for the residual."""
+        """Return None, because the quantity is the residual."""
         return None
 
 
 @dataclass(frozen=True)
 class VarianceGap:
-    """An upper bound, in nats, on the expected log likelihood that is lost by an inexact inverse in R-SVGP.
+    """An upper bound, in nats, on the loss of expected log likelihood that an inexact inverse in R-SVGP causes.
 
     The rule needs Gaussian noise. Let T = L L^T. The variance of row n is too large by at most G_n = |(I - Kt T)
-    k_un|^2 / min_i s_i. The training bound on N rows therefore loses at most P (N / B) sum_n G_n / (2 sigma^2), summed
-    over a batch of B rows. For mixtures A g, the sum of A_pl^2 / sigma_p^2 replaces P / sigma^2. The rule is strict if
-    some s are small. Each test takes 4 M^2 B operations, and the covariances [M, B] of the batch must fit in memory.
+    k_un|^2 / min_i s_i. For a batch of B rows, the training bound on N rows therefore loses at most P (N / B) sum_n G_n
+    / (2 sigma^2), where the sum is over the batch. For mixtures A g, the sum of A_pl^2 / sigma_p^2 replaces P /
+    sigma^2. The rule is strict if some s are small. Each test takes 4 M^2 B operations, and the covariances [M, B] of
+    the batch must fit in memory.
 
     Parameters
     ----------
     per_datum
-        Whether to divide by N. The tolerance is then the average loss per row.
+        Whether to divide the loss by N. If true, the tolerance is a limit on the average loss per row.
 
     Source: the criterion based on predictive variances in Cortinovis et al., "Inverse-free sparse variational Gaussian
-    processes", which averages over the batch.
+    processes". The criterion in the source averages over the batch.
     """
 
     per_datum: bool = False
@@ -96,7 +100,7 @@ class VarianceGap:
 
 
 def _cost(model: Any, owner: Any) -> Array:
-    """Return an upper bound, 0-d, on the loss per unit of variance in each function of an owner."""
+    """Return an upper bound, as a 0-d array, on the loss per unit of excess variance of the owner's functions."""
     cost, mixing = model.likelihood.variance_cost(), model.process.mixing
     xp = backend_of(cost).xp
     return xp.max(cost) * owner.outputs if mixing is None else xp.sum(cost * xp.sum(mixing * mixing, axis=1))

@@ -120,10 +120,10 @@ def test_wrong_shapes_are_refused(build, X_shape, y_shape, message):
 @pytest.mark.parametrize(
     ("Z", "message"),
     [
-        (np.zeros((4, 3)), "X has 2 columns, but Z has 3; pass Z with the columns of X"),
+        (np.zeros((4, 3)), "Z has 3 columns, but X has 2 columns; pass Z with 2 columns"),
         (np.zeros(4), r"Z has shape \(4,\), but must be 2-dimensional"),
         (np.zeros((0, 2)), r"Z has shape \(0, 2\), so it is empty"),
-        (np.zeros((21, 2)), "Z has 21 rows, but X has 20; use at most as many inducing inputs as rows"),
+        (np.zeros((21, 2)), "Z has 21 rows, but X has 20 rows; use at most 20 inducing inputs"),
         (np.zeros((4, 2), dtype=np.float32), "Z has dtype float32, X has float64; convert one of them"),
         (
             np.zeros((4, 2), dtype=int),

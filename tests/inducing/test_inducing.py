@@ -297,7 +297,7 @@ def test_given_inputs_need_not_be_rows_and_are_not_chosen_again():
     assert len(greedy_variance(X, Linear(0.5), 5, given=X[3:5], tolerance=0.0)) == 0
     with pytest.raises(ValueError, match="only 18 of"):
         greedy_variance(X, RBF(1.0, 1e-3), 19, given=X[:3])
-    with pytest.raises(ValueError, match="`given` has 2"):
+    with pytest.raises(ValueError, match="`given` has 2 columns, but X has"):
         greedy_variance(X, RBF(1.0, 1.0), 2, given=np.zeros((2, 2)))
 
 
@@ -365,7 +365,7 @@ def test_a_function_of_the_user_is_asked():
 @pytest.mark.parametrize(
     ("gives", "message"),
     [
-        (lambda X: X[:, :1], "has shape .60, 1., but X has .60, 2."),
+        (lambda X: X[:, :1], "has shape .60, 1., but X has shape .60, 2."),
         (lambda X: np.concatenate([X, X]), "at most"),
         (lambda X: X[:0], "it is empty"),
         (lambda X: X.astype("float32"), "has dtype float32, X has float64"),

@@ -204,7 +204,11 @@ def test_labels_train_too(backend):
             ValueError,
             "second is given, but layer 0 has one group .*; also pass num_orthogonal=",
         ),
-        ({"posterior": "dual"}, ValueError, "layer 0 has sites, but only the last layer can; choose another posterior"),
+        (
+            {"posterior": "dual"},
+            ValueError,
+            "layer 0 has sites, but only the last layer can have sites; choose another",
+        ),
     ],
 )
 def test_bad_choices_are_refused(settings, error, message):
@@ -222,10 +226,10 @@ def layer(width, outputs, weights=None):
     ("layers", "message"),
     [
         ((layer(3, 2), layer(3, 1)), "layer 0 has 2 outputs, but layer 1 takes 3 input columns; make"),
-        ((layer(3, 1, np.ones((3, 3))), layer(3, 1)), r"in layer 0, weights has shape \(3, 3\), but must have a row"),
-        ((layer(3, 1, np.ones(3)), layer(3, 1)), r"in layer 0, weights has shape \(3,\), but must have a row for each"),
+        ((layer(3, 1, np.ones((3, 3))), layer(3, 1)), r"in layer 0, weights has shape \(3, 3\), but must have shape"),
+        ((layer(3, 1, np.ones(3)), layer(3, 1)), r"in layer 0, weights has shape \(3,\), but must have shape"),
         ((layer(3, 1, np.ones((2, 2))), layer(3, 1)), "layer 0 has 2 outputs, but layer 1 takes 3 input columns"),
-        ((layer(3, 2), layer(2, 1, np.ones((1, 3)))), r"in layer 1, weights has shape \(1, 3\), but must have a row"),
+        ((layer(3, 2), layer(2, 1, np.ones((1, 3)))), r"in layer 1, weights has shape \(1, 3\), but must have shape"),
         ((layer(3, 2), layer(2, 1, np.ones((3, 2)))), "y has 1 outputs, but the model has 3; build a new model"),
         ((layer(2, 2), layer(2, 1)), "X has 3 columns, but the model was built for 2"),
     ],

@@ -39,7 +39,7 @@ def zeros():
 @pytest.mark.parametrize("model", SPARSE)
 def test_a_kernel_that_is_zero_at_every_input_is_refused(model, backend):
     X, y = (backend.array(x) for x in zeros())
-    with pytest.raises(ValueError, match=r"the kernel Linear has variance 0 at every .*all are zero"):
+    with pytest.raises(ValueError, match=r"the kernel Linear has variance 0 at every .*all inducing inputs are zero"):
         SPARSE[model](X, y, kernel=Linear())
     SPARSE[model](X, y, kernel=Linear() + Constant())
 

@@ -415,7 +415,7 @@ def test_what_images_do_not_offer_is_refused():
         (
             lambda: Stack((_each(), Patchwise(_each().process, PatchGrid((3, 3), (2, 2))))).check(),
             ValueError,
-            "the parts of a Stack take inputs with 12, 9 columns",
+            r"the parts of a Stack take inputs with different numbers of columns \(12, 9\)",
         ),
     ],
 )

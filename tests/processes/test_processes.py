@@ -672,12 +672,15 @@ REFUSED = {
     ),
     "widths of parts": (
         lambda: Stack((_layer(), _layer(1, 1))),
-        "the parts of a Stack take inputs with 12, 1 columns; use parts that take the same number",
+        r"the parts of a Stack take inputs with different numbers of columns \(12, 1\); use parts",
     ),
-    "samples of parts": (lambda: Stack((_deeps(), _layer())), "the parts of a Stack have 2, 1 samples"),
+    "samples of parts": (
+        lambda: Stack((_deeps(), _layer())),
+        r"parts of a Stack have different numbers of samples \(2, 1\)",
+    ),
     "weights": (
         lambda: LinearMixing(_layer(2), np.ones((1, 3))),
-        r"weights has shape \(1, 3\), but must have a row for each",
+        r"weights has shape \(1, 3\), but must have shape \(P, 2\)",
     ),
     "mixtures of mixtures": (
         lambda: LinearMixing(LinearMixing(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
@@ -685,7 +688,7 @@ REFUSED = {
     ),
     "weights of one axis": (
         lambda: LinearMixing(_layer(2), np.ones(3)),
-        r"weights has shape \(3,\), but must have a row for each",
+        r"weights has shape \(3,\), but must have shape \(P, 2\)",
     ),
     "sites of inner layers": (
         lambda: Deep((_layer(kind="dual-natural"), _layer(1, 1))),
@@ -701,7 +704,7 @@ REFUSED = {
     ),
     "widths of terms": (
         lambda: sparse_of(RBF(1.0, 1.0) + RBF(1.0, 1.0), JointInducing((_points_of(COLUMNS), _points_of(3)))),
-        "the parts of a JointInducing take inputs with 12, 3 columns",
+        r"the parts of a JointInducing take inputs with different numbers of columns \(12, 3\)",
     ),
     "columns of patches": (
         lambda: sparse_of(RBF(1.0, 1.0), Patches(IMAGE, (2, 3), np.ones((3, 4)))),

@@ -71,7 +71,7 @@ def test_an_empty_second_group_is_sgpr(second, empty):
 
 @pytest.mark.parametrize("posterior", [RelaxedOrthogonal, RelaxedUnion])
 def test_inverse_free_forms_refuse_an_empty_second_group(posterior):
-    with pytest.raises(ValueError, match=r"needs 2 groups .* for one group use Relaxed"):
+    with pytest.raises(ValueError, match=r"needs 2 groups .* for one group, use Relaxed"):
         SOLVEGP.from_data(*toy_data(), posterior=posterior, num_inducing=6, num_orthogonal=0)
 
 
@@ -129,7 +129,7 @@ REFUSED = {
     "Z alone": ({"Z": Z}, ValueError, "Z is given without O"),
     "columns of O": ({"Z": Z, "O": O[:, :1]}, ValueError, r"O has shape \(3, 1\), and Z has \(5, 2\)"),
     "columns of an empty O": ({"Z": Z, "O": np.zeros((0, 3))}, ValueError, r"O has shape \(0, 3\), and Z has \(5, 2\)"),
-    "columns of both": ({"Z": Z[:, :1], "O": O[:, :1]}, ValueError, "X has 2 columns, but Z has 1"),
+    "columns of both": ({"Z": Z[:, :1], "O": O[:, :1]}, ValueError, "Z has 1 columns, but X has 2 columns"),
     "a vector O": ({"Z": Z, "O": O[:, 0]}, ValueError, r"O has shape \(3,\)"),
     "an empty Z": ({"Z": Z[:0], "O": O}, ValueError, r"Z has shape \(0, 2\), so it is empty"),
     "NaN in O": ({"Z": Z, "O": math.nan * O}, ValueError, "O has 6 NaN or infinite entries"),

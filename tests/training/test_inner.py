@@ -137,7 +137,7 @@ def test_restarts_begin_where_the_model_was_given():
     ("inner", "error", "message"),
     [
         ([lambda model, batch, state: (model, state, {})], TypeError, "must be an update with a method `moves`"),
-        ([SiteStep(1.0)], TypeError, "site steps need TSVGP"),
+        ([SiteStep(1.0)], TypeError, "has no sites that SiteStep can update; use TSVGP"),
     ],
 )
 def test_updates_that_do_not_fit_are_refused(inner, error, message):

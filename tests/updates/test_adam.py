@@ -127,11 +127,11 @@ def test_scales_stay_lower_triangular_and_positive_leaves_positive():
         (lambda: Adam(epsilon=-1e-7), "epsilon is -1e-07"),
         (lambda: Adam(groups={"Z": 1e-3}), "the group 'Z' is 0.001, but must be a Group"),
         (lambda: Adam(plateau=0.95), "plateau is 0.95, but must be a Plateau"),
-        (lambda: Adam(1e-7, plateau=Plateau(0.95, 10)), "floor is 1e-06, above the rate 1e-07"),
+        (lambda: Adam(1e-7, plateau=Plateau(0.95, 10)), "floor is 1e-06, but must be at most the rate 1e-07"),
         (lambda: Group(float("inf")), "rate is inf"),
         (lambda: Group(1e-3, beta1=1.0), "beta1 is 1.0, but must be above 0 and below 1"),
         (lambda: Group(1e-3, beta2=-0.1), "beta2 is -0.1"),
-        (lambda: Group(0.1, plateau=Plateau(0.95, 10, floor=0.2)), "floor is 0.2, above the rate 0.1"),
+        (lambda: Group(0.1, plateau=Plateau(0.95, 10, floor=0.2)), "floor is 0.2, but must be at most the rate 0.1"),
     ],
 )
 def test_bad_settings_are_refused_at_once(build, message):

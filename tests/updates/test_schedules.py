@@ -91,7 +91,10 @@ def test_rates_stay_between_their_ends_and_never_turn_back(count, start, end, st
         (lambda: exponential(0.1, 1.5), "factor is 1.5"),
         (lambda: exponential(0.1, 0.5, 1.5), "every is 1.5"),
         (lambda: exponential(0.1, 0.5, floor=-1.0), "floor is -1.0"),
-        (lambda: stepped(0.1, 0.5, 5, floor=0.2), "floor is 0.2, above the rate 0.1; choose a lower floor"),
+        (
+            lambda: stepped(0.1, 0.5, 5, floor=0.2),
+            "floor is 0.2, but must be at most the rate 0.1; choose a lower floor",
+        ),
         (lambda: stepped(0.1, -0.5, 5), "factor is -0.5"),
         (lambda: stepped(0.1, 0.5, -5), "every is -5"),
         (lambda: Plateau(1.0, 5), "factor is 1.0, but must be above 0 and below 1"),
