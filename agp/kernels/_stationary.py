@@ -1,6 +1,7 @@
 """Stationary kernels k(x, z) = variance g(r2), with r2 = sum_d (x_d - z_d)^2 / lengthscale_d^2.
 
-Each kernel defines its profile g and the slope g' = dg/dr2. The base class does everything else.
+Each kernel defines its profile g and the slope g' = dg/dr2. A kernel whose profile has parameters of its own also
+defines their pullback, `pull_shape`. The base class does everything else.
 """
 
 import math

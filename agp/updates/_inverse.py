@@ -47,7 +47,7 @@ class InverseUpdate:
     Parameters
     ----------
     tolerance
-        The iteration continues until the quantity that `stopping` defines is at most this value. By default, the
+        The iteration continues until the quantity that `stopping` defines is below this value. By default, the
         quantity is the residual |L^T A L - I|_F / sqrt(M), and the tolerance is 5e-3. In layers of a `Deep` process,
         the default tolerance is the larger of 1e-9 and 1000 eps.
     least_steps
@@ -60,7 +60,7 @@ class InverseUpdate:
     step
         The rule for the step size: `agp.linalg.safe_step`, `constant_step`, `log_linear_step` or `doubling_step`.
     stopping
-        The quantity to reduce: the `Residual`, or the `VarianceGap` of the batch.
+        The quantity to reduce: `Residual()`, `VarianceGap()`, or another object with the methods of `Stopping`.
     jumps
         Whether the parameters may change by large amounts between calls, as in a line search. If true, restarts of a
         factor are not reported as repairs.

@@ -256,7 +256,7 @@ def test_the_mean_after_few_iterations_is_that_of_a_projection_on_the_krylov_spa
 
 def test_solves_that_do_not_converge_name_the_remedy():
     model, _, X, y = models(max_iterations=2, rank=0)
-    with pytest.warns(RepairWarning, match="higher rank, more noise, or more max_iterations"):
+    with pytest.warns(RepairWarning, match="increase rank, max_iterations or the noise variance"):
         model.bound(X, y)
     with pytest.warns(RepairWarning, match="2 numerical repairs; the first: conjugate gradients stopped"):
         result = agp.train(model, X, y, steps=2)

@@ -178,7 +178,7 @@ CHANGES = {
         lambda s, a: a.update({"kernel.lengthscale": np.ones(3)}),
         ".",
     ),
-    "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but must be \[N, P\] in a model"),
+    "axes": (lambda s, a: a.update(y=a["y"][:, 0]), r"y has shape \(5,\), but must have shape \[N, P\]"),
     "noise": (
         lambda s, a: a.update({"likelihood.noise_variance": np.ones(1)}),
         "GPR uses one noise_variance for all outputs",

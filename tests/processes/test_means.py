@@ -144,7 +144,7 @@ def test_known_noise_is_no_observation():
         (ConstantMean([1.0, 2.0, 3.0]), r"mean_function.value has shape \(3,\), but must have shape \(\) or \(2,\)"),
         (LinearMean([[1.0]], 0.0), r"mean_function.weights has shape \(1, 1\), but must have shape \(2, 2\)"),
         (LinearMean([[1.0, 1.0]] * 2, [1.0]), "mean_function.offset has shape"),
-        (ConstantMean(float("nan")), "value must be"),
+        (ConstantMean(float("nan")), "value is nan, but must be"),
     ],
 )
 def test_leaves_that_do_not_fit(mean, message):

@@ -139,7 +139,9 @@ def test_other_numbers_than_the_usual_are_refused():
         def integers(self, low, high, size=()):
             return np.zeros(size, dtype=np.int64)
 
-    with pytest.raises(AttributeError, match="standard_normal and integers, but no gamma; leave out draws='device'"):
+    with pytest.raises(
+        AttributeError, match="only standard_normal and integers, and no gamma; leave out draws='device'"
+    ):
         Plain().gamma(2.0)
 
 
