@@ -308,7 +308,7 @@ def test_classes_in_an_order_have_intervals():
     ends = found.predict_interval(X, 0.9)
     assert set(np.unique(ends)) <= {0, 10, 20, 30}
     assert np.mean((ends[:, 0] <= grade) & (grade <= ends[:, 1])) > 0.85
-    with pytest.raises(TypeError, match="no order"):
+    with pytest.raises(TypeError, match="without an order"):
         GPClassifier(max_steps=5).fit(X, np.digitize(F, [-0.5, 0.5])).predict_interval(X)
 
 
