@@ -10,8 +10,8 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern32, Stationary, White
 from agp.tree import to_backend
 
-WITH_NOISE = ("white", "sum-ard")
-WITH_FEATURES = [name for name in CASES if name not in WITH_NOISE]
+WITHOUT_FEATURES = ("white", "sum-ard")
+WITH_FEATURES = [name for name in CASES if name not in WITHOUT_FEATURES]
 EXACT = {
     "linear": lambda: Linear((0.7, 1.1, 0.9)),
     "linear-centred": lambda: Linear((0.7, 1.1, 0.9), (0.4, -1.1, 2.0)),
