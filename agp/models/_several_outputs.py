@@ -187,7 +187,10 @@ def _values(data: Observed) -> Array | None:
 
 
 def _spreads(X: Array, data: Observed) -> Array:
-    """Return the standard deviations [P] of the outputs, or ones if the targets are not observed outputs."""
+    """Return the standard deviations [P] of the outputs.
+
+    The result is all ones if the targets are not observations of the latent functions.
+    """
     xp = backend_of(X).xp
     return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
 
