@@ -1,4 +1,4 @@
-"""The models that users construct: parameters and predictions. Training is in `agp.training`."""
+"""Models, with their parameters and predictions. Training is in `agp.training`."""
 
 from agp._deprecated import former_names
 from agp.models._base import Model

@@ -38,13 +38,15 @@ FORMER: dict[str, tuple[Callable[[Any], Any], str]] = {
 class Model(ABC):
     """A model of y given X, with a bound and predictions. `agp.fit` and `agp.train` train it.
 
-    Public names are for users: leaves and parts, the bound, predictions, and features of specific model classes.
+    The public attributes and methods are the leaves, the parts, the bound, the predictions, and the features of
+    specific model classes.
+
     Methods with one leading underscore form the protocol between models and the subpackages that train, save and
     compare them. Model classes override these methods; users do not call them. `_objective` (the bound of a batch),
     `_conditional` (the posterior for predictors), `_reference` (an array with the library, dtype and device of valid
     inputs) and `outputs` are abstract; the others have defaults.
 
-    A model of one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. These attributes
+    A model with one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. These attributes
     are fields of the model, or parts of its process. An attribute is None if the model has no such part.
     """
 
@@ -328,7 +330,7 @@ class Model(ABC):
 class WithInducing(SparsePrior):
     """Base class of models with one set of inducing variables.
 
-    Test inputs must have the library, dtype, device and number of columns of the inducing inputs.
+    Test inputs must have the same library, dtype, device and number of columns as the inducing inputs.
     """
 
     @property
@@ -351,7 +353,7 @@ class WithoutInducing:
 
 
 class WithoutPosterior:
-    """A model without a trained posterior. The data, or the sites of the data, determine its posterior."""
+    """A model without a trained posterior. The data or the sites of the data determine the posterior."""
 
     posterior: ClassVar[None] = None
     """None: the data, or the sites of the data, determine the posterior, and ``model.predictor()`` computes it."""

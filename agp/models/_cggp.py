@@ -45,13 +45,14 @@ class CGGP(Regression, WithoutInducing):
     budget. Otherwise, each iteration computes the rows of K anew. Training estimates the gradient of the log evidence
     with random probes, which depend on the seed and the step. The estimate is unbiased up to the tolerance of the
     solves. The log evidence itself is estimated by Lanczos quadrature. The method `bound` uses a fixed set of probes.
-    The result of `bound` is an estimate of the log evidence, not a bound. It is the same at each call and on every
-    backend.
+    The result of `bound` is an estimate of the log evidence, not a bound. The estimate is the same in each call and on
+    every backend.
 
     If K fits in memory, predictions use its Cholesky factor, as in `GPR`. The Cholesky factor is cheaper than conjugate
     gradients unless there are few test inputs. If K does not fit, predictions solve one linear system for the means,
     and one for the variance at each test input. For these solves, the preconditioner has rank 256 if it fits in memory.
-    Inexact solves increase the variances. The relative error is about the relative residual of the solves.
+    Inexact solves increase the variances. The relative error of the variances is of the order of the relative residual
+    of the solves.
 
     Parameters
     ----------
@@ -127,8 +128,8 @@ class CGGP(Regression, WithoutInducing):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian, a rank, a count or a
-            tolerance is out of range, or the kernel has a `White` part.
+            For the reasons listed in `SVGP.from_data`. Also if the likelihood is not Gaussian, if the kernel has a
+            `White` part, or if a rank, a count or a tolerance is out of range.
         """
         model = cls(
             **exact_parts(cls, X, y, kernel, likelihood, mean_function),
@@ -150,7 +151,7 @@ class CGGP(Regression, WithoutInducing):
         self._check_settings()
 
     def _check_settings(self) -> None:
-        """Raise ValueError if a rank, a count or a tolerance is out of range, or the kernel has white noise."""
+        """Raise ValueError if a rank, a count or a tolerance is out of range, or if the kernel has white noise."""
         check_whole("rank", self.rank, least=0)
         if self.rank > self.X.shape[0]:
             msg = f"rank is {self.rank}, but must be at most the number of rows, {self.X.shape[0]}."

@@ -269,7 +269,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def _projected_targets(self, memory: float | None) -> tuple[Array, ProjectedInverse]:
-        """Return b = S^T (y - h) [i, P], and the inverse of G or its approximations."""
+        """Return b = S^T (y - h) [i, P], and the inverse of G or approximations of this inverse."""
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
         posterior = self.posterior
@@ -301,8 +301,8 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `predict`, or if `inputs` is required, or the exact posterior needs more memory
-            than allowed.
+            For the reasons listed in `predict`, if `inputs` is required but missing, or if the exact posterior needs
+            more memory than allowed.
         """
         if inputs is None and self.capped:
             msg = "the exact variance needs the inputs of all data, but the model has only the support; pass inputs=."
@@ -398,7 +398,8 @@ def _check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
         raise ValueError(msg)
     if not actions.count:
         source = f"the policy {policy!r}" if policy is not None else type(actions).__name__
-        msg = f"{source} gives no actions for {m} {'rows' if m > 1 else 'row'} of data; at least one is required."
+        rows = "rows" if m > 1 else "row"
+        msg = f"{source} gives no actions for {m} {rows} of data; at least one action is required."
         raise ValueError(msg)
     if actions.count > m:
         msg = f"there are {actions.count} actions over {m} rows; use at most one action for each row."

@@ -90,8 +90,8 @@ class DeepGP(Variational):
         Parameters
         ----------
         X, y
-            Floating-point arrays. X and y must have the same library, dtype and device. The model uses these for all
-            its arrays.
+            Floating-point arrays. X and y must have the same library, dtype and device. All arrays of the model also
+            have this library, dtype and device.
         layers
             The number of layers.
         width
@@ -164,13 +164,13 @@ class DeepGP(Variational):
         Parameters
         ----------
         X, y
-            Floating-point arrays. X and y must have the same library, dtype and device. The model uses these for all
-            its arrays.
+            Floating-point arrays. X and y must have the same library, dtype and device. All arrays of the model also
+            have this library, dtype and device.
         image
             The image size (H, W), or (H, W, C) for C channels. A row of X lists the pixels of an image row by row. The
             channels of a pixel are adjacent.
         channels
-            The number of output channels of each inner layer. The last layer has no entry.
+            The number of output channels of each inner layer, without an entry for the last layer.
         patch, stride, padding, located
             `patch` is the side of square patches in pixels, or (h, w). See `agp.inducing.Patches` for `stride`,
             `padding` and `located`. Pass a value for all layers, or a sequence with a value for each layer.

@@ -12,7 +12,7 @@ __all__ = ["check_groups", "check_part", "group_sizes", "start_of_groups"]
 
 
 def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
-    """Return a function of Kuu and the number of outputs that builds the initial q for one or two groups.
+    """Return a function that builds the initial q for one or two groups from Kuu and the number of outputs.
 
     `posterior` is the class of q for each group (see `check_part`), or one class for both groups together. `second` is
     the class for the second group, by default that of the first. Raises TypeError or ValueError if a class does not
@@ -78,7 +78,10 @@ def check_groups(
 
 
 def group_sizes(rows: int, num_inducing: int | None, num_orthogonal: int | None) -> tuple[int, int]:
-    """Check and return the sizes M and M2, by default min(128, half the number of rows) and M."""
+    """Check and return the sizes M and M2 of the two groups.
+
+    By default, M is 128, or half the number of rows if that is less. M2 is M by default.
+    """
     if num_inducing is None and rows < 2:
         msg = "X has 1 row, but two groups of inducing inputs need at least 2; use SVGP, or pass more data."
         raise ValueError(msg)

@@ -91,7 +91,7 @@ def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any
 
 
 def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
-    """Return the settings, with starting values for missing lengthscales of the kernel from inputs H.
+    """Return the settings; missing lengthscales of the kernel get starting values, computed from inputs H.
 
     Settings with an `Inducing` object are returned unchanged.
     """
@@ -126,10 +126,10 @@ def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projec
 
 
 def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
-    """Return the layer with a small covariance of q(u), and a small kernel variance unless the user set the variance.
+    """Return the layer with a small covariance of q(u), and usually a small kernel variance.
 
-    If the mean of q(u) is in units of f, the kernel variance stays the same, because a small variance would keep the
-    mean near zero.
+    The kernel variance stays the same if the user set it. If the mean of q(u) is in units of f, the kernel variance
+    also stays the same, because a small variance would keep the mean near zero.
     """
     q, held = layer.posterior, tree.leaves(layer.posterior)
     if not any(name.endswith("mean_unit") for name in held):
@@ -144,7 +144,7 @@ def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
 
 
 def _directions(X: Array, width: int) -> Array:
-    """Return the identity [D, width], or the leading principal directions of X [N, D] if D is larger."""
+    """Return the identity [D, width], or the leading principal directions of X [N, D] if D exceeds `width`."""
     D = X.shape[1]
     if width >= D:
         return backend_of(X).xp.eye(D, width, **like(X))

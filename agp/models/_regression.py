@@ -81,7 +81,8 @@ def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
     # compares k(x), which contains white noise, with k(x, x), which does not: works for users' kernels, too
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
-        msg = f"{model_class.__name__} has white noise in its likelihood; remove White from the kernel."
+        name = model_class.__name__
+        msg = f"kernel contains white noise, but {name} has noise in the likelihood; remove White from the kernel."
         raise ValueError(msg)
 
 

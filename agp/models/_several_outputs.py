@@ -132,7 +132,7 @@ def _starting(
 
 
 def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
-    """Return the inputs at which output p was observed, or all inputs if there are fewer than inducing inputs."""
+    """Return the inputs at which output p was observed, or all inputs if these are fewer than the inducing inputs."""
     values = _values(data)
     B = backend_of(X)
     if values is None or not data.likelihood.missing:
@@ -187,7 +187,10 @@ def _values(data: Observed) -> Array | None:
 
 
 def _spreads(X: Array, data: Observed) -> Array:
-    """Return the standard deviations [P] of the outputs, or ones if targets do not observe the latent functions."""
+    """Return the standard deviations [P] of the outputs.
+
+    The result is all ones if the targets are not observations of the latent functions.
+    """
     xp = backend_of(X).xp
     return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
 

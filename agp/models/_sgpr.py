@@ -145,8 +145,8 @@ class SGPR(SparseRegression):
 def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
     """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, for X [N, D] and y [N] or [N, P].
 
-    Returns None if there is no equivalent `SGPR`, because the model is a mixture or its likelihood is not Gaussian with
-    one noise variance.
+    Returns None if the model is a mixture, or if its likelihood is not Gaussian with one noise variance. Such a model
+    has no equivalent `SGPR`.
     """
     if isinstance(model, SGPR):
         return model

@@ -32,8 +32,8 @@ def _of_the_model(name: str) -> Any:
 class SummedSites(SparseSites):
     """A TSVGP with cached sums, used during a site step.
 
-    It holds Lu [M, M] (`factor`), the summed sites [M, P] and [P, M, M] of v = Lu^-1 u, bounds [2] on their errors
-    (`drift`), and the memory budget for working arrays in MiB.
+    The model holds Lu [M, M] (`factor`), the summed sites [M, P] and [P, M, M] of v = Lu^-1 u, bounds [2] on their
+    errors (`drift`), and the memory budget for working arrays in MiB.
     """
 
     model: SparseSites
@@ -126,7 +126,7 @@ def empty_sums(model: SparseSites) -> dict[str, Any]:
 
 
 def _sizes(sums: Any) -> Array:
-    """Return the largest entries of both sums [2]."""
+    """Return the largest magnitude in each of the two sums, as an array [2]."""
     xp = backend_of(sums.shift).xp
     return xp.stack([xp.max(xp.abs(sums.shift)), xp.max(xp.abs(sums.precision))])
 

@@ -66,11 +66,11 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     def _site_moments(
         self, batch: Batch, memory: float | None, /
     ) -> tuple[Array, Array, Callable[[Array], Array] | None]:
-        """Return the means and variances [B, P] of q(f - h) at the rows of a batch, and a function that tests changes.
+        """Return the means and variances [B, P] of q(f - h) at the rows of a batch, and a test for new sites.
 
-        The argument of the function is a change [B, P] of the site precisions at these rows. It returns P Booleans,
+        The test is a function of a change [B, P] of the site precisions at these rows. The test returns P Booleans,
         which are True if q stays a proper distribution. Models whose site precisions must not be negative return None
-        instead of a function.
+        instead of a test.
         """
 
     @property

@@ -83,8 +83,8 @@ class SOLVEGP(Variational):
         num_orthogonal
             The size M2 of the second group. The default is M. If M2 is 0, the model is an ordinary SVGP.
         Z, O
-            The inducing inputs [M, D] of the first group and [M2, D] of the second. Pass both or neither. O may have no
-            rows.
+            The inducing inputs [M, D] of the first group and [M2, D] of the second. Pass both Z and O, or neither. O
+            may have no rows.
 
         Raises
         ------

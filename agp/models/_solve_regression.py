@@ -37,9 +37,9 @@ __all__ = ["SOLVEGPR"]
 class SOLVEGPR(SparseRegression):
     """SOLVE-GP for regression with Gaussian noise, with the optimal q(u) and the optimal or a trained q(v).
 
-    The first group has M inducing variables u, the second M2 inducing variables v. Like `SGPR`, the model processes all
-    data in blocks of rows. The predictive means are those of an SGPR with all M + M2 inducing inputs. The bound lies
-    between the bounds of an SGPR with the first group and an SGPR with both groups.
+    The first group has M inducing variables u, and the second has M2 inducing variables v. Like `SGPR`, the model
+    processes all data in blocks of rows. The predictive means are those of an SGPR with all M + M2 inducing inputs. The
+    bound lies between the bounds of an SGPR with the first group and an SGPR with both groups.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ class SOLVEGPR(SparseRegression):
         A q(v) that is trained with the other parameters: `Whitened`, `Marginal`, or `PriorSpread` (ODVGP). None means
         the optimal q(v).
     tight
-        Whether to maximise a tighter bound. In its approximate posterior, u depends on the part of f that u does not
-        explain. The tighter bound needs O(N^2) memory, and cannot be combined with `second`. Predictions are still
-        those of the optimal q(u) q(v).
+        Whether to maximise a tighter bound. The approximate posterior of the tighter bound lets u depend on the part of
+        f that the inducing variables do not explain. The tighter bound needs O(N^2) memory, and cannot be combined with
+        `second`. Predictions are still those of the optimal q(u) q(v).
     jitter
         See `SGPR`.
     mean_function, priors
@@ -106,7 +106,7 @@ class SOLVEGPR(SparseRegression):
         Raises
         ------
         TypeError, ValueError
-            If the likelihood is not Gaussian, `second` is combined with `tight`, or the class `second` has sites.
+            If the likelihood is not Gaussian, if `second` is combined with `tight`, or if the class `second` has sites.
         """
         second = find_posterior(second)
         if second is not None:

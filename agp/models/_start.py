@@ -61,7 +61,7 @@ class Observed(NamedTuple):
     variance: float
     """The variance of the observations, averaged over the outputs, or 1 if that is zero."""
     variances: Array | None
-    """The variances [P] of the observations, or 1 if zero. None if targets do not observe the latent functions."""
+    """The variances [P] of the observations, or 1 if zero. None if targets are not observations of latent functions."""
     mean_function: Mean
     """The given mean function. By default, a constant if the targets have a level, otherwise zero."""
 
@@ -108,10 +108,10 @@ def prepare_data(
 ) -> Observed:
     """Check the data X [N, D] and y [N] or [N, K]; return the likelihood with starting values, and moments of the data.
 
-    If `by_output` is True, the likelihood gets one starting value for each output. Otherwise, it gets one for all
-    outputs. A row of weight w counts as w rows. If `weights` is None, the method `Likelihood.row_weights` computes the
-    weights [N] from y. Raises TypeError or ValueError if the data are invalid, or if the kernel, likelihood or mean
-    function has the wrong type.
+    If `by_output` is True, the likelihood gets one starting value for each output. Otherwise, all outputs share one
+    starting value. A row of weight w counts as w rows. If `weights` is None, the method `Likelihood.row_weights`
+    computes the weights [N] from y. Raises TypeError or ValueError if the data are invalid, or if the kernel,
+    likelihood or mean function has the wrong type.
     """
     X, y = valid_data(X, y, missing=isinstance(likelihood, Likelihood) and likelihood.missing)
     check_instance("kernel", kernel, Kernel)
@@ -163,7 +163,7 @@ def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
 
 
 def subsample(*arrays: Array) -> tuple[Array, ...]:
-    """Load the rows of arrays [N, ...] for starting values: all rows, or a sample of MAX_ROWS if there are more."""
+    """Load the rows of arrays [N, ...] for starting values: all rows, or a sample of MAX_ROWS rows if N is larger."""
     N = arrays[0].shape[0]
     if N > MAX_ROWS:
         sample = generator(0, 12).choice(N, MAX_ROWS, replace=False, shuffle=False)
@@ -239,7 +239,7 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 
 
 def valid_weights(weights: Array | None, X: Array) -> Array | None:
-    """Check and copy the weights of the rows of X [N, D], or return None if there are none."""
+    """Check and copy the weights of the rows of X [N, D]; return None if `weights` is None."""
     return None if weights is None else copy_array(*constant_data(check_weights(weights, X)))
 
 

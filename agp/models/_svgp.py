@@ -71,8 +71,9 @@ class SVGP(Variational):
         Parameters
         ----------
         X, y
-            Floating-point arrays. X and y must have the same library, dtype and device. The model uses these for all
-            its arrays. The likelihood defines the columns of y, by default one for each latent function.
+            Floating-point arrays. X and y must have the same library, dtype and device. All arrays of the model also
+            have this library, dtype and device. The likelihood defines the columns of y, by default one for each latent
+            function.
         outputs
             The model for several outputs. "shared", the default, uses one kernel, one set of inducing inputs, and a
             scale for each output. If the variance of the kernel is given, it is in squared units of y, and outputs have
@@ -111,10 +112,10 @@ class SVGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            If X and y are not finite floating-point arrays of the same kind with matching shapes, a target is outside
-            the support of the likelihood, a parameter violates its constraint, or M exceeds N. Also if `outputs` is
-            unknown or does not fit the number of columns, kernels or weights. Also if the likelihood couples latent
-            functions that a mixture makes dependent.
+            If X and y are not finite floating-point arrays of the same kind with matching shapes, if a target is
+            outside the support of the likelihood, if a parameter violates its constraint, or if M exceeds N. Also if
+            `outputs` is unknown or does not fit the number of columns, kernels or weights. Also if the likelihood
+            couples latent functions that a mixture makes dependent.
         """
         data = prepare_data(X, y, None, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}

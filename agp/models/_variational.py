@@ -103,8 +103,8 @@ class Variational(Model):
     def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
         """Return the model with the draws that rows share, and the draws for the rows of a batch.
 
-        If the batch has no draws for its rows, the draws come from a fixed seed. Rows share the probes for traces.
-        Probes have no default, because the bound is exact without probes.
+        If the batch has no draws for its rows, the draws come from a fixed seed. All rows share the random probes,
+        which estimate traces. Probes have no default, because the bound is exact without probes.
         """
         draws = batch.draws
         if not draws.by_row and self.process.row_draws(SEED, 0, 1).by_row:

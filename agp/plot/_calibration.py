@@ -22,12 +22,12 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     outside at random, as in the randomised PIT. The legend gives the average predicted standard deviation and the root
     mean squared error.
 
-    For classification, the plot is a reliability diagram. The legend gives the average gap between the frequencies. A
-    histogram shows the number of predictions in each bin. For more than two classes, the diagram shows the probability
-    of the most probable class.
+    For classification, the plot is a reliability diagram. The legend gives the average gap between observed and
+    predicted frequencies. A histogram shows the number of predictions in each bin. For more than two classes, the
+    diagram shows the probability of the most probable class.
 
-    At each level, the grey band contains the curve of a perfect model with a probability of 95 %. The width of the band
-    depends on the number of rows.
+    At each level, the curve of a perfect model lies inside the grey band with a probability of 95 %. The width of the
+    band depends on the number of rows.
 
     Parameters
     ----------

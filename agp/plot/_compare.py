@@ -16,7 +16,7 @@ STYLES = {("closed-form", "float64"): "-", ("closed-form", "float32"): "--", ("a
 
 
 def plot_comparison(rows: list[dict[str, Any]], /) -> Figure:
-    """Plot test NLPD against training time, with a panel for each method and a line for each row of `agp compare`."""
+    """Plot test NLPD against training time; each method has a panel, and each result of `agp compare` has a line."""
     methods = list(dict.fromkeys(row["method"] for row in rows))
     figure = Figure(figsize=(5.2 * len(methods), 4.2), layout="constrained")
     axes = figure.subplots(1, len(methods), sharey=True, squeeze=False)[0]

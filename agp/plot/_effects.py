@@ -24,7 +24,7 @@ def plot_effects(
     samples: int = 100,
     seed: int = 0,
 ) -> Figure:
-    """Plot the partial dependence on each column: the average prediction if this column is constant.
+    """Plot the partial dependence on each column: the average prediction if the column is constant over all rows.
 
     Bands contain 95 % of the posterior of the average function (`agp.inspection.partial_dependence`). Categories of
     data frames are drawn as points. Each output of a regression has a row of panels, and each class has a line. All

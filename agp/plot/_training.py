@@ -33,8 +33,8 @@ def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> 
         The result of `agp.fit`, `agp.train` or `agp.fit_lbfgs`; a fitted `GPRegressor` or `GPClassifier`; or a dict
         that maps each name to one number per step.
     against
-        The horizontal axis: "steps", or "seconds" for results of a training. "seconds" assumes that all steps take the
-        same time.
+        The horizontal axis: "steps", or "seconds" if `result` is a training result. "seconds" assumes that all steps
+        take the same time.
     ax
         Axes to draw into, one for each panel; by default a new figure.
 

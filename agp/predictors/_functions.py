@@ -27,7 +27,7 @@ class FunctionSamples:
     Raises
     ------
     TypeError, ValueError
-        On evaluation, if X does not have the library, dtype, device and number of columns of the training inputs, or is
+        On evaluation, if X differs from the training inputs in library, dtype, device or number of columns, or if X is
         not finite.
     agp.errors.NonFiniteError
         On evaluation, if a value is NaN or infinite.

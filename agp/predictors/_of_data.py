@@ -1,4 +1,4 @@
-"""Posteriors that hold the N data: mu = h + Kfs w, and var = kff minus the variance that the data explain."""
+"""Posteriors that hold the N rows of data: mu = h + Kfs w, and var = kff minus the variance that the data explain."""
 
 from abc import abstractmethod
 from typing import Any, Self

@@ -1,4 +1,4 @@
-"""Posteriors with known offsets that are added to the latent functions, such as the logarithms of exposures."""
+"""Posteriors with known offsets, such as logarithms of exposures, which are added to the latent functions."""
 
 from typing import Any
 

@@ -97,8 +97,8 @@ class Predictor:
         Parameters
         ----------
         X
-            Test inputs with the array library, dtype, device and number of columns of the training inputs. X may be
-            memory-mapped.
+            Test inputs with the same array library, dtype, device and number of columns as the training inputs. X may
+            be memory-mapped.
         observed
             Whether to predict observations y, which include noise, instead of latent functions f.
         memory
@@ -193,8 +193,8 @@ class Predictor:
     def log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """Compute the log predictive density log p(y_n | x_n, data) [N] of each row of y [N] or [N, K] at X [N, D].
 
-        For a deep process, this is the log density of the mixture of its samples. X and y may have the same leading
-        axes. See `predict` for the other arguments.
+        For a deep process, this is the log density of the mixture of its samples. If X has leading axes, y must have
+        the same leading axes. See `predict` for the other arguments.
 
         Raises
         ------
@@ -208,7 +208,8 @@ class Predictor:
         """Average the log density [N] of each row over the samples of a deep process.
 
         The result is at most `log_density`, which is the logarithm of the average density. Both are equal for models
-        that are not deep. Papers on deep models report one of the two. See `log_density` for the arguments and errors.
+        that are not deep. Papers on deep models report either this average or `log_density`. See `log_density` for the
+        arguments and errors.
         """
         return self._log_density(X, y, average, memory)
 
@@ -230,8 +231,8 @@ class Predictor:
         X, memory
             See `predict`.
         y
-            Thresholds [..., N, K], or [N] for one column. Thresholds may be outside the support of the likelihood. NaN
-            gives NaN.
+            Thresholds [..., N, K], or [N] for one column. Thresholds may be outside the support of the likelihood. The
+            probability for a threshold of NaN is NaN.
 
         Raises
         ------
@@ -252,7 +253,7 @@ class Predictor:
         X, memory
             See `predict`.
         y
-            Targets, as in `log_density`. NaN marks a missing target and gives NaN.
+            Targets, as in `log_density`. A target of NaN counts as missing, and its transform is NaN.
         seed
             Seed of the random numbers, which are drawn on the host.
 
@@ -454,7 +455,7 @@ class Predictor:
         if self.lead and new not in ((), self.lead):
             msg = (
                 f"X has the leading axes {new}, but the posteriors have {self.lead}; pass one set of rows for each "
-                "posterior, or one for all."
+                "posterior, or one set for all posteriors."
             )
             raise ValueError(msg)
         sets = list(zip(_sets(X), _sets(y), strict=True))
@@ -470,7 +471,7 @@ class Predictor:
     ) -> tuple[Array, ...]:
         """Evaluate ``f(conditional, X, *others)`` in chunks of rows; return arrays [..., N, .].
 
-        `names` are the names of the first arrays. Raises NonFiniteError if one of these arrays is not finite.
+        `names` are the names of the first arrays that `f` returns. Raises NonFiniteError if one of them is not finite.
         """
 
         def evaluated(conditional: Conditional, X: Array, *others: Array) -> tuple[Array, ...]:

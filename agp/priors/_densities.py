@@ -56,7 +56,7 @@ class Prior(ABC):
 class Normal(Prior):
     """The normal density.
 
-    For positive parameters the normalising constant of the truncated density is omitted. This does not change
+    For positive parameters, the normalising constant of the truncated density is omitted. The omission does not change
     estimates.
 
     Parameters

@@ -24,7 +24,8 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
         pairs = () if priors is None else tuple(priors)
     for pair in pairs:
         if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
-            msg = f"priors has {pair!r}, but must map names to priors, as in {{'kernel.variance': Gamma(2.0, 1.0)}}."
+            example = "{'kernel.variance': Gamma(2.0, 1.0)}"
+            msg = f"priors contains {pair!r}, but must map names to priors, as in {example}."
             raise TypeError(msg)
         if not isinstance(pair[1], Prior):
             hint = f"; write {pair[1].__name__}(...)" if isinstance(pair[1], type) else ""
@@ -50,7 +51,7 @@ def log_prior(model: Any, /) -> tuple[Array, Pullback]:
     TypeError
         If `priors` does not consist of pairs of a pattern and a prior.
     ValueError
-        If a pattern matches no parameter or a part of q(u), or if a prior that is defined only for positive numbers is
+        If a pattern matches no parameter, if a pattern matches a part of q(u), or if a prior for positive numbers is
         assigned to a parameter that may be negative. If no parameter matches, the message lists the parameters.
     """
     parts = [(leaf, prior.log_density(leaf.value, leaf.unit)) for leaf, prior in assign_priors(model)]

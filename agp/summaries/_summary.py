@@ -34,7 +34,7 @@ class Line(NamedTuple):
     """The names of the input columns of the kernel that contains the leaf."""
 
     def cells(self, shown: int) -> tuple[str | list[str], ...]:
-        """Return the cells of the row, each a text or a list of lines; `shown` is the maximum number of entries."""
+        """Return the cells of the row, each a string or a list of lines; `shown` is the maximum number of entries."""
         leaf = self.leaf
         constraint = leaf.constraint.name if leaf.role == "parameter" else ""
         unit = "" if leaf.unit is None else _entries(leaf.unit, shown, self.names)
@@ -163,7 +163,7 @@ def _lines(cell: str | list[str]) -> list[str]:
 
 
 def _entries(x: Any, shown: int, names: tuple[str, ...]) -> str | list[str]:
-    """Convert a leaf to text or, if it has an entry for each name, to a list with a line for each entry."""
+    """Convert a leaf to text, or to a list with a line for each entry if the entries have names."""
     host = _host(x)
     if isinstance(host, str):
         return host

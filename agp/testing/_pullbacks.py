@@ -63,10 +63,10 @@ def check_pullback(
         leaves get starting values. The part may also be a posterior: a class of q(u), its name, or an object whose size
         matches `inducing` and `outputs`.
     X
-        Inputs [N, D] at which the part is checked. The default is eight random rows. They have two columns, or as many
+        Inputs [N, D] at which the part is checked. The default is eight random rows with two columns, or with as many
         columns as a process needs.
     y
-        Targets [N] or [N, K]. They are required for a likelihood.
+        Targets [N] or [N, K]. Checks of a likelihood require targets.
     kernel
         The kernel of the process if the part is an `Inducing`. The default is `RBF`.
     outputs

@@ -25,10 +25,10 @@ def place_leaves(model: T, reference: Array) -> T:
 
 
 def at_inputs(f: Callable, start: str) -> Callable:
-    """Decorate a function of a kernel or a mean function that returns its value at X and, optionally, the pullback.
+    """Decorate a method that evaluates a kernel or a mean function at X and, optionally, returns the pullback.
 
     The decorator converts leaves that are numbers to arrays like X, and raises TypeError if a leaf has no value.
-    Functions for automatic differentiation may return no pullback. The decorator then adds a pullback that raises
+    Methods for automatic differentiation may return no pullback. The decorator then adds a pullback that raises
     TypeError. `start` is the call that gives values to leaves. The message of the TypeError recommends this call.
     """
 
@@ -135,7 +135,7 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
     dtype
         "float64" or "float32", or the corresponding dtype of any library. By default, each array keeps its dtype.
     device
-        A device of that backend. By default, the default device of the library.
+        A device of that backend. By default, the library chooses the device.
 
     Raises
     ------

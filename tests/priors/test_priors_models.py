@@ -352,7 +352,7 @@ def test_a_real_density_fits_every_parameter():
         ({"kernel.*": 2.0}, r"the prior of 'kernel.\*' is 2.0, but must be an instance of agp.priors.Prior"),
         ({"kernel.*": Gamma}, r"write Gamma\(...\)"),
         ({3: Normal()}, "must map names to priors"),
-        (["kernel.*"], "priors has 'kernel.*', but must map names to priors"),
+        (["kernel.*"], "priors contains 'kernel.*', but must map names to priors"),
         ([("kernel.*", Normal(), 1)], "must map names to priors"),
     ],
 )
