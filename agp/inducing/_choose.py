@@ -1,4 +1,4 @@
-"""Methods that choose inducing inputs: k-means, random rows, and `choose`, which calls any of them."""
+"""Choice of inducing inputs by k-means or at random, and `choose`, which calls a method by its name."""
 
 import warnings
 from collections.abc import Callable
