@@ -132,7 +132,7 @@ class Posterior(ABC):
     def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
         """Return the sums over rows that natural-gradient steps need.
 
-        By default, return None, because the posterior takes no such steps.
+        By default, return None, because the posterior takes no natural-gradient steps.
 
         Kuf is [M, N]. The means mu of the marginals, and the derivatives alpha = d/dmu and beta = -2 d/dvar of the
         expected log density, are [N, P]. The sums of several blocks of rows can be added.

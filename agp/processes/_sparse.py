@@ -81,9 +81,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
         kernel, mean_function
             By default, the kernel is `RBF` with a lengthscale for each column, and the mean function is `ZeroMean`.
         inducing, Z, num_inducing, seed
-            `inducing` is an `agp.inducing.Inducing`, or the argument `how` of `agp.inducing.choose`. `Z` contains
-            inducing inputs [M, D]. `num_inducing` is the number of inducing inputs. `seed` is the seed of the choice of
-            inducing inputs.
+            `inducing` is an `agp.inducing.Inducing`, or a value of the argument `how` of `agp.inducing.choose`. `Z`
+            contains inducing inputs [M, D]. `num_inducing` is the number of inducing inputs. `seed` is the seed of the
+            choice of inducing inputs.
         level, variance
             The starting value [P] of the mean function (zero by default), and the prior variance of f.
         jitter

@@ -40,7 +40,8 @@ class NaturalGradient:
         S_new^-1 m_new = (1 - rho) S^-1 m + rho Q (alpha + beta * (mu - h))
 
     in natural coordinates. For a Gaussian likelihood, a step with rho = 1 and all rows of data leads to the optimal
-    q(u). In root coordinates (m, C), the step is a first-order step in the same direction. It needs no inverse of S.
+    q(u). In root coordinates (m, C), the step is a first-order step in the same direction. This step needs no inverse
+    of S.
 
     Use `NaturalGradient` for the posteriors `Whitened` and `Marginal`, together with ``Adam(frozen=("posterior.*",))``.
 
