@@ -1,4 +1,4 @@
-"""Conversion of the argument `posterior`, which is a class, its name, or a function that makes a posterior."""
+"""Conversion of the argument `posterior`, which is a class, the name of a class, or a function that builds q(u)."""
 
 import inspect
 from collections.abc import Callable

@@ -205,7 +205,7 @@ MISTAKES = {
             built(posterior="marginal")
         ),
         ValueError,
-        "steps would move process.posterior.mean; freeze all of process.posterior.mean, .* or none of",
+        "process.posterior.mean is frozen, but .*; freeze both process.posterior.mean and .*, or neither of",
     ),
     # -- moving ---------------------------------------------------------------------------------------------------
     "misspelt dtype": Mistake(
