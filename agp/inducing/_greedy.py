@@ -37,7 +37,7 @@ def greedy_variance(
     Kuf) in the collapsed bound. The method uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on
     the host, in float64. Ties between rows are broken at random. For a stationary kernel, all rows have equal variance
     at the start. If the numerical rank of the covariance is below M, the remaining rows are drawn at random. The chosen
-    rows are distinct. The rows chosen first lie mostly at the edge of the data. Therefore k-means gives a smaller trace
+    rows are distinct. The first chosen rows lie mostly at the edge of the data. Therefore k-means gives a smaller trace
     for few inducing inputs, and this method gives a smaller trace for many inducing inputs.
 
     Parameters

@@ -286,6 +286,6 @@ class ResponseFeatures:
 
 
 def some_rows(X: Array, most: int, seed: int) -> Array:
-    """Return at most `most` rows of X [N, D], drawn at random on the host."""
+    """Return `most` rows of X [N, D] drawn at random on the host, or all N rows if N is smaller."""
     order = generator(seed, 7).permutation(X.shape[0])[:most]
     return backend_of(X).rows_at(X, asarray_like(order, X))

@@ -251,7 +251,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
         M, count = self.inducing.count, self.posterior.count
         if count not in (None, M):
             msg = (
-                f"q(u) has {count} inducing variables, but the process has {M} inducing variables; build q(u) for {M}."
+                f"q(u) has {count} inducing variables, but the process has {M} inducing variables; build q(u) with {M} "
+                "inducing variables."
             )
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)
