@@ -37,10 +37,10 @@ class Inducing(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array. Inputs must have the same library, dtype and device as this array."""
+        """The name and value of an array that inputs must match in library, dtype and device."""
 
     def usual_kernel(self) -> Kernel:
-        """Return the default kernel. `initialise` computes its missing values."""
+        """Return the default kernel. `initialise` computes the missing values of the kernel."""
         return RBF()
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Inducing(ABC):
 
 
 class AtInputs(Inducing):
-    """Inducing variables u = g(Z) that are values of the kernel's process g at inducing inputs `Z` [M, .]."""
+    """Inducing variables u = g(Z) at inducing inputs `Z` [M, .]. The kernel is the covariance of the process g."""
 
     Z: Array
 

@@ -1,4 +1,4 @@
-"""Methods that choose inducing inputs: k-means, random rows, and `choose`, which calls any of them."""
+"""Choice of inducing inputs by k-means or at random, and `choose`, which calls a method by its name."""
 
 import warnings
 from collections.abc import Callable
@@ -109,8 +109,8 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     Raises
     ------
     TypeError, ValueError
-        If the method is unknown or raises an error, or if the function `how` does not return a finite array [M', D]
-        like X. M' must be from 1 to N.
+        If the method is unknown or raises an error, or the function `how` does not return a finite array [M', D] like
+        X. M' must be from 1 to N.
     """
     if not callable(how):
         if not isinstance(how, str) or how not in _WAYS:

@@ -17,7 +17,7 @@ Merged = tuple[Array, Array, Callable[[Array, Array], tuple[Array, Array]]]
 def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
     """Merge equal patches and add their weights; weighted sums over the patches of each image do not change.
 
-    All patches that equal the first patch of their image are merged. Patches are merged only on a CPU. They are not
+    All patches that equal the first patch of their image are merged. Patches are merged only on a CPU. Patches are not
     merged in traced programs, or if the gradient with respect to the patches is needed. All images keep the same number
     K of patches. Surplus patches get the weight zero.
 

@@ -37,7 +37,7 @@ def greedy_variance(
     Kuf) in the collapsed bound. The method uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on
     the host, in float64. Ties between rows are broken at random. For a stationary kernel, all rows have equal variance
     at the start. If the numerical rank of the covariance is below M, the remaining rows are drawn at random. The chosen
-    rows are distinct. The rows chosen first lie mostly at the edge of the data. Therefore k-means gives a smaller trace
+    rows are distinct. The first chosen rows lie mostly at the edge of the data. Therefore k-means gives a smaller trace
     for few inducing inputs, and this method gives a smaller trace for many inducing inputs.
 
     Parameters
@@ -64,7 +64,8 @@ def greedy_variance(
     TypeError, ValueError
         If X is not a finite floating-point array [N, D], M is not a whole number from 1 to N, `rows` is not a positive
         whole number, or the tolerance is outside [0, 1). The function also raises ValueError if fewer than M of the
-        rows are distinct, the kernel has missing values, or the kernel or `given` does not match the D columns of X.
+        rows are distinct, the kernel has missing values, the kernel does not accept D columns, or `given` does not have
+        D columns.
 
     Source: Burt, Rasmussen & van der Wilk, "Convergence of sparse variational inference in Gaussian processes
     regression", JMLR 2020.
@@ -110,7 +111,7 @@ def _number(x: Any) -> npt.NDArray[np.float64]:
 
 
 def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: Rows) -> list[int]:
-    """Return the positions of the chosen rows among the rows [n, D]. The given inducing inputs are [M0, D]."""
+    """Return the positions of the chosen rows among the rows [n, D]. The shape of `given` is [M0, D]."""
     both, kind = distinct(np.concatenate([given, rows]))
     M0, there = len(given), set(kind[: len(given)].tolist())
     first, kind = both[both >= M0] - M0, kind[M0:]  # rows that are new

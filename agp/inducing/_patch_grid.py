@@ -194,7 +194,7 @@ def _pad(images: Array, around: int) -> Array:
 
 
 def _scatter(x: Array, axis: int, first: int, step: int, size: int) -> Array:
-    """Return an array with `size` entries along an axis, which contains the entries of x at first, first + step, ...
+    """Return an array with `size` entries along an axis; the entries first, first + step, ... are those of x.
 
     All other entries are zero.
     """

@@ -32,9 +32,9 @@ class Patches(AtInputs):
         Kuu = k(Z, Z),  Kuf[m, n] = 1/Q sum_q w_q k(z_m, patch_q(x_n)),  kff[n] = 1/Q^2 w^T k(patches, patches) w
 
     An input row is an image of H x W pixels with C channels, and its patches of h x w pixels form a grid (`PatchGrid`).
-    With stride 1 and no padding, the number of patches is Q = (H - h + 1) (W - w + 1). The kernel is that of g, a
-    function of patches. By default, the variance of the kernel starts at a value such that f and the targets have the
-    same variance on average.
+    With stride 1 and no padding, the number of patches is Q = (H - h + 1) (W - w + 1). The kernel is the covariance of
+    g, so its inputs are patches. By default, the variance of the kernel starts at a value such that f and the targets
+    have the same variance on average.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Patches(AtInputs):
         """Evaluate `f((self, kernel), patches)` for a few images at a time, without keeping their covariances.
 
         On a device with enough memory, all images are evaluated together and the covariances are kept. `others` is the
-        number of patches with which each patch has covariances. The pullback returns (patches_bar, kernel_bar, X_bar).
+        number of covariances of each patch. The pullback returns (patches_bar, kernel_bar, X_bar).
         """
         patches, pull_patches = self.grid(X)
         at_once, params = cached_rows(self._covariance_floats(others, kernel), X), (self, kernel)
@@ -286,6 +286,6 @@ class ResponseFeatures:
 
 
 def some_rows(X: Array, most: int, seed: int) -> Array:
-    """Return at most `most` rows of X [N, D], drawn at random on the host."""
+    """Return `most` rows of X [N, D] drawn at random on the host, or all N rows if N is smaller."""
     order = generator(seed, 7).permutation(X.shape[0])[:most]
     return backend_of(X).rows_at(X, asarray_like(order, X))

@@ -88,7 +88,7 @@ def choose_inputs(
     Raises
     ------
     TypeError, ValueError
-        If Z is not an array like X, has more rows than X or a different number of columns, or if M is out of range.
+        If Z is not an array like X, Z has more rows than X, the numbers of columns differ, or M is out of range.
     """
     if num_inducing == "auto":
         msg = (

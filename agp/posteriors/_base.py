@@ -80,7 +80,7 @@ class Posterior(ABC):
 
     @abstractmethod
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        """Return KL[q(u) || p(u)], summed over the outputs, or an upper bound on it (a scalar).
+        """Return KL[q(u) || p(u)], summed over the outputs (a scalar), or an upper bound on this sum.
 
         The pullback is ``bar -> (posterior_bar, factor_bar)``.
         """
@@ -94,7 +94,7 @@ class Posterior(ABC):
         """Return the joint covariances [P, N, N] of f at N inputs, given Kuf [M, N] and Kff [N, N]."""
 
     def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
-        """Return weights w [P, M, S] that turn S samples of the prior into samples of f, as prior + Kuf^T w.
+        """Return weights w [P, M, S] such that prior + Kuf^T w is a sample of f, for each of S samples of the prior.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class Posterior(ABC):
     def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
         """Return the sums over rows that natural-gradient steps need.
 
-        By default, return None, because the posterior takes no such steps.
+        By default, return None, because the posterior takes no natural-gradient steps.
 
         Kuf is [M, N]. The means mu of the marginals, and the derivatives alpha = d/dmu and beta = -2 d/dvar of the
         expected log density, are [N, P]. The sums of several blocks of rows can be added.

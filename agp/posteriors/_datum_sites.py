@@ -46,7 +46,7 @@ def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Arra
 
     The shape of Kff is [N, N], and that of the sites is [N, P]. `values` are samples [P, N, S] of the prior at the rows
     of data, and `noise` is standard normal noise of the same shape. The weights are g - diag(s) W^-1 (s values +
-    noise). The term in brackets has the covariance W.
+    noise). The vector (s values + noise) has the covariance W.
     """
     s, L = _factorise(K, precision)
     roots = each_inverse(L)

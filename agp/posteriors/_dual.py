@@ -40,9 +40,9 @@ Tied = Literal["natural", "kernel", "white"]
 class Dual(WhitePosterior, SitePosterior, SiteHolder):
     """The dual parameterisation with tied sites, which are sums over the rows of data.
 
-    The sites take up P (M + M^2) numbers, however many rows there are. `agp.updates.SiteStep` updates the sites, and
-    Adam updates the other parameters. Let the site of row n be (lam1_n, lam2_n), a_n = Kuu^-1 k_un and Lu Lu^T = Kuu.
-    The stored sums are
+    The sites consist of P (M + M^2) numbers, for any number of rows. `agp.updates.SiteStep` updates the sites, and Adam
+    updates the other parameters. Let the site of row n be (lam1_n, lam2_n), a_n = Kuu^-1 k_un and Lu Lu^T = Kuu. The
+    stored sums are
 
     - ``tied="natural"`` (A-tied): sum_n a_n lam1_n and sum_n lam2_n a_n a_n^T, natural parameters of u;
     - ``tied="kernel"`` (K-tied): the same sums with k_un instead of a_n;

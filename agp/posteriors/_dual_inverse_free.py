@@ -214,7 +214,8 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         """Update the inverse factors to working precision, given Kuu [M, M].
 
         Returns the posterior, the largest residual |E|_F and the number of steps (two scalars). The scalar `had_sites`
-        is false if the posterior had no sites before. Restarts of the factors are then not reported as repairs.
+        is true if the posterior already had sites. If `had_sites` is false, restarts of the factors are not reported as
+        repairs.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]

@@ -1,7 +1,8 @@
 """L-SVGP: q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, the likelihood parameterisation.
 
-This q(u) is the posterior of u given pseudo-observations of u with the noise covariance S. R-SVGP converges to L-SVGP
-as its inverse factor becomes exact. S is diag(s) in `LikelihoodForm` and C C^T in `FullSiteLikelihoodForm`.
+This q(u) is the posterior of u given pseudo-observations of u with the noise covariance S. As the inverse factor of
+R-SVGP becomes exact, R-SVGP converges to L-SVGP. S is diag(s) in `LikelihoodForm` and C C^T in
+`FullSiteLikelihoodForm`.
 """
 
 from typing import ClassVar, Self

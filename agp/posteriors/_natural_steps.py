@@ -74,7 +74,7 @@ def step_of_moments(
         S_new^-1 m_new = (1 - rho) S^-1 m + rho sum_n F_n lam1_n
 
     These formulas apply to natural coordinates. In root coordinates (m, C), the step is the first-order step in the
-    same direction. It needs no inverse of S.
+    same direction. This step needs no inverse of S.
     """
     xp = backend_of(mean).xp
     means, scales, halvings = [], [], []

@@ -160,7 +160,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
     def _dual(self, wanted: tuple[int, ...] | None = None) -> list[tuple[int, slice, Dual]]:
         """Return the indices, rows and posteriors of the groups with sites.
 
-        If `wanted` is given, groups with other indices are left out.
+        If `wanted` is given, return only the groups with these indices.
         """
         groups = enumerate(zip(self.parts, groups_of(self.sizes), strict=True))
         found = [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]

@@ -31,7 +31,7 @@ from agp.posteriors._site_form import SiteForm
 
 @tree.model
 class RelaxedGroupsFactor:
-    """J [M2, M], the `Relaxed` posterior of the transformed inducing variables, and its factor."""
+    """The matrix J [M2, M], and the `Relaxed` posterior of the transformed inducing variables with its factor."""
 
     J: Array = tree.auxiliary()
     inner: Relaxed
@@ -135,8 +135,8 @@ class RelaxedOrthogonal(RelaxedGroups):
         depends on the conditioning of Kuu. With T0 = L0 L0^T, J is Kvu (2 T0 - T0 Kuu T0). The error of J is of second
         order in the error of T0. The gradient passes through J, but treats T0 as a constant.
     first_inverse, second_inverse
-        Lu [M, M] and Lw [M2, M2], the inverse factors of the covariances of u and w, where diag(s) is added to each
-        covariance. Auxiliary.
+        The inverse factors Lu [M, M] and Lw [M2, M2] of the covariances of u and w. The covariances include the noise
+        s. Auxiliary.
     sizes
         (M, M2).
     preconditioned

@@ -1,4 +1,7 @@
-"""Base classes of L-SVGP and R-SVGP. In both, q(u) is the posterior of u given noisy pseudo-observations of u."""
+"""Base classes of L-SVGP and R-SVGP.
+
+In both methods, q(u) is the posterior of u given noisy pseudo-observations of u.
+"""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self

@@ -1,4 +1,4 @@
-"""Conversion of the argument `posterior`: a class, the name of a class, or a function that makes a posterior."""
+"""Conversion of the argument `posterior`, which is a class, the name of a class, or a function that builds q(u)."""
 
 import inspect
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
     Raises
     ------
     TypeError, ValueError
-        If `posterior` is none of these.
+        If `posterior` has another type, or no class has this name.
     """
     found = find_posterior(posterior)
     if isinstance(found, type) and issubclass(found, Posterior):

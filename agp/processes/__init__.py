@@ -1,4 +1,4 @@
-"""Processes, which map inputs to marginals: sparse GPs, and stacks, mixtures and layers of processes."""
+"""Sparse GPs, and stacks, mixtures and layers of processes. Every process maps inputs to marginals."""
 
 from agp._deprecated import former_names
 from agp.processes._base import Process

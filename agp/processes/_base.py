@@ -70,7 +70,7 @@ class Process(MultiOutput):
 
     @abstractmethod
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
-        """Return the KL divergence of the process from its prior, or an upper bound on it (a scalar).
+        """Return the KL divergence of the process from its prior (a scalar), or an upper bound on this divergence.
 
         The pullback is ``bar -> (process_bar, factor_bar)``.
         """
@@ -235,7 +235,7 @@ def check_process(what: str, x: Any) -> None:
     """Raise TypeError unless x is a process."""
     if not isinstance(x, Process):
         kinds = "agp.processes.Sparse, Stack, LinearMixing, Patchwise or Deep"
-        msg = f"{what} is {x!r}, but must be a process ({kinds}); from_data builds a process."
+        msg = f"{what} is {x!r}, but must be a process ({kinds}); build a process with from_data."
         raise TypeError(msg)
 
 

@@ -41,7 +41,10 @@ class Patchwise(Transformed):
             msg = f"the grid of a Patchwise is {self.grid!r}, but must be a PatchGrid."
             raise TypeError(msg)
         if self.process.samples > 1 or self.process.row_draws(0, 0, 1).by_row:
-            msg = "the process of a Patchwise is sampled; apply Patchwise to each layer of a Deep process instead."
+            msg = (
+                "the process of a Patchwise is a sampled process; apply Patchwise to each layer of a Deep process "
+                "instead."
+            )
             raise TypeError(msg)
 
     @property

@@ -23,7 +23,7 @@ class MultiOutput(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array. Inputs must have the same library, dtype and device as this array."""
+        """The name and value of an array that inputs must match in library, dtype and device."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Sample paths: samples of a process that can be evaluated, and differentiated, at any inputs.
+"""Sample paths: functions drawn from a process. Sample paths can be evaluated and differentiated at any inputs.
 
 By Matheron's rule, a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w. Here `prior` is a sample of the
 prior, u is a sample from q(u), and w = Kuu^-1 (u - prior(Z)). `Posterior.path_weights` computes w in a form that suits

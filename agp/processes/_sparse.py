@@ -81,9 +81,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
         kernel, mean_function
             By default, the kernel is `RBF` with a lengthscale for each column, and the mean function is `ZeroMean`.
         inducing, Z, num_inducing, seed
-            `inducing` is an `agp.inducing.Inducing`, or the argument `how` of `agp.inducing.choose`. `Z` contains
-            inducing inputs [M, D]. `num_inducing` is the number of inducing inputs. `seed` is the seed of the choice of
-            inducing inputs.
+            `inducing` is an `agp.inducing.Inducing`, or a value of the argument `how` of `agp.inducing.choose`. `Z`
+            contains inducing inputs [M, D]. `num_inducing` is the number of inducing inputs. `seed` is the seed of the
+            choice of inducing inputs.
         level, variance
             The starting value [P] of the mean function (zero by default), and the prior variance of f.
         jitter
@@ -251,7 +251,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
         M, count = self.inducing.count, self.posterior.count
         if count not in (None, M):
             msg = (
-                f"q(u) has {count} inducing variables, but the process has {M} inducing variables; build q(u) for {M}."
+                f"q(u) has {count} inducing variables, but the process has {M} inducing variables; build q(u) with {M} "
+                "inducing variables."
             )
             raise ValueError(msg)
         self.mean_function.check(self.width, self.outputs)

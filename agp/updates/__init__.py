@@ -1,4 +1,4 @@
-"""Updates, the parts of a training step: pure functions (model, batch, state) -> (model, state, info)."""
+"""The parts of a training step. Updates are pure functions (model, batch, state) -> (model, state, info)."""
 
 from agp.batch import Batch
 from agp.updates._actions import ActionsUpdate, Normalise

@@ -88,7 +88,7 @@ class Adam:
     natural
         The step size rho in (0, 1] of natural-gradient steps, or a function of the step count. These steps use Adam's
         gradient and replace Adam's steps of q(u). Natural-gradient steps apply to every `agp.posteriors.RootSteps` that
-        is not frozen and has marginals that enter the likelihood. By default, Adam takes the steps of every q(u).
+        is not frozen and has marginals that enter the likelihood. By default, every q(u) takes Adam's steps.
     memory
         Memory budget for the bound and its gradient, in MiB. For the default, see `agp.models.Model.bound`.
 
@@ -161,7 +161,7 @@ class Adam:
         return any(tree.matches(name, pattern) for pattern in self.frozen)
 
     def moves(self, model: Any, /) -> Moved:
-        """Return the names of parameters that are not frozen, and of all frozen leaves, including auxiliary arrays."""
+        """Return the names of the parameters that are not frozen, and the names of all frozen leaves."""
         kept = {name for name in tree.leaves(model) if self._freezes(name)}
         return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset(kept))
 

@@ -68,7 +68,8 @@ class InverseUpdate:
         The precision of matrix products in the iteration: "float32", "tf32" or "bfloat16". The last B = L^T A L and the
         residual are computed in the model's precision. If the matrix is too badly conditioned, the iteration returns to
         the model's precision and reports a repair. By default, the iteration uses the model's precision. A precision
-        that is not lower has no effect. The page on numerics lists the errors that a lower precision causes.
+        that is not lower than the model's precision has no effect. The page on numerics lists the errors that a lower
+        precision causes.
     """
 
     tolerance: float | None = None

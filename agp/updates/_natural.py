@@ -40,7 +40,8 @@ class NaturalGradient:
         S_new^-1 m_new = (1 - rho) S^-1 m + rho Q (alpha + beta * (mu - h))
 
     in natural coordinates. For a Gaussian likelihood, a step with rho = 1 and all rows of data leads to the optimal
-    q(u). In root coordinates (m, C), the step is a first-order step in the same direction. It needs no inverse of S.
+    q(u). In root coordinates (m, C), the step is a first-order step in the same direction. This step needs no inverse
+    of S.
 
     Use `NaturalGradient` for the posteriors `Whitened` and `Marginal`, together with ``Adam(frozen=("posterior.*",))``.
 
@@ -129,8 +130,8 @@ def backtrack_on_bound(
 
     If the curvature of the log density is unbounded, as for exp(f), a Newton step may overshoot so far that later steps
     cannot recover. For likelihoods with `bounded_curvature`, the step is taken unchanged. The check evaluates the bound
-    twice, and once more for each halving. The info contains the number of halvings as "shortened". A step is skipped if
-    every size of the step lowers the bound.
+    twice, and once more for each halving. The info contains the number of halvings as "shortened". If the step lowers
+    the bound at every rate, the step is skipped.
     """
     if model.likelihood.bounded_curvature:
         return step(rate)
@@ -206,7 +207,10 @@ def _steps_at(path: str, wholes: tuple[str, ...], frozen: tuple[str, ...]) -> bo
     names = _leaves_at(path)
     kept = [name for name in names if any(tree.matches(name, pattern) for pattern in frozen)]
     if kept and len(kept) < len(names):
-        msg = f"natural-gradient steps would move {', '.join(kept)}; freeze all of {', '.join(names)}, or none of them."
+        msg = (
+            f"{kept[0]} is frozen, but natural-gradient steps would change it; freeze both {' and '.join(names)}, or "
+            "neither of them."
+        )
         raise ValueError(msg)
     return not kept
 

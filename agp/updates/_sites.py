@@ -31,9 +31,9 @@ class SiteStep:
     If the likelihood is not log-concave, beta can be negative, and the new precision may not be positive definite. In
     that case, the rate is halved up to ten times. If the precision is still not positive definite, negative beta are
     set to zero. `TVGP` and `DualInverseFree` cannot represent negative sites, and always set negative beta to zero. For
-    likelihoods with unbounded curvature (Poisson), the rate is also halved until the bound of the batch does not fall.
-    In an `Orthogonal` posterior, each `Dual` group takes a step. The step of a group is computed from that group's part
-    of the mean.
+    likelihoods with unbounded curvature, such as `Poisson`, the rate is also halved until the bound of the batch does
+    not fall. In an `Orthogonal` posterior, each `Dual` group takes a step. The step of a group is computed from that
+    group's part of the mean.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ class SiteStep:
         The info contains the largest number of halvings over the outputs, and the number of outputs whose negative beta
         were set to zero. For inverse-free posteriors, the info also contains the residual of the inverse factors and
         the number of steps of the inverse factors. For likelihoods with unbounded curvature, the info also contains how
-        often the rate was halved because the bound fell. If `groups` is given, the names end in the indices of the
-        groups, so that several updates do not log the same name.
+        often the rate was halved because the bound fell. If `groups` is given, the names of the logged values end in
+        the indices of the groups, so that several updates do not log the same name.
         """
         xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
         model = model._prepare_site_step()
@@ -123,6 +123,9 @@ class SiteStep:
 
 
 def _holders(model: Any) -> dict[str, SiteHolder]:
-    """Return the posteriors with sites that enter the likelihood, by path. The model itself can also have sites."""
+    """Return the posteriors that have sites and marginals that enter the likelihood, by path.
+
+    The model itself can also have sites.
+    """
     found = tree.nodes(model, SiteHolder)
     return {path: found[path] for path in model._site_paths if path in found and found[path]._has_sites}

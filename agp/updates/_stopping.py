@@ -1,4 +1,4 @@
-"""Stopping rules of `InverseUpdate`. The limits on the number of steps apply as well."""
+"""Stopping rules of `InverseUpdate`. The limits `least_steps` and `max_steps` apply with every rule."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -29,7 +29,7 @@ class Stopping(Protocol):
     def gap(self, model: Any, owner: Any, batch: Batch, /) -> Gap | None:
         """Return a function that computes the quantity on the batch, or None if the quantity is the residual.
 
-        `owner` is a part of the model with inverse factors.
+        `owner` is the part of the model that contains the inverse factors.
         """
         ...
 
@@ -50,7 +50,7 @@ class Residual:
 
 @dataclass(frozen=True)
 class VarianceGap:
-    """An upper bound, in nats, on the loss of expected log likelihood that an inexact inverse in R-SVGP causes.
+    """An upper bound, in nats, on the loss of expected log likelihood due to an inexact inverse in R-SVGP.
 
     The rule needs Gaussian noise. Let T = L L^T. The variance of row n is too large by at most G_n = |(I - Kt T)
     k_un|^2 / min_i s_i. For a batch of B rows, the training bound on N rows therefore loses at most P (N / B) sum_n G_n

@@ -132,7 +132,7 @@ MISTAKES = {
         "SVGP: too many positional arguments; SVGP.from_data(X, y) builds one",
     ),
     "kernel for a process": Mistake(
-        lambda: agp.SVGP(agp.RBF(), agp.Gaussian()), TypeError, "must be a process .*; from_data builds a process"
+        lambda: agp.SVGP(agp.RBF(), agp.Gaussian()), TypeError, "must be a process .*; build a process with from_data"
     ),
     "arguments of a kernel": Mistake(
         lambda: agp.RBF(1.0, 1.0, 1.0), TypeError, "RBF: too many .*; the arguments are variance, lengthscale"
@@ -205,7 +205,7 @@ MISTAKES = {
             built(posterior="marginal")
         ),
         ValueError,
-        "steps would move process.posterior.mean; freeze all of process.posterior.mean, .* or none of",
+        "process.posterior.mean is frozen, but .*; freeze both process.posterior.mean and .*, or neither of",
     ),
     # -- moving ---------------------------------------------------------------------------------------------------
     "misspelt dtype": Mistake(

@@ -400,7 +400,7 @@ def test_what_images_do_not_offer_is_refused():
         (
             lambda: Patchwise(Deep((_each(), _each())), PatchGrid((3, 4), (2, 2))),
             TypeError,
-            "the process of a Patchwise is sampled; apply Patchwise to each layer",
+            "the process of a Patchwise is a sampled process; apply Patchwise to each layer",
         ),
         (
             lambda: Patchwise(_each().process, PatchGrid((3, 4), (3, 2))).check(),
