@@ -67,7 +67,7 @@ class Observations(NamedTuple):
 
 
 def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """Wrap the likelihood so that its targets have additional columns of exposures and weights, if there are any.
+    """Wrap the likelihood so that its targets have additional columns of the given exposures and weights.
 
     Weights have no column if `weighted` is false.
     """
