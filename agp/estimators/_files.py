@@ -253,8 +253,8 @@ def _check_fit(estimator: Any) -> None:
             msg = "its column names differ from those of its fitted columns"
             raise ValueError(msg)
     if (given, width) != (estimator.n_features_in_, model._width):
-        takes = f"{model._width} inputs from {estimator.n_features_in_} columns"
-        msg = f"it makes {width} inputs from {given} columns, but its model takes {takes}"
+        needed = f"{estimator.n_features_in_} columns and {model._width} inputs"
+        msg = f"its {given} columns become {width} inputs, but its model needs {needed}"
         raise ValueError(msg)
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
     likelihoods, outputs = _fitting(estimator, count)

@@ -63,7 +63,7 @@ class KernelRelevance(NamedTuple):
 
 
 class PermutationImportance(NamedTuple):
-    """The increases in the prediction errors of K targets when the cells of one of C columns are shuffled."""
+    """The increase in the prediction error of each of K targets when one of C columns is shuffled."""
 
     names: tuple[str, ...]
     mean: Host

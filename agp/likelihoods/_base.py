@@ -159,8 +159,8 @@ class Likelihood(ABC):
 
         P is the predictive distribution, whose density is the integral of p(y_n | f) N(f; mu_n, var_n) df. Intervals
         between two quantiles therefore include both the noise and the uncertainty about f. Quantiles of whole numbers
-        are whole numbers, and intervals between them contain at least the stated probability. Quantiles without a
-        closed form are computed with NumPy on the host.
+        are whole numbers, and intervals between such quantiles have at least the stated probability. Quantiles without
+        a closed form are computed with NumPy on the host.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class Likelihood(ABC):
         return self._host_copy().mixture, as_widest_float(to_numpy(mu)), as_widest_float(to_numpy(var))
 
     def observation_model(self) -> ObservationModel:
-        """Return the tails of p(y | f) on the host, for quantiles.
+        """Return the tails of p(y | f) on the host. Quantiles are computed from these tails.
 
         Raise TypeError if the likelihood does not define tails.
         """

@@ -273,7 +273,7 @@ CHANGES = {
     "means": (lambda f: f["columns"].update(means=["a", "b"]), "instead of means and missing cells"),
     "values": (lambda f: f["columns"].update(values=[[3]]), "instead of a list of strings"),
     "no values": (lambda f: f["columns"].update(values=[[]]), "instead of lists of strings"),
-    "more values": (lambda f: f["columns"]["values"][0].append("z"), "it makes 4 inputs from 3 columns"),
+    "more values": (lambda f: f["columns"]["values"][0].append("z"), "its 3 columns become 4 inputs"),
     "order": (lambda f: f["columns"].update(values=[["b", "a"]]), "not sorted"),
     "history": (lambda f: f.update(history=["bound", "nothing"]), "history.nothing"),
     "labels": (lambda f: f["classes"].update(values=["b", "a", "c"]), "its labels are not sorted"),
