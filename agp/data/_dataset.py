@@ -58,7 +58,7 @@ class Dataset:
         return "regression of counts" if self.counts else "regression"
 
     def describe(self) -> dict[str, object]:
-        """Return facts for a report."""
+        """Return the facts about the data set that reports contain."""
         return {
             "name": self.name,
             "rows": len(self.X),
@@ -89,12 +89,12 @@ def load(
     split
         The column of test_masks in an .npz file.
     seed
-        The seed of the random split for sources without a split. This split makes a tenth of the rows test rows.
+        The seed of the random split for sources without a split. A tenth of the rows become test rows.
     task
-        "regression", "classification" or "auto". "auto" selects classification if the targets are 2 to 20 classes with
-        the labels 0, 1, 2 and so on, and each label occurs at least twice. Otherwise it selects regression.
+        "regression", "classification" or "auto". "auto" selects classification if the targets are the labels 0, 1, 2
+        and so on of 2 to 20 classes, and each label occurs at least twice. Otherwise "auto" selects regression.
     counts
-        Whether the task is regression of counts. Counts are not standardised.
+        Whether the task is regression and the targets are counts. Counts are not standardised.
 
     Raises
     ------

@@ -16,7 +16,7 @@ KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
 
 
 class OpenRows(NamedTuple):
-    """Rows that are read only when needed."""
+    """Rows that are not read before they are needed."""
 
     X: Array
     """Inputs [N, D]: a memory-mapped array, or a Dask array."""
@@ -77,7 +77,7 @@ def open_rows(
         If the file, the column or the array does not exist, the kind of file is unknown, or a column does not contain
         numbers.
     ImportError
-        If the package that reads the file is not installed; the message names the extra.
+        If the package that reads the file is not installed; the message names the extra that installs it.
     """
     name = str(path)
     kind = ".zarr" if name.rstrip("/").endswith(".zarr") else Path(name.rstrip("*")).suffix

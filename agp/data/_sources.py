@@ -70,7 +70,7 @@ def load_bundled(name: str) -> Table:
     ValueError
         If the name is unknown; the message lists the known names.
     ImportError
-        If the package is not installed; the message names the extra.
+        If the package is not installed; the message names the extra that installs it.
     """
     if name not in BUNDLED:
         known = ", ".join(f"{key} ({package}: {text})" for key, (package, text, _) in BUNDLED.items())
@@ -92,7 +92,7 @@ def from_table(path: str | Path, target: str | None) -> Table:
     ValueError
         If the target column does not exist, or a cell is empty or not a number.
     ImportError
-        If the package that reads the table is not installed; the message names the extra.
+        If the package that reads the table is not installed; the message names the extra that installs it.
     """
     table = read_table(path)
     header = list(table.frame.columns)
@@ -119,7 +119,7 @@ def _check_numbers(table: TableFile, name: str) -> None:
     if column.dtype.kind not in "fiub":
         row = bad_number(column) or 0
         cell = f"{table.place(row, name)}: {column[row]!r} is not a number"
-        msg = f"{table.path}: {cell}; convert the column to numbers (classes to 0, 1, ...), or leave it out."
+        msg = f"{table.path}: {cell}; convert the column to numbers, such as 0, 1, ... for classes, or leave it out."
         raise ValueError(msg)
 
 
@@ -142,11 +142,11 @@ def from_npz(path: str | Path, split: int = 0) -> Table:
     """
     arrays = npz_arrays(path)
     if missing := {"X", "y"} - arrays.keys():
-        msg = f"{path} has no array {' and '.join(sorted(missing))}; it has {', '.join(arrays) or 'none'}."
+        msg = f"{path} has no array {' or '.join(sorted(missing))}; it contains {', '.join(arrays) or 'no arrays'}."
         raise ValueError(msg)
     X, y = arrays["X"], arrays["y"]
     if X.ndim != 2 or y.shape != (X.shape[0],):
-        msg = f"{path}: X has shape {X.shape} and y {y.shape}, but must be [N, D] and [N]."
+        msg = f"{path}: X has shape {X.shape} and y has shape {y.shape}; give X the shape [N, D] and y the shape [N]."
         raise ValueError(msg)
     for name, x in (("X", X), ("y", y)):
         if x.dtype.kind not in "fiub":
@@ -161,7 +161,8 @@ def _test_mask(path: str | Path, arrays: dict[str, npt.NDArray[Any]], split: int
     if "test_masks" in arrays:
         masks = arrays["test_masks"]
         if masks.ndim != 2 or masks.shape[0] != N or not 0 <= split < masks.shape[1]:
-            msg = f"{path}: test_masks has shape {masks.shape}, so split {split} of {N} rows does not exist."
+            needed = f"{N} rows and a column {split}"
+            msg = f"{path}: test_masks has shape {masks.shape}, but needs {needed}; correct it, or change the split."
             raise ValueError(msg)
         return masks[:, split].astype(bool)
     for name in ("test_mask", "train_mask"):

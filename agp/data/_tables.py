@@ -75,8 +75,8 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     path
         The file.
     texts
-        Columns to read as text even if all of their cells look like numbers, such as "007". Ignored unless the file is
-        text.
+        Columns to read as text even if all of their cells look like numbers, such as "007". Only text files use this
+        argument.
     needed
         Columns to keep even if they contain row numbers.
 
@@ -85,7 +85,8 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     ValueError
         If the file does not exist or cannot be read; the message says why.
     ImportError
-        If pandas is not installed, or pyarrow is not installed and the file is Parquet. The message names the extra.
+        If pandas is not installed. Parquet files also need pyarrow. The message names the extra that installs the
+        package.
     """
     file, kind = Path(path), Path(path).suffix.lower()
     check_file(file)
@@ -118,7 +119,10 @@ def check_file(path: str | Path) -> None:
 
 
 def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
-    """Return an error message for an unknown column, with similar names or all names."""
+    """Return an error message for an unknown column.
+
+    The message lists similar names or, if there are none, all names.
+    """
     there = [str(column) for column in columns]
     close = difflib.get_close_matches(name, there, n=3, cutoff=0.6)
     close += [column for column in there if column.lower() == name.lower() and column not in close]
@@ -134,9 +138,9 @@ def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
 
 
 def bad_number(column: Any) -> int | None:
-    """Return the number of the first row of a text column whose cell is not a number.
+    """Return the number of the first row in which a text column has a cell that is not a number.
 
-    Return None if all cells are numbers or most of them are text.
+    Return None if all cells are numbers or if most of them are text.
     """
     pd = _pandas()
     given = column.notna().to_numpy()
@@ -216,7 +220,7 @@ def _decodes(path: Path, encoding: str) -> bool:
 
 
 def _separator(lines: list[str]) -> tuple[str, int]:
-    """Return a separator that gives all lines as many cells as the header, and this number of cells."""
+    """Return a separator that splits every line into as many cells as the header, and the number of cells."""
     best = (",", len(next(csv.reader(lines[:1]), [""])))
     for separator in SEPARATORS:
         counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
@@ -261,7 +265,7 @@ def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
 
 
 def _strip_blanks(frame: Any) -> Any:
-    """Strip blanks from texts. Cells that contain only blanks become missing cells."""
+    """Strip blanks from strings. Cells that contain only blanks become missing cells."""
     for name in frame.columns:
         if frame[name].dtype.kind in "OUT":
             texts = frame[name].map(lambda cell: cell.strip() or None if isinstance(cell, str) else cell)
@@ -353,7 +357,7 @@ def _nameless(name: str) -> bool:
 
 
 def _indices(frame: Any) -> Iterator[str]:
-    """Yield the first column if it contains row numbers and is unnamed or has a name from `INDICES`."""
+    """Yield the first column if it contains row numbers, and has either no name or a name from `INDICES`."""
     name = frame.columns[0]
     if len(frame.columns) < 2 or frame[name].dtype.kind not in "iu":
         return

@@ -183,7 +183,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _learned_html(self) -> str:
         """Return the HTML tables that notebooks show below scikit-learn's diagram.
 
-        Before training, the result is an empty text.
+        Before training, the result is an empty string.
         """
 
         def tables() -> str:
@@ -501,13 +501,16 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def model_inputs(self, X: Any) -> Array:
         """Convert rows of X to the inputs [N, D] of `model_`.
 
-        In data frames, dates and times become days since 1970-01-01, durations become days, and each column of
-        categories becomes one column of 0 and 1 for each of its values. Missing cells are imputed.
+        In data frames, dates and times become days since 1970-01-01, and durations become days. Each column of
+        categories is replaced by columns of 0 and 1, one for each of its values. Missing cells are imputed.
         """
         return self._prepare_inputs(X)[0]
 
     def model_columns(self) -> list[str]:
-        """Return the names of the columns of `model_inputs`; for dates, ``"when [days since 1970-01-01]"``."""
+        """Return the names of the columns of `model_inputs`.
+
+        The name of a column of dates ends with its unit, as in ``"when [days since 1970-01-01]"``.
+        """
         return self.columns_.names() if "columns_" in vars(self) else self._unnamed_columns()
 
     def model_sources(self) -> list[str]:

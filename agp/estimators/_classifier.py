@@ -32,7 +32,7 @@ FULL_ROWS = 128
 class GPClassifier(ClassifierMixin, Distribution):
     """Gaussian-process classification of two or more classes, with calibrated probabilities.
 
-    The likelihood of two classes is Bernoulli with the probit link. The likelihood of more classes is a softmax, with
+    The likelihood for two classes is Bernoulli with the probit link. The likelihood for more classes is a softmax, with
     one latent function per class. With ``likelihood="ordinal"``, ordered classes share one latent function, and each
     class is a bin of its values (`agp.Ordinal`).
 
@@ -227,8 +227,8 @@ class GPClassifier(ClassifierMixin, Distribution):
 def _order_of(classes: Any, values: list[Any] | None) -> Any:
     """Return the positions [C] of classes, from the lowest class to the highest.
 
-    `values` are the labels in ascending order. If `values` is None, classes are ordered as numbers. Without `values`,
-    classes that are not numbers raise ValueError.
+    `values` are the labels in ascending order. If `values` is None, classes are ordered as numbers. Raise
+    ValueError if `values` is None and the classes are not numbers.
     """
     if values is not None:
         return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])
@@ -242,7 +242,7 @@ def _order_of(classes: Any, values: list[Any] | None) -> Any:
 
 
 def _check_labels(labels: Array) -> Array:
-    """Return an array of labels [N] from a library other than NumPy after checking it."""
+    """Check an array of labels [N] from a library other than NumPy, and return it."""
     xp = backend_of(labels).xp
     if labels.ndim != 1:
         msg = f"y has shape {tuple(labels.shape)}, but must be 1-dimensional."
@@ -254,7 +254,7 @@ def _check_labels(labels: Array) -> Array:
 
 
 def _beside(classes: Any, labels: Any) -> Any:
-    """Convert the classes to an array of the labels' library."""
+    """Convert the classes to an array of the same library as the labels."""
     if not is_foreign(labels):
         return to_numpy(classes) if is_foreign(classes) else np.asarray(classes)
     return backend_of(labels).xp.asarray(to_numpy(classes) if is_foreign(classes) else classes, **like(labels))

@@ -41,7 +41,7 @@ def as_frame(X: Any, name: str = "X") -> Any:
     except DuplicateError as error:
         names = X.column_names if nw.dependencies.is_pyarrow_table(X) else X.columns
         twice = next(column for column, count in Counter(names).items() if count > 1)
-        msg = f"{name} has two columns named {twice!r}; rename one."
+        msg = f"{name} has two columns named {twice!r}; rename one of them."
         raise ValueError(msg) from error
     return frame if isinstance(frame, nw.DataFrame) else None
 
@@ -67,10 +67,11 @@ class Columns:
     """A transformer of tables to arrays of numbers, which is fitted to training rows.
 
     Numbers and Booleans keep their values; Python decimals become floats. Dates and times become days since 1970-01-01
-    (in UTC if they have a time zone), and durations become days. A column of text, categories or enumerations becomes
-    one column of 0 and 1 for each of its values. A value unseen in training is 0 in all of these columns. If `missing`
-    is "refuse", missing cells raise an error. If `missing` is "impute", missing numbers and dates are replaced by the
-    mean and marked in an additional column. Missing cells in a column of categories form an additional category.
+    (in UTC if they have a time zone), and durations become days. A column of text, categories or enumerations is
+    replaced by columns of 0 and 1, one for each of its values. For a value unseen in training, all of these columns are
+    0. If `missing` is "refuse", missing cells raise an error. If `missing` is "impute", missing numbers and dates are
+    replaced by the mean and marked in an additional column. Missing cells in a column of categories form an additional
+    category.
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ class Columns:
         self.categories: list[str] = []
 
     def fit(self, frame: Any) -> "Columns":
-        """Learn the kinds, categories and means of a narwhals data frame. Errors name the column."""
+        """Learn the kinds, categories and means of a narwhals data frame. Error messages name the column."""
         for name, dtype in frame.schema.items():
             column = frame.get_column(name)
             if dtype.is_numeric() or dtype == nw.Boolean or _holds_numbers(column):

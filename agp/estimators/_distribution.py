@@ -63,11 +63,11 @@ class Distribution(GPEstimator):
 
     @public(repairs=False, ignore=None)
     def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None) -> Any:
-        """Draw observations jointly for all rows of X: [N, count], or [N, K, count] for several targets.
+        """Draw observations [N, count] jointly for all rows of X.
 
-        Each draw uses one sample of the function for all rows, so sums over rows have the correct distribution.
-        `sample_y` draws functions without noise. The method takes O(N^3) operations, except for deep models, which
-        draw functions by random features.
+        For several targets, the shape is [N, K, count]. Each draw uses one sample of the function for all rows, so sums
+        over rows have the correct distribution. `sample_y` draws functions without noise. The method takes O(N^3)
+        operations, except for deep models, which draw functions by random features.
 
         Parameters
         ----------
@@ -90,7 +90,7 @@ class Distribution(GPEstimator):
 
     @abstractmethod
     def _prepare_targets(self, X: Any, y: Any, A: Array) -> Array:
-        """Convert y to targets [N, K] of the likelihood. A is the user's table X as model inputs."""
+        """Convert y to targets [N, K] of the likelihood. `A` is the user's table X, converted to model inputs."""
 
     @abstractmethod
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
@@ -101,7 +101,7 @@ class Distribution(GPEstimator):
         """Raise ValueError unless the likelihood takes exposures."""
 
     def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
-        """Return a predictor of observations, its inputs at X, and whether to convert results to NumPy arrays."""
+        """Return a predictor of observations, the inputs for X, and whether to convert results to NumPy arrays."""
         A, host = self._prepare_inputs(X)
         predictor = self.predictor_
         if exposure is None:

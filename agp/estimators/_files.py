@@ -120,7 +120,7 @@ def _labels(given: Any) -> dict[str, Any]:
     name = "str" if classes.dtype.kind == "U" else classes.dtype.name
     values = classes.tolist()
     if name not in LABELS or (name in TEXT_LABELS and not all(type(value) is str for value in values)):
-        msg = f"labels of dtype {classes.dtype} cannot be saved; use texts, numbers or Booleans, and fit again."
+        msg = f"labels of dtype {classes.dtype} cannot be saved; use strings, numbers or Booleans, and fit again."
         raise TypeError(msg)
     return {"dtype": name, "values": values, "foreign": foreign}
 
@@ -182,14 +182,14 @@ def _fitted_attributes(cls: type, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes that training sets, after checking that all are present and have the right types."""
     for name, value in facts.items():
         if type(value) is not FITTED_TYPES[name]:
-            msg = f"it has {value!r:.80} for {name}"
+            msg = f"its {name} is {value!r:.80}, which has the wrong type"
             raise TypeError(msg)
     expected = FITTED_TYPES.keys() - FORMER_DEFAULTS.keys() - ({"_single"} if cls is GPClassifier else set())
     if missing := sorted(expected - facts.keys()):
         msg = f"it has no {missing[0]}"
         raise ValueError(msg)
     if facts["method_"] not in METHODS:
-        msg = f"it has the method {facts['method_']!r:.80}"
+        msg = f"its method is {facts['method_']!r:.80}, which is not a method of agp"
         raise ValueError(msg)
     return FORMER_DEFAULTS | dict(facts)
 
@@ -216,7 +216,7 @@ def _check(sound: bool, found: Any, what: str) -> Any:
 
 
 def _texts(found: Any, what: str, *, gaps: bool = False) -> list[Any]:
-    """Return a list of texts after checking it. Entries may be None if `gaps` is true."""
+    """Check a list of strings, and return it. Entries may be None if `gaps` is true."""
     sound = isinstance(found, list) and all(isinstance(text, str) or (gaps and text is None) for text in found)
     return _check(sound, found, what)
 
@@ -253,8 +253,8 @@ def _check_fit(estimator: Any) -> None:
             msg = "its column names differ from those of its fitted columns"
             raise ValueError(msg)
     if (given, width) != (estimator.n_features_in_, model._width):
-        takes = f"{model._width} inputs from {estimator.n_features_in_} columns"
-        msg = f"it makes {width} inputs from {given} columns, but its model takes {takes}"
+        needed = f"{estimator.n_features_in_} columns and {model._width} inputs"
+        msg = f"its {given} columns become {width} inputs, but its model needs {needed}"
         raise ValueError(msg)
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
     likelihoods, outputs = _fitting(estimator, count)
@@ -316,12 +316,12 @@ def columns_of(state: dict[str, Any]) -> Columns:
     if state["of"] == "array":
         found.named, found.numbers = False, [*column_names(width)]
         return found
-    found.numbers, found.categories = (_texts(state[name], "texts") for name in ("numbers", "categories"))
+    found.numbers, found.categories = (_texts(state[name], "a list of strings") for name in ("numbers", "categories"))
     times = state.get("times", {})  # absent from files of version 0.2.0
     sound = isinstance(times, dict) and times.keys() <= {*found.numbers} and {*times.values()} <= UNITS.keys()
     found.times = _check(sound, times, "the units of dates")
-    values = [_texts(column, "texts", gaps=True) for column in state["values"]]
-    _check(all(values), values, "texts")
+    values = [_texts(column, "a list of strings", gaps=True) for column in state["values"]]
+    _check(all(values), values, "lists of strings")
     if width != max(1, len(found.numbers)) or len(values) != len(found.categories):
         msg = "its columns do not match the fitted means and categories"
         raise ValueError(msg)

@@ -71,17 +71,17 @@ class GPRegressor(RegressorMixin, Distribution):
     method
         "auto", or the short name of a method as in `agp compare`, such as "gpr" (exact), "sgpr" (collapsed), "wsvgp",
         "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and "sgpr" for more rows
-        (`agp.fit_regression`). "auto" selects "wsvgp" for `partial_fit`, and for several targets, because their noise
-        may differ.
+        (`agp.fit_regression`). "auto" selects "wsvgp" for `partial_fit`, and for several targets, because the noise may
+        differ between targets.
     kernel
         An `agp.kernels.Kernel`, a text such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto". "auto" selects the
         kernel with the best predictions of held-out rows, or RBF for deep methods.
     num_inducing
         The number of inducing inputs: per group for methods with two groups, and per layer for deep methods. For
-        computation-aware GPs, the number of actions. The number is reduced if there are too few rows. For one target,
-        `agp.fit_regression` chooses the number by default, up to 4,096. For other models the default is 2 sqrt(N),
-        limited to the range from 128 to 1,000, or N / 3 if N is less than 384. "auto" chooses the number during
-        training (`agp.fit_growing`), and is available for the M-, W-, L-, R- and A-SVGP.
+        computation-aware GPs, `num_inducing` is the number of actions. The number is reduced if there are too few rows.
+        For one target, `agp.fit_regression` chooses the number by default, up to 4,096. For other models the default is
+        2 sqrt(N), limited to the range from 128 to 1,000. For fewer than 384 rows the default is N / 3. "auto" chooses
+        the number during training (`agp.fit_growing`), and is available for the M-, W-, L-, R- and A-SVGP.
     layers
         The number of layers of a deep method; by default 2. Other methods have no layers.
     outputs
@@ -110,7 +110,8 @@ class GPRegressor(RegressorMixin, Distribution):
     tolerance, max_steps, max_seconds
         Conditions that end training, as in `agp.fit`.
     batch_size
-        The number of rows per step, as in `agp.fit`. Ignored if "auto" selects a method without minibatches.
+        The number of rows per step, as in `agp.fit`. The size is ignored if "auto" selects a method without
+        minibatches.
     total_rows
         The total number of different rows, for calls of `partial_fit` that pass rows repeatedly. By default all rows
         are assumed to be new, so the total is the number of rows passed so far.
@@ -259,11 +260,11 @@ class GPRegressor(RegressorMixin, Distribution):
 
     @public(repairs=False, ignore=None)
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
-        """Draw joint samples of the function at X [N, D], without noise: [N, n_samples] or [N, K, n_samples].
+        """Draw joint samples [N, n_samples] of the function at X [N, D], without noise.
 
-        The function is the latent function of the likelihood. With `target_transform="log"`, the samples are
-        exponentials of the latent function. Deep models do not support this method. For deep models, use `sample` to
-        draw observations, or `predictor_.sample_functions` to draw functions.
+        For several targets, the shape is [N, K, n_samples]. The function is the latent function of the likelihood. With
+        `target_transform="log"`, the samples are exponentials of the latent function. Deep models do not support this
+        method. For deep models, use `sample` to draw observations, or `predictor_.sample_functions` to draw functions.
         """
         A, host = self._prepare_inputs(X)
         seed = resolve_seed(random_state)

@@ -42,7 +42,7 @@ class Effect(NamedTuple):
 
 
 def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples: int = 100, seed: int = 0) -> Effect:
-    """Compute the partial dependence on a column: the average prediction if all rows have the same value there.
+    """Compute the partial dependence on a column: the average prediction if all cells of the column are equal.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     effect
         The effect. A column of numbers is evaluated at 25 values between its 1st and 99th percentiles, or at all of its
         values if there are at most 25. A column of categories is evaluated at its 12 most frequent values. Predictions
-        are averaged over at most 500 rows. The band contains 95 % of the posterior of the average *function* over at
+        are averaged over at most 500 rows. The band contains 95 % of the posterior of the *function*, averaged over at
         most 50 rows. The averages and the band are in the units of the observations. For classes the values are
         probabilities. For ordered classes the values refer to the class numbers 0, 1 and so on.
 
@@ -94,12 +94,13 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
 def average_prediction(
     model: Any, X: Array, groups: int, /, *, samples: int = 100, seed: int = 0
 ) -> tuple[Host, Host, Host]:
-    """Compute the average predictions [G, P] over G groups of n rows each, X [G n, D], and the ends of 95 % intervals.
+    """Compute the average predictions [G, P] in G groups of rows, and the ends of 95 % intervals.
 
-    If the mean of the observations equals the mean of the function, the interval is exact. The half-width of an exact
-    interval is 1.96 times the square root of the average entry of the joint covariance of the group. For other
-    likelihoods and for deep models, the interval contains the middle 95 % of samples of the function. Raise ValueError
-    unless the number of samples is a whole number of at least 1.
+    The rows of X [G n, D] are sorted by group, with n rows per group. If the mean of the observations equals the mean
+    of the function, the interval is exact. The half-width of an exact interval is 1.96 times the square root of the
+    average entry of the joint covariance of the group. For other likelihoods and for deep models, the interval contains
+    the middle 95 % of samples of the function. Raise ValueError unless the number of samples is a whole number of at
+    least 1.
     """
     samples = check_whole("samples", samples)
     mean = _average_groups(mean_of_observations(model, X), groups)

@@ -63,7 +63,7 @@ class KernelRelevance(NamedTuple):
 
 
 class PermutationImportance(NamedTuple):
-    """The increases in the prediction errors of K targets when the cells of one of C columns are shuffled."""
+    """The increase in the prediction error of each of K targets when one of C columns is shuffled."""
 
     names: tuple[str, ...]
     mean: Host
@@ -98,11 +98,12 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        The training data, in the form that the model or estimator accepts. Without X, the rows in the model are used,
-        or else its inducing inputs. Error bars are Laplace approximations, computed from the curvature of the bound at
-        the hyperparameters on at most 1,000 rows. Error bars need X and y, unless the model contains its training data,
-        as `GPR` does. Error bars describe only the neighbourhood of the hyperparameters. If a lengthscale is far longer
-        than the range of its column, any other long lengthscale fits as well.
+        The training data, in the form that the model or estimator accepts. Without X, the rows in the model are used.
+        If the model contains no rows, its inducing inputs are used. Error bars are Laplace approximations, computed
+        from the curvature of the bound at the hyperparameters on at most 1,000 rows. Error bars need X and y, unless
+        the model contains its training data, as `GPR` does. Error bars describe only the neighbourhood of the
+        hyperparameters. If a lengthscale is far longer than the range of its column, any other long lengthscale fits
+        equally well.
     seed
         The seed of the pairs and of the choice of rows.
 
@@ -111,7 +112,7 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     TypeError
         If the model is deep or its kernels act on patches of images, because the lengthscales do not refer to columns.
     ValueError
-        If X does not fit the model, or is missing although the model contains no rows.
+        If X does not fit the model, or if X is missing and the model contains neither rows nor inducing inputs.
 
     Sources: Neal, "Bayesian learning for neural networks", 1996 (relevance by lengthscales); Jansen, "Analysis of
     variance designs for model output", Computer Physics Communications 1999 (the index).
@@ -171,7 +172,10 @@ def _rows(subject: Subject, X: Any) -> Host:
 
 
 def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
-    """Return the model and a sample of the rows in the model, or else of the given rows; None if there are no rows."""
+    """Return the model and a sample of its training data or, if it contains none, of X and y.
+
+    Return None if there are no training data.
+    """
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
         weights = [held["weights"][:, None]] if "weights" in held else []
@@ -266,8 +270,8 @@ def permutation_importance(
 
     The results for models and estimators are those of `sklearn.inspection.permutation_importance` for the columns of
     the table. All model columns of one category column are shuffled together. The score is the root mean squared error
-    of each target in its unit. For classes it is the log loss in nats. Similar columns can replace each other, so each
-    of them has a lower importance than all of them together.
+    of each target in its unit. For classes, the score is the log loss in nats. Similar columns can replace each other,
+    so each of them has a lower importance than all of them together.
 
     Parameters
     ----------
@@ -288,7 +292,7 @@ def permutation_importance(
     ImportError
         If scikit-learn is not installed.
     ValueError
-        If X and y do not fit the model, or are missing although the model contains no training data.
+        If X and y do not fit the model, or if they are missing and the model contains no training data.
 
     Source: Breiman, "Random forests", Machine Learning 2001.
     """

@@ -31,7 +31,7 @@ class Table(ABC):
 
     @abstractmethod
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
-        """Repeat the n given rows for each of G values, and insert the value into the column.
+        """Repeat the n given rows once for each of G values, and set the column to this value.
 
         Return G n rows in the form of `native`.
         """

@@ -159,8 +159,8 @@ class Likelihood(ABC):
 
         P is the predictive distribution, whose density is the integral of p(y_n | f) N(f; mu_n, var_n) df. Intervals
         between two quantiles therefore include both the noise and the uncertainty about f. Quantiles of whole numbers
-        are whole numbers, and intervals between them contain at least the stated probability. Quantiles without a
-        closed form are computed with NumPy on the host.
+        are whole numbers, and intervals between such quantiles have at least the stated probability. Quantiles without
+        a closed form are computed with NumPy on the host.
 
         Parameters
         ----------
@@ -184,7 +184,10 @@ class Likelihood(ABC):
         return self._quantiles(*_by_sample(mu, var, samples), levels)
 
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        """Compute quantiles [Q, N, K] for latent moments [S, N, P]; by default from `mixture`, on the host."""
+        """Compute quantiles [Q, N, K] for latent moments [S, N, P].
+
+        The default implementation uses `mixture` on the host.
+        """
         found = mixture_quantiles(*self._on_host("quantiles", mu, var), levels)
         return in_range("predicted quantiles", found, mu, self.support)
 
@@ -197,8 +200,8 @@ class Likelihood(ABC):
         mu, var, samples
             As for `predictive_quantiles`.
         y
-            Any numbers [N, K]; the result for NaN is NaN. `HeteroscedasticGaussian` needs values and variances,
-            [N, 2 K].
+            Any numbers [N, K]; the result for NaN is NaN. For `HeteroscedasticGaussian`, y [N, 2 K]
+            contains the values and then the variances.
 
         Raises
         ------
@@ -220,13 +223,19 @@ class Likelihood(ABC):
         return self._crps(*_by_sample(mu, var, samples), y)
 
     def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
-        """Compute P(Y <= y) [N, K] for latent means and variances [S, N, P]; by default from `mixture`, on the host."""
+        """Compute P(Y <= y) [N, K] for latent means and variances [S, N, P].
+
+        The default implementation uses `mixture` on the host.
+        """
         return asarray_like(
             mixture_cdf(*self._on_host("distribution functions", mu, var), as_widest_float(to_numpy(y))), mu
         )
 
     def _crps(self, mu: Array, var: Array, y: Array) -> Array:
-        """Compute the CRPS [N, K] for latent means and variances [S, N, P]; by default from `mixture`, on the host."""
+        """Compute the CRPS [N, K] for latent means and variances [S, N, P].
+
+        The default implementation uses `mixture` on the host.
+        """
         scores = mixture_crps(*self._on_host("scores", mu, var), as_widest_float(to_numpy(y)))
         return in_range("scores", scores, mu, (-math.inf, math.inf))
 
@@ -239,7 +248,7 @@ class Likelihood(ABC):
         return self._host_copy().mixture, as_widest_float(to_numpy(mu)), as_widest_float(to_numpy(var))
 
     def observation_model(self) -> ObservationModel:
-        """Return the tails of p(y | f) on the host, for quantiles.
+        """Return the tails of p(y | f) on the host. Quantiles are computed from these tails.
 
         Raise TypeError if the likelihood does not define tails.
         """

@@ -28,7 +28,7 @@ class Beta(ByPanels, ByQuadrature):
     Parameters
     ----------
     precision
-        The positive number s, 0-d and without unit. It is trained; freeze it to keep its value.
+        The positive number s, 0-d and without unit. The precision is trained; freeze it to keep its value.
     points
         Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different quadrature
         rule.
@@ -117,8 +117,8 @@ class Beta(ByPanels, ByQuadrature):
     def _bends(self, v: Any) -> tuple[tuple[Any, Any], ...]:
         """Return the places and widths of the bends of the tails at y = F(v), as functions of f.
 
-        One bend is at f = v. For y < 1/2, the other bend is that of y^a. It lies at a log y = -1, or at f = 0 if this
-        point is positive. For y > 1/2, the other bend is the mirror image of the bend for 1 - y.
+        One bend is at f = v. For y < 1/2, the other bend is that of y^a. The bend of y^a lies where a log y = -1, or at
+        f = 0 if that point is positive. For y > 1/2, the other bend is the mirror image of the bend for 1 - y.
         """
         B, link, s = backend_of(v), LINKS[self.link], float(self.precision)
         xp = B.xp

@@ -149,9 +149,9 @@ class Weighted(WithColumn):
     """A weighted likelihood p(y_n | f_n)^(w_n), where the weight w_n is the last column of the targets [N, K + 1].
 
     A weight is the number of observations that a row represents. Weights must be at least 0, but need not be whole
-    numbers. Training, starting values and `Predictor.condition_on` use the weights. Predictive log densities ignore the
-    weights: they are the log densities of single observations, and their targets may omit the column of weights.
-    `agp.GPR` and `agp.SGPR` have a `weights` argument instead.
+    numbers. Training, starting values and `Predictor.condition_on` use the weights. Predictive log densities are those
+    of single observations. They ignore the weights, so the targets may omit the column of weights. `agp.GPR` and
+    `agp.SGPR` have a `weights` argument instead.
 
     Parameters
     ----------
@@ -186,10 +186,10 @@ class Exposed(WithColumn):
     """A likelihood whose mean is multiplied by an exposure e_n, the last column of the targets [N, K + 1].
 
     The exposure is the time, the area or the population over which a target was counted or summed. The mean of the
-    wrapped likelihood must be a multiple of exp(f), so that the exposure adds log(e_n) to f. Predictions, and targets
-    without a column of exposures, have an exposure of 1. Starting values are computed from the rates y / e. A column of
-    weights comes after the column of exposures: the targets of ``Weighted(Exposed(Poisson()))`` are y, exposure,
-    weight.
+    wrapped likelihood must be a multiple of exp(f), so that the exposure adds log(e_n) to f. The exposure is 1 for
+    predictions, and for targets without a column of exposures. Starting values are computed from the rates y / e. A
+    column of weights comes after the column of exposures: the targets of ``Weighted(Exposed(Poisson()))`` are y,
+    exposure, weight.
 
     Parameters
     ----------

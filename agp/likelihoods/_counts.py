@@ -140,8 +140,8 @@ class NegativeBinomial(Counts, ByQuadrature):
     Parameters
     ----------
     dispersion
-        A positive number, 0-d and without unit. It is trained; freeze it to keep its value. If the dispersion
-        tends to 0, the likelihood tends to `Poisson`.
+        A positive number, 0-d and without unit. The dispersion is trained; freeze it to keep its value. If the
+        dispersion tends to 0, the likelihood tends to `Poisson`.
     exposure
         The time, the area or the size of the bin in which each count was made. The exposure multiplies the mean.
     points

@@ -100,8 +100,8 @@ class Gamma(GammaForm):
     Parameters
     ----------
     shape
-        The squared ratio of the mean of y to its standard deviation, 0-d and without unit. It is trained; freeze it to
-        keep its value.
+        The squared ratio of the mean of y to its standard deviation, 0-d and without unit. The shape is trained; freeze
+        it to keep its value.
     """
 
     shape: Array = tree.param(POSITIVE, default=1.0)

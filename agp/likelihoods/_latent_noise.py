@@ -45,7 +45,7 @@ class LatentNoiseGaussian(Likelihood):
         return g if self.unit is None else g / self.unit
 
     def _log_noise(self, g: Array) -> Array:
-        """Compute the logarithm of the standard deviation of the noise for g."""
+        """Compute the logarithm of the standard deviation of the noise from g."""
         scaled = self._in_units(g)
         return scaled if self.unit is None else scaled + backend_of(g).xp.log(self.unit)
 

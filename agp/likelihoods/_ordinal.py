@@ -117,7 +117,10 @@ class Ordinal(OrderedCategories, ByQuadrature):
 
 
 def _log_interval(bottom: Array, top: Array, first: Array, last: Array) -> Array:
-    """Compute log(Phi(top) - Phi(bottom)) accurately in both tails; the first bin has no bottom and the last no top."""
+    """Compute log(Phi(top) - Phi(bottom)) accurately in both tails.
+
+    The first bin extends to minus infinity, and the last bin extends to infinity.
+    """
     B = backend_of(top)
     xp = B.xp
     inner = ~(first | last)

@@ -77,7 +77,7 @@ def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points
     and targets [N, P, 1]. It returns values [N, P, I] with the pullback
     ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P], the pullback of the expectation is
     ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as for `Likelihood.expected_log_density`. This pullback is the
-    derivative of the weighted sum, so it agrees with automatic differentiation.
+    derivative of the weighted sum over the nodes, so the pullback agrees with automatic differentiation.
     """
     xp = backend_of(mu).xp
     f, slope, weights = nodes_and_weights(mu, var, points)

@@ -1,4 +1,4 @@
-"""Replacement of predictions outside the floating-point range by the nearest number, with a warning."""
+"""Replacement of predictions outside the floating-point range by the nearest float in the range, with a warning."""
 
 import math
 from typing import Any

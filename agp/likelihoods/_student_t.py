@@ -46,7 +46,7 @@ class StudentT(ByPanels, ByQuadrature):
         The scale of the noise in the unit of the targets: one number (0-d) for all outputs, or one per output [P]. By
         default the starting value is the square root of a tenth of the variance of the targets.
     degrees_of_freedom
-        The positive number nu. It is not trained.
+        The positive number nu, which is not trained.
     points
         Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different quadrature
         rule.

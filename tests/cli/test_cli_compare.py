@@ -268,11 +268,12 @@ def test_bad_files_are_refused(tmp_path, capsys):
     np.savez(bad, X=np.array([[1.0], [np.nan], [2.0]]), y=np.zeros(3))
     assert "X has NaN or infinite entries, the first in row 1" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)))
-    assert "has no array y; it has X" in refusal(capsys, "--data", bad)
+    assert "has no array y; it contains X" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)), y=np.array([1, 5, 7]))
     assert "y is stored as whole numbers, 3 different values from 1 to 7" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)), y=np.zeros(3), test_masks=np.zeros((3, 2), bool))
-    assert "split 5 of 3 rows does not exist" in refusal(capsys, "--data", bad, "--split", "5")
+    said = refusal(capsys, "--data", bad, "--split", "5")
+    assert "test_masks has shape (3, 2), but needs 3 rows and a column 5" in said
     bad.write_text("not a zip file")
     assert "is not an npz file" in refusal(capsys, "--data", bad)
     text = tmp_path / "bad.csv"

@@ -280,9 +280,9 @@ def test_rows_that_all_lack_a_number_are_imputed():
 
 def test_columns_of_one_name_are_refused():
     table = pd.DataFrame(X, columns=["a", "a"])
-    with pytest.raises(ValueError, match=r"^X has two columns named 'a'; rename one\.$"):
+    with pytest.raises(ValueError, match=r"^X has two columns named 'a'; rename one of them\.$"):
         GPRegressor().fit(table, Y)
-    with pytest.raises(ValueError, match=r"^y has two columns named 'a'; rename one\.$"):
+    with pytest.raises(ValueError, match=r"^y has two columns named 'a'; rename one of them\.$"):
         GPRegressor().fit(X, table)
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: not executed")
     with pytest.raises(ValueError, match="X has two columns named 'a'"):
