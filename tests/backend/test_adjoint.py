@@ -73,7 +73,7 @@ def test_a_torch_module_gets_the_closed_form(case):
         assert_close(-TORCH.numpy(inputs.grad), X_bar, AGREES)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_module_is_trained_by_a_torch_optimiser_as_by_agp():
     X, y = toy_data(40)
     host = agp.SVGP.from_data(X, y, posterior=agp.posteriors.Whitened, num_inducing=6)

@@ -418,7 +418,7 @@ print(faults() - before)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep memory by rules of their own")
 def test_memory_that_one_step_frees_serves_the_next():
     # 12 arrays of 0.7 MB are 2,109 pages; without the plug-in each repetition asks the system for most of them anew

@@ -403,6 +403,7 @@ ENTRANCES = {
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("use", ENTRANCES)
 def test_entrances_compute_on_the_device_of_the_data(use, B):
@@ -504,6 +505,7 @@ def _later_step(method, place="device", extra=()):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("method", METHODS)
 def test_training_of_every_method_is_that_of_numpy(method, B):
     there, here = (_begun(method, where, "host") for where in (CUPY, NUMPY))
@@ -517,6 +519,7 @@ def test_training_of_every_method_is_that_of_numpy(method, B):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("method", READS)
 def test_a_step_reads_what_it_must_and_uploads_nothing(method, B):
     counts = _later_step(method)
@@ -525,7 +528,7 @@ def test_a_step_reads_what_it_must_and_uploads_nothing(method, B):
     assert not [line for line in counts.reads if line.startswith("agp_backends/")]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_numbers_that_are_drawn_on_the_host_are_sent_once_in_ten_steps(B):
     run = _begun("deep-wsvgp", CUPY, "host")
     with counted() as counts:

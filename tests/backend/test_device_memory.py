@@ -125,6 +125,7 @@ KERNELS = {
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", KERNELS)
 def test_launches_do_not_follow_the_number_of_images(name, torch_device, monkeypatch):
     monkeypatch.setattr(

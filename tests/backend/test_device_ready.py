@@ -177,6 +177,7 @@ def test_what_is_unlikely_is_guessed_too_and_what_nobody_knows_is_read():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["W", "R"])
 def test_training_on_a_device_gives_the_numbers_of_the_host(method, request):
     def trained(place):

@@ -44,6 +44,7 @@ def trained(method, place):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_trains_and_predicts_as_on_the_host(method, torch_device):
     for here, there in zip(trained(method, torch_device), trained(method, TORCH), strict=True):

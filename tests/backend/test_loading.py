@@ -117,7 +117,7 @@ def strange(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_strange_plug_ins_are_listed_with_the_reason_and_break_nothing(strange):
     _run(
         """
@@ -191,7 +191,7 @@ def registry(monkeypatch):
     monkeypatch.setattr("agp.backend._discovery._BY_TYPE", {})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_variant_of_a_backend_is_registered_without_an_entry_point(registry):
     plugin = CountedBackend()
     agp.register_backend(plugin)

@@ -99,7 +99,7 @@ def _python(environment: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_new_library_is_listed(environment):
     lines = _python(environment, "-m", "agp", "backends").splitlines()
     (line,) = [line for line in lines if "toyarrays" in line]
@@ -108,7 +108,7 @@ def test_a_new_library_is_listed(environment):
     assert any("numpy" in line for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_new_library_trains_and_predicts_with_the_numbers_of_numpy(environment, tmp_path):
     X, y = toy_data(outputs=2)
     np.savez(tmp_path / "data.npz", X=X, y=y)

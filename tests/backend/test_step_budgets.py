@@ -73,6 +73,7 @@ def counts_of_a_step(run, before=2):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", BUDGETS)
 def test_a_step_launches_reads_and_uploads_no_more(method, torch_device):
     counts = counts_of_a_step(started(method, torch_device), BEFORE.get(method, 2))
@@ -103,6 +104,7 @@ ASKING = {
 
 
 @pytest.mark.slow
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("what", ASKING)
 def test_what_is_asked_for_in_a_step_is_counted_with_its_line(what, torch_device):
     ask, more = ASKING[what]

@@ -95,6 +95,7 @@ def test_an_auxiliary_leaf_has_no_gradient(posterior, backend):
 # -- blocks -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(23)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("rows", [1, 5, 12, 100])
 @pytest.mark.parametrize("posterior", POSTERIORS)

@@ -86,6 +86,7 @@ def test_statistics_of_features(backend):
 # -- fewer inducing inputs --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("jitter", [1e-3, 1e-8])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_first_inducing_inputs_are_a_smaller_model(kernel, jitter, backend):

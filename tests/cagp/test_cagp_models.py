@@ -165,6 +165,7 @@ def run_without_solvers(place, kind, forbid, mode="closed-form"):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["inverse-free", "capped-inverse-free"])
 def test_the_inverse_free_form_runs_where_every_solver_raises(kind, backend, forbid_solvers):
     run_without_solvers(backend, kind, forbid_solvers)

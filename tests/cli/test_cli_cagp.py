@@ -20,6 +20,7 @@ pytest.importorskip("tqdm", reason="the command line needs the extra cli")
 QUICK = ["--num-inducing", "6", "--batch-size", "16", "--iterations", "3", "--kernel", "rbf", "--backend", "numpy"]
 
 
+@pytest.mark.long
 def test_the_rows_of_a_comparison(regression, tmp_path, capsys):
     out = tmp_path / "out"
     methods = ["cagp-opt", "cagp-cg", "cggp"]
@@ -33,6 +34,7 @@ def test_the_rows_of_a_comparison(regression, tmp_path, capsys):
     assert "6 actions, which cover 30 of 48 rows" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_conjugate_gradients_agree_between_libraries(tmp_path):
     # at the tolerance of training they would not: iterates magnify rounding up to that
     pytest.importorskip("torch", reason="torch is not installed: not executed")

@@ -95,6 +95,7 @@ def three_classes(tmp_path):
     return path
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("likelihood", ["softmax", "robustmax"])
 def test_many_classes(three_classes, tmp_path, likelihood):
     done = run(
@@ -154,6 +155,7 @@ def test_levels_and_noise_that_varies(tmp_path, likelihood):
     assert found["rows"][0]["rmse"] > 0
 
 
+@pytest.mark.long
 def test_what_is_known_about_the_evidence(regression, tmp_path):
     done = run(
         "compare", "--data", regression, "--out", tmp_path / "out", "--backend", "numpy", "--dtype", "float64",
@@ -196,6 +198,7 @@ def test_a_csv_file_and_the_exact_gp(table, tmp_path):
     assert all(row["num_inducing"] is None for row in found["rows"])
 
 
+@pytest.mark.long
 def test_the_reference_row_comes_along(regression, tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     done = agp(
@@ -311,6 +314,7 @@ def test_two_columns_with_the_name_of_the_target_are_refused(header, tmp_path, c
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".csv", ".npz"])
 def test_a_pipe_is_refused(suffix, tmp_path):
     pipe = tmp_path / f"pipe{suffix}"
@@ -330,6 +334,7 @@ def test_results_are_not_overwritten(regression, tmp_path, capsys):
     assert (out / "results.json").read_text() == "precious"
 
 
+@pytest.mark.long
 def test_two_comparisons_do_not_share_a_folder(regression, tmp_path, capsys):
     out = tmp_path / "out"
     options = ["--data", regression, "--out", out, "--method", "wsvgp", "--backend", "numpy", *QUICK[:4]]
@@ -356,6 +361,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.long
 def test_interruption_keeps_the_rows_so_far(regression, tmp_path):
     out = tmp_path / "out"
     command = [
@@ -379,6 +385,7 @@ def test_interruption_keeps_the_rows_so_far(regression, tmp_path):
     assert "test NLPD" in stdout
 
 
+@pytest.mark.long
 def test_backends_are_listed():
     done = agp("backends")
     assert done.returncode == 0

@@ -42,6 +42,7 @@ def classes(tmp_path):
     return tmp_path / "waves.npz"
 
 
+@pytest.mark.long
 def test_all_rows_agree(classes, tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     out = tmp_path / "out"

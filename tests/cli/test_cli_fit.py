@@ -442,6 +442,7 @@ def test_quiet_means_quiet_and_an_old_model_is_replaced(fit, shell):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", [("describe", "m.safetensors"), ("predict", "m.safetensors", "t.csv")])
 def test_a_reader_that_has_seen_enough_is_no_error(command, fit):
     fit(TABLE)
@@ -667,6 +668,7 @@ LABELS = {
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", LABELS)
 @pytest.mark.parametrize("trained", list(LABELS)[:3])
 def test_labels_are_the_same_whatever_type_a_table_gives_them(name, trained, fit, shell):
@@ -754,7 +756,7 @@ def test_a_text_is_the_same_beside_an_empty_cell(fit, shell):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_labels_that_are_texts_keep_their_zeros(fit, shell):
     label = np.where(SIZE > 0.0, "007", "x")
     table = TABLE[["size"]].assign(sound=label)
@@ -856,7 +858,7 @@ def test_what_matters_is_told_in_the_names_and_units_of_the_table(fit, shell):
     assert f"10 shuffles, {N} rows of t.csv" in out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_file_without_rows_says_how_to_get_error_bars(fit, shell):
     fit(TABLE, "--method", "sgpr", "--num-inducing", "20")
     _, out, _ = shell("describe", "m.safetensors")
@@ -869,7 +871,7 @@ def test_a_file_without_rows_says_how_to_get_error_bars(fit, shell):
     assert out.count(" ± ") == 6
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_targets_and_classes_are_told_by_name(fit, shell):
     fit(TABLE.assign(flow=SIZE), "--target", "flow")
     assert "RMSE + of sound" in (out := shell("describe", "m.safetensors", "t.csv")[1])
@@ -990,7 +992,7 @@ def test_what_is_not_installed_names_one_extra(package, shell, monkeypatch, tmp_
     assert f'{package}, which is not installed: pip install "array-gp[cli]"' in err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_interruption_writes_nothing(tmp_path):
     program = (
         "import sys\nfrom agp.cli import main, _fit\n"

@@ -88,6 +88,7 @@ def compared(regression, out, *arguments):
     return status, json.loads((out / "results.json").read_text())["rows"]
 
 
+@pytest.mark.long
 def test_a_peer_has_the_same_start_minibatches_and_rates(regression, tmp_path, fake, capsys):
     fake(FAKE.replace("WRONG", "1.0"))
     status, (ours, theirs) = compared(regression, tmp_path / "out", "--q-steps", "adam", "--peers", sys.executable)
@@ -104,12 +105,14 @@ def test_a_peer_has_the_same_start_minibatches_and_rates(regression, tmp_path, f
     assert sorted(path.name for path in (tmp_path / "out").glob("peer-*")) == []
 
 
+@pytest.mark.long
 def test_a_peer_with_another_bound_fails(regression, tmp_path, fake, capsys):
     fake(FAKE.replace("WRONG", "1.01"))
     assert compared(regression, tmp_path / "out", "--peers", sys.executable)[0] == 1
     assert "FAILED wsvgp fake_peer autodiff float64: its bound for the same model differs" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_peer_that_breaks_is_a_failed_row(regression, tmp_path, fake, capsys):
     fake("raise ImportError('no such symbol')")
     status, rows = compared(regression, tmp_path / "out", "--peers", sys.executable)

@@ -334,7 +334,7 @@ def test_minibatches_of_rows_move_their_sites_alone(storage, seed):
         np.testing.assert_allclose(x, z, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(seeds, st.sampled_from(["bernoulli", "logit", "poisson"]))
 def test_settled_sites_are_one_fixed_point_in_every_storage(seed, likelihood):

@@ -110,7 +110,7 @@ def test_what_does_not_enter_the_sums_may_move(leaf, passes):
     assert_sums_are_of_all_data(model, state, NUMPY)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_roundings_do_not_add_up(passes):
     model, X, y = start()
     update = SiteStep(0.9)

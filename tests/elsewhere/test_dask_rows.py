@@ -178,6 +178,7 @@ def gap(a, b):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "steps"), [("relaxed", 50), ("whitened", 50), ("cagp", 10), ("dual", 10)])
 def test_data_parallel_steps_are_those_of_one_process(name, steps, data):
     X, y = in_chunks(data, 100)
@@ -288,7 +289,7 @@ da.ones(3).sum().compute()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_first_evaluation_of_a_process_leaves_the_settings_of_dask_alone():
     """By a scheduler of its own choice, with nothing of dask imported but arrays."""
     done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=300)

@@ -97,7 +97,7 @@ def test_what_cannot_be_opened_is_named(parts, rows):
         open_rows(parts / "text.parquet", target="y")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("settings", [{}, {"method": "sgpr"}, {"backend": "torch"}])
 def test_estimators_take_lazy_rows(settings, rows):
@@ -115,7 +115,7 @@ def test_estimators_take_lazy_rows(settings, rows):
     assert np.mean(np.asarray(judge.predict(dX)) == labels.compute()) > 0.7
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_a_command_trains_on_many_files_and_predicts_one(parts, capsys):
     model, table = str(parts / "m.safetensors"), str(parts / "part-*.parquet")

@@ -13,6 +13,7 @@ pytest.importorskip("distributed")
 SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "lazy_rows.py"
 
 
+@pytest.mark.long
 def test_any_number_of_workers_and_one_that_dies_give_the_same_numbers():
     small = ["--rows", "12000", "--chunk", "2000", "--num-inducing", "16", "--workers", "1", "2", "--kills", "1"]
     done = subprocess.run([sys.executable, str(SCRIPT), *small], capture_output=True, text=True, timeout=550)
@@ -23,6 +24,7 @@ def test_any_number_of_workers_and_one_that_dies_give_the_same_numbers():
     assert done.stdout.count("killed after") == 2
 
 
+@pytest.mark.long
 def test_a_lost_scheduler_is_said_and_the_checkpoint_goes_on(tmp_path):
     script = Path(__file__).with_name("lost_scheduler.py")
     done = subprocess.run(

@@ -77,7 +77,7 @@ def test_estimators_stand_behind_transformers():
         assert make_pipeline(steps, GPRegressor()).fit(table, Y).score(table, Y) > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_estimators_vote_and_are_calibrated():
     assert VotingRegressor([("a", GPRegressor()), ("b", GPRegressor(kernel="matern32"))]).fit(X, Y).score(X, Y) > 0.9
     probabilities = CalibratedClassifierCV(GPClassifier(**QUICK), cv=2).fit(X, LABELS).predict_proba(X)
@@ -92,7 +92,7 @@ def test_trained_estimators_are_pickled_and_copied(model):
     assert "model_" not in vars(clone(model))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_second_fit_forgets_the_first():
     table = pd.DataFrame({"a": X[:, 0], "kind": LABELS})
     model = GPRegressor(missing="impute").fit(table, Y).fit(np.hstack([X, X]), Y)
@@ -127,7 +127,7 @@ def test_single_precision_stays():
     assert GPRegressor(max_steps=30).fit(single, Y).predict(single).dtype == np.float32
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_there_may_be_few_rows():
     mean, deviation = GPRegressor().fit(X[:2], Y[:2]).predict(X[:2], return_std=True)
     assert np.isfinite(mean).all()
@@ -165,7 +165,7 @@ def test_targets_that_are_no_numbers_are_refused(targets, words):
         GPRegressor().fit(X, targets)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("cell", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", [GPRegressor, GPClassifier])
 def test_cells_that_are_no_numbers_are_named(kind, cell):
@@ -345,6 +345,7 @@ def test_polars_tables_are_taken():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", [name for name in methods.METHODS if name not in methods.DEEP_METHODS])
 def test_every_method_of_a_gaussian_process_answers_everything(method):
     model = GPRegressor(method=method, max_steps=3, num_inducing=10).fit(X, np.stack([Y, -Y], axis=1))
@@ -360,7 +361,7 @@ def test_every_method_takes_several_classes(method):
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_steps_of_their_own_are_those_of_the_method():
     model = GPRegressor(method="cagp-cg", num_inducing=10, max_steps=5)
     kept = GPRegressor(method="cagp-cg", num_inducing=10).set_params(max_steps=1)
@@ -370,7 +371,7 @@ def test_steps_of_their_own_are_those_of_the_method():
     assert "bound" in natural.history_
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_batches_are_refused_where_there_are_none():
     with pytest.raises(ValueError, match="the method gpr needs all rows at once; leave batch_size out"):
         GPRegressor(method="gpr", batch_size=10).fit(X, Y)
@@ -403,6 +404,7 @@ def test_deep_models_have_as_many_layers_as_asked():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -432,6 +434,7 @@ def test_deep_models_have_no_joint_answers():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("method", methods.PART_METHODS)
 def test_rows_can_come_in_parts(method):
     model = GPRegressor(method=method, num_inducing=10)
@@ -448,7 +451,7 @@ def test_methods_that_need_all_rows_take_no_parts(method):
     assert "partial_fit" not in dir(GPRegressor(method=method))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_parts_go_on_where_a_fit_ended():
     model = GPRegressor(method="wsvgp", num_inducing=10, max_steps=300, random_state=0).fit(X, Y)
     before, steps = model.predict(X), model.n_iter_
@@ -462,7 +465,7 @@ def test_parts_go_on_where_a_fit_ended():
         GPRegressor().fit(X, Y).partial_fit(X, Y)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_there_are_no_fewer_rows_than_came():
     with pytest.raises(ValueError, match="total_rows is 5, but 60 rows were passed at once; give the total number"):
         GPRegressor(total_rows=5).partial_fit(X, Y)
@@ -479,7 +482,7 @@ def test_seeds_that_are_none_are_refused(seed):
         GPRegressor(max_steps=2).fit(X, Y).sample_y(X, random_state=seed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_parts_learn():
     model = GPRegressor(num_inducing=20, total_rows=60, random_state=0)
     for _ in range(300):
@@ -515,7 +518,7 @@ def _same(model, known):
     return vars(model).keys() == known.keys() and all(vars(model)[name] is value for name, value in known.items())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_refused_refit_of_a_classifier_leaves_it_as_it_was():
     model = GPClassifier(**QUICK).fit(X, LABELS)
     answers = model.predict(X)
@@ -536,7 +539,7 @@ def test_a_refused_first_training_leaves_nothing(method):
     assert _same(model, known)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_refused_refit_keeps_the_columns_that_the_model_knows():
     model = GPRegressor(missing="impute", **QUICK).fit(np.where(X > 1.5, np.nan, X), Y)
     answers = model.predict(X)
@@ -545,7 +548,7 @@ def test_a_refused_refit_keeps_the_columns_that_the_model_knows():
     np.testing.assert_array_equal(model.predict(X), answers)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), NonFiniteError("no further")], ids=["interrupted", "not finite"]
 )

@@ -119,7 +119,7 @@ def test_arrow_tables_and_files(tmp_path):
     np.testing.assert_array_equal(found.predict(table[:N]), model.predict(table[:N]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_units_do_not_matter():
     answers = [
         GPRegressor().fit(X, Y).predict(X, return_std=True)

@@ -45,6 +45,7 @@ def test_error_bars_cover_what_they_promise():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_answers_do_not_depend_on_units(scale, offset):
@@ -66,7 +67,7 @@ def test_joint_covariances_have_the_variances_on_their_diagonal():
         model.predict(X, return_std=True, return_cov=True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_targets_keep_their_shape():
     both = np.stack([Y, -2.0 * Y], axis=1)
     model = GPRegressor().fit(X, both)
@@ -86,7 +87,7 @@ def test_what_training_found_is_told():
     assert model.score(X, Y) > 0.95
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cross_validation_and_pipelines_take_them():
     scores = cross_val_score(make_pipeline(StandardScaler(), GPRegressor()), X, Y, cv=3)
     assert scores.min() > 0.8
@@ -119,7 +120,7 @@ def test_labels_may_be_text():
     np.testing.assert_array_equal(model.classes_[probabilities.argmax(axis=1)], model.predict(X))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_there_may_be_several_classes():
     labels = np.digitize(X[:, 0], [-0.7, 0.7])
     model = GPClassifier(max_steps=300, num_inducing=20).fit(X, labels)
@@ -154,7 +155,7 @@ def test_data_frames_with_text_and_booleans_become_numbers():
         model.predict(table.rename(columns={"size": "length"}))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_missing_cells_are_refused_or_imputed():
     table = _table()
     table.loc[3, "size"] = np.nan
@@ -180,7 +181,7 @@ def test_periods_and_infinite_numbers_are_refused_by_column():
         GPRegressor().fit(table, Y)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lists_and_whole_numbers_are_taken():
     whole = np.round(10.0 * X).astype(int)
     np.testing.assert_allclose(

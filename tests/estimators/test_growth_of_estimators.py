@@ -15,7 +15,7 @@ X = RNG.uniform(-2.0, 2.0, size=(200, 1))
 Y = np.sin(3.0 * X[:, 0]) + 0.1 * RNG.normal(size=200)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_regressor_finds_their_number(monkeypatch, tmp_path):
     monkeypatch.setattr("agp.estimators._base.START_INDUCING", 4)
     model = GPRegressor(method="wsvgp", num_inducing="auto", tolerance=5e-3, random_state=0).fit(X, Y)
@@ -33,7 +33,7 @@ def test_a_regressor_finds_their_number(monkeypatch, tmp_path):
     assert "growth_" not in vars(model)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_collapsed_regression_chooses_it_from_the_data(tmp_path):
     model = GPRegressor(method="sgpr", num_inducing="auto", random_state=0).fit(X, Y)
     assert (model.method_, model.learned_) == ("sgpr", True)
@@ -50,7 +50,7 @@ def test_collapsed_regression_chooses_it_from_the_data(tmp_path):
     assert "candidates_" not in vars(model)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_classifier_does_as_well(monkeypatch):
     monkeypatch.setattr("agp.estimators._base.START_INDUCING", 4)
     model = GPClassifier(method="wsvgp", num_inducing="auto", tolerance=0.02, random_state=0).fit(X, Y > 0.0)
@@ -88,6 +88,7 @@ def test_methods_that_do_not_grow_are_refused(method):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("outputs", ["separate", "coregionalised"])
 def test_outputs_that_do_not_grow_are_refused(outputs):
     with pytest.raises(

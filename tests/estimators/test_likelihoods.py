@@ -237,6 +237,7 @@ def test_what_noise_functions_do_not_take_is_refused(options, y, message):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("labels", [LEVEL, 10.0 * LEVEL - 7.0, LEVEL > 0, IN_ORDER, pd.Series(LEVEL)], ids=range(5))
 def test_classes_in_an_order_share_one_function(labels):
     found = clone(GPClassifier(likelihood="ordinal", **SOME)).fit(X, labels)

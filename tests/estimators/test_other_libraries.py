@@ -122,7 +122,7 @@ def test_tensors_leave_nothing_to_impute():
         model.predict(np.where(X > 1.5, np.nan, X))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_arrays_on_another_device_have_covariances_and_scores():
     xp = pytest.importorskip("array_api_strict", reason="array-api-strict is not installed: not executed")
 
@@ -150,7 +150,7 @@ def test_lazy_rows_have_covariances():
     np.testing.assert_allclose(model.predict(A, return_cov=True)[1], model.predict(X, return_cov=True)[1], atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [7, 16])
 def test_lazy_rows_may_lack_targets(rows):
     settings = {"method": "wsvgp", "num_inducing": 10, "max_steps": 20, "missing_targets": "ignore", "random_state": 0}
@@ -163,6 +163,7 @@ def test_lazy_rows_may_lack_targets(rows):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float32", np.float32, np.dtype("float32")], ids=["name", "type", "dtype"])
 def test_precisions_have_every_name(dtype):
     settings = {"num_inducing": 10, "max_steps": 2, "dtype": dtype}
@@ -211,7 +212,7 @@ assert isinstance(pipeline[-1].classes_, torch.Tensor)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tensors_pass_through_a_pipeline(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed: not executed")
     settings = os.environ | {"SCIPY_ARRAY_API": "1"}

@@ -30,6 +30,7 @@ def _check(estimator):
     assert sum(one["status"] == "passed" for one in outcomes) > 40
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "method", "short"), ESTIMATORS)
 def test_every_check_of_scikit_learn_passes(kind, method, short):
     _check(kind(method=method, **short))

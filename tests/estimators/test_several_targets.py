@@ -18,6 +18,7 @@ def data(rows=80):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("outputs", ["separate", "coregionalised", "intrinsic"])
 def test_what_is_shared_is_a_choice(outputs):
     X, y = data()

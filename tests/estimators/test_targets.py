@@ -301,7 +301,7 @@ def test_classes_are_drawn_and_have_densities(count):
     assert np.abs(shares - probabilities).max() < 0.12
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_classes_in_an_order_have_intervals():
     grade = np.digitize(F, [-0.5, 0.0, 0.5]) * 10
     found = GPClassifier(likelihood="ordinal", max_steps=20, num_inducing=15, random_state=0).fit(X, grade)

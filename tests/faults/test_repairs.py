@@ -99,6 +99,7 @@ def expected(problem):
     return trained(problem, NUMPY)
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_training_counts_the_same(problem, backend):
     result, message = trained(problem, backend)

@@ -91,6 +91,7 @@ def assert_same_attributes(found, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CASES)
 def test_an_estimator_predicts_the_same_to_the_bit(name, path):
     estimator, rows = CASES[name]()
@@ -118,7 +119,7 @@ def test_a_table_is_encoded_as_before(path):
         found.predict(TABLE.rename(columns={"size": "length"}))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(
     cells=st.lists(
         st.tuples(st.none() | st.floats(-1e200, 1e200), st.none() | st.text(max_size=3), st.booleans()),
@@ -154,7 +155,7 @@ def test_parts_go_on_after_loading(path):
     assert found.n_rows_seen_ == 2 * len(X)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_labels_come_back_in_their_library(path, backend):
     rows, labels = backend.array(X), backend.array(np.where(X[:, 0] > 0, 7, -3), "int32")
     estimator = trained(GPClassifier(method="wsvgp", **QUICK), rows, labels)

@@ -81,6 +81,7 @@ def test_an_untrained_model_has_the_moments_of_a_shallow_one(kind):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("change", [(1e-6, 1.0, 0.0), (1e6, 1e-6, 0.0), (1.0, 1e6, 1e6)])
 def test_any_units_serve(kind, change):
@@ -96,6 +97,7 @@ def test_any_units_serve(kind, change):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_beats_the_start(kind):
     model = built(**KINDS[kind])

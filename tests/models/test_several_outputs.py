@@ -190,7 +190,7 @@ def test_known_noise_has_common_noise_by_output():
     assert gradient["likelihood.common.noise_variance"].shape == (3,)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_latent_noise_function_for_each_output():
     X, y = data(outputs=2)
     model = agp.SVGP.from_data(X, y, likelihood=agp.LatentNoiseGaussian(), outputs="separate", num_inducing=8)
@@ -296,6 +296,7 @@ X_SCALES, X_OFFSETS = np.asarray([1e3, 1e-4]), np.asarray([-1e4, 0.0])
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("posterior", ["whitened", "likelihood", "relaxed", "inverse-free", "marginal", "dual"])
 @pytest.mark.parametrize("kind", ["shared", "separate", "coregionalised", "as-many", "intrinsic"])
 def test_each_column_may_have_its_own_unit(kind, posterior):
@@ -318,7 +319,7 @@ def test_each_column_may_have_its_own_unit(kind, posterior):
     assert abs(end - start) > 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_noise_of_each_output_is_found_in_any_units():
     rng = np.random.default_rng(5)
     X = rng.uniform(-2.0, 2.0, (300, 1))
@@ -332,7 +333,7 @@ def test_noise_of_each_output_is_found_in_any_units():
 # -- what it is for ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sparse_output_is_helped_by_a_related_one():
     rng = np.random.default_rng(4)
     X = np.sort(rng.uniform(-3.0, 3.0, (150, 1)), axis=0)

@@ -94,6 +94,7 @@ def test_it_is_trained_on_the_data_that_it_holds():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 def test_training_raises_the_bound_and_resumes(tmp_path, backend):
     X, y = (backend.array(x) for x in toy_data(25, 2))
     model = SGPR.from_data(X, y, num_inducing=6)

@@ -162,7 +162,7 @@ def test_more_classes_are_a_line_each(tmp_path):
     np.testing.assert_allclose(total, 1.0, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_classes_in_an_order_are_drawn(tmp_path):
     words = pd.Series(np.asarray(["low", "mid", "high"])[np.digitize(X[:, 0], [2.0, 4.0])])
     words = words.astype(pd.CategoricalDtype(["low", "mid", "high"], ordered=True))
@@ -374,7 +374,7 @@ def test_effects_of_several_outputs_have_a_row_each(tmp_path):
     assert [ax.get_xlabel() for ax in figure.axes] == ["input 1", "input 2"] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_effects_on_several_classes_have_a_line_each(tmp_path):
     labels = np.digitize(WIDE[:, 0], [-0.7, 0.7])
     estimator = GPClassifier(tolerance=0.1, max_steps=20, num_inducing=6).fit(WIDE, labels)
@@ -417,7 +417,7 @@ def test_inducing_inputs_beyond_the_data_are_counted():
     assert ax.get_xlim()[1] < 10.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_inducing_inputs_of_estimators_have_the_names_of_columns():
     table = pd.DataFrame(WIDE, columns=["a", "b", "c"])
     estimator = GPRegressor(method="sgpr", num_inducing=5, max_steps=3).fit(table, WIDE[:, 0])
@@ -432,7 +432,7 @@ def test_inducing_inputs_of_estimators_have_the_names_of_columns():
 # -- all of them ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_growth_shows_both_bounds_and_what_doublings_gained(tmp_path):
     result = agp.fit_growing(agp.SGPR.from_data(X, Y, num_inducing=3), X, Y)
     figure = plot_growth(result)
@@ -450,7 +450,7 @@ def test_growth_shows_both_bounds_and_what_doublings_gained(tmp_path):
     figure.savefig(tmp_path / "growth.png")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_growth_without_an_upper_bound_and_of_estimators(monkeypatch):
     monkeypatch.setattr("agp.estimators._base.START_INDUCING", 3)
     settings = {"method": "wsvgp", "num_inducing": "auto", "tolerance": 0.05, "max_steps": 500}

@@ -45,6 +45,7 @@ def trained(place, posterior, steps=60):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("posterior", list(TOLERANCE), ids=lambda q: getattr(q, "__name__", str(q.__class__)))
 def test_the_bound_and_the_predictions_stay(backend, posterior):
     model = trained(backend, posterior)

@@ -325,7 +325,7 @@ def test_compiled_evaluations_agree(memory):
         assert_close(JAX.numpy(bars[name]), expected, 1e-9, name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_with_probes():
     rng = np.random.default_rng(1)
     X = rng.uniform(-2.0, 2.0, size=(60, 1))

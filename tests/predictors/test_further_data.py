@@ -187,7 +187,7 @@ def test_hundreds_of_single_additions_do_not_drift():
     assert_same_answers(*drift(100, 300), 1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_thousand_single_additions_do_not_drift():
     assert_same_answers(*drift(100, 1000), 1e-8)
 
@@ -345,6 +345,7 @@ POSITIVE = {"poisson": (agp.Poisson(), np.tile(COUNTS, 3)), "bernoulli": (agp.Be
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("kind", POSITIVE)
 def test_sites_of_several_processes_settle_where_training_does(name, kind):
@@ -418,6 +419,7 @@ def test_sites_of_a_full_process_are_settled_dual_steps(name):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed", "inverse-free", "dual"])
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_sites_of_a_sparse_process_are_settled_dual_steps(name, posterior):

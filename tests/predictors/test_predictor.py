@@ -214,6 +214,7 @@ def stacked(ask):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(23)
 @pytest.mark.parametrize("name", EVERY)
 def test_a_batch_is_a_loop(name):
     predictor = predictor_of(name)
@@ -328,7 +329,7 @@ def test_intervals_hold_their_level_for_an_exact_gp(level):
     assert abs(np.mean(inside) - level) < 3.0 * np.sqrt(level * (1.0 - level) / count)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_intervals_of_counts_hold_at_least_their_level():
     rng = np.random.default_rng(5)
     inputs = rng.uniform(-2.0, 2.0, (2400, 1))
@@ -430,7 +431,7 @@ def test_pickles_of_estimators_do_not_hold_the_predictor(estimators):
     assert bits([pickle.loads(before).predict(NEW)]) == bits([expected])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_files_of_sparse_estimators_do_not_grow_with_the_rows(estimators, tmp_path):
     sizes = []
@@ -472,7 +473,7 @@ def test_transforms_and_scores_are_the_same_on_every_library(backend, available)
             np.testing.assert_allclose(backend.numpy(found), getattr(here, score)(NEW, y), rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_transforms_are_uniform_where_predictions_are_right():
     rng, predictor = np.random.default_rng(1), predictor_of("poisson-wsvgp")
     rows = rng.uniform(-2.0, 2.0, (2000, 2))

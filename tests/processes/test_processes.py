@@ -81,6 +81,7 @@ def _agree(found, expected, tolerance):
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(101)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("kind", POSTERIORS)
 @pytest.mark.parametrize("name", PROCESSES)
@@ -486,6 +487,7 @@ def test_one_step_reaches_the_best_q_of_the_last_layer(name, kind):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "times"), [("lmc", 80), ("intrinsic", 80), ("conv+rbf", 300), ("deep-compositions", 600)]
 )

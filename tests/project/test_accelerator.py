@@ -62,6 +62,7 @@ def folder(tmp_path_factory):
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", [part for part in PARTS if part not in ("tests", "profile")])
 def test_every_part_has_figures_and_a_sentence_where_a_library_is_missing(folder, part):
     found = held(folder, part)
@@ -88,6 +89,7 @@ def test_no_failing_factorisation_is_missed(folder):
     assert len(cases) == 8
 
 
+@pytest.mark.long
 def test_a_profile_counts_operators():
     pytest.importorskip("torch")
     settings = {"library": "torch", "M": 8, "method": "wsvgp", "gradient": "closed-form", "dtype": "float64"}
@@ -98,6 +100,7 @@ def test_a_profile_counts_operators():
     assert figures["launches"] == 0
 
 
+@pytest.mark.long
 def test_what_is_there_is_not_measured_again(folder, tmp_path):
     text = json.loads((folder / "steps.json").read_text())
     kept, left_out = text["entries"][0], text["entries"][1]
@@ -122,6 +125,7 @@ def test_a_call_without_time_says_what_is_left(tmp_path):
     assert not (tmp_path / "linalg.json").exists()
 
 
+@pytest.mark.long
 def test_an_entry_that_takes_too_long_is_said_and_tried_again_when_asked(tmp_path):
     options = ("--parts", "linalg", "--libraries", "numpy")
     run(tmp_path, *options, "--entry-seconds", "0.01")
@@ -132,6 +136,7 @@ def test_an_entry_that_takes_too_long_is_said_and_tried_again_when_asked(tmp_pat
     assert not [figures for figures in held(tmp_path, "linalg").values() if "error" in figures]
 
 
+@pytest.mark.long
 def test_a_device_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(ValueError, match="no installed library has a device 'cuda:77'") as error:
         run(tmp_path, device="cuda:77")
@@ -249,6 +254,7 @@ def test_a_time_is_that_of_the_entries_that_were_measured_or_else_guessed():
     assert expected(part, entries, small=False, means={"torch": 7.0}) == 14.0 + part.guess * part.jax
 
 
+@pytest.mark.long
 def test_tests_are_chosen_by_their_parameters(tmp_path):
     program = """
         import pytest
@@ -309,6 +315,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.long
 def test_the_groups_are_collected_where_nothing_optional_is_installed():
     program = COLLECT.format(bare=BARE, paths=[str(ROOT / "tests" / name) for name in suite.FOLDERS])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XLA_")}
@@ -319,6 +326,7 @@ def test_the_groups_are_collected_where_nothing_optional_is_installed():
     assert done.returncode == 0, wrong or done.stderr
 
 
+@pytest.mark.long
 def test_tests_that_take_too_long_say_what_they_did_until_then(tmp_path, monkeypatch):
     program = """
         import time, pytest

@@ -77,7 +77,7 @@ def test_in_turn_gives_medians():
     assert counted == [1.0, 5.0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_growth_in_small(tmp_path, capsys):
     import growth
 

@@ -40,7 +40,7 @@ def table_of(text, heading):
     return [[x.strip() for x in line.strip("|").split("|")] for line in lines][2:]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cells_in_small_from_start_to_page(tmp_path, capsys):
     out = tmp_path / "out"
     call = ["run", "--small", "--out", str(out), "--tables", "friedman-200x200", "--sides", "agp", "mean"]

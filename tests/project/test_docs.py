@@ -117,6 +117,7 @@ def skip_without_its_libraries(file):
 
 
 # where L-BFGS ends early, as it may at the limit of rounding, BoTorch says so and tries again
+@pytest.mark.sample(8)
 @pytest.mark.filterwarnings("ignore:Optimization failed in:RuntimeWarning")
 @pytest.mark.parametrize(
     "page",
@@ -157,6 +158,7 @@ def test_a_page_of_a_method_has_a_picture_and_names_its_files(page):
     assert [name for name in files if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.long
 def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):
     page = DOCS / "quickstart.md"
     listing = re.search(r"^```text\n(process\..*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -164,6 +166,7 @@ def test_the_quickstart_lists_the_leaves_that_it_says(monkeypatch, tmp_path):
     assert listing[1] in run(page, monkeypatch, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda p: p.name)
 def test_an_example_runs(example, monkeypatch, tmp_path):
     skip_without_its_libraries(example)
@@ -174,6 +177,7 @@ def test_an_example_runs(example, monkeypatch, tmp_path):
         runpy.run_path(str(example), run_name="__main__")
 
 
+@pytest.mark.long
 def test_the_backends_agree_in_twenty_lines(capsys):
     example = DOCS / "examples" / "swap_backend.py"
     assert len(example.read_text(encoding="utf-8").splitlines()) <= 20

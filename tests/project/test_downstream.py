@@ -56,14 +56,14 @@ def strictly(folder, program):
 
 
 @needs_checker
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_program_has_no_unknown_types(tmp_path):
     found = strictly(tmp_path, PROGRAM.read_text(encoding="utf-8"))
     assert not found, "\n".join(f"downstream.py:{line}: {message} ({rule})" for line, rule, message in found)
 
 
 @needs_checker
-@pytest.mark.slow
+@pytest.mark.long
 def test_mistakes_of_a_program_are_found(tmp_path):
     found = {line for line, _, _ in strictly(tmp_path, MISTAKES)}
     lines = MISTAKES.splitlines()
@@ -71,7 +71,7 @@ def test_mistakes_of_a_program_are_found(tmp_path):
     assert found == {i for i in wrong if not lines[i - 1].startswith("predictor = ")}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_program_runs():
     pytest.importorskip("sklearn")
     command = [sys.executable, "-W", "error::UserWarning", str(PROGRAM)]

@@ -37,7 +37,7 @@ def bare(program):
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_models_are_trained_saved_and_loaded_with_the_core_alone(tmp_path):
     bare(f"""
 for model in (agp.GPR.from_data(X, y), agp.SVGP.from_data(X, y, num_inducing=6)):
@@ -68,6 +68,7 @@ ENTRIES = {
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_what_is_missing_is_said_in_one_sentence_with_its_extra(entry):
     kind, beginning, extra = ENTRIES[entry]

@@ -40,6 +40,7 @@ def run(program):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "program",
     [

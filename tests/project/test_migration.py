@@ -37,7 +37,7 @@ def test_every_page_is_tested():
     assert {page.name for page in FOLDER.glob("*.md")} == {*PAGES.values()}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("library", PAGES)
 def test_both_sides_give_the_same_numbers(library):
     python, page = interpreter_with(library), FOLDER / PAGES[library]

@@ -17,6 +17,7 @@ NEEDS = {"ecosystem": ("mapie", "optuna", "shap")}
 PRINTED = runpy.run_path(str(ROOT / "docs" / "printed.py"))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")  # the row of zeros of MAPIE
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if PRINTED["blocks"](p.read_text(encoding="utf-8"))], ids=lambda p: p.stem

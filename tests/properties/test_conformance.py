@@ -185,6 +185,7 @@ def _imported(name: str) -> ModuleType:
 
 
 @pytest.mark.slow
+@pytest.mark.sample(19)
 @pytest.mark.parametrize("name", [name for name in _public_modules() if name != "agp"])
 def test_what_a_room_defines_is_public_or_needed_by_another(name):
     module = _imported(name)
@@ -386,6 +387,7 @@ def test_inverse_free_methods_run_where_every_solver_raises(likelihood, posterio
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("posterior", INVERSE_FREE.values(), ids=INVERSE_FREE)
 def test_with_given_lengthscales_inverse_free_methods_start_where_every_solver_raises(posterior, backend, no_solvers):
     X, y = _data(backend)
@@ -405,6 +407,7 @@ LAYERS = {
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("posterior", LAYERS.values(), ids=LAYERS)
 def test_deep_models_run_where_every_solver_raises(posterior, available, no_solvers):
     for place in (NUMPY, TORCH, STRICT):

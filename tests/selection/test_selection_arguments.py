@@ -177,6 +177,7 @@ CHANGES = {
 
 
 @pytest.mark.slow
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("way", BOTH)
 def test_hostile_tables(way, change):
@@ -236,12 +237,13 @@ def check_drawn_table(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("seed", range(30))
 def test_drawn_tables(seed):
     check_drawn_table(seed)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_drawn_tables():
     for seed in range(100, 350):
         check_drawn_table(seed)

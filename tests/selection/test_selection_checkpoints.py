@@ -52,12 +52,14 @@ def killed(way, path, pieces, monkeypatch, **options):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_checkpoint_changes_nothing(way, tmp_path):
     assert bits(fit(way, tmp_path / "run.agp")) == bits(fit(way))
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_killed_at_any_piece(way, tmp_path, monkeypatch):
     expected, pieces = bits(fit(way)), 1
@@ -69,6 +71,7 @@ def test_killed_at_any_piece(way, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_killed_at_every_piece(way, tmp_path, monkeypatch):
     path, kills = tmp_path / "run.agp", 0
@@ -88,6 +91,7 @@ def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_other_libraries_resume(library, tmp_path, monkeypatch):
     pytest.importorskip(library)
@@ -118,6 +122,7 @@ def test_the_limit_may_differ(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning", "ignore::agp.errors.NoSignalWarning")
 @pytest.mark.parametrize("limit", [3.0, 30.0, 100.0, 200.0, 300.0])
 def test_what_a_deadline_cut_short_is_done_anew(limit, tmp_path, monkeypatch):
@@ -137,6 +142,7 @@ def test_what_a_deadline_cut_short_is_done_anew(limit, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["exact", "collapsed"])
 def test_killed_at_random_moments(way, tmp_path):
     seed = int.from_bytes(os.urandom(4), "little")

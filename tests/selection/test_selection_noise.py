@@ -77,7 +77,7 @@ def test_a_mean_function_of_the_user_stays(mean_function):
     assert log_density(y, *found.model.predict(X, observed=True)) > baseline(agp.Gaussian(), y) - 0.3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("full_size")
 @pytest.mark.parametrize(("rows", "method"), [(400, "gpr"), (1200, "sgpr")])
 def test_noise_at_full_size(rows, method):
@@ -106,6 +106,7 @@ def test_a_weak_signal_is_learned(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("full_size")
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("seed", [0, 1])

@@ -24,6 +24,7 @@ def assert_same(found, expected, new, there, tolerance=1e-6):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_library_comes_to_the_same(way, backend):
     rows, method = WAYS[way]
@@ -48,6 +49,7 @@ def test_noise_on_every_library(way, backend):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_short_numbers(way, backend):
     rows, method = WAYS[way]
