@@ -3,9 +3,9 @@
 The same code runs on NumPy, torch and every other array library with a plug-in. Gradients are computed
 in closed form, or by automatic differentiation if the library supports it.
 
-This package has models, kernels, likelihoods, mean functions, and the functions that train, predict and save. Other
-parts of models are in subpackages, for example `agp.posteriors.Relaxed`. A subpackage is imported when you first use
-one of its names.
+This package contains models, kernels, likelihoods, mean functions, and functions that train models, predict with them
+and save them. Other parts of models are in subpackages, for example `agp.posteriors.Relaxed`. A subpackage is imported
+when you first use one of its names.
 """
 
 import importlib

@@ -1,9 +1,9 @@
-"""Settings that hold during calls of public functions: device, precision, threads, NumPy's errors and repair reports.
+"""Settings during calls of public functions: device, precision, threads, ignored floating-point errors, repair reports.
 
 CuPy computes on the current device of the thread, which may differ from the device of the data. By default, JAX
-rounds the factors of float32 products to three digits on most accelerators. This is too few for inverse matrices. On a
-CPU, thread pools slow down small operations. `Backend.context` changes these settings, and restores the user's settings
-on exit.
+rounds the factors of float32 products to three digits on most accelerators. Three digits are too few for inverse
+matrices. On a CPU, thread pools slow down small operations. `Backend.context` changes these settings, and restores the
+user's settings on exit.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ def public(
     repairs
         Issue one warning for all numerical repairs in f, unless a `collect_reports` block collects them.
     context
-        Run f in the `Backend.context` of its first array that is not lazy. Tuples and models are searched last.
+        Run f in the `Backend.context` of its first array that is not lazy. Arrays inside tuples and models come last.
         If f returns a value and a pullback, the pullback runs in the same context.
     ignore
         The floating-point conditions that NumPy ignores. "warnings", for functions that check their results: underflow
@@ -104,7 +104,7 @@ def _within(B: Backend, x: Array, pullback: Callable) -> Callable:
 
 
 def _first_array(arguments: Iterable[Any]) -> tuple[Backend | None, Array]:
-    """Find the first array that is not lazy, and its backend. Tuples and models are searched last."""
+    """Find the first array that is not lazy, and its backend. Arrays inside tuples and models come last."""
     inside = []
     for x in arguments:
         if x is None or isinstance(x, (type, str, bool, int, list, dict)):

@@ -1,4 +1,4 @@
-"""Support for former names, which work for one more minor release and issue a warning."""
+"""Support for former names, which work for one more minor release with a warning."""
 
 import importlib
 import inspect
@@ -34,7 +34,7 @@ def former_names(module: str, /, **names: str) -> Callable[[str], Any]:
 def former_methods(**names: str) -> Callable[[C], C]:
     """Return a class decorator that supports former names of methods and properties, given as ``old="new"``.
 
-    A former name issues a warning and calls the method with the new name. A subclass that was written for an earlier
+    If you use a former name, agp issues a warning and uses the new name. A subclass that was written for an earlier
     release may define a method under its former name only. The definition of the subclass then issues a warning, and
     the method is also stored under its new name.
     """

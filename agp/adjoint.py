@@ -16,20 +16,20 @@ Objective = Callable[[Any, Batch], tuple[Array, Pullback]]
 
 
 def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple[Array, Pullback]:
-    """Compute `objective(model, batch)`, so that the array library differentiates it in closed form.
+    """Compute `objective(model, batch)`, and provide its closed-form gradient to the array library.
 
     Parameters
     ----------
     objective
         ``(model, batch) -> (value, pullback)`` with the pullback ``bar=1.0 -> (model_bar, X_bar)``.
     model, batch
-        Leaves and inputs that need gradients get them in closed form. All other arrays are constants. If any array
+        Gradients with respect to leaves and inputs are in closed form. All other arrays are constants. If any array
         needs a gradient, the pullback evaluates the objective again.
 
     Raises
     ------
     ValueError
-        During differentiation, if the targets need a gradient, or if the objective returns no cotangent of the inputs.
+        During differentiation: if targets need a gradient, or the inputs need a gradient but the objective has none.
     """
     leaves = tree.leaves(model)
     arrays = {f"model.{name}": x for name, x in leaves.items()} | {"X": batch.X, "y": batch.y}
@@ -58,7 +58,7 @@ def _cotangent_or_zero(name: str, x: Array, bar: Array | None) -> Array:
         return bar
     if name == "X":
         msg = (
-            "X needs a gradient, but this bound has no gradient for constant inputs or for inputs in blocks of rows; "
+            "X needs a gradient, but this bound treats its inputs as constants or reads them in blocks of rows; "
             "increase memory to avoid blocks, or detach X."
         )
         raise ValueError(msg)

@@ -97,7 +97,10 @@ def _conversion_hint(name: str, x: Any) -> str:
 
 
 def check_model(model: Any) -> None:
-    """Raise a TypeError unless `model` is a model to train, and not a class, a part of a model or a training result."""
+    """Raise a TypeError unless `model` is a model to train.
+
+    Classes, parts of models and training results raise the error.
+    """
     if isinstance(model, type):
         msg = f"model is the class {model.__name__}; build a model with {model.__name__}.from_data(X, y)."
         raise TypeError(msg)
@@ -206,12 +209,15 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    """Raise an error unless two arrays have the same library, dtype and device. Lazy arrays need only equal dtypes."""
+    """Raise an error unless two arrays have the same library, dtype and device. Lazy arrays only need equal dtypes."""
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
     lazy = here.is_lazy or there.is_lazy
     if here is not there and not lazy:
-        msg = f"{name} is a {here.name} array, {reference_name} a {there.name} array; move one with agp.to_backend."
+        msg = (
+            f"{name} is a {here.name} array, but {reference_name} is a {there.name} array; "
+            "move one with agp.to_backend."
+        )
         raise TypeError(msg)
     dtypes = (here.dtype_name(x), there.dtype_name(reference)) if lazy else (x.dtype, reference.dtype)
     if dtypes[0] != dtypes[1]:
@@ -219,7 +225,9 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
         raise TypeError(msg)
     devices = ("", "") if lazy else (here.device_name(x), here.device_name(reference))
     if "" not in devices and devices[0] != devices[1]:
-        msg = f"{name} is on device {devices[0]}, {reference_name} on {devices[1]}; move one with agp.to_backend."
+        msg = (
+            f"{name} is on device {devices[0]}, but {reference_name} is on {devices[1]}; move one with agp.to_backend."
+        )
         raise ValueError(msg)
 
 

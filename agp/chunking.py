@@ -41,9 +41,9 @@ def check_memory(memory: float | None) -> None:
 def budget(memory: float | None, x: Array) -> float:
     """Return the budget in MiB for arrays like x. The default is `MEMORY_MIB`, or a fraction of a device's memory.
 
-    The block size determines the order of summation, so the budget must not change between runs. It depends on the
-    total memory instead of the free memory. It is rounded down to a power of two, because drivers reserve some memory.
-    An invalid budget raises the errors of `check_memory`.
+    The block size determines the order of summation, so the budget must not change between runs. The default therefore
+    depends on the total memory instead of the free memory. The default is rounded down to a power of two, because
+    drivers reserve some memory. An invalid budget raises the errors of `check_memory`.
     """
     if memory is not None:
         check_memory(memory)
@@ -61,14 +61,14 @@ def rows_within(memory: float | None, floats_per_row: int, X: Array) -> int:
 
 
 def tile_rows(memory: float | None, floats_per_row: int, X: Array) -> int:
-    """Return `rows_within` for rows that are computed again in each pass. On a CPU, the rows also fit `TILE`."""
+    """Return `rows_within` for rows that are recomputed in each pass. On a CPU, the rows also fit into `TILE` MiB."""
     rows = rows_within(memory, floats_per_row, X)
     on_cpu = backend_of(X).device_name(X) == "cpu"
     return min(rows, rows_within(TILE, floats_per_row, X)) if on_cpu else rows
 
 
 def block_rows(memory: float | None, floats_per_row: int, X: Array) -> int | None:
-    """Return the block size if X [N, D] is lazy or not all rows fit `memory` MiB, otherwise None."""
+    """Return the block size if X [N, D] is lazy or its rows need more than `memory` MiB, otherwise None."""
     if rows_within(memory, floats_per_row, X) < X.shape[0] or backend_of(X).is_lazy:
         return tile_rows(memory, floats_per_row, X)
     return None

@@ -62,7 +62,7 @@ class CheckpointError(FileError):
 class NonFiniteError(ArithmeticError):
     """A bound, a gradient or a leaf became NaN or infinite. `result` holds the last finite state, if any.
 
-    The message is one sentence. Lines of `details` follow it, and list the broken leaves and their values.
+    The message is one sentence. Below it, the lines of `details` list the broken leaves and their values.
     """
 
     def __init__(self, message: str, result: Any = None, details: str = "") -> None:
@@ -95,4 +95,4 @@ class RepairWarning(RuntimeWarning):
 
 
 class UntouchedWarning(UserWarning):
-    """Training makes an auxiliary array stale, and no update changes it. The message names a suitable update."""
+    """No update recomputes an auxiliary array that training makes stale. The message names a suitable update."""

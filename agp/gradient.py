@@ -42,8 +42,8 @@ def value_and_gradient(
 ) -> tuple[Array, dict[str, Array]]:
     """Compute the training objective, 0-d, and its gradient with respect to the raw parameters, by name.
 
-    The objective is the bound. If the model has `priors`, `agp.priors.log_prior` is added without scaling. Both
-    gradient modes run the same forward code.
+    The objective is the bound. If the model has `priors`, `agp.priors.log_prior` is added to the bound without
+    scaling. Both gradient modes run the same forward code.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class Mean(ABC):
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         """Return h(X) for X [N, D], and the pullback. h(X) is [N, P], or [N, 1] if all outputs share one function.
 
-        The pullback is ``h_bar [N, P] -> (mean_bar, X_bar)``. If a cotangent is None, it is zero.
+        The pullback is ``h_bar [N, P] -> (mean_bar, X_bar)``. None stands for a cotangent of zero.
         """
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Projection(Mean):
 
 
 def _unit(value: Any, spread: float | Array) -> Any:
-    """Return the unit of a leaf of shape [P] or 0-d, for spreads of either shape."""
+    """Return the unit of a leaf of shape [P] or 0-d, for a spread that is one number or [P]."""
     return spread if isinstance(spread, float) else unit_by_column(value, spread)
 
 

@@ -70,7 +70,7 @@ def _deep(kind: type[Posterior]) -> Callable[..., Any]:
 
 
 def _deep_solve(X: Array, y: Array, *, num_inducing: int, num_orthogonal: int | None, **parts: Any) -> DeepGP:
-    """Build a deep GP with two groups of inducing variables in each layer, of equal size by default."""
+    """Build a deep GP with two groups of inducing variables per layer. By default, the groups have equal size."""
     M2 = num_inducing if num_orthogonal is None else num_orthogonal
     return DeepGP.from_data(X, y, posterior=posteriors.Whitened, num_inducing=num_inducing, num_orthogonal=M2, **parts)
 

@@ -1,7 +1,8 @@
 """Quantiles of mixtures p(y) = integral p(y | f) N(f; mu, var) df, computed with NumPy.
 
-Tails are averaged over f by composite quadrature. Its panels follow the distribution of f and the places where the tail
-bends. A single Gauss-Hermite rule would produce steps if the noise is small compared with the spread of f.
+Tails are averaged over f by composite quadrature. The panels of the quadrature follow the distribution of f and the
+places where the tail bends. A single Gauss-Hermite rule would produce steps for noise that is small compared with the
+spread of f.
 """
 
 import math
@@ -136,7 +137,7 @@ def gaussian_expectation(
 
 
 def _panel_ends(centre: Numbers, width: Numbers, reach: float) -> Numbers:
-    """Return the ends of panels on both sides of a centre, within the reach; widths grow from the width of the bend."""
+    """Return the ends of panels on both sides of a bend, from -reach to reach. Panels far from the bend are wider."""
     width = np.clip(width + 0.0 * centre, MIN_WIDTH, reach)
     count = math.ceil(math.log(PANEL_GROWTH / float(np.min(width, initial=1.0))) / math.log(PANEL_GROWTH))
     distance = width[..., None] * PANEL_GROWTH ** np.arange(count + 1.0)
@@ -220,7 +221,7 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 
 
 def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
-    """Return True where no root exists, because the excess has this sign even at an end."""
+    """Return True where no root exists, because the excess still has this sign at an end of the range."""
     a, b, a_excess, _ = bracket
     return (a == b) & (sign * a_excess > 0.0)
 

@@ -49,7 +49,8 @@ class Report:
     kinds
         The kinds of problems.
     numbers
-        One vector. For each kind in turn, it holds the count, and the numbers for the message of the first occurrence.
+        One vector. For each kind in turn, the vector holds the count, and the numbers for the message of the first
+        occurrence.
     """
 
     kinds: tuple[Kind, ...]
@@ -68,7 +69,7 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
     count
         The number of occurrences, 0-d, by default 1. Zero and False mean that nothing is reported.
     fatal
-        True if the problem could not be repaired. Where values are available, raise an error instead.
+        True if the problem could not be repaired. Code that can read values should raise an error instead.
     """
     B = backend_of(numbers[0])
     xp, dtype = B.xp, numbers[0].dtype
@@ -151,7 +152,7 @@ class Tally:
     Parameters
     ----------
     reports
-        Reports that the tally starts with.
+        The initial reports of the tally.
     """
 
     def __init__(self, reports: Iterable[Report] = ()) -> None:

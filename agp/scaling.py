@@ -1,4 +1,4 @@
-"""Scales of data columns, which are the units of parameters that are built from data."""
+"""Scales of data columns. These scales are the units of parameters that are built from data."""
 
 import numbers
 from typing import Any

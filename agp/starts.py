@@ -52,8 +52,9 @@ def starting_kernel(
 
     Compares log evidences of exact GPs with Gaussian noise on at most 256 rows, for several multiples of the
     lengthscales of `Kernel.from_data`. A multiple is equal for all columns, or larger for columns that predict little
-    by themselves. Each candidate has its best variance and ratio of noise to variance. The comparison runs on the host
-    in float64, so that all libraries start at the same values. Labels and counts are replaced by `Likelihood.proxies`.
+    by themselves. Each candidate is evaluated at its best variance and its best ratio of noise to variance. The
+    comparison runs on the host in float64, so that all libraries start at the same values. Labels and counts are
+    replaced by `Likelihood.proxies`.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def starting_kernels(
 
 
 def _is_ours(kernel: Kernel) -> bool:
-    """Return True if all parts are defined in agp. Parts from users may not work in NumPy."""
+    """Return True if all parts are defined in agp. Parts that users define might not run on NumPy."""
     return all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
 
 
@@ -154,7 +155,7 @@ def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.fl
 
 
 def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> Iterator[tuple[Kernel, dict[str, Array]]]:
-    """Yield kernels with their lengthscales in units of the inputs. Those of `from_data` come first."""
+    """Yield kernels with their lengthscales in units of the inputs. The lengthscales of `from_data` come first."""
     base = usable(kernel.from_data(X, 1.0), X)
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
     shapes = [np.ones(len(shares))]

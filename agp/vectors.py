@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Unflatten(Generic[T]):
     """A function that converts a vector [n] of raw leaves to a model: ``unflatten(vector)``. `flatten` creates it.
 
-    torch and JAX can differentiate it, and it can be used inside ``jax.jit``, ``jax.grad`` and ``jax.vmap``.
+    torch and JAX can differentiate this function. You can use it inside ``jax.jit``, ``jax.grad`` and ``jax.vmap``.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Unflatten(Generic[T]):
         return tree.constrain(self.model, self.raw(vector))
 
     def raw(self, vector: Array, /) -> dict[str, Array]:
-        """Split the vector into raw leaves by name, for `agp.tree.constrain`. Raises the same errors as a call."""
+        """Split the vector into raw leaves by name, for `agp.tree.constrain`. Raises the errors of `__call__`."""
         check_like("vector", vector, self.leaves[0].name, self.leaves[0].value)
         if tuple(vector.shape) != (self.size,):
             msg = f"vector has shape {tuple(vector.shape)}, but must have shape ({self.size},)."

@@ -62,19 +62,25 @@ def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dic
 
 
 def check_task(task: str, likelihood: str | None) -> str:
-    """Return the task of the likelihood, or `task` without a likelihood. Raise a ValueError if the two disagree."""
+    """Return the task of the likelihood, or `task` if there is none. Raise a ValueError if the two tasks differ."""
     if likelihood is None:
         return task
     needed = LIKELIHOODS[likelihood][0]
     if task not in ("auto", needed):
         fitting = ", ".join(name for name, (its, _) in LIKELIHOODS.items() if its == task)
-        msg = f"--likelihood is {likelihood}, which is for {needed}, but --task is {task}; use one of {fitting}."
+        msg = (
+            f"--likelihood is {likelihood}, which is for {needed}, but --task is {task}; "
+            f"use one of the likelihoods {fitting}."
+        )
         raise ValueError(msg)
     return needed
 
 
 def choose_likelihood(likelihood: str | None, data: Dataset) -> str:
-    """Return the likelihood, or the default for the data. Raise a ValueError if it does not suit the targets."""
+    """Return the likelihood, or the default for the data.
+
+    Raise a ValueError if the likelihood does not suit the targets.
+    """
     if likelihood is None:
         return ("bernoulli" if data.binary else "softmax") if data.classes else "gaussian"
     if likelihood.startswith("bernoulli") and not data.binary:
@@ -97,7 +103,9 @@ def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
     if exact and settings.likelihood != "gaussian":
         others = ", ".join(name for name in METHODS if name not in GAUSSIAN_METHODS)
         what = f"the task of {data.name} is {data.task}" if data.classes else f"--likelihood is {settings.likelihood}"
-        msg = f"--method {' '.join(exact)} requires the gaussian likelihood, but {what}; use one of {others}."
+        msg = (
+            f"--method {' '.join(exact)} requires the gaussian likelihood, but {what}; use one of the methods {others}."
+        )
         raise ValueError(msg)
     N, M, M2 = len(data.X), settings.num_inducing, settings.num_orthogonal or 0
     if set(methods) - DENSE_METHODS.keys() - {"cggp", *ACTION_METHODS} and M > N:

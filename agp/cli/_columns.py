@@ -28,9 +28,9 @@ MAX_CELL_CHARS = 30
 
 
 class Kind(NamedTuple):
-    """The type of a column ("number", "text", "date" or "duration"), and the texts of a text column in training.
+    """The type of a column ("number", "text", "date" or "duration"), and the values of a text column in training.
 
-    The type "date in UTC" occurs in files of version 0.2.0, which treated times without a time zone as UTC.
+    The type "date in UTC" occurs in files of agp 0.2.0. That version treated times without a time zone as UTC.
     """
 
     name: str
@@ -47,7 +47,7 @@ def text_of(cell: Any) -> str:
 
 
 def show_cell(texts: list[str]) -> str:
-    """Quote the first three texts, and join them with commas."""
+    """Quote the first three strings, and join them with commas."""
     return ", ".join(map(repr, texts[:3])) + (", ..." if len(texts) > 3 else "")
 
 
@@ -86,7 +86,7 @@ def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str)
 
 
 def read_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, targets: list[str]) -> tuple[Any, Any]:
-    """Read the training columns of a model from a table. Also return remarks about other columns and unknown texts."""
+    """Read the training columns of a model from a table. Also return remarks about other columns and unknown text."""
     import pandas as pd
 
     for name in kinds:
@@ -143,7 +143,7 @@ def _kind(table: TableFile, name: str, dates: str) -> str:
     values = sorted({*texts})
     if len(values) > MAX_TEXTS:
         msg = (
-            f"{table.path}: column {name!r} has {len(values):,} different texts such as "
+            f"{table.path}: column {name!r} has {len(values):,} different text values such as "
             f"{values[0][:MAX_CELL_CHARS]!r}, but at most {MAX_TEXTS} are allowed; drop it with "
             f"--drop {shlex.quote(name)}."
         )
@@ -160,7 +160,7 @@ def _no_number(table: TableFile, name: str, row: int) -> str:
 
 
 def _convert_column(table: TableFile, name: str, kind: str, missing: str) -> Any:
-    """Convert a column to numbers, texts, times or durations. Empty cells become missing values."""
+    """Convert a column to numbers, strings, times or durations. Empty cells become missing values."""
     import pandas as pd
 
     column = table.frame[name]
@@ -193,7 +193,7 @@ def _convert_column(table: TableFile, name: str, kind: str, missing: str) -> Any
 
 
 def _times(table: TableFile, name: str) -> Any:
-    """Convert texts to times. Raise a ValueError if the order of day and month is ambiguous."""
+    """Convert strings to times. Raise a ValueError if the order of day and month is ambiguous."""
     import pandas as pd
 
     column = table.frame[name]
@@ -224,7 +224,7 @@ def _times(table: TableFile, name: str) -> Any:
 
 
 def _dates(texts: Any, *, day_first: bool) -> Any:
-    """Convert texts to times. Return None if a text is not a time with this order of day and month."""
+    """Convert strings to times. Return None if a string is not a time with this order of day and month."""
     import warnings
 
     import pandas as pd

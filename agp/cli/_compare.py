@@ -126,7 +126,7 @@ def _claim_folder(folder: Path) -> Iterator[None]:
             msg = f"another comparison is writing to {folder}; name another folder with --out."
             raise ValueError(msg) from error
         if (folder / RESULTS).exists():
-            msg = f"{folder} holds the results of another comparison; name another folder with --out, or remove it."
+            msg = f"{folder} holds the results of another comparison; remove the folder, or name another with --out."
             raise ValueError(msg)
         yield
     finally:
@@ -224,7 +224,7 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
 
 
 def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
-    """Choose `wanted` for each backend that has this device, otherwise its first device. "cuda" matches any GPU."""
+    """Return `wanted` for each backend that has it, and the first device of all others. "cuda" matches any GPU."""
     there = {backend: get_backend(backend).devices() for backend in backends}
     fitting = {
         backend: next((device for device in devices if device.split(":")[0] == wanted or device == wanted), None)

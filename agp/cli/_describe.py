@@ -84,7 +84,7 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
             words.append(f"rows with a label unseen in training are left out: {int((at < 0).sum())}")
         X, y = X[at >= 0].reset_index(drop=True), estimator.classes_[at[at >= 0]]
     if len(y) < MIN_ROWS:
-        msg = f"{table.path} has {len(y)} rows with {quote_names(notes.targets)}; at least {MIN_ROWS} are needed."
+        msg = f"{table.path} has {len(y)} rows with {quote_names(notes.targets)}; at least {MIN_ROWS} rows are needed."
         raise ValueError(msg)
     if not a.quiet:
         print(*words, sep="\n", end="\n" if words else "")

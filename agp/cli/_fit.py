@@ -206,7 +206,7 @@ def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
     else:
         task = "regression" if len(a.target) > 1 else task_of(table, a.target[0], rows)
     if task == "classification" and len(a.target) > 1:
-        msg = f"classification takes one --target, but there are {len(a.target)}; train a model for each."
+        msg = f"classification takes one --target, but there are {len(a.target)}; train one model per target."
         raise ValueError(msg)
     if task == "classification" and (a.transform or a.exposure):
         option = "--transform" if a.transform else "--exposure"

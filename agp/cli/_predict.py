@@ -85,7 +85,7 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
-    """Read a table. Return the table, its columns that the model needs, and remarks about its other columns."""
+    """Read a table. Return the table, the columns that the model needs, and remarks about other columns."""
     table = read_table(
         path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
     )
@@ -235,7 +235,7 @@ def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
 
 
 def _if_numbers(column: Any) -> Any:
-    """Convert texts to numbers if all of them are numbers, so that `labels_of` raises a clearer error."""
+    """Convert strings to numbers if all of them are numbers, so that `labels_of` raises a clearer error."""
     import pandas as pd
 
     numbers: Any = pd.to_numeric(column, errors="coerce")

@@ -79,7 +79,7 @@ def _kernel_columns(found: KernelRelevance | None, notes: Notes | None) -> list[
 
 
 def _scales(found: Sequence[Lengthscale]) -> str:
-    """Format the lengthscales of a column, one per kernel. For a text column, the shortest one is shown."""
+    """Format the lengthscales of a column, one per kernel. For a text column, show the shortest lengthscale."""
     by_kernel: dict[str, Lengthscale] = {}
     # the indicator of missing cells comes last
     for one in sorted(found, key=lambda one: (one.input != one.column, one.value)):

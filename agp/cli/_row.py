@@ -101,7 +101,7 @@ class Row:
         )  # fmt: skip
 
     def milliseconds(self, result: Result) -> float:
-        """Mean time of a step in milliseconds. The first steps are included only if there are no others."""
+        """Mean time of a step in milliseconds. The first steps are left out if there are later steps."""
         if result.steps <= WARM_UP:
             return 1e3 * result.seconds / result.steps
         return 1e3 * (result.seconds - self.warm_up) / (result.steps - WARM_UP)
@@ -125,7 +125,7 @@ class Row:
     def evidence(self, model: Model) -> dict[str, float]:
         """Return the log evidence of the exact GP at the model's parameters, or bounds on it.
 
-        The dictionary is empty for methods that compute neither.
+        The dictionary is empty for methods that compute neither the log evidence nor bounds on it.
         """
         interval = model._evidence_interval(self.X, self.y)
         if interval is None:

@@ -39,7 +39,7 @@ def rows_with(table: TableFile, targets: list[str]) -> Any:
 
 
 def task_of(table: TableFile, target: str, rows: Any) -> str:
-    """Infer the task. Text, Booleans, two different numbers, and whole numbers 0 to C - 1 are classes."""
+    """Infer the task. Targets are classes if they are text, Booleans, two numbers, or whole numbers from 0 to C - 1."""
     column = table.frame[target][rows]
     if column.dtype.kind == "b" or column.dtype.kind not in "iuf":
         return "regression" if bad_number(column) is not None else "classification"
@@ -129,7 +129,7 @@ def check_label_order(table: TableFile, target: str, labels: Any) -> None:
 def labels_of(
     table: TableFile, target: str, rows: Any, *, least: int = 2, remedy: str = "use --task regression"
 ) -> Any:
-    """Return the labels [N] of the given rows: texts, Booleans or whole numbers.
+    """Return the labels [N] of the given rows: strings, Booleans or whole numbers.
 
     Raise a ValueError for other numbers. There must be at least `least` and at most `MAX_CLASSES` different labels.
     """
@@ -138,7 +138,7 @@ def labels_of(
         numbers = column.to_numpy(dtype=float)
         if (broken := np.isinf(numbers) | (numbers != np.floor(numbers))).any():
             found = f"{target!r} has {numbers[broken][0]:g}"
-            msg = f"{table.path}: labels must be texts or whole numbers, but {found}; {remedy}."
+            msg = f"{table.path}: labels must be text or whole numbers, but {found}; {remedy}."
             raise ValueError(msg)
         labels = numbers.astype(np.int64)
     elif column.dtype.kind in "iub":
@@ -164,8 +164,8 @@ def are_texts(classes: Any) -> bool:
 def positions_of(labels: Any, classes: Any) -> Any:
     """Return the position of each label [N] in the classes [C], and -1 for unknown labels.
 
-    Labels are converted to the type of the classes. 1, 1.0, "1" and True match the class 1, and 1, 1.0 and "1" match
-    the class "1".
+    Labels are converted to the type of the classes. The labels 1, 1.0, "1" and True match the class 1. The labels 1,
+    1.0 and "1" match the class "1".
     """
     convert = text_of if are_texts(classes) else _number
     at = {convert(label): k for k, label in enumerate(classes.tolist())}

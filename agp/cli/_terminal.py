@@ -1,4 +1,4 @@
-"""Help texts, types of options, one-sentence errors of options, and tables on the terminal."""
+"""Help texts, types of options, error messages about options, and tables on the terminal."""
 
 import argparse
 import math
@@ -73,7 +73,7 @@ def console() -> Any:
 
 
 def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int) -> None:
-    """Print a table of text. Columns from `numbers_from` on are aligned to the right."""
+    """Print a table of strings. Columns with an index of at least `numbers_from` are aligned to the right."""
     out = console()
     from rich import box
     from rich.markup import escape

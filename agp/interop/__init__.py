@@ -1,6 +1,6 @@
 """Adapters to other libraries: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
 
-Each module needs the library that it is named after, and is imported when it is first used.
+Each module needs the library of the same name, and is imported when you first use it.
 """
 
 import importlib

@@ -81,7 +81,7 @@ class BoTorchModel(Model, FantasizeMixin):
         return self._single.likelihood
 
     def subset_output(self, idcs: list[int]) -> Self:
-        """Return the model of some of the outputs."""
+        """Return the model with only these outputs."""
         return self._with(_chosen=tuple(self._chosen[i] for i in idcs))
 
     # -- posteriors -------------------------------------------------------------------------------------------------
@@ -187,8 +187,8 @@ class BoTorchModel(Model, FantasizeMixin):
         """
         if len(self._chosen) < self._single.outputs:
             msg = (
-                f"this model has outputs {self._chosen} of {self._single.outputs}, but observations need all outputs; "
-                "condition the model before you call subset_output."
+                f"this model has only outputs {self._chosen} of {self._single.outputs}, but observations need all "
+                "outputs; condition the model before you call subset_output."
             )
             raise ValueError(msg)
         self._check(X)
@@ -303,7 +303,10 @@ class _Argument(NamedTuple):
 
 
 def _over_axes(f: Callable, batch: Sequence[int], arguments: list[_Argument], axis: int, mapped: Callable) -> Any:
-    """Compute ``f(*arrays)`` for each index of the batch axes from `axis` on, and only once along constant axes."""
+    """Compute ``f(*arrays)`` for each index of the batch axes from `axis` on.
+
+    Along an axis that no array has, the result is computed once and expanded.
+    """
     if axis == len(batch):
         return f(*(x.array for x in arguments))
     here = [axis in x.axes for x in arguments]

@@ -18,14 +18,14 @@ REMEDY = "name another file, or remove it to start afresh."
 
 
 def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Write nested dictionaries of arrays (any library) and JSON-able facts to one file, atomically.
+    """Write nested dictionaries of arrays and JSON-able facts to one file, atomically.
 
     Parameters
     ----------
     path
         The file; the target of a symbolic link is replaced.
     arrays
-        Dictionaries of arrays and of further dictionaries.
+        A dictionary. Each value is an array of any library, or another such dictionary.
     facts
         Text, numbers, lists and dictionaries.
 
@@ -70,7 +70,7 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
 
 
 def arrays_by_path(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Convert all arrays (any library) to NumPy arrays by path: ``{"a": {"b": x}}`` becomes ``{"a/b": x}``.
+    """Convert nested dictionaries to NumPy arrays by path: ``{"a": {"b": x}}`` becomes ``{"a/b": x}``.
 
     Raises
     ------

@@ -67,7 +67,7 @@ def name_of(cls: type) -> str:
 
 
 def known_classes(classes: Iterable[type]) -> dict[str, type]:
-    """Return the classes that a file may contain, by name: those of agp, and the given ones.
+    """Return the classes that a file may contain, by name: the classes of agp, and the given classes.
 
     Raises
     ------

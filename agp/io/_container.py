@@ -56,7 +56,7 @@ def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
     ordered = {name: _plain(name, x) for name, x in arrays.items()}
     content = save(ordered, {STRUCTURE: text, DIGEST: _digest(text, ordered)})
     if (size := _header_bytes(content)) > HEADER_BYTES:
-        msg = f"names and structure take {size} bytes, but a file can hold {HEADER_BYTES}; shorten the settings."
+        msg = f"names and structure take {size} bytes, but at most {HEADER_BYTES} fit in a file; shorten the settings."
         raise ValueError(msg)
     return content
 
@@ -64,7 +64,8 @@ def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
 def _plain(name: str, x: Any) -> Any:
     """Convert an array to little-endian bytes in C order. safetensors writes the bytes in memory unchanged."""
     if x.dtype.name not in DTYPES.values():
-        msg = f"{name} has dtype {x.dtype}, but files hold {', '.join(DTYPES.values())}; convert it first."
+        known = ", ".join(DTYPES.values())
+        msg = f"{name} has dtype {x.dtype}, which files do not support; convert it to one of {known}."
         raise TypeError(msg)
     return x.astype(x.dtype.newbyteorder("<"), order="C", copy=False)
 
@@ -128,7 +129,7 @@ def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], An
 
 
 def _check_header(path: str | Path, most: float) -> None:
-    """Check the size of a file, and the length of the header, which the first eight bytes hold."""
+    """Check the size of a file, and the length of its header. The first eight bytes of the file hold this length."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for a writer
         msg = "it is not a regular file"

@@ -62,7 +62,7 @@ def register_kind(name: str, kind: Kind) -> None:
 
 
 def save(model: Any, path: str | Path) -> None:
-    """Save a model, or a part of one, to a safetensors file. `load` restores it bit by bit.
+    """Save a model, or a part of one, to a safetensors file. `load` restores it bit for bit.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def load(
     dtype: str | None = None,
     classes: Iterable[type] = (),
 ) -> Any:
-    """Load the model or estimator that `save` wrote, bit by bit. Loading runs no code from the file.
+    """Load the model or estimator that `save` wrote, bit for bit. Loading runs no code from the file.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def load(
     ------
     agp.errors.FileError
         If the file does not hold a model, is damaged, has a newer format, or contains unknown classes or a model that
-        cannot predict. Also if the library or the device of the saved model is not available.
+        cannot predict. The error also occurs if the library or the device of the saved model is not available.
     agp.errors.BackendError
         If the requested backend is not available.
     ImportError
@@ -248,7 +248,7 @@ def _kind_named(name: str, path: str | Path) -> Kind:
 def _place(
     path: str | Path, content: Mapping[str, Any], backend: str | None, device: str | None
 ) -> tuple[Backend, str | None] | None:
-    """Choose the backend of the arrays of a file, and the device, where None means the default device.
+    """Choose the backend and the device for the arrays of a file. A device of None means the default device.
 
     Return None for a file without arrays.
     """
@@ -275,6 +275,9 @@ def _place(
             raise FileError(msg)
         return B, device
     if wrote == B.name and there and there not in devices:
-        msg = f"{path} was written on the device {there!r:.80} of {B.name}, which has only {names}; choose a device."
+        msg = (
+            f"{path} was written on the device {there!r:.80} of {B.name}, but {B.name} has only {names} here; "
+            "choose a device."
+        )
         raise FileError(msg)
     return B, (there or None) if wrote == B.name else None

@@ -203,7 +203,7 @@ def test_a_variant_of_a_backend_is_registered_without_an_entry_point(registry):
     assert_close(np.asarray(model.bound(X_here, y_here)[0]), host.bound(X, y)[0], 1e-12)
     assert plugin.factorisations == 1
     assert "counted" in [status.name for status in agp.known_backends()]
-    with pytest.raises(TypeError, match="X is a numpy array, Z a counted array"):
+    with pytest.raises(TypeError, match="X is a numpy array, but Z is a counted array"):
         model.bound(X, y)
 
 

@@ -329,7 +329,7 @@ def test_results_are_not_overwritten(regression, tmp_path, capsys):
     out.mkdir()
     (out / "results.json").write_text("precious")
     said = refusal(capsys, "--data", regression, "--out", out, *QUICK)
-    assert f"{out} holds the results of another comparison; name another folder with --out, or remove it" in said
+    assert f"{out} holds the results of another comparison; remove the folder, or name another with --out" in said
     assert [path.name for path in out.iterdir()] == ["results.json"]
     assert (out / "results.json").read_text() == "precious"
 

@@ -467,7 +467,7 @@ BAD = {
         ["--task", "regression"],
         "the target 'sound' is text, such as 'square'; use --task",
     ),
-    "numbers": (TABLE, ["--task", "classification"], "labels must be texts or whole numbers, but 'sound' has"),
+    "numbers": (TABLE, ["--task", "classification"], "labels must be text or whole numbers, but 'sound' has"),
     "labels": (
         TABLE.assign(sound=range(N)),
         ["--task", "classification"],
@@ -487,7 +487,7 @@ BAD = {
     "texts": (
         pd.concat([TABLE] * 2).assign(kind=[f"name {i}" for i in range(2 * N)]),
         [],
-        "column 'kind' has 120 different texts such as 'name 0', but at most 100 are allowed; drop it with",
+        "column 'kind' has 120 different text values such as 'name 0', but at most 100 are allowed; drop it with",
     ),
     "nothing left": (TABLE[["sound", "kind"]], ["--drop", "kind"], "has no input columns left; add one"),
     "drop": (TABLE, ["--drop", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
@@ -527,7 +527,7 @@ BAD = {
         ["--target", "size", "--method", "gpr"],
         "y has rows with some targets missing, but the method gpr needs all targets of a row; use auto, or",
     ),
-    "no classes": (TABLE, ["--likelihood", "ordinal"], "labels must be texts or whole numbers, but 'sound' has"),
+    "no classes": (TABLE, ["--likelihood", "ordinal"], "labels must be text or whole numbers, but 'sound' has"),
     "no order": (
         TABLE.assign(sound=KIND),
         ["--likelihood", "ordinal"],

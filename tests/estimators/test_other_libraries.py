@@ -102,9 +102,9 @@ def test_torch_labels_of_any_kind():
 @pytest.mark.slow
 def test_mixtures_and_missing_cells_are_refused():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
-    with pytest.raises(TypeError, match="y is a torch array, X a numpy array; move one with agp.to_backend"):
+    with pytest.raises(TypeError, match="y is a torch array, but X is a numpy array; move one with agp.to_backend"):
         GPRegressor().fit(X, torch.asarray(Y))
-    with pytest.raises(TypeError, match="y is a torch array, X a numpy array"):
+    with pytest.raises(TypeError, match="y is a torch array, but X is a numpy array"):
         GPClassifier().fit(X, torch.asarray(CODES))
     holes = torch.where(torch.arange(60)[:, None] == 4, torch.nan, torch.asarray(X))
     with pytest.raises(ValueError, match="X has 2 NaN or infinite entries, the first in row 4"):

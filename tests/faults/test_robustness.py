@@ -178,7 +178,7 @@ def test_predictions_refuse_inputs_that_are_not_like_the_model(build, method, X,
 @pytest.mark.parametrize("build", BUILDERS)
 def test_predictions_refuse_arrays_of_another_library(build):
     torch = pytest.importorskip("torch")
-    with pytest.raises(TypeError, match="X is a torch array, .* a numpy array; move one with agp.to_backend"):
+    with pytest.raises(TypeError, match="X is a torch array, but .* is a numpy array; move one with agp.to_backend"):
         build(*data()).predict(torch.zeros((5, 2), dtype=torch.float64))
 
 
@@ -212,7 +212,7 @@ def test_mixed_dtypes_are_refused():
 def test_mixed_libraries_are_refused(build):
     pytest.importorskip("torch")
     X, y = data()
-    with pytest.raises(TypeError, match="y is a torch array, X a numpy array; move one with agp.to_backend"):
+    with pytest.raises(TypeError, match="y is a torch array, but X is a numpy array; move one with agp.to_backend"):
         build(X, to_backend(y, "torch"))
 
 
@@ -293,7 +293,7 @@ def test_hyperparameters_of_another_dtype_or_library_are_refused():
     with pytest.raises(TypeError, match="lengthscale has dtype float32, X has float64"):
         sparse(X, y, kernel=RBF(lengthscale=np.asarray([1.0], dtype=np.float32)))
     torch = pytest.importorskip("torch")
-    with pytest.raises(TypeError, match="lengthscale is a torch array, X a numpy array"):
+    with pytest.raises(TypeError, match="lengthscale is a torch array, but X is a numpy array"):
         sparse(X, y, kernel=RBF(lengthscale=torch.tensor(1.0, dtype=torch.float64)))
 
 

@@ -452,7 +452,7 @@ def test_a_broken_model_is_not_saved(path):
     for message, leaves in broken.items():
         with pytest.raises(ValueError, match=message):
             agp.save(tree.with_leaves(SMALL, leaves), path)
-    with pytest.raises(TypeError, match="X is a array_api_strict array, kernel.variance a numpy array"):
+    with pytest.raises(TypeError, match="X is a array_api_strict array, but kernel.variance is a numpy array"):
         agp.save(tree.with_leaves(SMALL, {"X": STRICT.array(SMALL.X)}), path)
     with pytest.raises(ValueError, match=r"the leaf variance is not finite"):
         agp.save(RBF(float("nan")), path)
@@ -535,7 +535,7 @@ def test_a_library_that_is_not_here_is_named(path, monkeypatch):
 def test_a_device_that_is_not_here_is_named(path):
     pytest.importorskip("torch")
     rewritten(path, lambda s, a: s.update(device="cuda:7"))
-    refused(path, match=r"was written on the device 'cuda:7' of numpy, which has only cpu; choose a device\.$")
+    refused(path, match=r"was written on the device 'cuda:7' of numpy, but numpy has only cpu here; choose a device\.$")
     assert_same(agp.load(path, device="cpu"), SMALL)
     assert_same(agp.load(path, backend="torch"), SMALL)
 

@@ -167,7 +167,7 @@ def test_posteriors_that_are_not_for_groups_are_one_clear_error(case):
 
 def test_groups_in_another_library_are_one_clear_error():
     pytest.importorskip("torch")
-    with pytest.raises(TypeError, match="O is a torch array, X a numpy array"):
+    with pytest.raises(TypeError, match="O is a torch array, but X is a numpy array"):
         SOLVEGP.from_data(X, Y, Z=Z, O=to_backend(O, "torch"))
 
 

@@ -228,7 +228,7 @@ def test_a_vector_of_another_size_is_refused(backend):
 def test_a_vector_of_another_library_is_refused(torch_place):
     _, unflatten = agp.flatten(torch_place.move(RBF(np.asarray(1.0), np.ones(2))))
     with pytest.raises(
-        TypeError, match="vector is a numpy array, variance a torch array; move one with agp.to_backend"
+        TypeError, match="vector is a numpy array, but variance is a torch array; move one with agp.to_backend"
     ):
         unflatten(np.zeros(3))
 
