@@ -139,6 +139,13 @@ def test_predictive_densities_are_integrals(name):
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-6)
 
 
+def test_targets_far_from_the_prior_have_the_densities_of_integrals():
+    # panels need the curvature at the peak of the product, where both ends of F matter
+    likelihood, log_density, _ = PROBLEMS["beta"]
+    found = as_arrays(likelihood).predictive_log_density(*(np.array([[x]]) for x in (300.0, 30.0, 1e-6)))
+    np.testing.assert_allclose(found, integrated(log_density, 300.0, 30.0, 1e-6), rtol=1e-9)
+
+
 DIFFERENTIABLE = [
     "bernoulli-logit",
     "poisson",

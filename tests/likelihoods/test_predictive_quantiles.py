@@ -29,6 +29,7 @@ from agp.likelihoods import (
     Softmax,
     StudentT,
 )
+from agp.quantiles import Mixture, marginal_mixture, mixture_quantiles
 from agp.repairs import collect_reports
 
 EDGES = (-0.6, 0.3, 1.4)
@@ -302,6 +303,56 @@ def test_rows_are_searched_in_blocks(monkeypatch):
     np.testing.assert_array_equal(Poisson().predictive_quantiles(mu, var, (0.2, 0.9)), whole)
 
 
+# -- the search -------------------------------------------------------------------------------------------------------
+
+ONE = np.zeros((1, 1, 1))
+"""The marginals of one row, for mixtures that do not depend on them."""
+
+
+def test_a_search_takes_few_evaluations():
+    evaluations = []
+
+    def tail(v, upper):
+        evaluations.append(v)
+        return np.exp(-np.exp(v)) if upper else -np.expm1(-np.exp(v))
+
+    def exponential(mu, var):
+        return Mixture(tail, np.exp, mu[0] - 0.5, mu[0] + 1.3)
+
+    levels = (1e-6, 0.05, 0.3, 0.5, 0.7, 0.95, 1.0 - 1e-6)
+    found = mixture_quantiles(exponential, ONE, ONE, levels)
+    np.testing.assert_allclose(found[:, 0, 0], scipy.stats.expon.ppf(levels), rtol=1e-12)
+    assert len(evaluations) <= 9 * len(levels)
+
+
+@pytest.mark.parametrize("level", [2.0**-6, 0.25, 0.75, 1.0 - 2.0**-6])
+def test_whole_quantiles_are_exact_where_rounding_exceeds_one(level):
+    # the search ends within several whole numbers of the quantile
+    count = 2.0**48
+
+    def tail(v, upper):
+        share = np.clip((v + 1.0) / count, 0.0, 1.0)
+        return 1.0 - share if upper else share
+
+    def uniform(mu, var):
+        return Mixture(tail, lambda v: v, mu[0] + 0.5 * count, mu[0] + 0.25 * count, (-1.0, count), lambda y: y)
+
+    assert mixture_quantiles(uniform, ONE, ONE, (level,))[0, 0, 0] == level * count - 1.0
+
+
+def test_large_counts_with_dispersion_need_no_more_nodes_than_small_ones():
+    model, nodes = as_arrays(NegativeBinomial(0.5)).observation_model(), []
+
+    def tail(v, f, upper):
+        nodes.append(f.size)
+        return model.tail(v, f, upper)
+
+    mixture = marginal_mixture(model._replace(tail=tail), ONE + 1.0, ONE + 0.3)
+    for count in (5.0, 1e12):
+        mixture.tail(model.place(np.array([[count]])), False)
+    assert nodes[1] == nodes[0]
+
+
 # -- every place ------------------------------------------------------------------------------------------------------
 
 
@@ -506,3 +557,22 @@ def test_shares_whose_mean_is_known_have_the_variance_of_their_distribution():
     f = np.asarray([[-1.5], [0.3], [2.0]])
     mean, variance = as_arrays(Beta(6.0)).predict(f, np.full_like(f, 1e-20))
     np.testing.assert_allclose(variance, mean * (1.0 - mean) / 7.0, rtol=1e-9)
+
+
+@pytest.mark.parametrize("link", ["probit", "logit"])
+def test_shares_whose_mean_is_uncertain_have_the_moments_of_the_mixture(link):
+    mu, var, s = 0.4, 0.3, 10.0
+    cdf = {"probit": scipy.special.ndtr, "logit": scipy.special.expit}[link]
+    t, weights = np.polynomial.hermite_e.hermegauss(60)
+    p, weights = cdf(mu + math.sqrt(var) * t), weights / np.sum(weights)
+    mean, square = weights @ p, weights @ (p * p + p * (1.0 - p) / (s + 1.0))
+    found = as_arrays(Beta(s, link=link)).predict(np.array([[mu]]), np.array([[var]]))
+    np.testing.assert_allclose([found.mean.item(), found.variance.item()], [mean, square - mean**2], rtol=1e-9)
+
+
+def test_counts_with_little_dispersion_have_the_density_of_scipy():
+    # at y = 0 the constant is zero; Stirling's series gives it for other counts
+    y, f = np.array([[0.0], [3.0], [40.0], [300.0]]), np.array([[1.0], [2.0], [3.0], [5.0]])
+    found = as_arrays(NegativeBinomial(1.0 / 150.0)).expected_log_density(f, np.zeros_like(f), y)[0]
+    expected = negative_binomial(1.0 / 150.0, np.exp(f)).logpmf(y)[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-11)

@@ -11,6 +11,8 @@ from helpers import as_arrays
 from test_predictive_quantiles import CASES, CONTINUOUS, DISCRETE, MOMENTS
 
 from agp.likelihoods import Beta, Gamma, Gaussian, HeteroscedasticGaussian, NegativeBinomial, Poisson, Softmax, StudentT
+from agp.quantiles import Mixture
+from agp.scores import mixture_crps
 
 FINITE = [name for name in DISCRETE if name.startswith(("bern", "ord"))]
 
@@ -187,6 +189,21 @@ def test_a_score_is_an_average_over_samples_of_the_distribution():
     expected = np.mean(np.abs(draws - 4.0)) - 0.5 * np.mean(np.abs(draws - np.roll(draws, 1)))
     found = Poisson().predictive_crps(f, np.full((2, 1), 0.05), column(4.0), samples=2)
     np.testing.assert_allclose(found, expected, rtol=0.02)
+
+
+def test_a_distribution_between_two_ends_has_a_score_inside_and_outside():
+    # the distribution function is 0 or 1 at the outer knots; its bends at the ends cost accuracy
+    def uniform(mu, var):
+        return Mixture(tail, lambda v: v, mu[0] + 0.5, mu[0] + math.sqrt(1.0 / 12.0), (0.0, 1.0))
+
+    def tail(v, upper):
+        return 1.0 - v if upper else v
+
+    y = column(0.1, 0.4, 0.8, 1.3)
+    inside = np.clip(y, 0.0, 1.0)
+    expected = 0.5 * inside**2 + 0.5 * (1.0 - inside) ** 2 + (y - inside) - 1.0 / 6.0
+    found = mixture_crps(uniform, np.zeros((1, 4, 1)), np.zeros((1, 4, 1)), y)
+    np.testing.assert_allclose(found, expected, atol=4e-3)
 
 
 @pytest.mark.cover(2, quick=1)
