@@ -344,6 +344,14 @@ def test_kernel_columns_take_the_starting_hyperparameters():
     np.testing.assert_allclose(S @ (S.T @ K), K, atol=1e-12)
 
 
+def test_actions_may_start_at_the_residual():
+    X, y = data(NUMPY, outputs=1)
+    mean = agp.ConstantMean(5.0)
+    model = CaGP.from_data(X, y, num_actions=1, layout="random", init="residual", mean_function=mean)
+    residual = model.y[:, 0] - 5.0
+    np.testing.assert_allclose(model.actions.values, residual / np.linalg.norm(residual), rtol=1e-12)
+
+
 def test_inverse_free_starts_at_the_inverse():
     X, y = data(NUMPY)
     model = CaGP.from_data(X, y, **STARTS["inverse-free"])

@@ -356,3 +356,18 @@ def test_no_matrix_of_all_rows_is_held():
     assert peak(lambda: model.bound(X, y)[1](1.0)) > whole  # so the limit above means something
     model = dataclasses.replace(model, prediction_tolerance=1e-1)
     assert peak(lambda: model.predict(X[:20], memory=1.0)) < 0.4 * whole
+
+
+def test_the_copies_of_a_matrix_count_against_the_budget():
+    X, y = toy_data(200)
+    model = CGGP.from_data(X, y, likelihood=agp.Gaussian(1.0), probes=4, rank=4, lanczos_steps=5, tolerance=1e-1)
+    once = X.shape[0] ** 2 * 8 / 2**20
+    assert peak(lambda: model.bound(X, y, memory=1.2 * once)[1](1.0)) < 2.4 * once
+    assert peak(lambda: model.bound(X, y, memory=10.0 * once)[1](1.0)) > 3.0 * once  # so the limit above means something
+
+
+def test_the_preconditioner_of_predictions_follows_the_budget():
+    X, y = toy_data(80)
+    model = CGGP.from_data(X, y, likelihood=agp.Gaussian(1.0), probes=4, rank=4, prediction_tolerance=1e-1)
+    least, ample = (peak(lambda memory=memory: model.predict(X[:3], memory=memory)) for memory in (0.05, 0.2))
+    assert least < 0.15 < 0.2 < ample

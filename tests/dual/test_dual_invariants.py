@@ -470,6 +470,16 @@ def inexact(model, size, seed=0):
     return with_leaves(model, new)
 
 
+def test_the_residual_that_is_reported_is_that_of_the_worst_factor():
+    X, y = data("bernoulli")
+    model = stepped(blank("inverse-free", X, y), X, y)
+    Kuu = 3.0 * inducing(model)
+    posterior, residual, _ = process(model).posterior.update_from_sites(Kuu)
+    factor = posterior.factorise(Kuu)[0]
+    worst = max(np.linalg.norm(factor.E0), *np.linalg.norm(factor.E, axis=(-2, -1)))
+    assert float(residual) == pytest.approx(worst, rel=1e-3)
+
+
 @pytest.mark.slow
 @deterministic
 @given(seeds, st.floats(0.1, 1.0))

@@ -362,6 +362,11 @@ def test_a_function_of_the_user_is_asked():
     assert seen == [(KERNEL, 3, 5)]
 
 
+def test_a_function_may_give_all_rows():
+    X = uniform()
+    np.testing.assert_array_equal(choose(X, KERNEL, 3, how=lambda X, *_: X[::-1]), X[::-1])
+
+
 @pytest.mark.parametrize(
     ("gives", "message"),
     [

@@ -8,6 +8,7 @@ from kernel_cases import CASES, inputs, kernel_case
 from agp import tree
 from agp.backend import Array, backend_of, to_numpy
 from agp.kernels import RBF, Constant, Kernel, Linear, Matern32, Stationary, White
+from agp.kernels._features import select_columns
 from agp.tree import to_backend
 
 WITHOUT_FEATURES = ("white", "sum-ard")
@@ -123,3 +124,10 @@ def test_a_stationary_kernel_needs_its_spectral_sampler_alone():
 def test_kernels_without_features_are_named(kernel, message):
     with pytest.raises(TypeError, match=message):
         features_of(as_arrays(kernel))
+
+
+def test_neighbouring_columns_are_no_copy():
+    X = inputs(3)[0]
+    assert np.shares_memory(select_columns(X, (1, 2)), X)
+    np.testing.assert_array_equal(select_columns(X, (1, 2)), X[:, 1:])
+    np.testing.assert_array_equal(select_columns(X, (2, 0)), X[:, [2, 0]])

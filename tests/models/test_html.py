@@ -273,6 +273,13 @@ def test_results_tell_what_training_left():
     assert {row[0]: row[-1] for row in read(agp.GPR.from_data(X, Y)._repr_html_()).rows}["X"] == "constant"
 
 
+@pytest.mark.parametrize(("count", "shown"), [(12, 12), (13, 12)])
+def test_long_lists_are_cut_after_twelve_entries(count, shown):
+    found = cells(LBFGSResult(None, 0, 0.0, bounds=[float(i) for i in range(count)])._repr_html_())
+    assert ("more" in found["bounds"]) is (count > shown)
+    assert f"{shown - 1}" in found["bounds"]
+
+
 def test_results_that_hold_little_are_shown():
     result = LBFGSResult(None, 0, 0.0, bounds=[float(i) for i in range(100)], rejections={"<no bound>": 2})
     found = cells(result._repr_html_())

@@ -118,6 +118,14 @@ def test_the_account_as_a_table(way):
         assert f"{one.evidence:.4f}" in line
 
 
+def test_stages_follow_kernels_in_the_table():
+    found = RegressionResult(None, 3, 1.5, message="the end", candidates=[Candidate("rbf", 12, -0.5, -0.25)])
+    found.stages += [Stage("search", 12, 0.75), Stage("posterior", 34, 0.25)]
+    words = [line.split() for line in found.describe().splitlines()]
+    assert words[1] == ["rbf", "12", "-0.5000", "-0.2500", "nan", "nan"]
+    assert words[2:] == [["stage", "rows", "seconds"], ["search", "12", "0.8"], ["posterior", "34", "0.2"], ["the", "end"]]
+
+
 @pytest.mark.slow
 def test_what_was_compared_is_what_the_models_give():
     found, X, y = fit("sample", kernel=agp.RBF())

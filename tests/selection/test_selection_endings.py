@@ -11,6 +11,8 @@ from tables import WAYS, At, assert_predicts, table
 import agp
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NotPositiveDefiniteError
 from agp.selection import _regression, fit_regression
+from agp.selection._rows import Data, subsample_rows
+from agp.selection._watch import Watch
 from agp.training import _resume
 
 pytestmark = pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
@@ -78,6 +80,17 @@ def test_a_limit_at_any_moment(way, limit, monkeypatch):
         found = fit(way, max_seconds=limit, kernel=agp.RBF())
     assert found.converged == (not any(issubclass(one.category, ConvergenceWarning) for one in told))
     assert_predicts(found.model, table(9)[0])
+
+
+@pytest.mark.parametrize(("limit", "rows", "enough"), [(1e-3, 1000, False), (1e-3, 50, True), (100.0, 2000, True)])
+def test_no_training_begins_that_the_time_left_cannot_end(limit, rows, enough, monkeypatch):
+    monkeypatch.setattr("agp.selection._watch.time.perf_counter", Clock(0.0))
+    X, y = table(30)
+    everything = subsample_rows(Data(X, y[:, None], None), 30, 0, hold_out=False)
+    watch = Watch(limit, (), progress=False)
+    found = _regression._Fit(None, everything, 8, None, watch)
+    assert found._in_time(rows) is enough
+    assert watch.late is not enough
 
 
 @pytest.mark.slow

@@ -5,6 +5,8 @@ import pytest
 from tables import WAYS, table
 
 from agp.selection import fit_regression
+from agp.selection._kernel import _sample
+from agp.selection._rows import Data
 
 COLUMNS = {"metres": (1.0, 1.0), "large": (1e6, 1e6), "small": (1e-6, 1e-6), "mixed": (1e6, 1e-6)}
 TARGETS = {"large": (1e6, 0.0), "small": (1e-6, 0.0), "far": (1.0, 1e6), "all": (1e-6, -1e6)}
@@ -65,3 +67,12 @@ def test_nothing_but_rounding_where_nothing_is_trained(way, factors, scale, devi
     for name in ("SHORT", "LONG"):
         monkeypatch.setattr(f"agp.selection._exact.{name}", 0)
     compare(way, factors, scale, deviations, 1e-6)
+
+
+def test_a_sample_does_not_depend_on_the_level_of_the_targets():
+    # whole numbers in float32: standardised at their level, they would lose all but the first digits
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2)).astype("float32")
+    y = np.round(100.0 * np.sin(X[:, :1])).astype("float32")
+    here, far = (_sample(Data(X, y + level, None)).y for level in (np.float32(0.0), np.float32(2**23)))
+    np.testing.assert_allclose(far, here, rtol=0.0, atol=1e-6)

@@ -12,6 +12,7 @@ from agp.backend import get_backend
 from agp.random import Noise
 from agp.training import Batches
 from agp.training import _epochs as epochs
+from agp.training._batches import NOISE_STEPS
 from agp.updates import Adam
 
 RNG = np.random.default_rng(0)
@@ -234,3 +235,13 @@ def test_epochs_on_the_device_draw_there(available, monkeypatch, request):
         counts.append(sum(shape[1:] == (1, ROWS, 2) for shape in sent))
     assert counts == [2, 0]
     np.testing.assert_allclose(found.trace["bound"], single.trace["bound"], rtol=1e-12)
+
+
+def test_noise_that_is_sent_together_is_that_of_each_step():
+    several = Batches(X, Y, 5, 0, probed()._draws)
+    together = several._together(1)
+    for i in range(NOISE_STEPS):
+        for found, expected in zip(together, several.host_draws(NOISE_STEPS + i), strict=True):
+            assert found.keys() == expected.keys()
+            for name, x in expected.items():
+                np.testing.assert_array_equal(found[name][i], x)
