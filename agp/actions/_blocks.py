@@ -37,7 +37,7 @@ class BlockActions(Actions):
         """Group the actions by their number of rows; return the first row, number of actions and rows per action."""
         base, extra = divmod(self.support, self.count)
         parts = (0, extra, base + 1), (extra * (base + 1), self.count - extra, base)
-        return [part for part in parts if part[1]]
+        return [(start, actions, rows) for start, actions, rows in parts if actions]
 
     def _sum_parts(self, x: Array) -> Array:
         # [..., m] -> [..., i], the sum over each block

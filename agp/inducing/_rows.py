@@ -38,8 +38,7 @@ def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
     Two rows have the same label if they are equal.
     """
-    # adding 0.0 makes -0.0 equal to 0.0
-    _, first, kind = np.unique(rows + 0.0, axis=0, return_index=True, return_inverse=True)
+    _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)  # -0.0 equals 0.0
     return np.sort(first), kind.reshape(-1)
 
 

@@ -89,7 +89,7 @@ class JointInducing(Inducing):
     def random_features(self, kernel: Kernel, rng: Any, count: int, /) -> tuple[FeatureMap, Array]:
         # the features of all terms are side by side; the variables of a term depend only on the features of that term
         maps, own = zip(*(part.random_features(k, rng, count) for part, k in self._terms(kernel)), strict=True)
-        xp, widths = backend_of(own[0]).xp, [phi.shape[1] for phi in own]
+        xp, widths = backend_of(self.reference[1]).xp, [phi.shape[1] for phi in own]
         rows = [[xp.zeros((phi.shape[0], width), **like(phi)) for width in widths] for phi in own]
         for i, phi in enumerate(own):
             rows[i][i] = phi
