@@ -50,6 +50,41 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "self.mean.mT[:, :, None] + lower_times(self.scale, noise)",
         "self.mean.mT[:, :, None] - lower_times(self.scale, noise)",
     ): "has the same distribution",
+    ("_density_of_log_noise", "0.5 * xp.ones_like(own)", "0.5 / xp.ones_like(own)"): "is the same number",
+    (
+        "StudentT.observation_model.<locals>.<lambda>",
+        "1.0",
+        "2.0",
+    ): "widens panels, but not beyond the distance of the poles of the density",
+    (
+        "_Fit._grow",
+        "density - passed.log_density(*setting, count=count // 2) < MIN_GAIN_PER_ROW",
+        "density - passed.log_density(*setting, count=count // 2) <= MIN_GAIN_PER_ROW",
+    ): "differs at equality of two continuous numbers",
+    (
+        "_close",
+        "one.log_density >= found[0].log_density - CLOSE",
+        "one.log_density > found[0].log_density - CLOSE",
+    ): "differs at equality of two continuous numbers",
+    (
+        "inverse_factor",
+        "tolerance >= ONE_STEP_TOLERANCE",
+        "tolerance > ONE_STEP_TOLERANCE",
+    ): "changes a guess, which is checked, for a single tolerance",
+    ("_bracket", "a_excess < 0.0", "a_excess <= 0.0"): "looks in another direction from a root, where the search ends",
+    ("starting_vector", "0.5", "1.0"): "is another start of a power iteration",
+    (
+        "starting_vector",
+        "0.5 * B.xp.cos(B.xp.arange(A.shape[-1], **B.like(A)))",
+        "0.5 / B.xp.cos(B.xp.arange(A.shape[-1], **B.like(A)))",
+    ): "is another start of a power iteration",
+    (
+        "Beta.observation_model.<locals>.tail",
+        "s * cdf(f) + MIN_PROBABILITY",
+        "s * cdf(f)",
+    ): "gives the limit for a = 0, which SciPy computes too",
+    ("baseline", "17", "18"): "names another random stream",
+    ("_whole", "above + ROUNDING * (1.0 + above)", "above"): "removes a margin that the bisection removes anyway",
 }
 """Mutants without an observable effect: (function, code before, code after), and the reason."""
 

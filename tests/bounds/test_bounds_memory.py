@@ -1,12 +1,14 @@
-"""The blocked bound holds one block: its value and its gradient, in both gradient modes."""
+"""The blocked bound holds one block, in both gradient modes; the memory of a row is estimated."""
 
 import numpy as np
 import pytest
-from helpers import peak
+from helpers import as_arrays, peak
 
-from agp import SGPR, SVGP, tree
+from agp import RBF, SGPR, SVGP, CaGP, tree
 from agp.bounds import elbo
+from agp.inducing import Patches, PatchGrid
 from agp.posteriors import InverseFree, Relaxed, Whitened
+from agp.processes import Patchwise
 
 ROWS, COLUMNS, INDUCING = 20_000, 2, 32
 WHOLE = ROWS * INDUCING * 8 / 2**20
@@ -70,3 +72,42 @@ def test_predictions_hold_what_the_budget_allows(method):
     for predict in (model.predict, model.predict_mean, lambda X, memory: model.log_density(X, y, memory=memory)):
         assert peak(lambda predict=predict: predict(X, memory=0.5)) < 0.75 + results
     assert peak(lambda: model.predict(X, memory=1000.0)) > 2 * WHOLE  # so the limit above means something
+
+
+def patchwise(rng):
+    """A convolutional layer with many outputs and few inducing patches."""
+    grid, y = PatchGrid((4, 4), (2, 2)), rng.normal(size=(2, 8))
+    Z = rng.normal(size=(2, grid.columns))
+    process = Patchwise(SVGP.from_data(Z, y, Z=Z, posterior="whitened").process, grid)
+    factor = process.factorise()[0]
+    return process.floats_per_row, grid.width, lambda X: process.project(factor, X)
+
+
+def patches(rng):
+    """Inducing patches, many more than an image has."""
+    inducing, kernel = Patches((3, 3), (2, 2), Z=rng.normal(size=(300, 4))), as_arrays(RBF(1.0, 1.0))
+    return inducing.floats_per_row(kernel), inducing.width, lambda X: inducing.cross(kernel, X)
+
+
+def few_actions(rng):
+    """A computation-aware GP with few actions on more rows."""
+    X = rng.normal(size=(120, 2))
+    conditional = CaGP.from_data(X, X[:, :1], num_actions=4)._conditional()
+    return conditional.floats_per_row, 2, conditional.contribution
+
+
+@pytest.mark.parametrize("made", [patchwise, patches, few_actions])
+def test_the_memory_of_a_row_is_estimated_within_a_factor_of_two(made, monkeypatch):
+    # blocks of images have a limit of their own, which the estimate omits; here it is small
+    monkeypatch.setattr("agp.chunking.CACHE", 0.125)
+    rng = np.random.default_rng(0)
+    estimate, width, stage = made(rng)
+    X = rng.normal(size=(60, width))
+
+    def value_and_bars():
+        value, pull = stage(X)
+        pull(*value) if isinstance(value, tuple) else pull(value)
+
+    value_and_bars()  # what belongs to types and shapes is known
+    used = peak(value_and_bars) * 2**20 / 8 / len(X)
+    assert 0.5 * estimate < used < 1.6 * estimate

@@ -123,7 +123,8 @@ def test_stages_follow_kernels_in_the_table():
     found.stages += [Stage("search", 12, 0.75), Stage("posterior", 34, 0.25)]
     words = [line.split() for line in found.describe().splitlines()]
     assert words[1] == ["rbf", "12", "-0.5000", "-0.2500", "nan", "nan"]
-    assert words[2:] == [["stage", "rows", "seconds"], ["search", "12", "0.8"], ["posterior", "34", "0.2"], ["the", "end"]]
+    assert words[2:5] == [["stage", "rows", "seconds"], ["search", "12", "0.8"], ["posterior", "34", "0.2"]]
+    assert words[5:] == [["the", "end"]]
 
 
 @pytest.mark.slow

@@ -222,3 +222,31 @@ def test_noise_that_is_not_there_keeps_a_variance(targets):
     assert found.converged
     assert float(found.model.likelihood.noise_variance) > 0.0
     assert np.allclose(found.model.predict(inputs).mean, targets(inputs), atol=1e-4)
+
+
+class Still:
+    """An update that changes nothing."""
+
+    def init(self, model):
+        return {}
+
+    def __call__(self, model, batch, state):
+        return model, state, {"bound": np.zeros(())}
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
+@pytest.mark.parametrize(("rows", "cooling"), [(4, 12), (20, 20)])
+def test_rates_fall_during_a_fifth_of_the_steps_but_not_less_than_a_minimum(rows, cooling, monkeypatch):
+    # five epochs of minibatches of one row, or 50 steps, show that the bound rises no more
+    monkeypatch.setattr("agp.training._fit.WINDOW_STEPS", 50)
+    monkeypatch.setattr("agp.training._fit.COOLING_STEPS", 12)
+    planned = []
+
+    def updates(model, steps, **settings):
+        planned.append(steps)
+        return [Still()]
+
+    model = agp.SVGP.from_data(X[:4], Y[:4], num_inducing=2)
+    found = agp.fit(model, X[:rows], Y[:rows], batch_size=1, updates=updates)
+    assert found.steps == max(50, 5 * rows) + cooling
+    assert planned[1:] == [cooling]

@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from helpers import peak
 
 import agp
 from agp.errors import ConvergenceWarning, Interrupted, NoSignalWarning
 from agp.training import GROWTH_TOLERANCE, Round
+from agp.training._growth import _Limits
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-4.0, 4.0, size=(150, 1))
@@ -338,3 +340,20 @@ def test_from_data_says_where_auto_belongs():
 
 def test_rounds_have_names():
     assert Round._fields == ("num_inducing", "bound", "upper", "gap", "seconds", "steps")
+
+
+@pytest.mark.parametrize("build", [few, whitened])
+def test_arrays_of_all_pairs_of_inducing_inputs_must_fit_the_memory(build):
+    model, larger = (build(M=M, kernel=agp.RBF(1.0, 0.1)) for M in (40, 80))
+    used = peak(lambda: agp.value_and_gradient(larger, X, Y))
+    enough = [_Limits(0.01, 1000, None, None, factor * used, len(X), ()).size(model) is None for factor in (0.6, 1.6)]
+    assert enough == [False, True]
+
+
+def test_hyperparameters_are_reset_twice_at_most():
+    # with this tolerance no bound seems to exceed that of noise
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoSignalWarning)
+        found = agp.fit_growing(few(X[:30], Y[:30], M=1), X[:30], Y[:30], tolerance=10.0, fit_tolerance=100.0)
+    assert [one.num_inducing for one in found.rounds][:3] == [1, 2, 4]
+    assert found.model.inducing.count == 4

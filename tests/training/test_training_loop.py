@@ -14,6 +14,7 @@ from agp.errors import BackendError, Interrupted
 from agp.posteriors import Relaxed, Whitened
 from agp.training import Progress
 from agp.training._batches import Batches
+from agp.training._run import CHECK_EVERY, Run
 from agp.updates import Adam, Group, InverseUpdate, delayed
 
 METHODS = [pytest.param(Whitened, id="whitened"), pytest.param(Relaxed, id="relaxed")]
@@ -408,3 +409,51 @@ def test_the_default_likelihood_is_gaussian_and_its_noise_is_trained():
     assert isinstance(model.likelihood, Gaussian)
     result = train(model, X, y, steps=2)
     assert float(result.model.likelihood.noise_variance) != float(model.likelihood.noise_variance)
+
+
+# -- what a device does ----------------------------------------------------------------------------------------------
+
+
+class Still:
+    """An update that counts its steps."""
+
+    def init(self, model):
+        return {"count": np.zeros(())}
+
+    def __call__(self, model, batch, state):
+        return model, {"count": state["count"] + 1.0}, {"bound": state["count"]}
+
+
+def still_run():
+    X, y = data(N=6)
+    return Run(GPR.from_data(X, y), [Still()], Batches(X, y, 6, 0), None, {})
+
+
+def test_after_a_wrong_guess_steps_do_without_guesses_for_a_while(monkeypatch):
+    run, guessed = still_run(), []
+
+    def wrong(once, _):
+        guessed.append(run.step)
+        return once(), False
+
+    monkeypatch.setattr("agp.training._run.speculate", wrong)
+    run.advance_to(3 * CHECK_EVERY, [], None, 1000)
+    assert guessed == [0, CHECK_EVERY + 1, 2 * (CHECK_EVERY + 1)]
+
+
+def test_steps_of_one_call_are_logged_one_by_one():
+    class Calls:
+        """What `Epochs` does where loops are compiled: four steps in one call."""
+
+        def to(self, first, last):
+            return min(first + 4, last)
+
+        def __call__(self, model, states, first, last):
+            return model, states, {"bound": np.arange(first, last) + 0.5}
+
+    run = still_run()
+    run.epochs = Calls()
+    run.advance_to(10, [], None, 1000)
+    found = run.result()
+    assert found.steps == 10
+    assert found.trace == {"bound": [step + 0.5 for step in range(10)]}
