@@ -363,9 +363,8 @@ def test_the_copies_of_a_matrix_count_against_the_budget():
     model = CGGP.from_data(X, y, likelihood=agp.Gaussian(1.0), probes=4, rank=4, lanczos_steps=5, tolerance=1e-1)
     once = X.shape[0] ** 2 * 8 / 2**20
     assert peak(lambda: model.bound(X, y, memory=1.2 * once)[1](1.0)) < 2.4 * once
-    assert (
-        peak(lambda: model.bound(X, y, memory=10.0 * once)[1](1.0)) > 3.0 * once
-    )  # so the limit above means something
+    # so the limit above means something:
+    assert peak(lambda: model.bound(X, y, memory=10.0 * once)[1](1.0)) > 3.0 * once
 
 
 def test_the_preconditioner_of_predictions_follows_the_budget():
