@@ -44,7 +44,7 @@ ROOMS = (
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("Pools.members", "13", "14"): "names another random stream",
     ("Pools.parts", "ends[pool] >= stop", "ends[pool] > stop"): "adds a part without rows",
-    ("_normal_mixture", "mu - centre", "mu + centre"): "widens the interval where a search starts",
+    ("marginal_mixture", "mu - centre", "mu + centre"): "widens the interval where a search starts",
     (
         "Whitened.white_samples",
         "self.mean.mT[:, :, None] + lower_times(self.scale, noise)",

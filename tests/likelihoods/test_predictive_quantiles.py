@@ -353,6 +353,17 @@ def test_large_counts_with_dispersion_need_no_more_nodes_than_small_ones():
     assert nodes[1] == nodes[0]
 
 
+@pytest.mark.parametrize("v", [-2.0, 0.0, 1.5])
+@pytest.mark.parametrize("link", ["probit", "logit"])
+def test_the_tail_of_shares_bends_within_a_standard_deviation(link, v):
+    # for large s the tail is nearly that of a normal variable, as a function of f
+    model = as_arrays(Beta(1e4, link=link)).observation_model()
+    v = np.array(v)
+    (place, width), _ = model.bends(v)
+    np.testing.assert_allclose(model.tail(v, place + width, False), scipy.stats.norm.cdf(-1.0), atol=0.01)
+    np.testing.assert_allclose(model.tail(v, place - width, True), scipy.stats.norm.cdf(-1.0), atol=0.01)
+
+
 # -- every place ------------------------------------------------------------------------------------------------------
 
 
