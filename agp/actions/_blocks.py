@@ -34,7 +34,7 @@ class BlockActions(Actions):
 
     @property
     def _parts(self) -> list[tuple[int, int, int]]:
-        """Group the actions by their number of rows; return the first row, number of actions and rows per action."""
+        """Group the actions by block size; return the first row, number of actions and block size of each group."""
         base, extra = divmod(self.support, self.count)
         parts = (0, extra, base + 1), (extra * (base + 1), self.count - extra, base)
         return [(start, actions, rows) for start, actions, rows in parts if actions]

@@ -27,8 +27,7 @@ class ConjugateGradients:
     count
         The maximum number of actions.
     tolerance
-        The policy stops before `count` actions once |residual| <= tolerance |y - h| for every output. Compiled steps do
-        not stop early.
+        The policy stops early once |residual| <= tolerance |y - h| for every output. Compiled steps do not stop early.
     memory
         The budget for covariances, in MiB.
 

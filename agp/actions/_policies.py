@@ -71,7 +71,7 @@ class UnitVectors:
     Parameters
     ----------
     count
-        The number of actions. Omit it if you pass `rows`.
+        The number of actions. Omit `count` if you pass `rows`.
     rows
         The row numbers, without repetitions.
     pivots
@@ -219,7 +219,7 @@ class KernelColumns:
     Parameters
     ----------
     count
-        The number of inducing inputs, which are rows of X drawn at random. Omit it if you pass `Z`.
+        The number of inducing inputs, which are rows of X drawn at random. Omit `count` if you pass `Z`.
     Z
         Inducing inputs [i, D].
     seed

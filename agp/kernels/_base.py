@@ -82,7 +82,7 @@ class Kernel(ABC):
         K
             Covariances [G, N, M], or [G, N, N] if Z is omitted.
         pullback
-            The pullback of a call, with a leading axis G in K_bar, X_bar and Z_bar.
+            The pullback as for a single group, but K_bar, X_bar and Z_bar have a leading axis G.
         """
         inputs = (X,) if Z is None else (X, Z)
         if self.takes_groups:
@@ -210,8 +210,8 @@ class Kernel(ABC):
         TypeError
             If a column is not a whole number.
         ValueError
-            If no column is given, or if a column is negative or repeated. `check` raises an error for columns beyond
-            the last.
+            If no column is given, or if a column is negative or repeated. `check` raises an error if the inputs have
+            too few columns.
         """
         several = columns if isinstance(columns, Iterable) else (columns,)
         kernel = ActiveDims(self, tuple(operator.index(column) for column in several))
@@ -235,7 +235,7 @@ class Kernel(ABC):
 
 
 class ConstantVariance(Kernel):
-    """Base class of kernels with the same variance k(x, x), a scalar (0-d) leaf, for all inputs."""
+    """Base class of kernels whose variance k(x, x) is a scalar (0-d) leaf, and the same for all inputs."""
 
     variance: Array
     takes_groups: ClassVar[bool] = True
@@ -278,7 +278,7 @@ def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
 
 
 def per_column(by_column: Array, leaf: Array) -> Array:
-    """Return the cotangent of a leaf that is scalar (0-d) or [D], from the cotangents [D] by column."""
+    """Return the cotangent of a leaf that is scalar (0-d) or [D], given one cotangent per column [D]."""
     return by_column if leaf.ndim == 1 else backend_of(by_column).xp.sum(by_column)
 
 
@@ -358,7 +358,7 @@ class Sum(_Composite):
 class Product(_Composite):
     """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
 
-    In the first kernel, a missing variance starts at the variance of the targets. In the other kernels, it starts at 1.
+    A missing variance starts at the variance of the targets in the first kernel, and at 1 in the other kernels.
     """
 
     parts: tuple[Kernel, ...]
@@ -406,8 +406,8 @@ def _multiplier(number: Any) -> float:
 class Scaled(Kernel):
     """A multiple of a kernel, variance * k(x, z), also written ``2.0 * k``.
 
-    The multiplier is trained together with the kernel's own variance. Freeze it to keep its value. If the kernel's
-    variance is None, that variance starts at the variance of the targets divided by the multiplier.
+    The multiplier is trained together with the kernel's own variance. Freeze the multiplier to keep its value. If
+    the kernel's variance is None, it starts at the variance of the targets divided by the multiplier.
 
     Parameters
     ----------
@@ -465,7 +465,7 @@ class ActiveDims(Kernel):
     Parameters
     ----------
     kernel
-        Any kernel. Parameters with one entry per column refer to the selected columns, in their order.
+        Any kernel. Parameters with one entry per column refer to the selected columns, in the order of `columns`.
     columns
         Distinct columns of the inputs, counted from 0.
     """
@@ -518,7 +518,7 @@ class ActiveDims(Kernel):
         elif len(set(self.columns)) < len(self.columns):
             problem = "each column may appear only once"
         elif width is not None and max(self.columns) >= width:
-            problem = f"the inputs have {width} columns, the last of which is {width - 1}"
+            problem = f"the inputs have {width} columns, numbered from 0 to {width - 1}"
         if problem is not None:
             msg = f"{type(self.kernel).__name__} on columns {self.columns}: {problem}."
             raise ValueError(msg)

@@ -63,7 +63,7 @@ class Waves(Blocks):
 
 @tree.model
 class Slopes(Blocks):
-    """A single block with the inputs, minus a centre [D] if given, times the scales (0-d or [D])."""
+    """A single block with the features (x - centre) * scale. The centre [D] is optional; the scale is 0-d or [D]."""
 
     scale: Array = tree.auxiliary()
     centre: Array | None = tree.constant(default=None, optional=True)

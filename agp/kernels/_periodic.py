@@ -1,4 +1,4 @@
-"""Periodic kernels: an RBF kernel of inputs that are mapped to circles."""
+"""Periodic kernels, which are RBF kernels of inputs that are mapped to circles."""
 
 import math
 from abc import abstractmethod
@@ -77,7 +77,7 @@ class Winding(ConstantVariance):
 
     @abstractmethod
     def _pull_period(self, bar: Array) -> Array | None:
-        """Return the cotangent of the period from the cotangents [D] by column, or None if the period is constant."""
+        """Return the cotangent of the period, given one cotangent per column [D]; None if the period is constant."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period. The
@@ -98,7 +98,7 @@ class Periodic(Winding):
     """The periodic kernel, k(x, z) = variance exp(-1/2 sum_d sin^2(pi (x_d - z_d) / period_d) / lengthscale_d^2).
 
     Source: D. J. C. MacKay, Introduction to Gaussian processes, 1998. Some libraries use 2 sin^2 instead of sin^2 / 2,
-    so their lengthscale is twice as large. Others do not square the lengthscale.
+    so their lengthscale is twice as large. Other libraries do not square the lengthscale.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Periodic(Winding):
 
 @tree.model
 class Seasonal(Winding):
-    """A periodic kernel with a known, constant period, such as a day, a year or a turn of a shaft.
+    """A periodic kernel with a known, constant period, such as a day, a year or one revolution of a shaft.
 
     Multiply it by an RBF kernel to model a seasonal pattern that changes slowly.
 

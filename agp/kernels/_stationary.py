@@ -246,7 +246,7 @@ class RationalQuadratic(Stationary):
         As for `RBF`.
     alpha
         A dimensionless scalar (0-d). The smaller alpha is, the more the lengthscales of the mixture vary. For large
-        alpha, the kernel approaches RBF. If None, it starts at 1.
+        alpha, the kernel approaches RBF. If alpha is None, it starts at 1.
     """
 
     alpha: Array = tree.param(POSITIVE, default=None)

@@ -1,4 +1,4 @@
-"""Sums over the rows, and collapsed posteriors from these sums for any variances and number of inducing inputs."""
+"""Sums over the rows, and collapsed posteriors from these sums for any variances and any number of inducing inputs."""
 
 import math
 from typing import Any, NamedTuple
@@ -41,7 +41,10 @@ class HeldOut(NamedTuple):
 
 
 class Collapse(NamedTuple):
-    """Sums over the rows. They give the collapsed posterior for any number of inducing inputs, variance and noise."""
+    """Sums over the rows.
+
+    The sums determine the collapsed posterior for any number of inducing inputs, variance and noise variance.
+    """
 
     model: SGPR
     """The model with the hyperparameters and the inducing inputs."""

@@ -93,7 +93,7 @@ class Tuned(NamedTuple):
 
 
 def default_priors(rows: float, kernel: Kernel, columns: int) -> dict[str, Any]:
-    """Return priors of the lengthscales of a kernel.
+    """Return a dictionary of priors for the lengthscales of a kernel.
 
     If there are at least five rows per column, the dictionary is empty.
     """
@@ -130,7 +130,7 @@ def exact_gp(data: Data, **parts: Any) -> GPR:
 
 
 def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -> GPR:
-    """Build the exact GP of other rows with the hyperparameters of a model and, if given, another kernel.
+    """Build an exact GP of other rows with the hyperparameters of a model; `kernel` replaces the kernel of the model.
 
     A noise variance near zero is increased, because the other rows may be noisy.
     """

@@ -24,8 +24,8 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
 
     The kernels are compared in exact GPs with Gaussian noise, as in the search of `fit_regression`. The targets of
     these GPs are `Likelihood.proxies`. The returned kernel has its trained lengthscales if the proxies are observations
-    of the latent functions, or logarithms of counts. For class labels, the kernel has no lengthscales, and `from_data`
-    sets them.
+    of the latent functions, or logarithms of counts. For class labels, the lengthscales are None, and `from_data` sets
+    them.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))

@@ -106,8 +106,8 @@ def fit_regression(
     3. With up to 4,000 rows, the posterior is exact. Models are compared by their leave-one-out predictions
        (`GPR.leave_one_out`).
     4. With more rows, a tenth of the rows, but at most 2,000, are held out. Models are compared by the density of the
-       held-out rows before and after training. This density is that of collapsed posteriors with 1,024 inducing inputs.
-       (The bound would favour smooth kernels, which need few inducing inputs.)
+       held-out rows before and after training. The density is computed with collapsed posteriors that have
+       1,024 inducing inputs. (The bound would favour smooth kernels, which need few inducing inputs.)
     5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows. The number of inducing inputs
        doubles as long as the predictions improve. With more than 300,000 rows, the posterior has fewer inducing inputs
        or omits some rows. The kernel and noise variances are those from training or those that maximise the bound,
@@ -137,7 +137,7 @@ def fit_regression(
     seed
         Seed of the random choice of rows.
     callbacks
-        Functions called with a `Progress` after each L-BFGS iteration. If one of them returns True, the fit ends.
+        Functions called with a `Progress` after each L-BFGS iteration. If a callback returns True, the fit ends.
     progress
         Show a progress bar (needs the extra ``cli``).
     checkpoint
@@ -159,8 +159,8 @@ def fit_regression(
     TypeError, ValueError
         If the data and the arguments do not fit each other.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written. The first attempt is at the start of the fit. `.result` holds the best
-        model so far.
+        If the checkpoint cannot be written. The checkpoint is already written at the start of the fit. `.result`
+        holds the best model so far.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds the best model so far.
 
@@ -233,7 +233,7 @@ class _Plan(NamedTuple):
         return 0.1 * self.tolerance
 
     def facts(self) -> dict[str, Any]:
-        """Return the arguments as text, by name. A fit resumes from a checkpoint only if these texts are equal."""
+        """Return the arguments as strings, by name. A fit resumes only if the checkpoint stores the same strings."""
         return {name: _describe_part(part) for name, part in self._asdict().items()}
 
     def kernels(self) -> dict[str, Kernel]:
@@ -331,13 +331,13 @@ class _Fit:
         self._keep_exact(found[0])
 
     def _in_time(self, rows: int) -> bool:
-        """Whether the time is enough for a few evaluations of the evidence of this many rows and its gradient."""
+        """Whether enough time is left for a few evaluations of the evidence of `rows` rows and of its gradient."""
         if not self.watch.is_done and SOME * 4.0 * rows**3 > self.watch.left() * SPEED:
             self.watch.late = True
         return not self.watch.is_done
 
     def _on_rows(self, found: list[_Chosen], rows: int) -> list[_Chosen]:
-        """Score the same hyperparameters on more rows; return the best first."""
+        """Score the hyperparameters of the candidates on more rows; return the candidates, the best first."""
         data = self.rows.first(rows)
         judged = []
         with self.watch.stage("judge", data.X.shape[0]):
@@ -368,7 +368,7 @@ class _Fit:
     # -- hyperparameters --------------------------------------------------------------------------------------------
 
     def _search(self) -> list[_Chosen]:
-        """Search for the hyperparameters of each kernel on the sample; return the best first."""
+        """Search for the hyperparameters of each kernel on the sample; return the candidates, the best first."""
         data = self.rows.first(SAMPLE)
         found: list[_Chosen] = []
         with self.watch.stage("search", data.X.shape[0], SHARES["search"]):
@@ -638,9 +638,9 @@ class _Fit:
 
 
 def _doublings(gain: float) -> int:
-    """Return the number of further doublings that gain enough.
+    """Return how many further doublings are expected to gain at least `MIN_GAIN_PER_ROW` each.
 
-    The last doubling gained `gain`, and each further doubling gains half as much as the previous one.
+    The last doubling gained `gain`. The function assumes that each doubling gains half as much as the previous one.
     """
     return 0 if gain < MIN_GAIN_PER_ROW else int(math.log2(min(gain, 1.0) / MIN_GAIN_PER_ROW))
 
@@ -651,13 +651,13 @@ def _sort_by_density(found: Iterable[_Chosen]) -> list[_Chosen]:
 
 
 def _select_best(found: list[_Chosen]) -> _Chosen:
-    """Return the candidate whose exact GP predicts best, among those that are about as good as the best."""
+    """Return the candidate whose exact GP predicts best, among those with a log density within `ALIKE` of the best."""
     as_good = [one for one in found if one.log_density >= found[0].log_density - ALIKE]
     return max(as_good, key=lambda one: one.tuned.log_density)
 
 
 def _close(found: list[_Chosen]) -> list[_Chosen]:
-    """Return the best candidate, and the second best if it is close."""
+    """Return the best candidate, and also the second best if its log density is within `CLOSE` of the best."""
     return [one for one in found if one.log_density >= found[0].log_density - CLOSE][:2]
 
 

@@ -66,7 +66,7 @@ class Watch:
 
     @contextmanager
     def stage(self, name: str, rows: int, share: float = 1.0) -> Iterator[None]:
-        """Time a stage, and end its trainings when the fraction `share` of the time limit has passed."""
+        """Measure the time of a stage, and end its training when the fraction `share` of the time limit has passed."""
         self.until = None if self.limit is None else share * self.limit
         begun = self.elapsed()
         if self.bar is not None:

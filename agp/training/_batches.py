@@ -162,7 +162,7 @@ class Batches:
 
 
 def _beside(X: Array, draws: Draws) -> Draws:
-    """Convert the draws to the library and device of X. Convert floats also to the dtype of X."""
+    """Convert the draws to the library and device of X. Also convert floats to the dtype of X."""
     if draws is NO_DRAWS:
         return draws
     B = backend_of(X)

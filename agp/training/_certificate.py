@@ -85,8 +85,8 @@ def certify(
 ) -> Certificate:
     """Compute the bound of a model per datum and, for Gaussian noise, an upper bound, in O(N M^2) operations.
 
-    With more than `rows` rows, the bounds use a random sample of `rows` rows. A model that needs all rows uses all
-    rows.
+    With more than `rows` rows, the bounds use a random sample of `rows` rows. If the bound of the model needs
+    all rows, all rows are used.
     """
     N, all_rows = X.shape[0], True
     if model.stochastic and rows < N:

@@ -87,7 +87,7 @@ def fit(
 ) -> FitResult:
     """Train a model to convergence, or until a limit is reached.
 
-    Training uses L-BFGS (`fit_lbfgs`) if the bound has no noise and each step uses all rows. Otherwise, it uses
+    Training uses L-BFGS (`fit_lbfgs`) if the bound is deterministic and each step uses all rows. Otherwise, it uses
     minibatches and the updates of `recipe`. Each L-BFGS evaluation solves for sites, inverse factors and, with a
     Gaussian likelihood, q(u). If L-BFGS itself has to move a q(u), it starts after 200 steps of `recipe`.
 
@@ -105,8 +105,8 @@ def fit(
         when 20 iterations gain less than the tolerance, or when no entry of the gradient with respect to the
         dimensionless raw leaves exceeds a thousandth of the tolerance.
     max_steps
-        Maximum number of steps; the default is 5,000 or 20 epochs, whichever is more. For L-BFGS, the maximum number of
-        iterations; the default is 1,000.
+        Maximum number of steps; the default is 5,000 or 20 epochs, whichever is more. With L-BFGS, each iteration
+        counts as a step, and the default is 1,000.
     max_seconds
         Maximum time in seconds; unlimited by default.
     batch_size
@@ -120,15 +120,15 @@ def fit(
     seed
         Seed of the minibatches.
     callbacks
-        Functions called with a `Progress` after each step. If one of them returns True, the training ends.
+        Functions called with a `Progress` after each step. If a callback returns True, the training ends.
     progress
         Show a progress bar (needs the extra ``cli``).
     draws, graphs
         See `agp.train`.
     checkpoint
         See `agp.train`. L-BFGS writes no checkpoints, so training with a checkpoint uses `recipe`. If the model needs
-        L-BFGS, a checkpoint raises an error. The final steps, with falling learning rates, are stored in a second file,
-        whose name ends in "-last".
+        L-BFGS, passing a checkpoint raises an error. The final steps, with falling learning rates, are stored in a
+        second file, whose name ends in "-last".
 
     Raises
     ------
@@ -289,7 +289,7 @@ def warn_without_signal(found: FitResult, y: Array) -> FitResult:
 
 
 def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
-    """Continue a first training. The result, and the `.result` of an error, include the first training."""
+    """Continue training after the result `first`. The new result, or the `.result` of an error, includes `first`."""
     settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
     try:
         return _join_results(first, training(first.model, X, y, **settings))
@@ -306,7 +306,7 @@ def _join_results(first: Any, second: Any) -> Any:
 
 
 def _later(callback: Callback, first: Result) -> Callback:
-    """Return a callback whose steps and seconds include those of a first training."""
+    """Return a callback that adds the steps and seconds of the result `first` to the progress."""
 
     def seen(progress: Progress) -> Any:
         step, seconds = progress.step + first.steps, progress.seconds + first.seconds

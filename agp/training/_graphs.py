@@ -167,7 +167,7 @@ class StepGraph:
         return *self.recording.reached(), self.recording.infos(logs)
 
     def acknowledge(self, states: list[Any]) -> None:
-        """Record that the caller has stored the collected results, including these states."""
+        """Record that the caller has stored the collected results and continues from `states`."""
         wrong = self.done <= max(self.logs, default=-1)
         self.taken += self.done - min(self.logs, default=self.done)
         self.logs, self.loaded = {}, None if wrong else states

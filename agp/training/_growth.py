@@ -65,7 +65,7 @@ class Round(NamedTuple):
 
 
 def _highest(rounds: list[Round]) -> int:
-    """Return the index of the round with the highest bound, or the last of several with equal bounds."""
+    """Return the index of the last round with the highest bound."""
     return max(range(len(rounds)), key=lambda i: (rounds[i].bound, i))
 
 
@@ -246,7 +246,7 @@ def fit_growing(
     tolerance
         The gain, in nats per datum, below which M stops growing.
     most
-        The maximum M; values above N count as N.
+        The maximum M; a value above N is replaced by N.
     fit_tolerance
         The `tolerance` of `agp.fit`. The first round and the final training use 3 times this value. In other rounds,
         the factor is 180 / sqrt(N), but at least 3 and at most 10.

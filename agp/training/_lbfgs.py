@@ -1,4 +1,4 @@
-"""L-BFGS on all rows, for bounds without noise.
+"""L-BFGS on all rows, for deterministic bounds.
 
 Likelihoods that average over samples use fixed samples unless draws are passed. The bounds are therefore smooth.
 """
@@ -73,8 +73,8 @@ def fit_lbfgs(
         The number of further starts. Each further start draws the kernel and likelihood hyperparameters at random
         around those of the model. The best result is kept.
     spread
-        The spread of the restarts. With e ~ N(0, 1), positive leaves are multiplied by exp(spread e), and spread e is
-        added to other leaves, in their units.
+        The spread of the restarts. With e ~ N(0, 1), positive leaves are multiplied by exp(spread * e). All other
+        leaves are shifted by spread * e, in their units.
     frozen
         A pattern of leaves that do not change, or several patterns, such as ``"Z"`` or ``("Z", "likelihood.*")``.
     inner
@@ -210,7 +210,7 @@ class _Search:
         self.steps, self.seconds, self.stopped = 0, 0.0, False
 
     def run(self, starts: Iterator[npt.NDArray[np.float64]]) -> None:
-        """Optimise from each start, or until a callback ends the search."""
+        """Optimise from each start in turn; stop early if a callback ends the search."""
         for vector in starts:
             self._run_from(vector)
             if self.stopped:
@@ -294,7 +294,7 @@ class _Search:
                 raise StopIteration
 
     def result(self) -> LBFGSResult:
-        """Return the best result so far, or the given model if there is none."""
+        """Return the best result so far, or the given model if there is no result yet."""
         objective = self.objective
         objective.repairs.add(objective.aside)
         objective.aside.clear()

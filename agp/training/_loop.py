@@ -60,7 +60,7 @@ def train(
     seed
         Seed of the minibatches.
     callbacks
-        Functions called with a `Progress` after each step. If one of them returns True, the training ends.
+        Functions called with a `Progress` after each step. If a callback returns True, the training ends.
     progress
         Show a progress bar with the bound and steps per second (needs the extra ``cli``).
     checkpoint, checkpoint_every
@@ -98,8 +98,8 @@ def train(
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written. The first attempt is before the first step. `.result` holds everything so
-        far.
+        If the checkpoint cannot be written. The checkpoint is already written before the first step. `.result`
+        holds everything so far.
 
     Warns
     -----
@@ -175,7 +175,7 @@ def _check_updates(updates: Any) -> list[Update]:
 
 
 def _source_of_draws(place: Place, X: Array) -> str:
-    """Return the name, for checkpoints, of the source of noise: the host, or a library and kind of device."""
+    """Return the name of the noise source in checkpoints: the host, or a library and a kind of device."""
     B = backend_of(X)
     return place if place == "host" else f"device ({B.name}, {B.device_name(X).partition(':')[0]})"
 

@@ -128,9 +128,10 @@ class Objective:
         self._evaluated = lambda model: compiled(model, batch, states)
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return lower bounds [n] of the raw leaves, which keep positive leaves above rounding errors in their units.
+        """Return lower bounds [n] of the raw leaves.
 
-        Without these limits, the noise variance would shrink to zero for data without noise.
+        The bounds keep positive leaves above the level of rounding errors. Without them, the noise variance would
+        shrink to zero for data without noise.
         """
         rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
         least = [
@@ -147,7 +148,7 @@ class Objective:
         return np.array(to_numpy(self.unflatten.vector(raw)), dtype=np.float64)
 
     def __call__(self, vector: npt.NDArray[np.float64]) -> Point | None:
-        """Return the loss and gradient at `vector`. If they are not finite, count the reason and return None.
+        """Return the loss and gradient at `vector`. If the evaluation fails, count the reason and return None.
 
         Inner updates start from their results at the last iterate.
         """

@@ -1,4 +1,4 @@
-"""The random order of the rows in an epoch of minibatches; any part of it can be computed from the seed."""
+"""The random order of the rows in an epoch of minibatches; any part of the order can be computed from the seed."""
 
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -73,7 +73,7 @@ def _hash64(x: Any, add: np.uint64, times: np.uint64) -> Any:
 
 
 class Pools:
-    """A permutation of N rows in chunks that needs only a few chunks in memory at a time.
+    """A permutation of N rows that are stored in chunks; only a few chunks are in memory at a time.
 
     An epoch takes the chunks in random order and groups them into pools of at least `rows` rows. The rows of each pool
     are shuffled. A minibatch has rows from only one or two pools, so shuffle sorted data once, or store the data in

@@ -113,7 +113,9 @@ def read(
     _check_facts(path, meta["facts"], facts)
     leaves, found, trace = (_folder(path, arrays, name) for name in ("model", "states", "trace"))
     if found.keys() != states.keys():
-        msg = f"{path} was written by a run with other updates or other frozen leaves; pass those of that run."
+        msg = (
+            f"{path} was written by a run with other updates or frozen leaves; pass the same updates and frozen leaves."
+        )
         raise ValueError(msg)
     _check_arrays(path, "the leaf", leaves, expected, resized)
     _check_leaves(path, leaves, model, resized)

@@ -32,7 +32,7 @@ CHECK_EVERY = 10
 class Run:
     """A model in training, with a checkpoint if a path is given.
 
-    A run resumes from a checkpoint only if the facts are the same. With `on_device`, epochs run as one compiled loop.
+    A run resumes only from a checkpoint with the same facts. With `on_device`, epochs run as one compiled loop.
     With `graphs`, steps run as device graphs if the device supports them.
     """
 
@@ -189,7 +189,7 @@ class Run:
     # -- checks of numbers -------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Read the logs that are new since the last call; raise NonFiniteError if a number or a leaf is not finite."""
+        """Read the logs of the steps since the last call; raise NonFiniteError if a number or a leaf is not finite."""
         self._arrive()
         first = self.step - len(self.pending) + 1
         leaves = tree.describe(self.model)

@@ -137,7 +137,7 @@ def test_columns_are_whole_numbers():
 
 @pytest.mark.parametrize("kernel", [RBF().on((0, 3)), RBF() + 2.0 * RBF().on((3,)), RBF().on((0, 1)).on((1, 3))])
 def test_columns_that_do_not_exist(kernel):
-    message = r"on columns \(.*3.*\): the inputs have 3 columns, the last of which is 2"
+    message = r"on columns \(.*3.*\): the inputs have 3 columns, numbered from 0 to 2"
     with pytest.raises(ValueError, match=message):
         kernel.from_data(inputs(3)[0], 1.0)
     with pytest.raises(ValueError, match=message):

@@ -160,7 +160,7 @@ def test_a_file_of_a_terabyte_of_nothing_is_refused_unread(path):
 
 def test_missing_states_are_other_updates(path):
     edit(path, lambda arrays, facts: arrays["states"]["0"].pop("count"))
-    with pytest.raises(ValueError, match=r"run\.safetensors was written by a run with other updates or other frozen"):
+    with pytest.raises(ValueError, match=r"run\.safetensors was written by a run with other updates or frozen leaves"):
         resumed(path)
 
 
