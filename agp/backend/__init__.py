@@ -1,4 +1,4 @@
-"""Backends provide operations of array libraries beyond the Array API standard; this package finds them.
+"""Backends provide operations beyond the Array API standard; this package finds the backend of an array.
 
 A plug-in is a subclass of `Backend` with one instance per library. An entry point in the group ``agp.backends``
 announces the plug-in under the import name of its library. Without an entry point, call `register_backend`. A plug-in

@@ -1,8 +1,8 @@
 """Control flow that a tracing library keeps on the device, speculation about predicates, and differentiation.
 
-If the host reads a number from a device, it waits for all earlier computations, and the device then waits for the host.
-Inside a `speculating` block, a branch with a likely outcome is therefore taken without reading its predicate. The
-predicates are stored. The caller reads them in one transfer, and repeats the computation if a prediction was wrong.
+When the host reads a number from a device, the host waits for all earlier computations, and then the device waits for
+the host. Inside a `speculating` block, a branch with a likely outcome is therefore taken without reading its predicate.
+The predicates are stored. The caller reads them in one transfer, and repeats the computation if a prediction was wrong.
 A block in which launches are recorded (`Backend.capture`) is called blind, because the host cannot read any number
 there.
 """
@@ -35,7 +35,7 @@ def speculating(guesses: list[Any] | None, *, blind: bool = False) -> Iterator[l
 
 
 def assume(predicate: Any, /, likely: bool | None) -> bool:
-    """Return the likely value of a 0-d predicate inside a `speculating` block, otherwise its true value."""
+    """Inside a `speculating` block, return the likely value of a 0-d predicate; elsewhere, return its true value."""
     guesses = _guesses.get()
     if likely is None and _blind.get():
         msg = "while launches are recorded, the host cannot read a predicate without a likely outcome."
@@ -85,7 +85,7 @@ class ControlFlow(Library):
         reads the condition only between these limits. If reading makes the host wait for a device, the loop reads the
         condition only every `look_every` iterations. Iterations after the condition has become false must not change
         the result. `likely_enough=True` declares that `at_least` iterations nearly always suffice. The loop may then
-        stop after them, and the condition is verified later (see `assume`).
+        stop after `at_least` iterations, and the condition is verified later (see `assume`).
         """
         for _ in range(at_least):
             carry = body(*carry)

@@ -52,7 +52,7 @@ def _names() -> list[str]:
 def register_backend(plugin: Backend, /) -> None:
     """Use a plug-in in this process without an entry point.
 
-    A plug-in that is registered later under the same name replaces it.
+    If you register several plug-ins under the same name, the last one is used.
 
     Raises
     ------

@@ -47,8 +47,8 @@ class Folds(Library):
         Parameters
         ----------
         f
-            A function that returns a value and its pullback to `params`. It is evaluated once for the value and again
-            in the pullback.
+            A function that returns a value and its pullback to `params`. The function is evaluated once for the value
+            and again in the pullback.
         params
             Models, factors and arrays that every block needs.
         rows
@@ -107,7 +107,7 @@ class Folds(Library):
         ----------
         f
             A function that returns an array with one row for each row of the block, and its pullback
-            ``bar -> (params_bar, block_bar)``. It is evaluated once for the value and again in the pullback.
+            ``bar -> (params_bar, block_bar)``. The function is evaluated once for the value and again in the pullback.
         X
             An array [N, ...].
         params, block_rows, add
@@ -135,5 +135,5 @@ class Folds(Library):
         return self.xp.concat(values, axis=0), pullback
 
     def remat(self, f: Callable, /) -> Callable:
-        """Return f such that automatic differentiation recomputes its intermediate values instead of storing them."""
+        """Wrap f so that automatic differentiation recomputes intermediate values instead of storing them."""
         return f

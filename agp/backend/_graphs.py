@@ -25,7 +25,7 @@ class Graphs(Library):
         Parameters
         ----------
         f
-            A function that reads and writes the same arrays in every call. It is called several times, for warm-up and
+            A function that reads and writes the same arrays in every call. agp calls f several times, for warm-up and
             for recording. Nothing is computed during recording, so f must not transfer numbers to or from the host.
         x
             An array on the device.
@@ -47,7 +47,10 @@ class Graphs(Library):
         raise BackendError(msg)
 
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
-        """Copy the arrays `by` into `several` if the 0-d predicate `where` holds; `by` may have views of `several`."""
+        """Copy the arrays `by` into the arrays `several` if the 0-d predicate `where` holds.
+
+        The arrays `by` may be views of the arrays `several`.
+        """
         found = [x if x is y else self.xp.where(where, y, x) for x, y in zip(several, by, strict=True)]
         for x, y in zip(several, found, strict=True):
             if x is not y:

@@ -107,7 +107,7 @@ class Library(ABC):
         """Convert x to a NumPy array on the host, which may share the memory of x."""
 
     def row_major(self, x: Array, /) -> Array:
-        """Return x in row-major order without gaps, like an array read from a file; copies only if needed.
+        """Return x in row-major order without gaps, like an array read from a file; x is copied only if necessary.
 
         The rounding of sums and products depends on the memory layout, and in some libraries on the alignment. The
         default returns x, for libraries with a single memory layout.

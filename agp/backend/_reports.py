@@ -17,8 +17,8 @@ def current_collector() -> list[Any] | None:
 def collect_reports(reports: list[Any] | None = None) -> Iterator[list[Any]]:
     """Append the reports made inside the block to a list, instead of issuing warnings.
 
-    The entries are instances of `agp.repairs.Report`. A compiled function can return reports like arrays, and
-    `agp.repairs.Tally` reads them outside the function.
+    The entries are instances of `agp.repairs.Report`. Compiled functions can return reports in the same way as
+    arrays. `agp.repairs.Tally` reads the reports outside the function.
     """
     reports = [] if reports is None else reports
     token = _collector.set(reports)

@@ -65,12 +65,12 @@ def collapsed_bound(
 ) -> tuple[Array, Pullback]:
     """Collapsed evidence lower bound of sparse variational GP regression, summed over the outputs.
 
-    The bound is log N(y; h(X), Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), with Qff = Kfu Kuu^-1 Kuf. It is
-    attained at the optimal q(u). The computation takes O(N M^2) operations.
+    The bound is log N(y; h(X), Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), with Qff = Kfu Kuu^-1 Kuf. The
+    optimal q(u) attains this bound. The computation takes O(N M^2) operations.
 
     With several orthogonal groups of inducing inputs (SOLVE-GP), Qff is the sum of a matrix Q_g for each group, and
-    the groups have independent posteriors. The predictive mean stays the same. The bound of each output is lower by
-    1/2 (sum_g log|I + Q_g / sigma^2| - log|I + Qff / sigma^2|).
+    the groups have independent posteriors. The predictive mean stays the same. Compared with a single group, the
+    bound of each output is lower by 1/2 (sum_g log|I + Q_g / sigma^2| - log|I + Qff / sigma^2|).
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Projection(NamedTuple):
 def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None]) -> tuple[Moments, Pullback]:
     """Sums over a block of rows, and their pullback.
 
-    The block has inputs [b, D], their targets or None, and their row numbers in the support or None.
+    The block contains the inputs [b, D], the targets, and the row numbers in the support. The last two may be None.
     """
     X, y, at = block
     xp = backend_of(X).xp
@@ -101,7 +101,7 @@ def _sum_moments(
 
 
 def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]:
-    """The projection and log|S^T S|, from A = S^T K S [i, i], and their pullback.
+    """Compute the projection, log|S^T S| and the pullback of both from A = S^T K S [i, i].
 
     The pullback is ``(G_bar, b_bar, log_det_bar) -> (model_bar, A_bar)``.
     """
@@ -145,8 +145,8 @@ def computation_aware_bound(
         -1/2 [ (|r - W v|^2 + P (tr K - tr(Q M))) / sigma^2 + P (N - i) log sigma^2 + N P log 2 pi
                + v^T A v - P tr(Q A) + P log|G| - P log|S^T S| ]
 
-    The loss "projected" is log N(S'^T y; S'^T h, S'^T (K + sigma^2 I) S') with S' = S (S^T S)^-1/2. It is not a bound.
-    Use it for comparisons only.
+    The loss "projected" is log N(S'^T y; S'^T h, S'^T (K + sigma^2 I) S') with S' = S (S^T S)^-1/2.
+    This loss is not a bound; use it for comparisons only.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def computation_aware_bound(
     X, y
         All inputs [N, D] and targets [N, P], or a minibatch of their rows.
     scale
-        N divided by the number of rows in the batch. It multiplies the sums over the data, but not A.
+        N divided by the number of rows in the batch. The scale multiplies the sums over the data, but not A.
     shared
         True if the data and the support are the same rows in the same order. Each covariance is then evaluated once.
     block_rows

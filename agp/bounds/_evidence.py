@@ -78,9 +78,9 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
 def leave_one_out(model: Any, X: Array, y: Array, /) -> Array:
     """Leave-one-out log densities log p(y_n | all other rows) [N] of an exact GP, summed over the outputs.
 
-    With the covariance K of y, the variance of y_n given the other rows is 1 / (K^-1)_nn, and its mean is
-    y_n - (K^-1 (y - h))_n / (K^-1)_nn. If a row has a weight w > 1, one observation is left out, and w - 1 remain.
-    The computation takes O(N^3) operations.
+    Let K be the covariance of y. Given the other rows, y_n has the variance 1 / (K^-1)_nn and the mean
+    y_n - (K^-1 (y - h))_n / (K^-1)_nn. For a row with a weight w > 1, leaving out one observation reduces the weight to
+    w - 1. The computation takes O(N^3) operations.
 
     Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
     """

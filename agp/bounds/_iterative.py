@@ -34,8 +34,8 @@ class CovarianceSystem(NamedTuple):
     def of(cls, model: Any, X: Array, block_rows: int, /, *, rank: int | None = None) -> "CovarianceSystem":
         """Create the system of a model at inputs X [N, D].
 
-        The model has the fields `kernel`, `likelihood`, `rank`, `max_iterations` and `lanczos_steps`. The argument
-        `rank`, at most N, replaces the model's rank of the preconditioner.
+        The model has the fields `kernel`, `likelihood`, `rank`, `max_iterations` and `lanczos_steps`. If `rank` is
+        given, it replaces `model.rank` as the rank of the preconditioner. The rank is at most N.
         """
         kernel, X = _constants(model.kernel), backend_of(X).stop_gradient(X)
         root = preconditioning_root(kernel, X, model.rank if rank is None else rank)
@@ -159,7 +159,7 @@ def estimated_evidence(
         value     -1/2 [ sum_p alpha_p^T (y - h)_p + P_out (log|P| + N/t sum_i e_0^T log(T_i) e_0) + N P_out log 2 pi ]
         gradient   1/2 [ sum_p alpha_p^T dA alpha_p - P_out/t sum_i (A^-1 z_i)^T dA (P^-1 z_i) ] + sum alpha dh
 
-    Since E[z z^T] = P, the mean of (A^-1 z)^T dA (P^-1 z) is tr(A^-1 dA). The gradient is a separate estimate. It is
+    Since E[z z^T] = P, the mean of (A^-1 z)^T dA (P^-1 z) is tr(A^-1 dA). The gradient is a separate estimate,
     not the derivative of the estimated value. For automatic differentiation, the value therefore includes a surrogate
     term, which is zero and whose derivative is the estimated gradient.
 

@@ -20,8 +20,9 @@ BLOCK = 128
 def cholesky(A: Array) -> Array:
     """Return lower triangular L with L L^T = A [..., M, M], repaired if necessary.
 
-    If the factorisation fails, the function adds ten, then a hundred, then a thousand times the default jitter. In a
-    batch, only the matrices whose factorisation fails are changed. Each repair is reported to `agp.repairs`.
+    If the factorisation fails, the function adds ten, then a hundred, then a thousand times the default jitter to the
+    diagonal. In a batch, only the matrices whose factorisation fails are changed. Each repair is reported to
+    `agp.repairs`.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def _fail(A: Array, jitter: Array) -> None:
 
 
 def _causes(A: Array) -> list[tuple[str, Array]]:
-    """Return possible causes of a failure, each with a 0-d Boolean: True if it is the cause; exactly one is True."""
+    """Return the possible causes of a failure, each with a 0-d Boolean that is True only for the actual cause."""
     xp = backend_of(A).xp
     finite = xp.all(xp.isfinite(A))
     positive, negative = xp.all(diagonal(A) > 0), xp.any(diagonal(A) < 0)

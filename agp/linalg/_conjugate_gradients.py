@@ -106,7 +106,7 @@ def conjugate_gradients(
 def log_quadrature(steps: Array, ratios: Array, /) -> Array:
     """Return the Gauss quadratures e_0^T log(T) e_0 [k] from the coefficients [L, k] of conjugate gradients.
 
-    Let T be the Lanczos matrix of P^-1/2 A P^-1/2 from the iteration with right-hand side z. It is tridiagonal, with
+    Let T be the Lanczos matrix of P^-1/2 A P^-1/2 from the iteration with right-hand side z. T is tridiagonal, with
     T_jj = 1 / a_j + b_{j-1} / a_{j-1} and T_{j,j+1} = sqrt(b_j) / a_j. For z ~ N(0, P), N e_0^T log(T) e_0 estimates
     log|A| - log|P|. The result is NaN if the coefficients are not finite.
 

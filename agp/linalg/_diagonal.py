@@ -15,7 +15,7 @@ def diagonal(A: Array) -> Array:
 
 
 def add_diagonal(A: Array, d: Array | float) -> Array:
-    """Return A + diag(d), for A [..., M, M] and d [M], [..., M], or one number for all entries."""
+    """Return A + diag(d), for A [..., M, M] and a number d or an array [M] or [..., M]."""
     return backend_of(A).add_diagonal(A, d)
 
 

@@ -114,7 +114,7 @@ def inverse_factor(
     precision
         One of "float32", "tf32" and "bfloat16". The first steps multiply in this precision, until the residual is below
         the tolerance or near the rounding error of the products. The residual is then checked in the precision of A,
-        and steps continue in that precision if necessary. If the matrix is too ill-conditioned for such products, all
+        and steps continue in that precision if necessary. If A is too ill-conditioned for the lower precision, all
         steps use the precision of A, and `fallbacks` is 1. The argument has no effect unless the requested
         precision is lower than the precision of A.
 
@@ -249,8 +249,8 @@ def _rescale_start(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array,
 def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
     """Return `found` unchanged; report a repair if the given factor was discarded.
 
-    `name` is the name of the factor in the report. A false scalar `among` means that no earlier factor existed; nothing
-    is reported then.
+    `name` is the name of the factor in the report. If the 0-d Boolean `among` is False, no earlier factor
+    existed, and nothing is reported.
     """
     xp = backend_of(found.restarts).xp
     restarts = found.restarts

@@ -98,7 +98,8 @@ def preconditioner(U: Array | None, noise: Array, rows: int, /) -> Preconditione
     """Create the preconditioner P = U U^T + noise I for U [N, m], or P = noise I if U is None.
 
     The noise variance is a 0-d array, and `rows` is N. The triangular factor R (see `Preconditioner.Q`) comes from the
-    QR decomposition of [U; sqrt(noise) I]. This keeps twice as many digits as a factorisation of the Gram matrix.
+    QR decomposition of [U; sqrt(noise) I]. The QR decomposition keeps twice as many digits as a factorisation of the
+    Gram matrix.
     """
     xp = backend_of(noise).xp
     if U is None:

@@ -1,7 +1,7 @@
 """Inversion by matrix products: steps in a lower precision, as long as rounding errors allow them.
 
-A step from L needs the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A. They correct
-the errors of both products.
+A step from L needs the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, and thus
+correct the errors of both products.
 
 Let u be the unit roundoff of the lower precision: half the distance from 1 to the next number. The relative error of
 each entry of A, and of A L, is about u, and dB = L^T dA L. The error of B is therefore
@@ -110,7 +110,8 @@ def run_reduced_steps(
     """Take steps from `start` until the residual is below the tolerance or close to the rounding error of the products.
 
     The steps also end if the start is too far from the inverse, if the rounding error is too large, or if a step
-    increases the merit. Such a step is rejected. The arguments are those of `agp.linalg.inverse_factor`.
+    increases the merit. A step that increases the merit is rejected. The arguments are those of
+    `agp.linalg.inverse_factor`.
     """
     backend = backend_of(A)
     xp = backend.xp

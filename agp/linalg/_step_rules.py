@@ -12,7 +12,10 @@ StepRule = Callable[[Array, Array], Array]
 
 
 def safe_step(count: Array, eigenvalue: Array) -> Array:  # noqa: ARG001 - all rules have the same signature
-    """Return min(1, 1.5 / lambda_max(B)), which strictly decreases l and keeps diag L positive from every start."""
+    """Return min(1, 1.5 / lambda_max(B)).
+
+    From every start, steps of this size strictly decrease l and keep diag L positive.
+    """
     return 1.0 / backend_of(eigenvalue).xp.maximum(eigenvalue / 1.5, 1.0 + 0.0 * eigenvalue)
 
 

@@ -2,9 +2,10 @@
 
 Every matrix is split in halves (blocks 11, 21, 22) until the blocks are small. The smallest size of a block is
 `Backend.triangular_block`, or `Backend.device_block` on accelerators. If only one factor is triangular, this size is
-doubled. Only nonzero blocks that the result needs are multiplied. With many levels, the functions below need a fraction
-of the 2 M^3 operations of a dense product: 1/2 if one input or the output is triangular; 1/3 for `lower_product`; 1/6
-if two inputs and the output are triangular. Dimensions before the last two are batch dimensions.
+doubled. Only nonzero blocks that the result needs are multiplied. A dense product takes 2 M^3 operations. With many
+levels, a product takes M^3 operations if one input or the output is triangular, and M^3 / 3 operations if two inputs
+and the output are triangular. The function `lower_product` takes 2/3 M^3 operations. Dimensions before the last two
+are batch dimensions.
 """
 
 from agp.backend import Array, backend_of

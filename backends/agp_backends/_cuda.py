@@ -9,6 +9,7 @@ def whole_block(double: bool, capability: tuple[int, int]) -> float:
     """Value of `Backend.device_block` for a CUDA device, for arrays in float64 (`double`) or float32.
 
     Assume 5 microseconds per launch and 50 TFLOP/s. At M = 1024, the launches of one level of the recursion then take
-    as long as the operations that the level saves. With slow float64 units, this size is far smaller.
+    as long as the operations that the level saves. On devices with slow float64 units, the
+    size for float64 is far smaller.
     """
     return SMALL if double and capability not in FAST_FLOAT64 else LARGE

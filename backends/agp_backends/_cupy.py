@@ -228,7 +228,7 @@ class _InsideKernel(CupyBackend):
 def _kernel(f: Callable[..., tuple]) -> Callable[..., tuple]:
     """Fuse an elementwise function into one kernel, compiled at the first call for each set of dtypes and ranks.
 
-    CuPy traces f once. CuPy would use half precision for operations between Python numbers.
+    CuPy traces f once. In f, avoid operations between Python numbers, because CuPy computes them in half precision.
     """
     return cupy.fuse(kernel_name=f.__name__)(functools.partial(f, _InsideKernel()))
 

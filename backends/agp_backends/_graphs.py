@@ -65,7 +65,7 @@ def _forbid_synchronisation() -> Iterator[None]:
 def _preserve_generator(device: Any) -> Iterator[None]:
     """Restore the default generator of the device after an exception.
 
-    A graph takes over the generator while it is recorded, and a failed recording does not return it.
+    Recording a graph takes over the generator, and a failed recording does not return the generator.
     """
     generator = torch.cuda.default_generators[device.index or 0]
     state = generator.clone_state()

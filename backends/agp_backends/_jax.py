@@ -458,7 +458,7 @@ def _with_reports(f: Callable) -> Callable:
 
 
 class _Here(list):
-    """A list that accepts reports only from the trace in which it was created; reports from others would leak."""
+    """A list that accepts reports only from the trace that created the list; reports of other traces would leak."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -30,8 +30,8 @@ SPIN_SECONDS = 0.05
 class OneThread:
     """Context manager that limits the thread pools of an interface ("blas" or "openmp") to one thread.
 
-    Nested contexts have no effect. One object serves all threads of the process. It affects the libraries that are
-    loaded when the object is created.
+    Nested contexts have no effect. One object serves all threads of the process. The limit applies to libraries
+    that were loaded before the object was created.
     """
 
     def __init__(self, interface: str) -> None:
@@ -97,7 +97,7 @@ class _Pool(NamedTuple):
 
 
 class _Limit:
-    """Limit pools to one thread while any Python thread is inside, and restore them afterwards."""
+    """Limit pools to one thread while any Python thread is inside a context, and restore the pools afterwards."""
 
     def __init__(self, pools: tuple[_Pool, ...]) -> None:
         self.inside = 0
@@ -123,7 +123,7 @@ class _Limit:
                 pool.set(min(count, before))
 
     def after_fork(self, inside: int) -> None:
-        """Reset the count of threads in a child process; another thread may have been inside during the fork."""
+        """Reset the count of threads in a child process, which has none of the parent's other threads."""
         self._lock = threading.Lock()
         if self.inside and not inside:
             self._restore()
@@ -136,7 +136,7 @@ class _Limit:
 
 
 class _Here(threading.local):
-    """Nesting depth of the current thread, and its limit for pools that have a setting for each thread."""
+    """Nesting depth of the current thread, and the `_Limit` of the pools with a setting for each thread."""
 
     def __init__(self, own: tuple[_Pool, ...]) -> None:
         self.depth, self.own = 0, _Limit(own)

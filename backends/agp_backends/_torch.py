@@ -182,7 +182,7 @@ class _Noise(Noise):
 
 
 def _pack(arrays: Sequence[Array]) -> Array:
-    """Concatenate arrays to one vector, and align them by padding with ones; every function is defined at one."""
+    """Concatenate arrays to one vector; pad each with ones for alignment, since every function is defined at one."""
     ones = constant((1.0,) * APART, arrays[0])
     return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
 
