@@ -129,7 +129,7 @@ def _path(prefix: str, key: Any) -> str:
 def _on_host(name: str, x: Any) -> Any:
     try:
         if backend_of(x).is_lazy:
-            msg = "its rows are lazy, and the file would contain all of them; save model.predictor() instead."
+            msg = "its rows are lazy, but a file must contain all rows; save model.predictor() instead."
             raise TypeError(msg)
         return to_numpy(x)
     except TypeError as error:

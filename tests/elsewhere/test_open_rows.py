@@ -148,10 +148,10 @@ def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, cap
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--test-share", "0.1"], "--test-share cannot be used for a table in many files"),
-        (["--task", "classification"], "--task classification cannot be used for a table"),
-        (["--missing", "impute"], "--missing impute cannot be used for a table"),
-        (["--target", "a"], "several targets cannot be used for a table"),
+        (["--test-share", "0.1"], "--test-share cannot be used with --scheduler or with a table in many files"),
+        (["--task", "classification"], "--task classification cannot be used with --scheduler"),
+        (["--missing", "impute"], "--missing impute cannot be used with --scheduler"),
+        (["--target", "a"], "several targets cannot be used with --scheduler"),
     ],
 )
 def test_a_command_names_what_rows_on_disk_do_not_allow(options, message, parts, capsys):
