@@ -166,7 +166,7 @@ def _check(a: argparse.Namespace) -> None:
     """Raise a ValueError if the kernel is unknown or the output file cannot be written."""
     kernel_or_auto(a.kernel)
     if a.out.suffix.lower() in TABLES:
-        msg = f"--out is {a.out}, but {a.out.suffix} is for tables; use a name such as {a.out.stem}.safetensors."
+        msg = f"--out is {a.out}, but {a.out.suffix} files are tables; use a name such as {a.out.stem}.safetensors."
         raise ValueError(msg)
     folder = a.out if a.out.is_dir() else a.out.absolute().parent
     if a.out.is_dir() or not folder.is_dir():

@@ -162,8 +162,8 @@ class BoTorchModel(Model, FantasizeMixin):
     def _check_noise(self, asked: str) -> None:
         if not self.likelihood.quadratic:
             msg = (
-                f"{asked} needs Gaussian noise, but the likelihood is {type(self.likelihood).__name__}, whose "
-                "observations are not normal; use the posterior of the function instead."
+                f"{asked} needs Gaussian noise, but the likelihood is {type(self.likelihood).__name__}; use "
+                "the posterior of the function instead."
             )
             raise TypeError(msg)
 

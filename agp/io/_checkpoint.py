@@ -61,7 +61,7 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
             msg = f"it does not hold a {KIND} of version 1"
             raise ValueError(msg)
         if not isinstance(structure.get("facts"), dict):
-            msg = "it holds no facts"
+            msg = "its structure has no dictionary 'facts'"
             raise ValueError(msg)
         return unflatten_arrays(structure.get("arrays"), arrays), structure["facts"]
 

@@ -599,7 +599,7 @@ def test_bad_input_is_told_in_one_sentence(name, refused, tmp_path):
 def test_names_of_outputs_that_would_hurt_are_refused(refused, tmp_path):
     TABLE.to_csv(tmp_path / "t.csv", index=False)
     call = ["fit", "t.csv", "--target", "sound", "--out"]
-    assert "--out is t2.csv, but .csv is for tables" in refused(*call, "t2.csv", out="t2.csv")
+    assert "--out is t2.csv, but .csv files are tables" in refused(*call, "t2.csv", out="t2.csv")
     assert "not a folder; name a file" in refused(*call, "deep/m.safetensors")
     assert "a folder; name a file" in refused(*call, ".")
 

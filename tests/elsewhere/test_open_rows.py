@@ -84,7 +84,7 @@ def test_what_cannot_be_opened_is_named(parts, rows):
         ("none-*.parquet", {}, "the file does not exist"),
         ("part-*.parquet", {"target": "z"}, "no column 'z'; its columns are a, b, c, y"),
         ("part-*.parquet", {"target": "y", "without": NAMES}, "has no column left for inputs"),
-        ("table.txt", {}, "is of an unknown kind; use .npy, .parquet, .zarr or .h5"),
+        ("table.txt", {}, "has an unknown file type; use .npy, .parquet, .zarr or .h5"),
         ("rows.npy", {"target": 1}, "must be the first or the last column"),
         ("rows.npy", {"target": "y"}, "target is 'y', but must be a column number of .*rows.npy, from -4 to 3"),
     ]:
