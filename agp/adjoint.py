@@ -58,11 +58,11 @@ def _cotangent_or_zero(name: str, x: Array, bar: Array | None) -> Array:
         return bar
     if name == "X":
         msg = (
-            "X needs a gradient, but this bound treats its inputs as constants or reads them in blocks of rows; "
-            "increase memory to avoid blocks, or detach X."
+            "X needs a gradient, but this bound does not compute the gradient of X; detach X, or increase memory if "
+            "the bound reads X in blocks of rows."
         )
         raise ValueError(msg)
     if name == "y":
-        msg = "y needs a gradient, but targets are constants of a bound; detach y."
+        msg = "y needs a gradient, but bounds treat targets as constants; detach y."
         raise ValueError(msg)
     return backend_of(x).xp.zeros_like(x)

@@ -181,7 +181,7 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
     if y.shape[0] != X.shape[0]:
-        msg = f"X has {X.shape[0]} rows, y has {y.shape[0]}; each row of X needs its target."
+        msg = f"X has {X.shape[0]} rows, but y has {y.shape[0]}; pass one target for each row of X."
         raise ValueError(msg)
     if finite:
         xp = backend_of(y).xp
@@ -196,7 +196,7 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
     _check_array("weights", weights, (1,))
     check_like("weights", weights, "X", X)
     if weights.shape[0] != X.shape[0]:
-        msg = f"X has {X.shape[0]} rows, but there are {weights.shape[0]} weights; give one for each row."
+        msg = f"X has {X.shape[0]} rows, but there are {weights.shape[0]} weights; pass one weight for each row."
         raise ValueError(msg)
     xp = backend_of(weights).xp
     if finite and backend_of(weights).is_concrete(weights):

@@ -170,7 +170,7 @@ def _single_kernel(part: str, name: str, others: tuple[str, ...]) -> Kernel:
         return kind()
     takes = next((name for name in ("period", "lengthscale") if name in vars(kind())), None)
     if takes is None:
-        msg = f"the kernel {part!r} in {name!r} takes no number; leave it out."
+        msg = f"the kernel {part!r} in {name!r} takes no number; leave the number out."
         raise ValueError(msg)
     return kind(**{takes: value})
 

@@ -22,7 +22,7 @@ class Noise(ABC):
         """Return integers of shape `size`, uniform from low to high - 1."""
 
     def __getattr__(self, name: str) -> Any:
-        msg = f"noise on a device has only standard_normal and integers, and no {name}; leave out draws='device'."
+        msg = f"draws='device' supports only standard_normal and integers, not {name}; leave out draws='device'."
         raise AttributeError(msg)
 
 

@@ -124,7 +124,7 @@ class FixedActions(Columns):
             msg = "every action is zero; pass at least one nonzero action."
             raise ValueError(msg)
         if dependent:
-            msg = f"actions {dependent} were omitted: they are zero or in the span of earlier actions; remove them."
+            msg = f"actions {dependent} were omitted: they are zero or in the span of earlier actions; omit them."
             warnings.warn(msg, UserWarning, stacklevel=2)
             kept = [j for j in range(S.shape[1]) if j not in dependent]
             Q = _factors(xp.take(S, asarray_like(kept, S), axis=1), 0.0)[0]

@@ -124,7 +124,7 @@ def _check_rows(rows: Sequence[int], m: int) -> list[int]:
         msg = f"rows {beyond} are out of range for data with {m} rows; count rows from 0."
         raise ValueError(msg)
     if twice := sorted({row for row in found if found.count(row) > 1}):
-        msg = f"rows {twice} appear more than once, which would repeat an action; pass each row once."
+        msg = f"rows {twice} appear more than once; pass each row once."
         raise ValueError(msg)
     return found
 

@@ -38,7 +38,7 @@ def assume(predicate: Any, /, likely: bool | None) -> bool:
     """Inside a `speculating` block, return the likely value of a 0-d predicate; elsewhere, return its true value."""
     guesses = _guesses.get()
     if likely is None and _blind.get():
-        msg = "while launches are recorded, the host cannot read a predicate without a likely outcome."
+        msg = "the host cannot read this predicate while it records launches; give the predicate a likely value."
         raise BackendError(msg)
     if guesses is None or likely is None:
         return bool(predicate)

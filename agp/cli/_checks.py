@@ -68,10 +68,7 @@ def check_task(task: str, likelihood: str | None) -> str:
     needed = LIKELIHOODS[likelihood][0]
     if task not in ("auto", needed):
         fitting = ", ".join(name for name, (its, _) in LIKELIHOODS.items() if its == task)
-        msg = (
-            f"--likelihood is {likelihood}, which is for {needed}, but --task is {task}; "
-            f"use one of the likelihoods {fitting}."
-        )
+        msg = f"--likelihood {likelihood} is for {needed}, but --task is {task}; use one of the likelihoods {fitting}."
         raise ValueError(msg)
     return needed
 

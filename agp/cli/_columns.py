@@ -213,7 +213,7 @@ def _times(table: TableFile, name: str) -> Any:
         raise ValueError(msg)
     remedy = f"write them as in 2020-12-31, or use --drop {shlex.quote(name)}"
     if chosen is None:
-        msg = f"{table.path}: column {name!r} has dates such as {shown!r} that are not all in one format; {remedy}."
+        msg = f"{table.path}: column {name!r} has dates in several formats, such as {shown!r}; {remedy}."
         raise ValueError(msg)
     zoned = known.str.contains(ZONE)
     if zoned.any() and not zoned.all():

@@ -232,7 +232,7 @@ def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
     }
     if not any(fitting.values()):
         known = "; ".join(f"{backend}: {', '.join(devices)}" for backend, devices in there.items())
-        msg = f"--device is {wanted!r}, which no backend of this comparison has; choose from {known}."
+        msg = f"--device is {wanted!r}, but no backend of this comparison has this device; choose from {known}."
         raise ValueError(msg)
     return {backend: fitting[backend] or there[backend][0] for backend in backends}
 

@@ -69,7 +69,8 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
     needed = [*((name, "target") for name in notes.targets), *([(notes.exposure, "exposure")] * bool(notes.exposure))]
     for name, what in needed:
         if name not in table.frame.columns:
-            msg = f"{unknown_column_message(table.path, name, table.frame.columns)} It is the {what} of the model."
+            said = unknown_column_message(table.path, name, table.frame.columns)
+            msg = f"{said} The model needs {name!r} as its {what}."
             raise ValueError(msg)
     rows = rows_with(table, notes.targets)
     y = read_targets(table, notes, estimator, rows) if rows.any() else []

@@ -166,7 +166,7 @@ def _check(a: argparse.Namespace) -> None:
     """Raise a ValueError if the kernel is unknown or the output file cannot be written."""
     kernel_or_auto(a.kernel)
     if a.out.suffix.lower() in TABLES:
-        msg = f"--out is {a.out}, which has the ending of a table; use a name such as {a.out.stem}.safetensors."
+        msg = f"--out is {a.out}, but {a.out.suffix} files are tables; use a name such as {a.out.stem}.safetensors."
         raise ValueError(msg)
     folder = a.out if a.out.is_dir() else a.out.absolute().parent
     if a.out.is_dir() or not folder.is_dir():
@@ -213,7 +213,7 @@ def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
         msg = f"{option} is for numeric targets, but the task is classification; use --task regression."
         raise ValueError(msg)
     if a.outputs is not None and (task == "classification" or (len(a.target) == 1 and a.likelihood != "latent-noise")):
-        msg = f"--outputs is {a.outputs}, which is for several numeric targets; leave it out."
+        msg = f"--outputs is {a.outputs}, but this option is only for several numeric targets; leave it out."
         raise ValueError(msg)
     return task
 

@@ -60,10 +60,10 @@ def _check(a: argparse.Namespace) -> None:
         "several targets": len(a.target) > 1,
     }
     if refused := [name for name, asked in given.items() if asked]:
-        msg = f"{refused[0]} cannot be used for a table in many files or on a cluster; leave it out."
+        msg = f"{refused[0]} cannot be used with --scheduler or with a table in many files; leave it out."
         raise ValueError(msg)
     if not is_many(a.table) and Path(a.table).suffix != ".parquet":
-        msg = f"--scheduler requires .parquet files, which workers can read, but the table is {a.table}."
+        msg = f"--scheduler requires .parquet files, but the table is {a.table}; save the table as .parquet."
         raise ValueError(msg)
 
 

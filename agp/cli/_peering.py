@@ -52,7 +52,7 @@ def find_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def check_peers(methods: Sequence[str], kernel: str) -> None:
     """Raise a ValueError if the other libraries cannot train the methods or the kernel."""
     if METHOD not in methods:
-        msg = f"--peers trains {METHOD} in other libraries, but --method does not include {METHOD}; add it."
+        msg = f"--peers trains {METHOD} in other libraries, but --method does not include {METHOD}; add {METHOD}."
         raise ValueError(msg)
     if kernel not in KERNELS:
         msg = f"--kernel is {kernel}, but with --peers it must be one of {', '.join(KERNELS)}."

@@ -90,7 +90,7 @@ def open_rows(
     if kind == ".parquet":
         return _parquet(name, target, without, chunk_rows)
     if kind not in (".zarr", ".h5", ".hdf5"):
-        msg = f"{name} is of an unknown kind; use {KINDS}, or call agp.data.load if the table fits into memory."
+        msg = f"{name} has an unknown file type; use {KINDS}, or call agp.data.load if the table fits into memory."
         raise ValueError(msg)
     da = _dask_array()
     source = _zarr(name, dataset) if kind == ".zarr" else _hdf5(name, dataset)

@@ -108,7 +108,7 @@ class PatchGrid:
             (H, W), C = self.image, self.channels
             of = f" and {C} channels" if C > 1 else ""
             msg = (
-                f"X has {X.shape[1]} columns, but images of {H} x {W} pixels{of} have {self.width} columns; change X "
+                f"X has {X.shape[1]} columns, but images of {H} x {W} pixels{of} need {self.width} columns; change X "
                 "or the size of the images."
             )
             raise ValueError(msg)

@@ -190,7 +190,7 @@ class Patches(AtInputs):
         grid.check()
         if self.Z is not None and self.Z.shape[1] != grid.columns:
             msg = (
-                f"Z has {self.Z.shape[1]} columns, but {grid.describe()} have {grid.columns} columns; pass Z with "
+                f"Z has {self.Z.shape[1]} columns, but {grid.describe()} need {grid.columns} columns; pass Z with "
                 f"{grid.columns} columns."
             )
             raise ValueError(msg)

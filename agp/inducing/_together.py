@@ -129,7 +129,7 @@ def _check_sum(together: JointInducing, kernel: Any) -> None:
     terms = kernel.parts if isinstance(kernel, Sum) else (kernel,)
     if len(terms) != len(together.parts):
         msg = (
-            f"JointInducing has {len(together.parts)} parts, but the kernel has {len(terms)} terms; pass a sum with a "
-            "kernel for each part."
+            f"JointInducing has {len(together.parts)} parts, but the kernel has {len(terms)} terms; pass a sum of "
+            "kernels with one term for each part."
         )
         raise ValueError(msg)

@@ -162,8 +162,8 @@ class BoTorchModel(Model, FantasizeMixin):
     def _check_noise(self, asked: str) -> None:
         if not self.likelihood.quadratic:
             msg = (
-                f"{asked} needs Gaussian noise, but the likelihood is {type(self.likelihood).__name__}, whose "
-                "observations are not normal; use the posterior of the function instead."
+                f"{asked} needs Gaussian noise, but the likelihood is {type(self.likelihood).__name__}; use "
+                "the posterior of the function instead."
             )
             raise TypeError(msg)
 
@@ -187,8 +187,8 @@ class BoTorchModel(Model, FantasizeMixin):
         """
         if len(self._chosen) < self._single.outputs:
             msg = (
-                f"this model has only outputs {self._chosen} of {self._single.outputs}, but observations need all "
-                "outputs; condition the model before you call subset_output."
+                f"this model has only the outputs {self._chosen}, but conditioning needs all "
+                f"{self._single.outputs} outputs; condition the model before you call subset_output."
             )
             raise ValueError(msg)
         self._check(X)

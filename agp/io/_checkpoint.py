@@ -61,7 +61,7 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
             msg = f"it does not hold a {KIND} of version 1"
             raise ValueError(msg)
         if not isinstance(structure.get("facts"), dict):
-            msg = "it holds no facts"
+            msg = "its structure has no dictionary 'facts'"
             raise ValueError(msg)
         return unflatten_arrays(structure.get("arrays"), arrays), structure["facts"]
 
@@ -129,7 +129,7 @@ def _path(prefix: str, key: Any) -> str:
 def _on_host(name: str, x: Any) -> Any:
     try:
         if backend_of(x).is_lazy:
-            msg = "its rows are lazy, and the file would contain all of them; save model.predictor() instead."
+            msg = "its rows are lazy, but a file must contain all rows; save model.predictor() instead."
             raise TypeError(msg)
         return to_numpy(x)
     except TypeError as error:

@@ -80,7 +80,7 @@ def known_classes(classes: Iterable[type]) -> dict[str, type]:
     others = tuple(classes)
     for cls in others:
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
-            msg = f"classes has {cls!r}, which is not the class of a part of a model; decorate it with @agp.tree.model."
+            msg = f"classes contains {cls!r}, which is not a model class; decorate it with @agp.tree.model."
             raise TypeError(msg)
         if any(tree.is_model_class(base) for base in cls.__mro__) and not tree.is_model_class(cls):
             msg = f"{cls.__name__} inherits from a model but is not a model class; decorate it with @agp.tree.model."

@@ -167,5 +167,5 @@ def _array(file: Any, name: str) -> Any:
 
 
 def _no_number(name: str) -> None:
-    msg = f"its structure has the number {name}"
+    msg = f"its structure contains {name}, but numbers must be finite"
     raise ValueError(msg)

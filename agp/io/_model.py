@@ -93,7 +93,7 @@ def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -
     if not tree.is_model(model):
         cls = model if isinstance(model, type) else type(model)
         what = f"{'the class ' if model is cls else ''}{cls.__module__}.{cls.__qualname__}"
-        msg = f"agp.save takes a model or a part of one, or an estimator of agp.estimators, not {what}."
+        msg = f"agp.save takes a model, a part of a model, or an estimator of agp.estimators, not {what}."
         raise TypeError(msg)
     structures, arrays = {}, arrays_by_path({BESIDE.removesuffix("/"): dict(stored.arrays)})
     for name, part in {"": model, **stored.parts}.items():

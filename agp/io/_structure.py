@@ -101,8 +101,8 @@ def _encode_setting(value: Any, place: str, classes: dict[str, type]) -> Any:
 
 def _refuse(place: str, reason: str) -> NoReturn:
     msg = (
-        f"{place or 'the model'} cannot be saved, because {reason}; files hold numbers, text, Booleans, None, tuples "
-        "and parts of models, and arrays in fields declared as leaves."
+        f"{place or 'the model'} cannot be saved, because {reason}; files hold numbers, text, Booleans, None, tuples, "
+        "parts of models, and arrays declared as leaves."
     )
     raise TypeError(msg)
 

@@ -252,7 +252,7 @@ class Likelihood(ABC):
 
         Raise TypeError if the likelihood does not define tails.
         """
-        msg = f"{type(self).__name__} has no distribution function, which quantiles need; define `observation_model`."
+        msg = f"{type(self).__name__} has no distribution function to compute quantiles; define `observation_model`."
         raise TypeError(msg)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:

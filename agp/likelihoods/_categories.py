@@ -76,8 +76,8 @@ class MultiClass(Likelihood):
 
     def _on_host(self, what: str, mu: Array, var: Array) -> tuple[Any, Any, Any]:
         msg = (
-            f"{type(self).__name__} predicts classes without an order, which have no {what}; call `predict` for their "
-            "probabilities, or use Ordinal for ordered classes."
+            f"{type(self).__name__} predicts classes without an order, so there are no {what}; call `predict` for "
+            "class probabilities, or use Ordinal for ordered classes."
         )
         raise TypeError(msg)
 

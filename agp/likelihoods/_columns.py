@@ -92,7 +92,10 @@ class WithColumn(Likelihood):
 
     def latents(self, columns: int, /) -> int:
         if columns < 2:
-            msg = f"y has {columns} columns, but {type(self).__name__} needs a last column of {self.column}."
+            msg = (
+                f"y has {columns} columns, but {type(self).__name__} needs two or more; append {self.column} as the "
+                "last column."
+            )
             raise ValueError(msg)
         return self.likelihood.latents(columns - 1)
 
@@ -206,8 +209,8 @@ class Exposed(WithColumn):
         super().__post_init__()
         if not self.likelihood.log_link:
             msg = (
-                f"likelihood is {type(self.likelihood).__name__}, but its mean must be a multiple of exp(f); "
-                "use Poisson, NegativeBinomial, Gamma or Exponential."
+                f"likelihood is {type(self.likelihood).__name__}, but must be a likelihood with a mean proportional "
+                "to exp(f); use Poisson, NegativeBinomial, Gamma or Exponential."
             )
             raise TypeError(msg)
 

@@ -220,8 +220,8 @@ class HeteroscedasticGaussian(GaussianNoise):
     def latents(self, columns: int, /) -> int:
         if columns % 2:
             msg = (
-                f"y has {columns} columns, but {type(self).__name__} needs an even number; pass the values, then the "
-                "known noise variance of each value."
+                f"y has {columns} columns, but {type(self).__name__} needs an even number of columns; pass the values, "
+                "then the known noise variance of each value."
             )
             raise ValueError(msg)
         return columns // 2
@@ -252,7 +252,7 @@ class HeteroscedasticGaussian(GaussianNoise):
 
     def __post_init__(self) -> None:
         if self.common is not None and not isinstance(self.common, Gaussian):
-            msg = f"common is {self.common!r}, but must be None or Gaussian(...), the additional noise of all rows."
+            msg = f"common is {self.common!r}, but must be Gaussian(...), or None for no additional noise."
             raise TypeError(msg)
 
     def from_data(self, variance: float, /) -> Self:

@@ -52,7 +52,7 @@ class log_linear_step:  # noqa: N801 - reads as the function that it is
         _check_size("start", self.start)
         _check_size("end", self.end)
         if not self.steps > 1:
-            msg = f"steps is {self.steps!r}, but must be at least 2; for a single size use constant_step({self.end!r})."
+            msg = f"steps is {self.steps!r}, but must be at least 2; for one size, use constant_step({self.end!r})."
             raise ValueError(msg)
 
     def __call__(self, count: Array, _eigenvalue: Array, /) -> Array:

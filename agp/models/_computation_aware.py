@@ -219,7 +219,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         if not self.capped and X.shape != self.X.shape:
             msg = (
                 f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have {X.shape[0]}; "
-                "train on the data that the model was built with, or build it with support=."
+                "train on the data that the model was built with, or build the model with support=."
             )
             raise ValueError(msg)
 

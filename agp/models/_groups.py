@@ -44,7 +44,7 @@ def check_part(name: str, kind: Any) -> Any:
         found = kind.__name__ if isinstance(kind, type) else repr(kind)
         msg = (
             f"{name} is {found}, but must be a class of q for one group, such as Whitened, Marginal, Dual or "
-            "PriorSpread, or for both groups, such as RelaxedOrthogonal."
+            "PriorSpread; to use one q for both groups, pass posterior=RelaxedOrthogonal."
         )
         raise TypeError(msg)
     return kind

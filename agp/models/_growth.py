@@ -50,10 +50,7 @@ def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
     between = [x for x in tree.nodes(model, Process).values() if not isinstance(x, (Sparse, LinearMixing))]
     if len(parts) != 1 or between:
         what = type(between[0] if between else model).__name__
-        msg = (
-            f"{what} does not support adding inducing inputs; use a model with one kernel for all inducing inputs, "
-            "such as SGPR, or SVGP with outputs='shared' or 'intrinsic'."
-        )
+        msg = f"{what} does not support adding inducing inputs; use SGPR, or SVGP with outputs='shared' or 'intrinsic'."
         raise TypeError(msg)
     path, part = next(iter(parts.items()))
     still = [x for x in tree.nodes(part, Posterior).values() if type(x).add_inducing is Posterior.add_inducing]

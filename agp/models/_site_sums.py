@@ -83,7 +83,7 @@ class SummedSites(SparseSites):
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:  # noqa: ARG002
         def pullback(_bar):
-            msg = "cached sums cannot be differentiated; use the TSVGP instead of SummedSites."
+            msg = "cached sums cannot be differentiated; use TSVGP instead of SummedSites."
             raise TypeError(msg)
 
         return Sums(self.shift, self.precision), pullback

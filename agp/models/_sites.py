@@ -101,8 +101,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         alpha, beta, mu = found.sums
         if rows is None and beta.shape[0] != self.X.shape[0]:
             msg = (
-                f"the batch has {beta.shape[0]} of the {self.X.shape[0]} rows, but no row numbers, which select the "
-                "sites; pass rows= to Batch."
+                f"the batch has {beta.shape[0]} of the {self.X.shape[0]} rows, but no row numbers; pass rows= to Batch "
+                "to select the sites."
             )
             raise ValueError(msg)
         xp = backend_of(beta).xp

@@ -112,7 +112,10 @@ class SOLVEGPR(SparseRegression):
         if second is not None:
             check_part("second", second)
         if second is not None and issubclass(second, SiteHolder):
-            msg = f"{cls.__name__} cannot train the sites of second={second.__name__}; use SOLVEGP, or another class."
+            msg = (
+                f"{cls.__name__} cannot train the sites of second={second.__name__}; use SOLVEGP, or another class for "
+                "second=."
+            )
             raise ValueError(msg)
         if tight and second is not None:
             msg = "the tight bound uses the optimal q(v); omit second= or tight=."

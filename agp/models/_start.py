@@ -157,7 +157,7 @@ def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
         if backend_of(x).is_lazy:
             msg = (
                 f"{model_class.__name__} needs all rows in memory at once, but they are in a {backend_of(x).name} "
-                "array; compute the array first if it fits, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."
+                "array; compute the array first if memory allows, or use SGPR, SOLVEGPR, SVGP, or CaGP with support=."
             )
             raise ValueError(msg)
 

@@ -89,8 +89,8 @@ class Variational(Model):
         check_process("the process of a model", self.process)
         if isinstance(self.likelihood, Likelihood) and self.likelihood.couples_outputs and self.process.correlated:
             msg = (
-                f"{type(self.likelihood).__name__} couples latent functions, but {type(self.process).__name__} makes "
-                "them dependent; use independent latent functions, such as those of a Stack."
+                f"{type(self.likelihood).__name__} needs independent latent functions, but those of "
+                f"{type(self.process).__name__} are dependent; use a process with independent functions, such as Stack."
             )
             raise ValueError(msg)
 

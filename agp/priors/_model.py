@@ -76,7 +76,10 @@ def assign_priors(model: Any, /) -> list[tuple[tree.Leaf, Prior]]:
         matching = [leaf for leaf in parameters if tree.matches(leaf.name, pattern)]
         if not matching:
             names = ", ".join(leaf.name for leaf in parameters)
-            msg = f"no parameter matches {pattern!r}, which has the prior {prior}; the parameters are {names}."
+            msg = (
+                f"priors contains {pattern!r}: {prior}, but no parameter matches {pattern!r}; the parameters are "
+                f"{names}."
+            )
             raise ValueError(msg)
     found_priors = []
     for leaf in parameters:
@@ -97,6 +100,6 @@ def _check_fit(leaf: tree.Leaf, pattern: str, prior: Prior) -> None:
     if prior.positive and not isinstance(leaf.constraint, type(POSITIVE)):
         msg = (
             f"{prior} is defined only for positive numbers, but {pattern!r} matches {leaf.name}, which is "
-            f"{leaf.constraint.name}; use Normal for it."
+            f"{leaf.constraint.name}; use Normal for {leaf.name}."
         )
         raise ValueError(msg)

@@ -42,8 +42,8 @@ class Patchwise(Transformed):
             raise TypeError(msg)
         if self.process.samples > 1 or self.process.row_draws(0, 0, 1).by_row:
             msg = (
-                "the process of a Patchwise is a sampled process; apply Patchwise to each layer of a Deep process "
-                "instead."
+                "the process of a Patchwise must not be a sampled process; apply Patchwise to each layer of a Deep "
+                "process instead."
             )
             raise TypeError(msg)
 
@@ -133,7 +133,7 @@ class Patchwise(Transformed):
         if self.process.width != self.grid.columns:
             msg = (
                 f"the process of a Patchwise takes inputs with {self.process.width} columns, but "
-                f"{self.grid.describe()} have {self.grid.columns} columns; make these numbers equal."
+                f"{self.grid.describe()} need {self.grid.columns} columns; make these numbers equal."
             )
             raise ValueError(msg)
         self.process.check()

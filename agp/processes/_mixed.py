@@ -130,8 +130,8 @@ class LinearMixing(Transformed):
         self.mean_function.check(self.width, self.outputs)
         if self.process.correlated:
             msg = (
-                "the process of a LinearMixing has dependent outputs, but must have independent outputs; multiply the "
-                "weights and use a single LinearMixing."
+                "the process of a LinearMixing has dependent outputs, but must have independent outputs; replace "
+                "nested LinearMixings by one, with the product of their weights."
             )
             raise ValueError(msg)
         self.process.check()

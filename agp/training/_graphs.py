@@ -64,7 +64,7 @@ class _Recording:
             msg = "the step always reports a repair."
             raise BackendError(msg)
         if _key(model, states, self.parts) != self.key:
-            msg = "the step changes the settings or the shapes of the model or of a state."
+            msg = "the step changes settings or array shapes of the model or of a state."
             raise BackendError(msg)
         right = xp.all(xp.stack(guesses))
         B.overwrite([*self.held, self.count], [*_arrays(model, states), self.count + 1.0], where=right)

@@ -79,7 +79,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
     if moves_posteriors(model, inner):
-        msg = f"laplace needs natural gradients of q(u), which {type(model).__name__} does not have; use another model."
+        msg = f"laplace needs natural gradients, but {type(model).__name__} does not support them; use another model."
         raise TypeError(msg)
     fixed = {
         tree.join_path(path, name)

@@ -91,7 +91,7 @@ def model(cls: type[T]) -> type[T]:
     units = {field.name for field in fields if field.is_unit}
     for field in fields:
         if field.unit is not None and field.unit not in units:
-            msg = f"{cls.__name__}.{field.name} has the unit {field.unit!r}; declare that field with tree.unit()."
+            msg = f"{cls.__name__}.{field.name} has the unit {field.unit!r}; declare {field.unit} with tree.unit()."
             raise TypeError(msg)
     FIELDS[cls] = fields
     for watcher in WATCHERS:

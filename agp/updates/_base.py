@@ -69,7 +69,7 @@ def apply_updates(
     for update, state in zip(updates, states, strict=True):
         model, state, logged = update(model, batch, state)
         if clash := info.keys() & logged.keys():
-            msg = f"two updates log {', '.join(sorted(clash))}; change the name in one of them."
+            msg = f"two updates log values named {', '.join(sorted(clash))}; change the name in one update."
             raise ValueError(msg)
         new.append(state)
         info |= logged

@@ -138,7 +138,9 @@ class JaxBackend(Backend):
             return xp.bfloat16, contextlib.nullcontext
         platform = _platform(x.device) if self.is_concrete(x) else jax.default_backend()
         if precision == "tf32" and platform not in ("cuda", "gpu"):
-            msg = f"JAX has tf32 products on CUDA devices only, not on {platform}; use precision='float32' or None."
+            msg = (
+                f"JAX supports tf32 products only on CUDA devices, not on {platform}; use precision='float32' or None."
+            )
             raise BackendError(msg)
         return xp.float32, lambda: jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "float32")
 

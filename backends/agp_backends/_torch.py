@@ -364,7 +364,8 @@ class TorchBackend(Backend):
             return torch.float32, lambda: _float32_products("high" if precision == "tf32" else "highest")
         if precision == "tf32":
             msg = (
-                f"torch has products in tf32 on CUDA devices only, not on {x.device}; use precision='float32' or None."
+                f"torch supports tf32 products only on CUDA devices, not on {x.device}; use precision='float32' or "
+                "None."
             )
             raise BackendError(msg)
         return super().reduced_precision(precision, x)

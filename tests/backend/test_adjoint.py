@@ -114,7 +114,7 @@ def test_rows_in_blocks_give_the_same_gradient_and_refuse_that_of_the_inputs():
 def test_targets_have_no_gradient_and_say_so():
     host, X, y = problem()
     value = TORCH.move(host).bound(TORCH.array(X), TORCH.array(y).requires_grad_())[0]
-    with pytest.raises(ValueError, match="y needs a gradient, but targets are constants"):
+    with pytest.raises(ValueError, match="y needs a gradient, but bounds treat targets as constants"):
         value.backward()
 
 

@@ -224,9 +224,9 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--likelihood", "normal"], "argument --likelihood: invalid choice: 'normal'"),
         (["--likelihood", "poisson"], "plane: counts must be whole numbers of at least 0"),
         (["--likelihood", "softmax"], "plane: labels must be whole numbers"),
-        (["--likelihood", "softmax", "--task", "regression"], "the likelihood softmax is for classification"),
+        (["--likelihood", "softmax", "--task", "regression"], "--likelihood softmax is for classification"),
         (["--likelihood", "gaussian", "--task", "classification"], "bernoulli, bernoulli-logit, softmax, robustmax"),
-        (["--likelihood", "studentt", "--method", "sgpr", "rsvgp"], "sgpr can only have the gaussian likelihood"),
+        (["--likelihood", "studentt", "--method", "sgpr", "rsvgp"], "requires the gaussian likelihood"),
         (["--task", "ranking"], "argument --task: invalid choice: 'ranking'"),
         (["--seed", "-1"], "--seed: must be a whole number from 0 to"),
         (["--split", "-1"], "--split: must be a whole number of at least 0, not '-1'"),
@@ -235,7 +235,7 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--num-inducing", "1000"], "--num-inducing is 1000, but plane has only 48 training rows"),
         (["--iterations", "-1"], "--iterations: must be a whole number of at least 1"),
         (["--rate", "0"], "--rate: must be a finite number above zero, not '0'"),
-        (["--device", "cuda:9", "--backend", "numpy"], "--device is 'cuda:9', which no backend"),
+        (["--device", "cuda:9", "--backend", "numpy"], "--device is 'cuda:9', but no backend of this comparison"),
     ],
 )
 def test_bad_arguments_give_one_line(regression, not_compared, arguments, message):

@@ -244,7 +244,7 @@ def test_counts_with_exposures_are_described_as_rates(fit, shell):
     COUNTS.drop(columns="days").to_csv("other.csv", index=False)
     status, _, err = shell("describe", "m.safetensors", "other.csv")
     assert status == 2
-    assert err.endswith("It is the exposure of the model.\n")
+    assert err.endswith("as its exposure.\n")
 
 
 @pytest.mark.slow
@@ -342,7 +342,7 @@ def test_dates_become_days(fit, shell, form):
             "ambiguous dates such as '01/05/2020'; write them as in 2020-12",
         ),
         (["2020-01-01T00:00:00Z", "2020-01-02"] * (N // 2), [], "line 3, column 'when' has no time zone, but other"),
-        (["1.2.3", "1.2.33"] * (N // 2), [], "column 'when' has dates such as '1.2.3' that are not all in one format"),
+        (["1.2.3", "1.2.33"] * (N // 2), [], "column 'when' has dates in several formats, such as '1.2.3'"),
         ([None, *MONTHS.astype(str)[1:]], [], "line 2, column 'when' is empty (empty cells in this column: 1); fill"),
     ],
 )
@@ -516,7 +516,7 @@ BAD = {
     "one of two": (TABLE, ["--target", "kind"], "the target 'kind' is text, such as"),
     "two labels": (TABLE, ["--target", "size", "--task", "classification"], "classification takes one --target, but"),
     "empty target": (TABLE.assign(size=np.nan), ["--target", "size"], "the target 'size' has no value; leave it out"),
-    "outputs": (TABLE, ["--outputs", "separate"], "--outputs is separate, which is for several numeric targets"),
+    "outputs": (TABLE, ["--outputs", "separate"], "--outputs is separate, but this option is only for several"),
     "mixed noise": (
         TABLE,
         ["--target", "size", "--outputs", "coregionalised", "--likelihood", "latent-noise"],
@@ -599,7 +599,7 @@ def test_bad_input_is_told_in_one_sentence(name, refused, tmp_path):
 def test_names_of_outputs_that_would_hurt_are_refused(refused, tmp_path):
     TABLE.to_csv(tmp_path / "t.csv", index=False)
     call = ["fit", "t.csv", "--target", "sound", "--out"]
-    assert "--out is t2.csv, which has the ending of a table" in refused(*call, "t2.csv", out="t2.csv")
+    assert "--out is t2.csv, but .csv files are tables" in refused(*call, "t2.csv", out="t2.csv")
     assert "not a folder; name a file" in refused(*call, "deep/m.safetensors")
     assert "a folder; name a file" in refused(*call, ".")
 
@@ -889,7 +889,7 @@ def test_a_table_that_does_not_fit_is_refused(fit, shell):
     fit(TABLE)
     for name, frame, said in (
         ("a.csv", TABLE.drop(columns="chord"), "'chord'"),
-        ("b.csv", TABLE.drop(columns="sound"), "It is the target of the model."),
+        ("b.csv", TABLE.drop(columns="sound"), "The model needs 'sound' as its target."),
         ("c.csv", TABLE.assign(sound=np.nan), "c.csv has 0 rows with 'sound'; at least 2 are needed."),
     ):
         frame.to_csv(name, index=False)

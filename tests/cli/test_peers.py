@@ -144,7 +144,10 @@ def test_what_is_no_interpreter_is_refused(regression, not_compared, python):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--method", "rsvgp"), "--peers trains wsvgp in other libraries, but --method does not include wsvgp; add it"),
+        (
+            ("--method", "rsvgp"),
+            "--peers trains wsvgp in other libraries, but --method does not include wsvgp; add wsvgp",
+        ),
         (("--method", "wsvgp", "--kernel", "rbf+linear"), "--kernel is rbf+linear, but with --peers it must be one of"),
         (("--method", "wsvgp", "--likelihood", "studentt"), "--peers is for gaussian noise"),
     ],

@@ -84,7 +84,7 @@ def test_what_cannot_be_opened_is_named(parts, rows):
         ("none-*.parquet", {}, "the file does not exist"),
         ("part-*.parquet", {"target": "z"}, "no column 'z'; its columns are a, b, c, y"),
         ("part-*.parquet", {"target": "y", "without": NAMES}, "has no column left for inputs"),
-        ("table.txt", {}, "is of an unknown kind; use .npy, .parquet, .zarr or .h5"),
+        ("table.txt", {}, "has an unknown file type; use .npy, .parquet, .zarr or .h5"),
         ("rows.npy", {"target": 1}, "must be the first or the last column"),
         ("rows.npy", {"target": "y"}, "target is 'y', but must be a column number of .*rows.npy, from -4 to 3"),
     ]:
@@ -148,10 +148,10 @@ def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, cap
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--test-share", "0.1"], "--test-share cannot be used for a table in many files"),
-        (["--task", "classification"], "--task classification cannot be used for a table"),
-        (["--missing", "impute"], "--missing impute cannot be used for a table"),
-        (["--target", "a"], "several targets cannot be used for a table"),
+        (["--test-share", "0.1"], "--test-share cannot be used with --scheduler or with a table in many files"),
+        (["--task", "classification"], "--task classification cannot be used with --scheduler"),
+        (["--missing", "impute"], "--missing impute cannot be used with --scheduler"),
+        (["--target", "a"], "several targets cannot be used with --scheduler"),
     ],
 )
 def test_a_command_names_what_rows_on_disk_do_not_allow(options, message, parts, capsys):

@@ -140,7 +140,7 @@ CHANGES = {
     ),
     "infinite-leaf": (
         lambda s, a: (at(s, "kernel").update(variance=float("inf")), a.pop("kernel.variance")),
-        "its structure has the number Infinity",
+        "its structure contains Infinity",
     ),
     "missing-leaf": (
         lambda s, a: (at(s, "kernel").update(variance=None), a.pop("kernel.variance")),
@@ -374,8 +374,8 @@ def test_loading_imports_nothing_at_all(path):
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
-        ((3,), r"classes has 3, which is not the class of a part of a model; decorate it with @agp\.tree\.model\.$"),
-        ((int,), "classes has <class 'int'>, which is not the class"),
+        ((3,), r"classes contains 3, which is not a model class; decorate it with @agp\.tree\.model\.$"),
+        ((int,), "classes contains <class 'int'>, which is not a model class"),
         (Mine, r"classes is Mine, but must be a tuple of classes; write classes=\(Mine,\)\.$"),
     ],
 )
@@ -432,7 +432,10 @@ def test_every_other_setting_comes_back(what, path):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (3.0, r"^agp\.save takes a model or a part of one, or an estimator of agp\.estimators, not builtins\.float\.$"),
+        (
+            3.0,
+            r"^agp\.save takes a model, a part of a model, or an estimator of agp\.estimators, not builtins\.float\.$",
+        ),
         (RBF, r"not the class agp\.kernels\._stationary\.RBF\.$"),
         (np.ones(3), r"not numpy\.ndarray\.$"),
         (agp.priors.Gamma(1.0, 1.0), r"not agp\.priors\._densities\.Gamma\.$"),

@@ -284,7 +284,7 @@ def test_observations_that_are_not_normal_are_refused(made):
 @pytest.mark.parametrize("made", ["gpr-pair"], indirect=True)
 def test_observations_of_some_of_the_outputs_are_refused(made):
     _, model = made
-    with pytest.raises(ValueError, match=r"outputs \(1,\) of 2, but observations need all outputs"):
+    with pytest.raises(ValueError, match=r"has only the outputs \(1,\), but conditioning needs all 2 outputs"):
         model.subset_output([1]).condition_on_observations(tensor(SETS[0]), tensor(SETS[0][..., :1]))
 
 

@@ -374,7 +374,7 @@ def test_times_of_zero_are_allowed():
 
 def test_common_noise_is_a_gaussian():
     X, y = toy("known-noise")
-    with pytest.raises(TypeError, match=r"common is 0.1, but must be None or Gaussian\(...\)"):
+    with pytest.raises(TypeError, match=r"common is 0.1, but must be Gaussian\(...\), or None"):
         SVGP.from_data(X, y, likelihood=HeteroscedasticGaussian(0.1), num_inducing=2)
 
 

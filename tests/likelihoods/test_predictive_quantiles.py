@@ -509,7 +509,7 @@ def test_rows_that_are_no_multiple_of_samples_are_refused():
 
 @pytest.mark.parametrize("likelihood", [Softmax(3), RobustMax(3)], ids=["softmax", "robustmax"])
 def test_classes_have_no_quantiles(likelihood):
-    with pytest.raises(TypeError, match="classes without an order, which have no quantiles; call `predict`"):
+    with pytest.raises(TypeError, match="classes without an order, so there are no quantiles; call `predict`"):
         likelihood.predictive_quantiles(np.zeros((2, 3)), np.ones((2, 3)), (0.5,))
 
 

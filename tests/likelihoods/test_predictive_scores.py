@@ -220,6 +220,6 @@ def test_scores_at_extremes_are_numbers(name, moments):
 
 def test_classes_have_no_distribution_function():
     with pytest.raises(
-        TypeError, match="classes without an order, which have no distribution functions; call `predict`"
+        TypeError, match="classes without an order, so there are no distribution functions; call `predict`"
     ):
         Softmax(3).predictive_cdf(np.zeros((2, 3)), np.ones((2, 3)), np.zeros((2, 1)))

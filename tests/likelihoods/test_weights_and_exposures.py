@@ -215,9 +215,9 @@ def test_the_density_without_inputs_is_that_of_repeated_rows(name):
 # -- refusals ---------------------------------------------------------------------------------------------------------
 
 WRONG = {
-    "no column": (Weighted(Gaussian()), F, "y has 1 columns, but Weighted needs a last column of weights"),
+    "no column": (Weighted(Gaussian()), F, "y has 1 columns, but Weighted needs two or more; append weights"),
     "negative": (Weighted(Gaussian()), beside(F, -W), "must not be negative; found -3"),
-    "no exposure": (Exposed(Poisson()), COUNTS, "a last column of exposures"),
+    "no exposure": (Exposed(Poisson()), COUNTS, "append exposures as the last column"),
     "zero": (Exposed(Poisson()), beside(COUNTS, 0.0 * F), "exposures, the last column of y, must be positive; found 0"),
     "targets": (Weighted(Exposed(Poisson())), beside(F, EXPOSURE, W), "counts must be whole numbers"),
 }
@@ -232,7 +232,7 @@ def test_targets_that_do_not_fit_are_refused(name):
 
 @pytest.mark.parametrize("likelihood", [Gaussian(), Weighted(Poisson()), Exposed(Poisson()), Bernoulli()])
 def test_exposures_are_for_logarithmic_links(likelihood):
-    with pytest.raises(TypeError, match="likelihood is .*, but its mean must be a multiple"):
+    with pytest.raises(TypeError, match="likelihood is .*, but must be a likelihood with a mean proportional"):
         Exposed(likelihood)
 
 

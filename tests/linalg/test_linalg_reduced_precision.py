@@ -174,7 +174,7 @@ def test_libraries_say_which_precisions_they_do_not_have(library, precision):
 @pytest.mark.parametrize("library", ["torch", "jax"])
 def test_tf32_needs_a_cuda_device(library, available):
     A = available({"torch": TORCH, "jax": JAX}[library]).array(covariance(4, 1e-2))
-    with pytest.raises(BackendError, match="in tf32 on CUDA devices only, not on cpu"):
+    with pytest.raises(BackendError, match="tf32 products only on CUDA devices, not on cpu"):
         inverse_factor(A, precision="tf32")
 
 

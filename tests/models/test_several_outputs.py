@@ -429,7 +429,7 @@ def test_a_kernel_that_is_none_is_refused_in_a_sequence():
 def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood, outputs):
     X = data()[0]
     y = np.floor(np.abs(X[:, :1]))
-    with pytest.raises(ValueError, match="couples latent functions, but LinearMixing makes them depend"):
+    with pytest.raises(ValueError, match="needs independent latent functions, but those of LinearMixing are depend"):
         agp.SVGP.from_data(X, y, likelihood=likelihood, outputs=outputs, num_inducing=4)
 
 

@@ -516,7 +516,7 @@ def test_transforms_of_impossible_targets_are_refused_and_thresholds_are_free():
     with pytest.raises(ValueError, match="counts must be whole numbers of at least 0"):
         predictor.pit(NEW, y)
     np.testing.assert_array_equal(predictor.cdf(NEW, y), predictor.cdf(NEW, 0.0 * y))
-    with pytest.raises(ValueError, match="each row of X needs its target"):
+    with pytest.raises(ValueError, match="pass one target for each row of X"):
         predictor.crps(NEW, y[:2])
     with pytest.raises(ValueError, match="seed is -1"):
         predictor.pit(NEW, 0.0 * y, seed=-1)

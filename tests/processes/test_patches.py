@@ -296,7 +296,7 @@ def test_settings_that_are_none_are_refused_where_patches_are_built(build, messa
             Patches((3, 4), (2, 9), padding=2),
             "patches of 2 x 9 pixels do not fit into images of 3 x 4 with 2 pixels of zeros around them",
         ),
-        (Patches((3, 3), (2, 2)), "X has 12 columns, but images of 3 x 3 pixels have 9"),
+        (Patches((3, 3), (2, 2)), "X has 12 columns, but images of 3 x 3 pixels need 9"),
         (Patches((3, 4), (2, 2), channels=3), "X has 12 columns, but images of 3 x 4 pixels and 3 channels have 36"),
         (
             Patches((2, 3), (2, 2), np.ones((2, 4)), channels=2),
@@ -389,7 +389,7 @@ def test_what_images_do_not_offer_is_refused():
             refused(_images(3, 12))
     with pytest.raises(ValueError, match="the process of a LinearMixing has dependent outputs"):
         LinearMixing(_each(), np.ones((1, 12))).check()
-    with pytest.raises(ValueError, match="couples latent functions"):
+    with pytest.raises(ValueError, match="needs independent latent functions"):
         agp.SVGP(process=_each(), likelihood=agp.RobustMax(12))
 
 
@@ -401,12 +401,12 @@ def test_what_images_do_not_offer_is_refused():
         (
             lambda: Patchwise(Deep((_each(), _each())), PatchGrid((3, 4), (2, 2))),
             TypeError,
-            "the process of a Patchwise is a sampled process; apply Patchwise to each layer",
+            "the process of a Patchwise must not be a sampled process; apply Patchwise to each layer",
         ),
         (
             lambda: Patchwise(_each().process, PatchGrid((3, 4), (3, 2))).check(),
             ValueError,
-            "takes inputs with 4 columns, but patches of 3 x 2 pixels have 6",
+            "takes inputs with 4 columns, but patches of 3 x 2 pixels need 6",
         ),
         (
             lambda: Patchwise(_each().process, PatchGrid((3, 4), (4, 1))).check(),

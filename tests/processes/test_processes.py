@@ -686,7 +686,7 @@ REFUSED = {
     ),
     "mixtures of mixtures": (
         lambda: LinearMixing(LinearMixing(_layer(2), np.ones((3, 2))), np.ones((1, 3))),
-        "the process of a LinearMixing has dependent outputs, .*; multiply the weights",
+        "the process of a LinearMixing has dependent outputs, .*; replace nested LinearMixings",
     ),
     "weights of one axis": (
         lambda: LinearMixing(_layer(2), np.ones(3)),
@@ -710,7 +710,7 @@ REFUSED = {
     ),
     "columns of patches": (
         lambda: sparse_of(RBF(1.0, 1.0), Patches(IMAGE, (2, 3), np.ones((3, 4)))),
-        "Z has 4 columns, but patches of 2 x 3 pixels have 6",
+        "Z has 4 columns, but patches of 2 x 3 pixels need 6",
     ),
     "size of patches": (
         lambda: sparse_of(RBF(1.0, 1.0), Patches(IMAGE, (4, 2), np.ones((3, 8)))),
@@ -769,7 +769,7 @@ def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood):
     y = 1.0 * (X[:, :1] > 0.0)
     mixture = LinearMixing(_layer(), np.asarray([[1.0], [-1.0]]))
     for process in (mixture, Deep((_layer(), LinearMixing(_layer(1, 1), np.ones((2, 1))))), Stack((mixture,))):
-        with pytest.raises(ValueError, match="couples latent functions, but .* makes them dependent"):
+        with pytest.raises(ValueError, match="needs independent latent functions, but those of .* are dependent"):
             SVGP(process=process, likelihood=likelihood)
     scaled = LinearMixing(_layer(2), np.asarray([1.0, -1.0]))
     for process in (Stack((_layer(), _layer())), _layer(2), Deep((mixture, _layer(2, 2))), scaled):

@@ -360,7 +360,7 @@ def loops():
 def test_a_loop_of_unknown_length_is_not_recorded(which, device):
     model, updates, batch_size = list(loops())[which]
     found = trained(model, 12, batch_size, updates=updates)
-    assert "without a likely outcome" in found.launched_singly
+    assert "cannot read this predicate" in found.launched_singly
     assert device.replays == 0
     assert_same(found, trained(model, 12, batch_size, updates=updates, graphs=False))
 
@@ -368,7 +368,7 @@ def test_a_loop_of_unknown_length_is_not_recorded(which, device):
 @pytest.mark.slow
 def test_an_update_that_changes_the_shapes_is_not_recorded(device):
     found = trained(sparse(), 12, updates=[Adam(1e-2), _Growing()])
-    assert "changes the settings or the shapes" in found.launched_singly
+    assert "changes settings or array shapes" in found.launched_singly
     assert_same(found, trained(sparse(), 12, updates=[Adam(1e-2), _Growing()], graphs=False))
 
 

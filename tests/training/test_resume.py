@@ -480,5 +480,5 @@ def test_other_learning_rates_are_refused(tmp_path):
 
 def test_updates_that_log_the_same_name_are_refused():
     X, y = data()
-    with pytest.raises(ValueError, match="two updates log bound"):
+    with pytest.raises(ValueError, match="two updates log values named bound"):
         train(sparse(X, y), X, y, steps=1, updates=[Adam(0.01, frozen="inverse_factor"), Adam(0.02)])

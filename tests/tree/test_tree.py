@@ -265,7 +265,7 @@ def test_units_are_constants_that_nothing_prints():
 
 
 def test_a_unit_that_is_none_is_refused():
-    with pytest.raises(TypeError, match="Wrong.size has the unit 'other'; declare that field with tree.unit()"):
+    with pytest.raises(TypeError, match="Wrong.size has the unit 'other'; declare other with tree.unit()"):
 
         @tree.model
         class Wrong:
