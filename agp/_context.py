@@ -39,9 +39,10 @@ def public(
         Run f in the `Backend.context` of its first array that is not lazy. Arrays inside tuples and models come last.
         If f returns a value and a pullback, the pullback runs in the same context.
     ignore
-        The floating-point conditions that NumPy ignores. "warnings", for functions that check their results: underflow
-        and all conditions for which NumPy would issue a warning. "underflow": only underflow, even after
-        ``np.seterr(under="raise")``, because covariances of distant rows may be zero. None: no conditions.
+        The floating-point conditions that NumPy ignores. "underflow" ignores only underflow, even after
+        ``np.seterr(under="raise")``, because covariances of distant rows may be zero. "warnings" also ignores all
+        conditions for which NumPy would issue a warning; use this value for functions that check their results. None
+        ignores no conditions.
     """
     if f is None:
         return partial(public, repairs=repairs, context=context, ignore=ignore)

@@ -1,8 +1,8 @@
 """Quantiles of mixtures p(y) = integral p(y | f) N(f; mu, var) df, computed with NumPy.
 
-Tails are averaged over f by composite quadrature. The panels of the quadrature follow the distribution of f and the
-places where the tail bends. A single Gauss-Hermite rule would produce steps for noise that is small compared with the
-spread of f.
+Tails are averaged over f by composite quadrature. The panels of the quadrature depend on the distribution of f and on
+the places where the tail bends. A single Gauss-Hermite rule would produce steps for noise that is small compared with
+the spread of f.
 """
 
 import math
@@ -118,7 +118,10 @@ def gaussian_expectation(
     var: Numbers,
     bends: tuple[tuple[Numbers, Numbers | float], ...],
 ) -> Numbers:
-    """Compute E[function(f)] under f ~ N(mu, var) [...], for a function of [..., I] with bends at given places."""
+    """Compute E[function(f)] for f ~ N(mu, var) [...].
+
+    The function takes an array [..., I] and has bends at given places.
+    """
     reach, panels, nodes = _rule.get()
     root = np.sqrt(np.maximum(var, MIN_PROBABILITY))
     edges = np.concatenate(
@@ -151,7 +154,9 @@ def _panel_ends(centre: Numbers, width: Numbers, reach: float) -> Numbers:
 def mixture_quantiles(
     mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers, levels: tuple[float, ...]
 ) -> Numbers:
-    """Return the smallest y with P(y) >= level [Q, N, K], for marginals [S, N, P]; NaN where the marginals are NaN.
+    """Return the quantiles [Q, N, K] for marginals [S, N, P].
+
+    A quantile is the smallest y with P(Y <= y) >= level, or NaN where the marginals are NaN.
 
     `mixture` maps the marginals of a block of rows to their mixture.
     """
@@ -221,7 +226,7 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 
 
 def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
-    """Return True where no root exists, because the excess still has this sign at an end of the range."""
+    """Return True where the bracket contains no root and the excess has the given sign."""
     a, b, a_excess, _ = bracket
     return (a == b) & (sign * a_excess > 0.0)
 
@@ -277,7 +282,7 @@ def _root(
 
 
 def _inverse_quadratic(a: Numbers, b: Numbers, c: Numbers, fa: Numbers, fb: Numbers, fc: Numbers) -> Numbers:
-    """Return the next step as a fraction of b - a, by inverse interpolation if it is safe, otherwise one half."""
+    """Return the next step as a fraction of b - a, by inverse interpolation if this is safe, otherwise 1/2."""
     xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
     safe = (phi * phi < xi) & ((1.0 - phi) ** 2 < 1.0 - xi)
     t = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
@@ -350,7 +355,10 @@ def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: 
 
 
 def _beta_share(a: Numbers, b: Numbers, x: Numbers) -> Numbers:
-    """Return P(e <= x) for a beta variable e. SciPy overflows if b > 1e200; b e is then a gamma variable."""
+    """Return P(e <= x) for a beta variable e.
+
+    SciPy overflows if b > 1e200. In this case, the product b e is treated as a gamma variable.
+    """
     from scipy.special import betainc, gammainc
 
     value = betainc(a, b, x)

@@ -27,7 +27,10 @@ class Noise(ABC):
 
 
 class Draws(NamedTuple):
-    """Random arrays by name. A name is the path of the node that uses the array, a dot, and the node's name for it."""
+    """Random arrays by name.
+
+    A name consists of the path of the node that uses the array, a dot, and the name of the array in the node.
+    """
 
     by_row: Mapping[str, Any]
     """Arrays [S, N, ...], whose second axis is split into batches and blocks like the rows of the data."""
@@ -70,7 +73,9 @@ def generator(seed: int, *purpose: int) -> np.random.Generator:
 
 
 def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.float64]:
-    """Return standard normal numbers [rows, count] for rows from `start` on. Chunking does not change them.
+    """Return standard normal numbers [rows, count] for rows from `start` on.
+
+    The numbers of a row do not depend on the division of the rows into chunks.
 
     A counter-based generator is advanced to the first row, and each number needs one draw.
     """
@@ -87,8 +92,9 @@ def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.
 def common_normals(seed: int, samples: int, rows: int, width: int) -> npt.NDArray[np.float64]:
     """Return standard normal numbers [samples, rows, width] of a Latin hypercube, the same for all rows.
 
-    In every column, one number comes from each of `samples` intervals of equal probability. Averages over the samples
-    are therefore closer to expectations than averages of independent numbers.
+    The normal distribution is divided into intervals of equal probability, one interval per sample. Each column has
+    exactly one number in each interval. Averages over the samples are therefore closer to expectations than averages of
+    independent numbers.
     """
     from scipy.special import ndtri
 

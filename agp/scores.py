@@ -28,7 +28,10 @@ def mixture_cdf(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var
 
 
 def mixture_crps(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers, y: Numbers) -> Numbers:
-    """Integrate (P(Y <= x) - [y <= x])^2 over x [N, K], to about 1e-4; arguments are as in `mixture_cdf`."""
+    """Return the CRPS [N, K], the integral of (P(Y <= x) - [y <= x])^2 over x, with a relative error of about 1e-4.
+
+    The arguments are those of `mixture_cdf`.
+    """
     with coarse():
         return _by_rows(_crps, mixture, mu, var, y)
 
@@ -165,7 +168,7 @@ class _Knots(NamedTuple):
         return ndtr(_hermite(t, z0, z1, h * s0, h * s1)[0])
 
     def integral(self, mixture: Mixture, start: Numbers, at_y: Numbers, y: Numbers) -> Numbers:
-        """Integrate (F - [y <= value])^2 from the knot `start` on; y is at the knot `at_y`.
+        """Integrate (F(x) - [y <= x])^2 over x from the knot `start` on; y is at the knot `at_y`.
 
         Integration by parts gives
         (y - a) F(a)^2 + 2 integral_a^b ([y < x] - F(x)) (x - y) dF(x) + (b - y) (1 - F(b))^2.

@@ -47,7 +47,7 @@ class Graphs(Library):
         raise BackendError(msg)
 
     def overwrite(self, several: Sequence[Array], by: Sequence[Array], /, where: Array) -> None:
-        """Copy the arrays `by` into the arrays `several` if the 0-d predicate `where` holds.
+        """Copy the arrays `by` into the arrays `several` if the 0-d Boolean `where` is true.
 
         The arrays `by` may be views of the arrays `several`.
         """

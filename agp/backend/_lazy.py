@@ -17,7 +17,7 @@ class LazyRows(Library):
     """Operations on rows of data; lazy and distributed array libraries override these methods."""
 
     def gather(self, x: Array, index: Any = None, /) -> Array:
-        """Load x [N, ...], or its rows at a host array of indices [n], into an array in memory."""
+        """Load x [N, ...], or only the rows with the given indices [n], into memory; the indices are on the host."""
         if index is None:
             return x
         return self.rows_at(x, self.from_numpy(index, device=self.device_name(x) or None))

@@ -1,8 +1,8 @@
 """Objectives of computation-aware GPs, computed from sums over the rows of data.
 
-The posterior conditions on the projected observations S^T y. The actions S [m, i] act on m rows, the support. Let
-r = y - h be the residuals, and W = k(X, X_support) S [N, i] the cross-covariance. The projected covariance is
-G = A + sigma^2 S^T S with A = S^T K S. The posterior has the mean h + W v with v = G^-1 S^T r, and the covariance
+The posterior conditions on the projected observations S^T y. The actions S [m, i] act on m rows, which are called the
+support. Let r = y - h be the residuals, and W = k(X, X_support) S [N, i] the cross-covariance. The projected covariance
+is G = A + sigma^2 S^T S with A = S^T K S. The posterior has the mean h + W v with v = G^-1 S^T r, and the covariance
 K - W G^-1 W^T.
 
 Tiles of K may be float32. Sums are float64, because the relative error of their differences grows in proportion to the
@@ -52,7 +52,8 @@ class Projection(NamedTuple):
 def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None]) -> tuple[Moments, Pullback]:
     """Sums over a block of rows, and their pullback.
 
-    The block contains the inputs [b, D], the targets, and the row numbers in the support. The last two may be None.
+    The block contains the inputs [b, D], the targets, and the row numbers in the support. The targets and the row
+    numbers may be None.
     """
     X, y, at = block
     xp = backend_of(X).xp

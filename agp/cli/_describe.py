@@ -60,7 +60,10 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[Any, Any]:
-    """Return inputs and targets of the rows with targets. Raise a ValueError if a column or all targets are missing."""
+    """Return inputs and targets of the rows with targets.
+
+    Raise ValueError if a column is missing, or if all targets are missing.
+    """
     if notes is None or not notes.targets:
         remedy = f"leave out {a.table}, or use agp.inspection in Python"
         msg = f"{a.model} does not contain the name of its target; {remedy}."

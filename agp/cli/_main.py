@@ -35,8 +35,8 @@ example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit status.
 
-    The status is 0 for success, 1 for a failed comparison, 2 for an error and 130 for Ctrl-C. It is 141 if the program
-    that reads the output, such as `head`, stops early.
+    The status is 0 for success, 1 for a failed comparison, 2 for an error and 130 for Ctrl-C. The status is 141 if the
+    program that reads the output, such as `head`, stops early.
     """
     parser = Parser(prog="agp")
     parser.text = HELP

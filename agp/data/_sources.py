@@ -85,7 +85,7 @@ def load_bundled(name: str) -> Table:
 
 
 def from_table(path: str | Path, target: str | None) -> Table:
-    """Read a table of numbers from a text or Parquet file. The column `target` is y; all others are X.
+    """Read a table of numbers from a text or Parquet file. The column `target` is y; all other columns are X.
 
     Raises
     ------

@@ -44,7 +44,7 @@ def as_output(x: Array, *, host: bool) -> Any:
 def asarray_in_range(name: str, numbers: Any, beside: Array, *, positive: bool = False) -> Array:
     """Convert NumPy numbers to the library, device and dtype of the array `beside`.
 
-    Raise ValueError on overflow or, if `positive`, on underflow.
+    Raise ValueError on overflow. If `positive` is true, also raise ValueError on underflow.
     """
     B = backend_of(beside)
     info, size = B.xp.finfo(beside.dtype), np.abs(numbers)
@@ -67,7 +67,7 @@ def floating(x: Array, /) -> Array:
 
 
 def fill_masked(x: Any) -> Any:
-    """Fill masked cells of a masked array with NaN, or with None in text; return anything else unchanged."""
+    """Fill masked cells with NaN, or with None in an array of text; return all other values unchanged."""
     if not isinstance(x, np.ma.MaskedArray):
         return x
     found = np.ma.getdata(x)

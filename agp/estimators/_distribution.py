@@ -48,7 +48,9 @@ class Distribution(GPEstimator):
 
     @public(repairs=False, ignore=None)
     def log_density(self, X: Any, y: Any, exposure: Any = None) -> Any:
-        """Return the log of the predictive density (for counts and classes, the probability) of each row of y [N].
+        """Return the log predictive density of each row of y [N].
+
+        For counts and classes, this is the log probability.
 
         Parameters
         ----------

@@ -42,8 +42,8 @@ class Observations(NamedTuple):
         """Merge repeated rows into one row with a weight, for methods that take weights.
 
         Copies of a row carry no information about the noise. If the likelihood has a trained noise parameter
-        (`spread_learned`), the weights are therefore scaled to mean 1. Weights are not scaled if rows
-        whose inputs occur with different targets have at least half of the total weight.
+        (`spread_learned`), the weights are therefore scaled to mean 1. A row is replicated if its inputs also occur
+        with another target. Weights are not scaled if replicated rows have at least half of the total weight.
         """
         B = backend_of(self.X)
         compared = B.name == "numpy" and (self.weights is not None or self.X.shape[0] <= MAX_COMPARED)
@@ -53,7 +53,10 @@ class Observations(NamedTuple):
         return data._replace(weights=data.weights / B.xp.mean(data.weights))
 
     def _distinct(self) -> tuple["Observations", float]:
-        """Return the distinct rows, and the fraction of the weight in rows whose inputs have different targets."""
+        """Return the distinct rows, and the fraction of the total weight in replicated rows.
+
+        A row is replicated if its inputs also occur with another target.
+        """
         columns = [self.X, self.y, *([] if self.exposure is None else [self.exposure[:, None]])]
         _, first, inverse = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
         if self.weights is None and len(first) * MIN_REPEATS > len(self.X):
@@ -67,9 +70,9 @@ class Observations(NamedTuple):
 
 
 def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """Wrap the likelihood so that its targets have additional columns of the given exposures and weights.
+    """Wrap the likelihood to add a column of exposures and a column of weights to its targets.
 
-    Weights have no column if `weighted` is false.
+    A column is added only if `data` contains its numbers. If `weighted` is false, there is no column of weights.
     """
     likelihood = likelihood if data.exposure is None else Exposed(likelihood)
     return Weighted(likelihood) if weighted and data.weights is not None else likelihood

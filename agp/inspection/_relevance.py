@@ -158,7 +158,10 @@ def _check_columns(model: Any) -> None:
 
 
 def _rows(subject: Subject, X: Any) -> Host:
-    """Return the inputs X [N, D] if given, otherwise the rows in the model, otherwise its inducing inputs."""
+    """Return X [N, D] if given, otherwise the rows in the model.
+
+    If the model contains no rows, return its inducing inputs.
+    """
     if X is not None:
         return host(subject.inputs(X))
     held = tree.leaves(subject.model)
@@ -172,9 +175,9 @@ def _rows(subject: Subject, X: Any) -> Host:
 
 
 def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
-    """Return the model and a sample of its training data or, if it contains none, of X and y.
+    """Return the model and a sample of its training data.
 
-    Return None if there are no training data.
+    If the model contains no training data, return a sample of X and y instead. If X or y is missing too, return None.
     """
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
@@ -266,12 +269,12 @@ def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:
 def permutation_importance(
     model: Any, X: Any = None, y: Any = None, /, *, repeats: int = 10, max_rows: int = 500, seed: int = 0
 ) -> PermutationImportance:
-    """Compute with scikit-learn by how much the prediction error increases when the cells of a column are shuffled.
+    """Compute the increase in the prediction error when the cells of a column are shuffled, with scikit-learn.
 
-    The results for models and estimators are those of `sklearn.inspection.permutation_importance` for the columns of
-    the table. All model columns of one category column are shuffled together. The score is the root mean squared error
-    of each target in its unit. For classes, the score is the log loss in nats. Similar columns can replace each other,
-    so each of them has a lower importance than all of them together.
+    The results are those of `sklearn.inspection.permutation_importance` for the columns of the table. All model columns
+    of one category column are shuffled together. The score is the root mean squared error of each target, in the unit
+    of the target. For classes, the score is the log loss in nats. Similar columns can replace each other, so each of
+    them has a lower importance than all of them together.
 
     Parameters
     ----------

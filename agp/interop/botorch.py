@@ -110,7 +110,7 @@ class BoTorchModel(Model, FantasizeMixin):
         Raises
         ------
         TypeError, ValueError
-            As in `Predictor.predict_covariance`, and for observations with non-Gaussian noise.
+            As in `Predictor.predict_covariance`, or if `observation_noise` is True and the noise is not Gaussian.
         agp.errors.NonFiniteError
             If a mean or a covariance is NaN or infinite.
         """
@@ -183,7 +183,7 @@ class BoTorchModel(Model, FantasizeMixin):
         Raises
         ------
         TypeError, ValueError
-            As in `Predictor.condition_on`, and for a model of only some of the outputs.
+            As in `Predictor.condition_on`, or if the model has only some of the outputs (`subset_output`).
         """
         if len(self._chosen) < self._single.outputs:
             msg = (

@@ -1,4 +1,4 @@
-"""The classes that model files may contain, from agp or from users, and checks of the types of their fields."""
+"""The classes of agp and of users that model files may contain, and checks of the types of fields."""
 
 import dataclasses
 import inspect

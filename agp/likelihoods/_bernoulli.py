@@ -142,7 +142,10 @@ class Bernoulli(OrderedCategories, ByQuadrature):
 
 
 def _log_cdf_of_logit(like_this: Array) -> Datum:
-    """The concave function -log(1 + exp(-f)) of f, with a bend at 0, for arrays like `like_this`."""
+    """The concave function -log(1 + exp(-f)) of f, which has a bend at 0.
+
+    Arrays have the library and shape of `like_this`.
+    """
     zero = backend_of(like_this).xp.zeros_like(like_this)
     link = LINKS["logit"]
     return Datum(

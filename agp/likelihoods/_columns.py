@@ -153,8 +153,8 @@ class Weighted(WithColumn):
 
     A weight is the number of observations that a row represents. Weights must be at least 0, but need not be whole
     numbers. Training, starting values and `Predictor.condition_on` use the weights. Predictive log densities are those
-    of single observations. They ignore the weights, so the targets may omit the column of weights. `agp.GPR` and
-    `agp.SGPR` have a `weights` argument instead.
+    of single observations and ignore the weights. For predictive log densities, the targets may therefore omit the
+    column of weights. `agp.GPR` and `agp.SGPR` have a `weights` argument instead.
 
     Parameters
     ----------

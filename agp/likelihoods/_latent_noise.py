@@ -21,8 +21,9 @@ class LatentNoiseGaussian(Likelihood):
     """The Gaussian likelihood y_nk ~ N(f_nk, (u exp(g_nk / u))^2), whose latent functions are f and g.
 
     The mean is f, and g determines the standard deviation of the noise. Targets [N, K] have P = 2 K latent functions:
-    the K functions f, then the K functions g. Expectations have closed forms. Predictive densities integrate over f
-    exactly and over g by quadrature. Use `HeteroscedasticGaussian` if the noise variance of each target is known.
+    the K functions f, then the K functions g. Expectations have closed forms. In predictive densities, the integral
+    over f is exact, and the integral over g is computed by quadrature. Use `HeteroscedasticGaussian` if the noise
+    variance of each target is known.
 
     Parameters
     ----------

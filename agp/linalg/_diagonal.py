@@ -57,7 +57,7 @@ def covariance_with(variances: Array, A: Array, /) -> Array:
     """Return the symmetric part of covariances A [..., N, N], with the given variances [..., N] on the diagonal.
 
     If conditioning removes nearly all the prior variance, the diagonal of A is a difference of nearly equal numbers and
-    may be negative. A positive semi-definite matrix remains so if its diagonal is increased.
+    may be negative. A positive semi-definite matrix remains positive semi-definite if its diagonal is increased.
     """
     xp = backend_of(A).xp
     rows = xp.arange(A.shape[-1], **{**like(A), "dtype": xp.int64})

@@ -59,7 +59,7 @@ def residual_of(B: Array) -> Array:
 
 
 def merit_of(L: Array, B: Array) -> Array:
-    """Return l(L) up to a constant (0-d), or infinity if diag L is not positive."""
+    """Return the merit l(L) (0-d) up to an additive constant, or infinity if diag L is not positive."""
     own = backend_of(B)
     xp, entries = own.xp, own.diagonal(L)
     positive = entries > 0.0

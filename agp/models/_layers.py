@@ -76,7 +76,10 @@ def deep_process(
 
 
 def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any]:
-    """Convert the settings of a layer to arguments of `Sparse.from_data`, with the q of one or two groups."""
+    """Convert the settings of a layer to arguments of `Sparse.from_data`.
+
+    If `num_orthogonal` is given, the argument `posterior` combines the q of both groups.
+    """
     settings = dict(choice)
     M2, second = settings.pop("num_orthogonal"), settings.pop("second")
     if M2 is None:
@@ -108,7 +111,7 @@ def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
 
 
 def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projection | None]]:
-    """Yield the fixed map of each inner layer and, if `skip`, the map that passes on the inputs of the model.
+    """Yield the fixed map of each inner layer and, if `skip` is true, a map that forwards the inputs of the model.
 
     The iterator is infinite.
     """
@@ -183,7 +186,7 @@ def convolutional_process(
 
 
 def _shape(image: Any) -> tuple[tuple[int, int], int]:
-    """Return (H, W) and C from (H, W) or (H, W, C)."""
+    """Split the shape (H, W, C) of an image into (H, W) and C; for a shape (H, W), C is 1."""
     if not isinstance(image, (tuple, list)) or len(image) not in (2, 3):
         msg = f"image is {image!r}, but must be (H, W), or (H, W, C) for C channels."
         raise ValueError(msg)

@@ -32,8 +32,8 @@ def _of_the_model(name: str) -> Any:
 class SummedSites(SparseSites):
     """A TSVGP with cached sums, used during a site step.
 
-    The model holds Lu [M, M] (`factor`), the summed sites [M, P] and [P, M, M] of v = Lu^-1 u, bounds [2] on their
-    errors (`drift`), and the memory budget for working arrays in MiB.
+    The sums [M, P] and [P, M, M] are for v = Lu^-1 u, and the field `factor` is Lu [M, M]. The field `drift` [2] bounds
+    the errors of the two sums. The memory budget for working arrays is in MiB.
     """
 
     model: SparseSites

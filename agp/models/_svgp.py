@@ -30,7 +30,7 @@ class SVGP(Variational):
     process
         The approximate posterior of f. In a `Sparse` process, the class of q(u) determines the method. Classes are
         `Marginal` (M-SVGP), `Whitened` (W-SVGP), `LikelihoodForm` (L-SVGP), the inverse-free `Relaxed` (R-SVGP) and
-        `InverseFree` (A-SVGP), `Dual` and `DualInverseFree` with sites, and variants such as `DiagonalWhitened`.
+        `InverseFree` (A-SVGP), the site-based `Dual` and `DualInverseFree`, and variants such as `DiagonalWhitened`.
     likelihood
         The likelihood p(y | f).
     priors
@@ -113,9 +113,9 @@ class SVGP(Variational):
         ------
         TypeError, ValueError
             If X and y are not finite floating-point arrays of the same kind with matching shapes, if a target is
-            outside the support of the likelihood, if a parameter violates its constraint, or if M exceeds N. Also if
-            `outputs` is unknown or does not fit the number of columns, kernels or weights. Also if the likelihood
-            couples latent functions that a mixture makes dependent.
+            outside the support of the likelihood, if a parameter violates its constraint, or if M exceeds N. These
+            errors are also raised if `outputs` is unknown or does not fit the number of columns, kernels or weights, or
+            if the likelihood couples latent functions that a mixture makes dependent.
         """
         data = prepare_data(X, y, None, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}

@@ -53,7 +53,7 @@ class Variational(Model):
 
     @property
     def mean_function(self) -> Mean:
-        """The mean function of the mixture or the only sparse process.
+        """The mean function of the mixture, or of the only sparse process.
 
         Raises AttributeError if there are several sparse processes and no mixture.
         """
@@ -101,7 +101,7 @@ class Variational(Model):
         return merge_draws([super()._draws(rng, rows), prefix_draws("process", self.process.draws(rng, rows))])
 
     def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
-        """Return the model with the draws that rows share, and the draws for the rows of a batch.
+        """Return a pair: the model with the draws that all rows share, and the draws for the rows of a batch.
 
         If the batch has no draws for its rows, the draws come from a fixed seed. All rows share the random probes,
         which estimate traces. Probes have no default, because the bound is exact without probes.

@@ -50,7 +50,7 @@ class RelaxedForm(InverseFactored, GrowingSiteForm):
     mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False, "root")
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
-        """Return Kuu + S [M, M], because L L^T approximates its inverse."""
+        """Return Kuu + S [M, M], the matrix whose inverse is approximated by L L^T."""
         return self.site_noise.add_to_covariance(Kuu)
 
     def _weights(self, factor: Any) -> tuple[Array, Pullback]:

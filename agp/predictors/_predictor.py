@@ -156,8 +156,8 @@ class Predictor:
         X, memory
             See `predict`.
         q
-            A probability, which gives quantiles [..., N, K], or a sequence of Q probabilities, which gives
-            [Q, ..., N, K].
+            A probability or a sequence of Q probabilities. For one probability, the result is [..., N, K]. For a
+            sequence, the result is [Q, ..., N, K].
 
         Raises
         ------
@@ -276,7 +276,7 @@ class Predictor:
     def crps(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """Compute the continuous ranked probability score [..., N, K] of each target, in units of y; lower is better.
 
-        The score is the integral over x of (P(Y <= x) - 1)^2 where x >= y, and of P(Y <= x)^2 where x < y. The score
+        The score is the integral of (P(Y <= x) - H(x - y))^2 over x, where H is the unit step function. The score
         generalises the absolute error. Gaussian noise has a closed form. For other likelihoods, the relative error is
         about 1e-4. See `pit` for the arguments and errors.
 
@@ -388,7 +388,7 @@ class Predictor:
 
         Each sample of the prior uses random features of the kernel. The sample is then conditioned exactly on a sample
         of q(u) or on the data. The features cause an approximation error, mostly far from the data. The error is
-        proportional to one over the square root of the number of features, and is the same for all samples of a call.
+        inversely proportional to the square root of the number of features. All samples of a call have the same error.
         Kernels of finite rank cause no such error.
 
         Parameters
@@ -442,9 +442,9 @@ class Predictor:
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `log_density`, or if the posterior cannot be conditioned on further data. Also if
-            the leading axes do not fit those of the predictor, or if the likelihood or the model does not support known
-            noise.
+            For the reasons listed in `log_density`, or if the posterior cannot be conditioned on further data. These
+            errors are also raised if the leading axes do not fit those of the predictor, or if `noise` is given but the
+            likelihood or the model does not support known noise.
         """
         likelihood = self.likelihood
         if noise is not None:
@@ -471,7 +471,8 @@ class Predictor:
     ) -> tuple[Array, ...]:
         """Evaluate ``f(conditional, X, *others)`` in chunks of rows; return arrays [..., N, .].
 
-        `names` are the names of the first arrays that `f` returns. Raises NonFiniteError if one of them is not finite.
+        `names` are the names of the first arrays that `f` returns. Raises NonFiniteError if one of these arrays is not
+        finite.
         """
 
         def evaluated(conditional: Conditional, X: Array, *others: Array) -> tuple[Array, ...]:
@@ -509,7 +510,7 @@ class Predictor:
         return self._reshape_batch(found, X.shape[:-2])
 
     def _reshape_batch(self, parts: list[Array], batch: tuple[int, ...]) -> Array:
-        """Combine the arrays of all posteriors into one; its first axes are `lead`, then `batch`."""
+        """Combine the arrays [N, ...] of all posteriors into one array [*lead, *batch, ...]."""
         shape = tuple(batch) + tuple(parts[0].shape[1:])
         if not self.lead:
             return parts[0] if tuple(parts[0].shape) == shape else backend_of(parts[0]).xp.reshape(parts[0], shape)
@@ -588,7 +589,10 @@ class Predictor:
 
 
 def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None:
-    """Raise TypeError or ValueError unless X is an array [..., N, D] like the reference `name`, with D = `width`."""
+    """Raise TypeError or ValueError unless X [..., N, D] fits the model.
+
+    X must have `width` columns, and the library, dtype and device of the reference.
+    """
     check_array_type("X", X)
     if X.ndim > 2 and 0 in X.shape:
         msg = f"X has shape {tuple(X.shape)}, but must have at least one row and one column."

@@ -30,7 +30,8 @@ class Deep(Chained, Composite):
     samples
         The number of samples S.
     noise
-        Standard normal noise [S, N, latents] for the rows of one evaluation, with the inner layers side by side.
+        Standard normal noise [S, N, latents] for the rows of one evaluation. The columns for the inner layers are side
+        by side.
 
     Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
     """
@@ -116,7 +117,10 @@ class Deep(Chained, Composite):
         raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """Draw samples of all layers as functions. In contrast, the bound samples inner layers row by row."""
+        """Draw samples of all layers as functions.
+
+        In contrast, the bound uses samples of the inner layers that are drawn separately for each row.
+        """
         layers = zip(self.layers, factor, strict=True)
         return DeepPaths(tuple(layer.paths(one, rng, count, features) for layer, one in layers))
 

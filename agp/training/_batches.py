@@ -30,13 +30,13 @@ class Batches:
     X, y
         All inputs [N, D] and targets [N, P]. Batches of a dask array are fetched ahead, a few chunks at a time.
     size
-        Number of rows in a batch; N gives all rows in their own order.
+        Number of rows in a batch. If `size` is N, each batch contains all rows in the original order.
     seed
         Seed of the permutations and the draws.
     draws
         A function that draws the noise for a step with a given number of rows (`agp.models.Model._draws`).
     place
-        Where the noise is drawn: on the "host", with the same numbers for every library, or on the "device".
+        Where the noise is drawn: "host" or "device". Noise from the host is the same for every library.
     reference
         An array of the library and device of the batches; needed if the rows are in a dask array.
     in_place
@@ -82,7 +82,7 @@ class Batches:
         return self.order.rows(epoch, here.start, here.stop)
 
     def _place(self, step: int) -> tuple[int, slice]:
-        """Return the epoch of a step, and the slice of the permutation that contains its rows."""
+        """Return the epoch of a step, and the slice of the permutation that contains the rows of the step."""
         epoch, i = divmod(step, self.per_epoch)
         return epoch, slice(i * self.size, (i + 1) * self.size)
 

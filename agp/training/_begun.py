@@ -92,7 +92,10 @@ def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
 
 
 def _stale_inverses(model: Any, moved: frozenset[str]) -> set[str]:
-    """Return the names of inverse factors whose owner has moving leaves outside its posterior and mean function."""
+    """Return the names of inverse factors that depend on leaves that move.
+
+    An inverse factor depends on all leaves of its owner, except those of the posterior and the mean function.
+    """
     stale = set()
     for name in InverseUpdate.moves(model).leaves:
         prefixes = (f"{path}." if path else "" for path in tree.nodes(model, InverseOwner))

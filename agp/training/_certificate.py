@@ -55,7 +55,8 @@ def _best_constant(likelihood: Likelihood, y: Array) -> float:
 def _levels(likelihood: Likelihood, y: Array, P: int) -> tuple[Any, Any]:
     """Return initial values [P] and units [P] of the constants.
 
-    If the targets are observations of the functions, these are the medians and standard deviations of the targets.
+    If the targets are observations of the functions, the initial values are the medians of the targets, and the units
+    are the standard deviations of the targets.
     """
     seen = likelihood.observations(y)
     level = likelihood.level(y) if seen is None else None

@@ -16,7 +16,9 @@ MIN_STEPS_PER_CALL = 100
 
 
 class Epochs:
-    """Run an epoch, or `MIN_STEPS_PER_CALL` steps if an epoch is shorter, in one call of a loop that is compiled once.
+    """Run an epoch in one call of a loop that is compiled once.
+
+    If an epoch is shorter than `MIN_STEPS_PER_CALL` steps, a call runs that many steps.
 
     A step is ``(model, states, batch) -> (model, states, info)``. The row numbers of all batches are transferred before
     the call. The noise of all batches is transferred too, unless the device draws the noise.
@@ -66,7 +68,7 @@ class Epochs:
 
 
 def check_loops(X: Array, callbacks: list[Any]) -> None:
-    """Raise ValueError unless whole epochs can run on the device of X, without callbacks."""
+    """Raise ValueError if the library of X cannot run a loop on the device, or if there are callbacks."""
     B = backend_of(X)
     if not B.loops_on_device:
         msg = (

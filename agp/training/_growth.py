@@ -1,4 +1,4 @@
-"""Training with a growing number of inducing inputs, which doubles until the gain is small."""
+"""Training that doubles the number of inducing inputs until the gain is small."""
 
 import math
 import time
@@ -75,7 +75,10 @@ def _behind(rounds: list[Round]) -> bool:
 
 
 class _Limits:
-    """A callback with the limits of the growth. Methods that check a limit return a reason and a sentence, or None."""
+    """A callback with the limits of the growth.
+
+    Methods that check a limit return None, or the reason to stop as a keyword and as a sentence.
+    """
 
     def __init__(
         self,
@@ -217,8 +220,9 @@ def fit_growing(
     """Train a model with few inducing inputs, and double their number until the gain is small.
 
     Each round trains the model by `agp.fit`. The new inducing inputs are the rows of the data with the largest variance
-    given the present inducing inputs (`agp.inducing.greedy_variance`). The new inducing variables start at the prior
-    given the present ones, so the model keeps what it has learned. The number M of inducing inputs stops growing when
+    given the present inducing inputs (`agp.inducing.greedy_variance`). At the start of a round, the new inducing
+    variables have their prior distribution given the present inducing variables. The number M of inducing inputs stops
+    growing when
 
     - the gap between the bound and an upper bound on the exact evidence is less than the tolerance ("certificate"; only
       for Gaussian noise). A larger M can gain at most this gap with the same hyperparameters;
@@ -238,9 +242,9 @@ def fit_growing(
     Parameters
     ----------
     model
-        An `SGPR`, or an `SVGP` with a `Sparse` process (or a `LinearMixing` of a `Sparse` process) and `Points`, as
-        built by `from_data`. Build the model with the initial number of inducing inputs, for instance 64. The model is
-        not changed.
+        An `SGPR` or `SVGP`, as built by `from_data`. The inducing variables must be `Points`. The process of an `SVGP`
+        must be a `Sparse` process or a `LinearMixing` of a `Sparse` process. Build the model with the initial number of
+        inducing inputs, for instance 64. The model is not changed.
     X, y
         Inputs [N, D] and targets [N] or [N, P].
     tolerance
@@ -249,7 +253,7 @@ def fit_growing(
         The maximum M; a value above N is replaced by N.
     fit_tolerance
         The `tolerance` of `agp.fit`. The first round and the final training use 3 times this value. In other rounds,
-        the factor is 180 / sqrt(N), but at least 3 and at most 10.
+        this value is multiplied by 180 / sqrt(N), but at least by 3 and at most by 10.
     max_steps, max_seconds
         Limits for all rounds together, unlimited by default. Each round also has the default limits of `agp.fit`.
     batch_size, updates, gradient, seed, callbacks, progress
@@ -260,14 +264,15 @@ def fit_growing(
     certified_rows
         The maximum number of rows in the upper bound. Models whose bound needs all rows, such as `SGPR`, use all rows.
     sample_rows
-        For a collapsed model, the number of random rows whose exact evidence first trains the hyperparameters; 0 skips
-        this training. Training with few inducing inputs alone would overestimate the noise. The model keeps its own
-        hyperparameters if the exact GP learns nothing from these rows.
+        For a collapsed model, the hyperparameters are first trained on the exact evidence of this many random rows. 0
+        skips this training. Without this training, the few inducing inputs of the first round would lead to an
+        overestimate of the noise. The model keeps its own hyperparameters if the exact GP learns nothing from these
+        rows.
 
     Raises
     ------
     TypeError, ValueError
-        In the same cases as `agp.fit`; also if the model cannot grow, or a tolerance or a limit is not a positive
+        In the same cases as `agp.fit`, or if the model cannot grow, or if a tolerance or a limit is not a positive
         number.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far, including earlier rounds.

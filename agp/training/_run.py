@@ -32,8 +32,8 @@ CHECK_EVERY = 10
 class Run:
     """A model in training, with a checkpoint if a path is given.
 
-    A run resumes only from a checkpoint with the same facts. With `on_device`, epochs run as one compiled loop.
-    With `graphs`, steps run as device graphs if the device supports them.
+    A run resumes from a checkpoint only if the `facts` in the file, such as the seed, equal those of the run. With
+    `on_device`, epochs run as one compiled loop. With `graphs`, steps run as device graphs if the device supports them.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ def _line(B: Backend, count: Array, start: float, end: float, steps: float) -> t
 
 @dataclass(frozen=True)
 class exponential:  # noqa: N801
-    """A rate that decays exponentially, by `factor` over `every` steps, and does not fall below `floor`.
+    """A rate that decays exponentially: max(rate * factor ** (t / every), floor) after t steps.
 
     Raises ValueError if the rate is negative, `factor` is outside (0, 1], `every` is not a positive integer, or `floor`
     is above the rate.
@@ -125,10 +125,10 @@ class exponential:  # noqa: N801
 
 @dataclass(frozen=True)
 class stepped(exponential):  # noqa: N801
-    """A rate that is multiplied by `factor` after each interval of `every` steps, and does not fall below `floor`.
+    """A rate that is multiplied by `factor` at regular intervals, and does not fall below `floor`.
 
-    The errors are those of `exponential`. For example, ``stepped(1e-3, 10 ** (-1 / 3), 30_000)`` falls to a tenth over
-    90,000 steps.
+    The length of the intervals is `every`, in steps. The errors are those of `exponential`. For example,
+    ``stepped(1e-3, 10 ** (-1 / 3), 30_000)`` falls to a tenth over 90,000 steps.
     """
 
     def _times(self, count: Array) -> Array:

@@ -123,7 +123,7 @@ class SiteStep:
 
 
 def _holders(model: Any) -> dict[str, SiteHolder]:
-    """Return the posteriors that have sites and marginals that enter the likelihood, by path.
+    """Return the posteriors with sites, by path, if their marginals enter the likelihood.
 
     The model itself can also have sites.
     """

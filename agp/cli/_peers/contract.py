@@ -1,6 +1,6 @@
-"""The data that the two interpreters exchange.
+"""The data that agp exchanges with the Python interpreter of another library.
 
-This module does not import agp, because the other interpreter may not have it.
+This module does not import agp, because agp may not be installed for the interpreter of the other library.
 """
 
 from dataclasses import dataclass
