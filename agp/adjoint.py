@@ -29,7 +29,8 @@ def carrying_adjoint(objective: Objective, model: Any, batch: Batch, /) -> tuple
     Raises
     ------
     ValueError
-        During differentiation: if targets need a gradient, or the inputs need a gradient but the objective has none.
+        During differentiation, if the targets need a gradient, or the inputs need a gradient that the objective does
+        not have.
     """
     leaves = tree.leaves(model)
     arrays = {f"model.{name}": x for name, x in leaves.items()} | {"X": batch.X, "y": batch.y}

@@ -87,7 +87,7 @@ def _check_array(name: str, x: Array, ndim: tuple[int, ...]) -> None:
 
 
 def _conversion_hint(name: str, x: Any) -> str:
-    """Return code that converts an array of another dtype to floats, on its device."""
+    """Return code that converts the array x to floats on the same device."""
     B = backend_of(x)
     if "complex" in str(x.dtype):
         return "its real part"
@@ -99,7 +99,7 @@ def _conversion_hint(name: str, x: Any) -> str:
 def check_model(model: Any) -> None:
     """Raise a TypeError unless `model` is a model to train.
 
-    Classes, parts of models and training results raise the error.
+    Classes, parts of models and training results are not models to train.
     """
     if isinstance(model, type):
         msg = f"model is the class {model.__name__}; build a model with {model.__name__}.from_data(X, y)."
@@ -209,7 +209,10 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    """Raise an error unless two arrays have the same library, dtype and device. Lazy arrays only need equal dtypes."""
+    """Raise an error unless two arrays have the same library, dtype and device.
+
+    For lazy arrays, only the dtypes must be equal.
+    """
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
     lazy = here.is_lazy or there.is_lazy

@@ -25,7 +25,7 @@ def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] =
         Cells hold text, numbers, Booleans, or lists of lines. NaN and None give empty cells, empty columns are left
         out, and only the first 60 rows are shown.
     heads
-        Names of the columns. Without names, the first cell of each row is its heading.
+        Names of the columns. Without names, the first cell of each row is the heading of that row.
     """
     rows = [*rows]
     texts, more = [[_lines(cell) for cell in row] for row in rows[:ROWS]], len(rows) - ROWS

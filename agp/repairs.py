@@ -1,9 +1,9 @@
 """Reports of numerical repairs, even from compiled functions, and a single warning with the number of repairs.
 
-Code that repairs something calls `report` with arrays. This also works while a function is traced. Plug-ins collect the
-reports of each traced function, such as a branch, a loop or a compiled step. The arrays of these reports become
-additional results of the function, and are reported again outside. A `Tally` reads the reports at the end of a public
-function, or in the training loop.
+Code that repairs something calls `report` with arrays. `report` also works while a function is traced. Plug-ins collect
+the reports of each traced function, such as a branch, a loop or a compiled step. The arrays of these reports become
+additional results of the function, and are reported again outside the function. A `Tally` reads the reports at the end
+of a public function, or in the training loop.
 """
 
 import sys
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
 
 @tree.model
 class Report:
-    """Counts of several kinds of problems, and the numbers of the first problem of each kind.
+    """Counts of several kinds of problems, and the numbers for the message about the first problem of each kind.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
     count
         The number of occurrences, 0-d, by default 1. Zero and False mean that nothing is reported.
     fatal
-        True if the problem could not be repaired. Code that can read values should raise an error instead.
+        True if the problem could not be repaired. If the host can read the arrays, raise an error instead.
     """
     B = backend_of(numbers[0])
     xp, dtype = B.xp, numbers[0].dtype
@@ -96,7 +96,7 @@ def propagate_reports(reports: Sequence[Report], /) -> None:
 
 
 def sum_reports(reports: Iterable[Report], /) -> dict[Kind, Array]:
-    """Return a vector [1 + size] for each kind: the sum of its counts, and the numbers of its first occurrence."""
+    """Return a vector [1 + size] for each kind: the sum of the counts, and the numbers for the first message."""
     out: dict[Kind, Array] = {}
     for kind, new in _parts(reports):
         out[kind] = _merge_numbers(out[kind], new) if kind in out else new
@@ -186,7 +186,7 @@ class Tally:
 
     @property
     def messages(self) -> Counter[str]:
-        """The number of repairs of each kind, by the message of its first occurrence."""
+        """The number of repairs of each kind; each key is the message of the first repair of a kind."""
         return Counter(dict(self._seen.values()))
 
     def tell(self) -> None:

@@ -1,4 +1,4 @@
-"""Scales of data columns. These scales are the units of parameters that are built from data."""
+"""Scales of data columns. Parameters that start at values from data have these scales as units."""
 
 import numbers
 from typing import Any
@@ -18,7 +18,10 @@ def column_spreads(X: Array) -> Array:
 
 
 def unit_by_column(value: Any, scales: Array) -> Array:
-    """Return the unit of a parameter: the scales [D] if it has one entry per column, otherwise their geometric mean."""
+    """Return the unit of a parameter, given the scales [D] of the columns.
+
+    The unit is `scales` if the parameter has one entry per column, otherwise the geometric mean of `scales`.
+    """
     xp = backend_of(scales).xp
     if value is None or isinstance(value, (list, tuple)) or (not isinstance(value, numbers.Real) and value.ndim):
         return scales

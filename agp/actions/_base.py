@@ -1,4 +1,4 @@
-"""The base class of actions: the columns of S, onto which a computation-aware GP projects its data."""
+"""The base class of actions. A computation-aware GP projects its data onto the actions, which are the columns of S."""
 
 from abc import ABC, abstractmethod
 from typing import Self

@@ -40,7 +40,7 @@ def check_count(count: int, rows: int) -> int:
 
 
 def check_budget(memory: float, floats: float, what: str, x: Array) -> None:
-    """Raise ValueError if `floats` numbers of the dtype of x take more than `memory` MiB."""
+    """Raise ValueError if an array of size `floats` with the dtype of x exceeds the budget `memory`, in MiB."""
     needed = mebibytes(floats, x)
     if not memory >= needed:
         msg = f"memory is {memory!r} MiB, but {what} takes {needed:.3g} MiB; raise memory, or use another policy."

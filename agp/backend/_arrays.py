@@ -74,6 +74,6 @@ def to_numpy(x: Array, /) -> Any:
 
 
 def as_widest_float(x: Array, /) -> Array:
-    """Convert x to the widest floating-point dtype of its device, float64 if available, for sums that lose digits."""
+    """Convert x to float64, or to the widest floating-point dtype of its device, for accurate sums."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x), copy=False)

@@ -224,7 +224,10 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
 
 
 def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
-    """Return `wanted` for each backend that has it, and the first device of all others. "cuda" matches any GPU."""
+    """Return a device for each backend: `wanted` if available, otherwise the first device of the backend.
+
+    "cuda" matches any GPU.
+    """
     there = {backend: get_backend(backend).devices() for backend in backends}
     fitting = {
         backend: next((device for device in devices if device.split(":")[0] == wanted or device == wanted), None)

@@ -62,7 +62,7 @@ def serialise(estimator: GPEstimator) -> Stored:
     sklearn.exceptions.NotFittedError
         If the estimator is not trained.
     TypeError
-        If a parameter, a label or a column name cannot be stored in a file; the message says which.
+        If a parameter, a label or a column name cannot be stored in a file. The message names this item.
     """
     check_is_fitted(estimator, "bound_")  # set last
     if type(estimator) not in CLASSES.values():
@@ -271,7 +271,7 @@ def _check_fit(estimator: Any) -> None:
 
 
 def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], int | None]:
-    """Return the possible likelihoods and the number of outputs for `count` labels.
+    """Return the possible likelihoods and the number of outputs; `count` is the number of labels.
 
     In regression, `count` is 0 and the returned number of outputs is None.
     """

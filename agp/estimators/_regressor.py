@@ -200,7 +200,7 @@ class GPRegressor(RegressorMixin, Distribution):
     @public(repairs=False, ignore=None)
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
-        """Take a training step on more rows. The first call also builds the model from its rows.
+        """Take a training step on more rows. The first call also builds the model from the rows of that call.
 
         The rows of the first call should represent all rows. The arguments are those of `fit`, but weights are never
         rescaled. If only the first call has weights or exposures, later rows have weight and exposure 1.

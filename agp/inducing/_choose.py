@@ -1,4 +1,4 @@
-"""Choice of inducing inputs by k-means or at random, and `choose`, which calls a method by its name."""
+"""Choice of inducing inputs: k-means, random rows, and a function that calls a method by its name (`choose`)."""
 
 import warnings
 from collections.abc import Callable

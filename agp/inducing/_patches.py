@@ -56,9 +56,9 @@ class Patches(AtInputs):
         of its centre in pixels. If true, the default kernel is ``RBF().on(pixels) * Matern32(1.0).on(place)``. If
         false, the default kernel is ``RBF()``.
 
-    Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017. Patches with places are
-    from Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional Gaussian
-    processes", AISTATS 2020.
+    Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017. Source of the patches
+    with places: Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional
+    Gaussian processes", AISTATS 2020.
     """
 
     image: tuple[int, int]
@@ -171,7 +171,7 @@ class Patches(AtInputs):
         return row + self._covariance_floats(self.count + self.number, kernel) if on_device(self.Z) else row
 
     def _covariance_floats(self, others: int, kernel: Kernel) -> int:
-        """Return how many floats per image are needed to store the covariances of each patch with `others` patches."""
+        """Return the number of floats per image that the covariances take; each patch has `others` covariances."""
         return self.number * others * (kernel.floats_per_entry + 1)
 
     # -- patches ----------------------------------------------------------------------------------------------------
@@ -286,6 +286,6 @@ class ResponseFeatures:
 
 
 def some_rows(X: Array, most: int, seed: int) -> Array:
-    """Return `most` rows of X [N, D] drawn at random on the host, or all N rows if N is smaller."""
+    """Draw rows of X [N, D] at random on the host; `most` is the maximum number of rows."""
     order = generator(seed, 7).permutation(X.shape[0])[:most]
     return backend_of(X).rows_at(X, asarray_like(order, X))

@@ -26,7 +26,7 @@ FEATURES = 256
 
 
 class Effect(NamedTuple):
-    """The average prediction at values of one column."""
+    """The average predictions at several values of one column."""
 
     name: str
     values: npt.NDArray[Any]
@@ -42,7 +42,7 @@ class Effect(NamedTuple):
 
 
 def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples: int = 100, seed: int = 0) -> Effect:
-    """Compute the partial dependence on a column: the average prediction if all cells of the column are equal.
+    """Compute the partial dependence on a column: the average prediction if all rows have the same value in the column.
 
     Parameters
     ----------

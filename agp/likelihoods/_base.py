@@ -63,7 +63,7 @@ class Likelihood(ABC):
     """Whether targets may be NaN, which marks them as unobserved. Otherwise NaN raises an error."""
 
     def latents(self, columns: int, /) -> int:
-        """Return the number of latent functions P for targets with K columns, which is usually K.
+        """Return the number P of latent functions for targets with K columns; by default P = K.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class Likelihood(ABC):
         return None
 
     def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
-        """Draw the noise for a Monte Carlo estimate with S samples, as arrays [S, rows, ...] by name.
+        """Draw the noise for a Monte Carlo estimate with S samples; return a dictionary of arrays [S, rows, ...].
 
         The dictionary is empty for likelihoods without such estimates. `rng` is a NumPy generator or an
         `agp.random.Noise`.
@@ -155,12 +155,13 @@ class Likelihood(ABC):
 
     @public(repairs=False, context=False, ignore="underflow")
     def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
-        """Compute quantiles of observations [Q, N, K] for Q levels: the smallest y with P(y_nk <= y) >= level.
+        """Compute quantiles [Q, N, K] of observations for Q levels.
 
-        P is the predictive distribution, whose density is the integral of p(y_n | f) N(f; mu_n, var_n) df. Intervals
-        between two quantiles therefore include both the noise and the uncertainty about f. Quantiles of whole numbers
-        are whole numbers, and intervals between such quantiles have at least the stated probability. Quantiles without
-        a closed form are computed with NumPy on the host.
+        The quantile of a level is the smallest y with P(y_nk <= y) >= level. P is the predictive distribution, whose
+        density is the integral of p(y_n | f) N(f; mu_n, var_n) df. Intervals between two quantiles therefore include
+        both the noise and the uncertainty about f. If the observations are whole numbers, so are their quantiles.
+        Intervals between such quantiles have at least the stated probability. Quantiles without a closed form are
+        computed with NumPy on the host.
 
         Parameters
         ----------
@@ -177,8 +178,8 @@ class Likelihood(ABC):
         ValueError
             If a level is not between 0 and 1, or the number of rows is not a multiple of `samples`.
         TypeError
-            If observations have no order, the likelihood has no distribution function, or quantiles without a closed
-            form are traced.
+            If the observations have no order, the likelihood has no distribution function, or the arrays are traced and
+            the quantiles have no closed form.
         """
         levels = check_levels(levels)
         return self._quantiles(*_by_sample(mu, var, samples), levels)
@@ -285,7 +286,7 @@ class Likelihood(ABC):
 
     @property
     def floats_per_row(self) -> int:
-        """The number of floats per row and latent function that an evaluation keeps in memory."""
+        """The number of floats that an evaluation keeps in memory for each row and latent function."""
         return 8
 
     def observations(self, y: Array, /) -> Array | None:
@@ -306,21 +307,22 @@ class Likelihood(ABC):
     def proxies(self, y: Array, /) -> Array:
         """Return numbers [N, Q] that increase with the latent functions, for least-squares fits of starting values.
 
-        By default these are the `observations` or, if there are none, the targets y [N, K].
+        By default, the numbers are those of `observations`. If `observations` returns None, the numbers are the targets
+        y [N, K].
         """
         values = self.observations(y)
         return y if values is None else values
 
     def row_weights(self, y: Array, /) -> Array | None:
-        """Return the numbers of observations [N] that the rows of y [N, K] represent; None if all numbers are 1."""
+        """Return the number of observations [N] that each row of y [N, K] represents; None if all numbers are 1."""
         return None
 
     def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
-        """Compute the largest log density per row that targets y [N, K] can have without inputs.
+        """Compute the maximum log density per row of targets y [N, K] under a model without inputs.
 
-        The density is maximised over the parameters and one constant f per output. Each row counts with its weight from
-        `weights` [N]. If the maximum has no closed form, the result is None, and callers fit the constants at the
-        current parameters.
+        The density is maximised over the parameters and one constant f per output. The rows are weighted by `weights`
+        [N]. If the maximum has no closed form, the result is None, and callers fit the constants at the current
+        parameters.
         """
         return None
 

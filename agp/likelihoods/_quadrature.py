@@ -18,7 +18,10 @@ def check_points(points: int) -> None:
 
 
 class ByQuadrature(Likelihood):
-    """Base class of likelihoods that compute expected log densities by Gauss-Hermite quadrature with `points` nodes."""
+    """Base class of likelihoods that compute expected log densities by Gauss-Hermite quadrature.
+
+    `points` is the number of nodes.
+    """
 
     points: int
 
@@ -71,10 +74,10 @@ def nodes_and_weights(mu: Array, var: Array, points: int, floor: float | None = 
 
 
 def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points: int) -> tuple[Array, Pullback]:
-    """Compute E[g(f_np)] summed over p [N] by Gauss-Hermite quadrature, and its pullback.
+    """Compute sum_p E[g(f_np)] [N] by Gauss-Hermite quadrature, and its pullback.
 
     Here f_np ~ N(mu_np, var_np) and g(f) = log_density(f, y). `log_density` takes latent values [N, P, I] for I nodes
-    and targets [N, P, 1]. It returns values [N, P, I] with the pullback
+    and targets [N, P, 1]. `log_density` returns values [N, P, I] with the pullback
     ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P], the pullback of the expectation is
     ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as for `Likelihood.expected_log_density`. This pullback is the
     derivative of the weighted sum over the nodes, so the pullback agrees with automatic differentiation.

@@ -1,4 +1,7 @@
-"""Numerical linear algebra for any array library: factorisations with automatic repair, and inversion by products."""
+"""Numerical linear algebra for any array library.
+
+The subpackage has factorisations with automatic repair, and inversion by matrix products.
+"""
 
 from agp.linalg._cholesky import cholesky, cholesky_pullback, relative_cholesky_pullback
 from agp.linalg._diagonal import add_jitter, nonnegative

@@ -14,7 +14,7 @@ StepRule = Callable[[Array, Array], Array]
 def safe_step(count: Array, eigenvalue: Array) -> Array:  # noqa: ARG001 - all rules have the same signature
     """Return min(1, 1.5 / lambda_max(B)).
 
-    From every start, steps of this size strictly decrease l and keep diag L positive.
+    From every start, steps of this size strictly decrease the objective l(L) of the inversion and keep diag L positive.
     """
     return 1.0 / backend_of(eigenvalue).xp.maximum(eigenvalue / 1.5, 1.0 + 0.0 * eigenvalue)
 
@@ -35,11 +35,11 @@ class constant_step:  # noqa: N801 - reads as the function that it is
 
 @dataclass(frozen=True)
 class log_linear_step:  # noqa: N801 - reads as the function that it is
-    """A geometric rise from `start` to `end` over the first `steps` steps of each call, then `end`.
+    """A step size that rises geometrically from `start` to `end` in each call, and then stays at `end`.
 
-    gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first steps have almost no effect. The steps with
-    sizes of a few hundredths or tenths make the rule robust. With start = 1e-5 and ten steps, the inversion converges
-    for lambda_max(B) up to about 1e5.
+    `steps` is the number of steps of the rise. gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first
+    steps have almost no effect. The steps with sizes of a few hundredths or tenths make the rule robust. With
+    start = 1e-5 and ten steps, the inversion converges for lambda_max(B) up to about 1e5.
 
     Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes".
     """
@@ -65,7 +65,9 @@ class log_linear_step:  # noqa: N801 - reads as the function that it is
 
 @dataclass(frozen=True)
 class doubling_step:  # noqa: N801 - reads as the function that it is
-    """The rule min(1, start 2^(t / every)), which doubles the step size every `every` steps of a call, up to 1.
+    """The rule min(1, start 2^(t / every)) for step t of a call.
+
+    `every` is the number of steps in which the step size doubles.
 
     Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes", for their criterion
     based on the predictive variance. Their schedule has no line search and rejects no steps.

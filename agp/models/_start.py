@@ -138,7 +138,7 @@ def prepare_data(
 def sparse_parts(data: Observed, kernel: Kernel | None, **choice: Any) -> dict[str, Any]:
     """Return the kernel, likelihood, mean function, inducing variables and jitter of a model, with starting values.
 
-    `choice` maps names to values of the options inducing, Z, num_inducing, seed and jitter, as in `SVGP.from_data`.
+    `choice` contains the arguments inducing, Z, num_inducing, seed and jitter of `SVGP.from_data`.
     """
     kernel = starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=choice["inducing"])
     prior = initialise_prior(data.X, kernel, data.mean_function, data.level, data.variance, **choice)
@@ -163,7 +163,7 @@ def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
 
 
 def subsample(*arrays: Array) -> tuple[Array, ...]:
-    """Load the rows of arrays [N, ...] for starting values: all rows, or a sample of MAX_ROWS rows if N is larger."""
+    """Load rows of arrays [N, ...] for starting values: a random sample if N exceeds `MAX_ROWS`, otherwise all rows."""
     N = arrays[0].shape[0]
     if N > MAX_ROWS:
         sample = generator(0, 12).choice(N, MAX_ROWS, replace=False, shuffle=False)
@@ -179,7 +179,7 @@ def repeat_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
 
 
 def _moments(values: Array | None, outputs: int, X: Array, missing: bool) -> tuple[Array, float, Array | None]:
-    """Return the means [P] of observations [N, P], the average of their variances, and the variances [P].
+    """Return the means [P], the average variance, and the variances [P] of observations [N, P].
 
     If `missing` is True, NaN entries are ignored.
     """

@@ -19,7 +19,7 @@ MAX_POINTS = 2000
 def panels(
     ax: Any, count: int, *, columns: int | None = None, size: tuple[float, float] = (6.4, 4.0), **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure and `count` axes: the given axes, or those of a new figure."""
+    """Return a figure and its axes: the given axes, or the axes of a new figure; `count` is the number of axes."""
     if ax is None:
         columns = min(count, columns or count)
         rows = -(-count // columns)
@@ -51,7 +51,7 @@ def legend(ax: Axes, *, above: bool = False) -> None:
 
 
 def thin_rows(rows: int) -> tuple[npt.NDArray[np.intp], str]:
-    """Return the numbers of the rows that are drawn as points, and their label."""
+    """Return the numbers of the rows that are drawn as points, and the label of the points."""
     if rows <= MAX_POINTS:
         return np.arange(rows), "data"
     chosen = np.sort(generator(0, 13).permutation(rows)[:MAX_POINTS])

@@ -148,7 +148,7 @@ class DiagonalMarginal(WhitePosterior, MeanPosterior):
     """`Marginal` with a diagonal covariance (mean field), which stores O(M P) numbers.
 
     `DiagonalMarginal` cannot represent the prior, in which the inducing variables are correlated. `DiagonalWhitened`
-    can represent the prior. An untrained model has the mean zero and the variances 1 / [Kuu^-1]_ii. These variances
+    can represent the prior. In an untrained model, q(u) has mean zero and variances 1 / [Kuu^-1]_ii. These variances
     minimise KL[q || p], and are smaller than the prior variances.
 
     Parameters

@@ -31,7 +31,10 @@ from agp.posteriors._site_form import SiteForm
 
 @tree.model
 class RelaxedGroupsFactor:
-    """The matrix J [M2, M], and the `Relaxed` posterior of the transformed inducing variables with its factor."""
+    """The matrix J [M2, M], a `Relaxed` posterior, and the factor of this posterior.
+
+    The posterior is that of the transformed inducing variables.
+    """
 
     J: Array = tree.auxiliary()
     inner: Relaxed

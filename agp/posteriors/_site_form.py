@@ -69,7 +69,7 @@ class SiteForm(MeanPosterior):
     def invert_from_scratch(self, _Kuu: Array, /) -> Self:
         """Return a copy with inverse factors computed from scratch.
 
-        A posterior without inverse factors returns itself.
+        A posterior without inverse factors is returned unchanged.
         """
         return self
 
@@ -117,9 +117,10 @@ class GrowingSiteForm(SiteForm):
 
     @abstractmethod
     def _variances(self, factor: Any, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
-        """Return the variances [N] of f, the same for all outputs, and the pullback ``bar -> (Kuf_bar, second_bar)``.
+        """Return the variances [N] of f, which are equal for all outputs, and their pullback.
 
-        The shape of Kuf is [M, N], and the shape of kff is [N]. The cotangent of kff is `bar`.
+        The pullback is ``bar -> (Kuf_bar, second_bar)``. The shape of Kuf is [M, N], and the shape of kff is [N]. The
+        cotangent of kff is `bar`.
         """
 
     @abstractmethod
@@ -184,6 +185,6 @@ class GrowingSiteForm(SiteForm):
     def _extend_inverse_factors(self, _Kuu: Array, _new: int) -> Self:
         """Return a copy whose inverse factors include the new variables.
 
-        A posterior without inverse factors returns itself.
+        A posterior without inverse factors is returned unchanged.
         """
         return self

@@ -183,5 +183,5 @@ def interpolate_outputs(old: Sums, new: Sums, rate: Array) -> Sums:
 
 
 def _along(per_output: Array, x: Array) -> Array:
-    """Reshape an array [P] such that it broadcasts along the outputs of x. The shape of x is [., P] or [P, M, M]."""
+    """Reshape an array [P] so that it broadcasts along the outputs of x. The shape of x is [., P] or [P, M, M]."""
     return per_output if x.ndim == 2 else per_output[:, None, None]

@@ -88,7 +88,7 @@ class Process(MultiOutput):
 
     @abstractmethod
     def joint(self, factor: Any, X: Array, /) -> Array:
-        """Return the joint covariances [L, N, N] at X [N, D] of the independent functions that `mixing` mixes.
+        """Return the joint covariances [L, N, N] of the L independent functions at X [N, D], before mixing.
 
         Raise TypeError if the process is not Gaussian.
         """
@@ -128,7 +128,7 @@ class Process(MultiOutput):
         """Raise ValueError if the parts cannot be combined."""
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """Draw the random numbers of a training step with `rows` rows. By default, no numbers are drawn.
+        """Draw the random numbers of a training step; `rows` is the number of rows. By default, no numbers are drawn.
 
         `rng` is a NumPy generator or an `agp.random.Noise`.
         """

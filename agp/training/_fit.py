@@ -88,8 +88,9 @@ def fit(
     """Train a model to convergence, or until a limit is reached.
 
     Training uses L-BFGS (`fit_lbfgs`) if the bound is deterministic and each step uses all rows. Otherwise, it uses
-    minibatches and the updates of `recipe`. Each L-BFGS evaluation solves for sites, inverse factors and, with a
-    Gaussian likelihood, q(u). If L-BFGS itself has to move a q(u), it starts after 200 steps of `recipe`.
+    minibatches and the updates of `recipe`. Each L-BFGS evaluation solves for the sites and the inverse factors. If the
+    likelihood is Gaussian, the evaluation also solves for q(u). If L-BFGS has to optimise a q(u) itself, 200 steps of
+    `recipe` come first.
 
     Parameters
     ----------
@@ -100,10 +101,10 @@ def fit(
     tolerance
         The gain below which training has converged, in nats per datum. Training by `recipe` has converged when an epoch
         (at least 100 steps) gains less than the tolerance. The gain is estimated from the slope of the bound over the
-        last 5 epochs or 500 steps, whichever is more, or over 100 steps if each step uses all rows. After convergence,
-        training continues for a fifth of the steps taken so far, while the learning rates fall to a tenth. L-BFGS stops
-        when 20 iterations gain less than the tolerance, or when no entry of the gradient with respect to the
-        dimensionless raw leaves exceeds a thousandth of the tolerance.
+        last 5 epochs or 500 steps, whichever is more. If each step uses all rows, the gain is estimated from the last
+        100 steps. After convergence, training continues for a fifth of the steps taken so far, while the learning rates
+        fall to a tenth. L-BFGS stops when 20 iterations gain less than the tolerance, or when no entry of the gradient
+        with respect to the dimensionless raw leaves exceeds a thousandth of the tolerance.
     max_steps
         Maximum number of steps; the default is 5,000 or 20 epochs, whichever is more. With L-BFGS, each iteration
         counts as a step, and the default is 1,000.
@@ -113,8 +114,8 @@ def fit(
         The number of rows in a minibatch; by default 1,024, or all rows if the model needs them. If you pass
         `batch_size`, training does not use L-BFGS.
     updates
-        A function that returns the updates to use instead of `recipe` and L-BFGS. Like `recipe`, it takes a model, the
-        number of steps, and the keywords `rate`, `gradient` and `memory`.
+        A function that returns the updates to use instead of `recipe` and L-BFGS. Like `recipe`, the function takes a
+        model, the number of steps, and the keywords `rate`, `gradient` and `memory`.
     gradient, memory
         See `agp.recipe`.
     seed
@@ -328,7 +329,7 @@ class _Clock:
 
 
 class Gain:
-    """A callback that ends L-BFGS when the last 20 iterations have gained less than `least` nats."""
+    """A callback that ends L-BFGS when the last 20 iterations have gained less than `least`, in nats."""
 
     def __init__(self, least: float) -> None:
         self.least, self.converged, self.message = least, False, ""
@@ -361,7 +362,7 @@ class _Slope:
         self.converged, self.message = False, ""
 
     def resume(self, bounds: list[float]) -> None:
-        """Continue after a training that had these bounds, one for each step."""
+        """Continue after an earlier training, given the bounds of its steps."""
         self.steps = len(bounds)
         self.read = bounds[-(self.window + self.steps_since_check(self.steps)) :]
         self._judge()

@@ -49,9 +49,9 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
 
     The objective is the bound at the optimal q(u) plus the log priors, as a function of the logarithms of positive
     parameters. The precision is the negative Hessian of the objective. It is computed by finite differences of the
-    closed-form gradient, with one evaluation for each parameter. Inducing inputs are fixed, and at most 300 are used. A
-    weak normal prior on the logarithms, with standard deviation 3 (a factor of 20), keeps the covariance finite if the
-    bound is flat or not at a maximum in some direction. Needs float64.
+    closed-form gradient, with one evaluation for each parameter. Inducing inputs are fixed, and at most 300 are used.
+    The logarithms have a weak normal prior with standard deviation 3, which corresponds to a factor of 20. This prior
+    keeps the covariance finite if the bound is flat or not at a maximum in some direction. Needs float64.
 
     Parameters
     ----------

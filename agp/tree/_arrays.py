@@ -89,7 +89,7 @@ def detach(model: T) -> T:
 
 
 def make_contiguous(model: T, states: Sequence[Any] = ()) -> tuple[T, list[Any]]:
-    """Return the model and the states with row-major arrays, the memory layout of arrays loaded from files."""
+    """Return the model and the states with row-major arrays, because arrays loaded from files are row-major."""
     held = leaves(model)
     found = row_major({"": held, **dict(enumerate(states))})
     moved = {name: x for name, x in found.pop("").items() if x is not held[name]}

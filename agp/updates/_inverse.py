@@ -158,7 +158,7 @@ class InverseUpdate:
 
 
 def _owners(model: Any) -> dict[str, InverseOwner]:
-    """Return the layers or terms with inverse factors by path, or the model itself if it has inverse factors."""
+    """Return the parts with inverse factors by path: layers, terms, or the model itself."""
     return {path: owner for path, owner in tree.nodes(model, InverseOwner).items() if owner.posterior.inverse_factors}
 
 

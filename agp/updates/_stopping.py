@@ -100,7 +100,7 @@ class VarianceGap:
 
 
 def _cost(model: Any, owner: Any) -> Array:
-    """Return an upper bound, as a 0-d array, on the loss per unit of excess variance of the owner's functions."""
+    """Return an upper bound (0-d) on the loss per unit of excess variance of the owner's functions."""
     cost, mixing = model.likelihood.variance_cost(), model.process.mixing
     xp = backend_of(cost).xp
     return xp.max(cost) * owner.outputs if mixing is None else xp.sum(cost * xp.sum(mixing * mixing, axis=1))

@@ -182,7 +182,10 @@ class _Noise(Noise):
 
 
 def _pack(arrays: Sequence[Array]) -> Array:
-    """Concatenate arrays to one vector; pad each with ones for alignment, since every function is defined at one."""
+    """Concatenate arrays to one vector; pad each array with ones for alignment.
+
+    The padding is 1 because every function is defined at 1.
+    """
     ones = constant((1.0,) * APART, arrays[0])
     return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
 

@@ -42,7 +42,7 @@ def bound_on_all_rows(peer: Peer, run: Run) -> float:
 
 
 def main(library: str, start_path: str, run_path: str, out: str) -> None:
-    """Evaluate the bound at the probe, train, and predict the test rows."""
+    """Evaluate the bound at the probe values of q(u), train the model, and predict the test rows."""
     kind, start, run = open_peer(library), Start.read(start_path), Run.read(run_path)
     first = run.batches[0]
     probe = dataclasses.replace(start, q_mean=run.probe_mean, q_scale=run.probe_scale)
