@@ -40,7 +40,7 @@ def value_and_gradient(
     gradient: GradientMode = "closed-form",
     memory: float | None = None,
 ) -> tuple[Array, dict[str, Array]]:
-    """Compute the training objective, 0-d, and its gradient with respect to the raw parameters, by name.
+    """Compute the training objective (0-d), and a dictionary of its gradients with respect to the raw parameters.
 
     The objective is the bound. If the model has `priors`, `agp.priors.log_prior` is added to the bound without
     scaling. Both gradient modes run the same forward code.
@@ -57,7 +57,7 @@ def value_and_gradient(
     Raises
     ------
     agp.errors.NonFiniteError
-        If the objective or its gradient is NaN or infinite. Inside a traced function, this is not checked.
+        If the objective or its gradient is NaN or infinite. Inside a traced function, the values are not checked.
     """
     check_model(model)
     batch = model._batch(X, y, scale=scale)

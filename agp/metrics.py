@@ -86,7 +86,7 @@ def _check_level(level: float) -> None:
 
 
 class Reliability(NamedTuple):
-    """Observed frequencies and predicted probabilities; each array is [B], for the B bins that are not empty."""
+    """Observed frequencies [B] and predicted probabilities [B] in the B bins that are not empty."""
 
     predicted: npt.NDArray[np.float64]
     """The average predicted probability in each bin."""

@@ -25,10 +25,10 @@ class Mathematics(Library):
 
     @abstractmethod
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
-        """Solve L Y = B, or L^T Y = B if `transpose`, for a lower triangular L [M, M] and B [M, N]."""
+        """Solve L Y = B, or L^T Y = B if `transpose` is true, for a lower triangular L [M, M] and B [M, N]."""
 
     def device_block(self, x: Array, /) -> float:
-        """Size up to which matrices like x are not split into blocks, although splitting would save operations.
+        """Largest size of matrices like x that are processed whole, although a split into blocks would save operations.
 
         The size is positive for accelerators, where every call needs a launch, and 0 otherwise.
         """
@@ -65,7 +65,7 @@ class Mathematics(Library):
     def triangular_product(
         self, X: Array, Y: Array, /, *, left: str = "", right: str = "", lower: bool = False
     ) -> Array:
-        """Matrix product X Y [..., M, N], or its lower triangle if `lower`.
+        """Matrix product X Y [..., M, N], or its lower triangle if `lower` is true.
 
         If X is triangular, `left` is "lower" or "upper"; `right` describes Y in the same way. The other triangle of a
         triangular matrix must be zero.
@@ -93,7 +93,7 @@ class Mathematics(Library):
     ) -> tuple[Array, ...]:
         """Evaluate ``f(self, *arrays, *numbers)`` as `fused` does, for arrays of the same shape.
 
-        The numbers may be 0-d arrays. A library may process the arrays piece by piece. If `lower`, the arrays
+        The numbers may be 0-d arrays. A library may process the arrays piece by piece. If `lower` is true, the arrays
         [..., M, M] must be lower triangular, and f must map zeros to zeros.
         """
         return self.fused(f, *arrays, *numbers)
@@ -146,7 +146,7 @@ class Mathematics(Library):
     def reduced_precision(
         self, precision: str, x: Array, /
     ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager[Any]]]:
-        """Return the dtype, and a function that creates the context, for matrix products in a lower precision.
+        """Return the dtype of matrix products in a lower precision, and a function that creates the context for them.
 
         Parameters
         ----------

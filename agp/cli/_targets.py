@@ -39,7 +39,7 @@ def rows_with(table: TableFile, targets: list[str]) -> Any:
 
 
 def task_of(table: TableFile, target: str, rows: Any) -> str:
-    """Infer the task. Targets are classes if they are text, Booleans, two numbers, or whole numbers from 0 to C - 1."""
+    """Infer the task. Text, Booleans, whole numbers from 0 to C - 1, and targets with only two values are classes."""
     column = table.frame[target][rows]
     if column.dtype.kind == "b" or column.dtype.kind not in "iuf":
         return "regression" if bad_number(column) is not None else "classification"
@@ -112,7 +112,7 @@ def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive:
 
 
 def _truths(column: Any, dtype: type) -> Any:
-    """Convert a column of Python objects to `dtype` if all of them are Booleans or missing."""
+    """Convert a column of Python objects to `dtype` if all of its cells are Booleans or missing."""
     return column.astype(dtype) if column.dtype.kind == "O" and infer_column_kind(column) == "boolean" else column
 
 
@@ -131,7 +131,7 @@ def labels_of(
 ) -> Any:
     """Return the labels [N] of the given rows: strings, Booleans or whole numbers.
 
-    Raise a ValueError for other numbers. There must be at least `least` and at most `MAX_CLASSES` different labels.
+    Raise a ValueError for other numbers. The number of different labels must be from `least` to `MAX_CLASSES`.
     """
     column = _truths(table.frame[target][rows], bool)
     if column.dtype.kind == "f":

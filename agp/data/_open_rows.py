@@ -57,9 +57,9 @@ def open_rows(
     Parameters
     ----------
     path
-        The path of a `.npy` file, a `.zarr` folder or an `.h5` file with an array [N, D], or of `.parquet` files.
-        Several `.parquet` files are given by their folder or by a pattern such as ``"part-*.parquet"``. A `.npy` file
-        is mapped into memory.
+        The path of a `.npy` file, a `.zarr` folder, an `.h5` file or a `.parquet` file. All kinds except `.parquet`
+        contain an array [N, D]. Several `.parquet` files are given by their folder or by a pattern such as
+        ``"part-*.parquet"``. A `.npy` file is mapped into memory.
     target
         The target column: its name in Parquet files, or its number in other files (-1 for the last column). By default
         all columns are inputs.

@@ -220,7 +220,7 @@ def _decodes(path: Path, encoding: str) -> bool:
 
 
 def _separator(lines: list[str]) -> tuple[str, int]:
-    """Return a separator that splits every line into as many cells as the header, and the number of cells."""
+    """Return a separator for which every line has as many cells as the header, and also this number of cells."""
     best = (",", len(next(csv.reader(lines[:1]), [""])))
     for separator in SEPARATORS:
         counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]

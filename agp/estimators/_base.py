@@ -99,7 +99,7 @@ def all_or_nothing(train: F) -> F:
 
 
 class Learned:
-    """The attributes that `fit` and `partial_fit` set. Some of them exist only for certain parameters.
+    """The attributes that `fit` and `partial_fit` set. Some attributes exist only for certain values of the parameters.
 
     These attributes are not fields of `GPEstimator`, because scikit-learn treats every field as a parameter.
     """

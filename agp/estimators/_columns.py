@@ -64,7 +64,7 @@ def category_order(y: Any) -> list[Any] | None:
 
 
 class Columns:
-    """A transformer of tables to arrays of numbers, which is fitted to training rows.
+    """A transformer that is fitted to training rows and converts tables to arrays of numbers.
 
     Numbers and Booleans keep their values; Python decimals become floats. Dates and times become days since 1970-01-01
     (in UTC if they have a time zone), and durations become days. A column of text, categories or enumerations is

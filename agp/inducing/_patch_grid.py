@@ -77,7 +77,7 @@ class PatchGrid:
 
     @property
     def columns(self) -> int:
-        """The number of columns of a patch. If `located` is true, the two columns of the place are included."""
+        """The number of columns of a patch, including the two columns of its centre if `located` is true."""
         return self.pixels + (2 if self.located else 0)
 
     def check(self) -> None:
@@ -95,7 +95,10 @@ class PatchGrid:
         return f"patches of {h} x {w} pixels{more}{' with places' if self.located else ''}"
 
     def usual_kernel(self) -> Kernel:
-        """Return an RBF kernel. For located patches, return a kernel of the pixels times a kernel of the place."""
+        """Return an RBF kernel.
+
+        For located patches, return the product of an RBF kernel of the pixels and a Matern32 kernel of the centres.
+        """
         if not self.located:
             return RBF()
         place = self.pixels, self.pixels + 1
@@ -185,7 +188,7 @@ def _every(first: int, count: int, step: int) -> slice:
 
 
 def _pad(images: Array, around: int) -> Array:
-    """Pad images [N, H, W, C] with `around` rows or columns of zeros on each side."""
+    """Pad images [N, H, W, C] with a border of zeros; `around` is the width of the border in pixels."""
     if not around:
         return images
     for axis in (1, 2):
@@ -194,9 +197,9 @@ def _pad(images: Array, around: int) -> Array:
 
 
 def _scatter(x: Array, axis: int, first: int, step: int, size: int) -> Array:
-    """Return an array with `size` entries along an axis; the entries first, first + step, ... are those of x.
+    """Copy x into an array of zeros, to the positions first, first + step, ... of an axis.
 
-    All other entries are zero.
+    `size` is the length of this axis in the result.
     """
     xp = backend_of(x).xp
     shape = list(x.shape)

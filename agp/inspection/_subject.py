@@ -82,7 +82,7 @@ class Subject:
 
     @property
     def groups(self) -> dict[str, list[int]]:
-        """Return the numbers of the model columns for each table column, in the order of the table."""
+        """Return, for each table column, the indices of its columns in the model, in the order of the table."""
         found: dict[str, list[int]] = {name: [] for name in self.names or self.sources}
         for i, name in enumerate(self.sources):
             found[name].append(i)
@@ -177,7 +177,7 @@ def _classes_of(likelihood: Any) -> tuple[int, ...]:
 
 
 def _beside(X: Any, reference: Array) -> Array:
-    """Convert NumPy rows to an array like those of the model; return other arrays unchanged."""
+    """Convert NumPy rows to the library, dtype and device of the reference; return other arrays unchanged."""
     return asarray_like(X.astype(np.float64), reference) if isinstance(X, np.ndarray) else X
 
 

@@ -12,7 +12,7 @@ _UNFINISHED: set[str] = set()
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a temporary file, and then rename it to the path. A symbolic link stays, and its target is replaced.
 
-    Each writer has its own temporary file. If several writers finish, the file of the last one is kept.
+    Each writer has its own temporary file. If several writers finish, the file of the last writer is kept.
 
     Raises
     ------

@@ -54,7 +54,7 @@ _KINDS: dict[str, Kind] = {}
 
 
 def register_kind(name: str, kind: Kind) -> None:
-    """Register a kind of `HOMES`, so that `agp.save` and `agp.load` support its objects."""
+    """Register a kind whose name is a key of `HOMES`, so that `agp.save` and `agp.load` support its objects."""
     _KINDS[name] = kind
 
 
@@ -86,7 +86,10 @@ def save(model: Any, path: str | Path) -> None:
 
 
 def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -> None:
-    """Save as `save` does, with notes for `load_with_metadata`: text and numbers in lists and dictionaries."""
+    """Save as `save` does, and store notes for `load_with_metadata`.
+
+    The notes are lists and dictionaries of text and numbers.
+    """
     kind = next((kind for kind in _KINDS.values() if isinstance(model, kind.cls)), None)
     stored = Stored(model, KIND, {}, {}, {}) if kind is None else kind.taken_apart(model)
     model = stored.model
@@ -155,7 +158,7 @@ def load(
     dtype
         "float64" or "float32" for all leaves. By default, each leaf keeps its dtype.
     classes
-        Your own classes that the model contains. No module is imported to find them.
+        Your own classes that the model contains. No module is imported to find these classes.
 
     Raises
     ------
@@ -236,7 +239,10 @@ def _check_kind(path: str | Path, content: Any) -> None:
 
 
 def _kind_named(name: str, path: str | Path) -> Kind:
-    """Import the subpackage of a kind, and return the kind. The ImportError for a missing package names the extra."""
+    """Import the subpackage of a kind, and return the kind.
+
+    If a package is missing, the ImportError names the extra that installs it.
+    """
     try:
         importlib.import_module(HOMES[name])
     except ImportError as error:

@@ -22,7 +22,7 @@ from agp.tree import at_inputs
 class Kernel(ABC):
     """A covariance function k(x, z) of inputs with D columns.
 
-    Kernels combine: ``k1 + k2``, ``k1 * k2``, ``2.0 * k``, and ``k.on((0, 2))``, which uses only columns 0 and 2.
+    Combine kernels by ``k1 + k2``, ``k1 * k2`` or ``2.0 * k``. The kernel ``k.on((0, 2))`` uses only columns 0 and 2.
 
     Parameters may be None or plain numbers. `from_data` and the constructors of models convert them to arrays of the
     data's library, dtype and device.
@@ -43,8 +43,8 @@ class Kernel(ABC):
         X
             Inputs [N, D].
         Z
-            Other inputs [M, D]. Only a call with one argument returns an exactly symmetric matrix that includes white
-            noise. A call k(X, X) with two arguments is not treated specially.
+            Other inputs [M, D]. Only a call with one argument includes white noise and returns an exactly symmetric
+            matrix. A call k(X, X) with two arguments is not treated specially.
 
         Returns
         -------
@@ -67,8 +67,8 @@ class Kernel(ABC):
     def grouped_covariance(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         """Return the covariances within each group of inputs, and their pullback.
 
-        The covariances of group g are k(X_g, Z_g), or the symmetric k(X_g, X_g) if Z is omitted. The kernel is called
-        once for all groups if `takes_groups`, and otherwise once for each group.
+        The covariances of group g are k(X_g, Z_g), or the symmetric k(X_g, X_g) if Z is omitted. If `takes_groups` is
+        true, the kernel is called once for all groups. Otherwise it is called once for each group.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Kernel(ABC):
     def quadratic_forms(self, X: Array, w: Array, /) -> tuple[Array, Pullback]:
         """Return the quadratic form w_g^T k(X_g) w_g for each group of inputs, and its pullback.
 
-        The covariances k(X_g) of one argument include white noise.
+        The covariances k(X_g) include white noise.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Kernel(ABC):
 
     @property
     def floats_per_entry(self) -> int:
-        """The number of arrays with the shape of K that an evaluation stores, for memory budgets."""
+        """The number of arrays that an evaluation stores, each with the shape of K; used for memory budgets."""
         return 3
 
     @abstractmethod
@@ -175,7 +175,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def check(self, width: int, /) -> None:
-        """Raise ValueError if this kernel does not accept inputs with `width` columns."""
+        """Raise ValueError if this kernel does not accept inputs with this number of columns."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         """Return random features phi such that phi(x)^T phi(z) is an unbiased estimate of k(x, z).
@@ -267,7 +267,7 @@ def check_number(kernel: Kernel, name: str, /) -> None:
 
 
 def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
-    """Raise ValueError unless this leaf of the kernel is scalar (0-d) or has one entry for each of `width` columns."""
+    """Raise ValueError unless this leaf is scalar (0-d) or has one entry per column; there are `width` columns."""
     shape = _shape(kernel, name)
     if shape not in ((), (width,)):
         msg = (
@@ -278,7 +278,7 @@ def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
 
 
 def per_column(by_column: Array, leaf: Array) -> Array:
-    """Return the cotangent of a leaf that is scalar (0-d) or [D], given one cotangent per column [D]."""
+    """Return the cotangent of a leaf with shape [] or [D], given a cotangent [D] with one entry per column."""
     return by_column if leaf.ndim == 1 else backend_of(by_column).xp.sum(by_column)
 
 
@@ -358,7 +358,7 @@ class Sum(_Composite):
 class Product(_Composite):
     """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
 
-    A missing variance starts at the variance of the targets in the first kernel, and at 1 in the other kernels.
+    In the first kernel, a missing variance starts at the variance of the targets. In the other kernels, it starts at 1.
     """
 
     parts: tuple[Kernel, ...]

@@ -4,8 +4,8 @@ A stationary kernel is the average of cos(w^T (x - z)) over frequencies w from i
 "Random features for large-scale kernel machines", NeurIPS 2007). Each of H frequencies gives a block of two features,
 cos(w^T x) and sin(w^T x). The inner product of the blocks at x and z is cos(w^T (x - z)). Kernels of finite rank have a
 single block with all features. A sum of kernels has the blocks of all terms. A product of kernels has the outer
-products of the blocks of its factors. A single block of one factor is combined with each of the H blocks of the other
-factor.
+products of the blocks of its factors. If one factor has a single block, this block is combined with each of the H
+blocks of the other factor.
 """
 
 import functools
@@ -27,7 +27,7 @@ def select_columns(X: Array, columns: tuple[int, ...]) -> Array:
 
 
 def scatter_columns(bar: Array | None, columns: tuple[int, ...], width: int) -> Array | None:
-    """Apply the adjoint of `select_columns`, which returns [..., N, D] with zeros in the other columns."""
+    """Apply the adjoint of `select_columns`; the result [..., N, D] has zeros in the other columns."""
     if bar is None:
         return None
     xp = backend_of(bar).xp
@@ -41,7 +41,10 @@ class Blocks(ABC):
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return the blocks [N, H, b] at X [N, D], and ``bar -> X_bar``; X_bar is None for constant blocks."""
+        """Return the blocks [N, H, b] at X [N, D], and the pullback ``bar -> X_bar``.
+
+        X_bar is None for constant blocks.
+        """
 
 
 @tree.model
@@ -102,7 +105,7 @@ class Term:
     factors: tuple[Blocks, ...]
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return the features [N, F] at X [N, D], and ``bar -> X_bar``."""
+        """Return the features [N, F] at X [N, D], and the pullback ``bar -> X_bar``."""
         found = [factor(X) for factor in self.factors]
         values = [value for value, _ in found]
         partial = list(itertools.accumulate(values, _outer))
@@ -149,7 +152,10 @@ class Features:
     """Maps with the signature of `Term`."""
 
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return phi(X) [N, F] at X [N, D], and ``bar -> X_bar``; X_bar is None if phi does not depend on X."""
+        """Return phi(X) [N, F] for X [N, D], and the pullback ``bar -> X_bar``.
+
+        X_bar is None if phi does not depend on X.
+        """
         found = [term(X) for term in self.terms]
         if len(found) == 1:
             return found[0]
@@ -184,7 +190,7 @@ class Features:
 
 
 def features_of(variance: Any, blocks: Blocks | None = None, /) -> Features:
-    """Return the features of `variance` times the kernel of the blocks.
+    """Return the features of the kernel that the blocks define, multiplied by `variance`.
 
     Without blocks, return the features of a constant kernel with this variance.
     """

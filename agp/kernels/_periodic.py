@@ -50,7 +50,7 @@ class Winding(ConstantVariance):
         return self.variance * g, pullback
 
     def _map_to_circle(self, Xc: Array) -> tuple[Array, Pullback]:
-        """Return [cos(a), sin(a)] [..., N, 2 D] of the angles a = 2 pi Xc / period, and their pullback.
+        """Return cosines and sines [..., N, 2 D] of angles 2 pi Xc / period for centred inputs Xc, and the pullback.
 
         The pullback is ``bar -> (X_bar, period_bar [D])``.
 
@@ -132,7 +132,7 @@ class Periodic(Winding):
 class Seasonal(Winding):
     """A periodic kernel with a known, constant period, such as a day, a year or one revolution of a shaft.
 
-    Multiply it by an RBF kernel to model a seasonal pattern that changes slowly.
+    Multiply this kernel by an RBF kernel to model a seasonal pattern that changes slowly.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ def _pull_noise(_: Backend, column: Array, square: Array, noise: Array) -> tuple
 
 
 def _absolute(mean: Array, var: Array) -> Array:
-    """Compute E|x| for x ~ N(mean, var), which is mean (2 Phi(z) - 1) + 2 s phi(z) with z = mean / s, s^2 = var."""
+    """Compute E|x| = mean (2 Phi(z) - 1) + 2 s phi(z) for x ~ N(mean, var), where s = sqrt(var) and z = mean / s."""
     B = backend_of(mean)
     root = B.xp.sqrt(var)
     z = mean / root
@@ -53,7 +53,7 @@ class GaussianNoise(Likelihood):
 
     @abstractmethod
     def _split(self, y: Array) -> tuple[Array, Array]:
-        """Split targets into observed values [N, P] and variances of the noise, 0-d, [P] or [N, P]."""
+        """Split targets into observed values [N, P] and noise variances, which are 0-d, [P] or [N, P]."""
 
     @abstractmethod
     def _with_noise(self, var: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Predictive densities by composite quadrature, with panels around the prior of f, p(y | f) and their product.
+"""Predictive densities by composite quadrature, with panels around the prior, around p(y | f) and around their product.
 
 A Gauss-Hermite rule would spread its nodes over the prior N(f; mu, var). If the prior is wide, such nodes would miss a
 narrow p(y | f). If y is improbable under the prior, such nodes would miss the peak of the product.
@@ -149,8 +149,8 @@ def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tup
     """Return the two ends of a bracket that contains the peak.
 
     The ends are 0 and the bend of l. If l is concave and the peak lies beyond both points, one end is the point that is
-    nearer to the peak. The other end is this point plus the slope at it, because the slope decreases at a rate of at
-    least 1.
+    nearer to the peak. The other end is the sum of this point and the slope at this point. The peak lies in between,
+    because the slope decreases at a rate of at least 1.
     """
     xp = backend_of(bend).xp
     low, high = xp.minimum(bend, xp.zeros_like(bend)), xp.maximum(bend, xp.zeros_like(bend))

@@ -3,7 +3,7 @@
 Let A be symmetric positive definite, L lower triangular with a positive diagonal, and B = L^T A L. The function
 l(L) = KL[N(0, L L^T) || N(0, A^-1)] = (tr B - M)/2 - sum log diag L - log|A|/2 is convex in L. Its minimiser is the
 Cholesky factor of A^-1. The natural-gradient step is L <- L (I - gamma Phi(B - I)), which needs no factorisation or
-solve. Relaxed Gaussian processes take this step instead of a Cholesky factorisation.
+solve. Relaxed Gaussian processes use this step instead of a Cholesky factorisation.
 """
 
 import math
@@ -94,9 +94,9 @@ def inverse_factor(
         A symmetric positive definite matrix [M, M].
     start
         A factor to start from, such as the factor of the previous A. The default is `starting_factor(A)`. The default
-        also replaces a given factor L that is not finite, or for which an eigenvalue of L^T A L exceeds 100.
+        also replaces a given factor L if L is not finite or an eigenvalue of L^T A L exceeds 100.
     tolerance
-        The residual at which to stop. The test precedes each step, so a good factor needs no steps.
+        The residual at which to stop. The residual is tested before each step, so a good factor needs no steps.
     least_steps, max_steps
         The minimum and maximum number of steps.
     step
@@ -129,7 +129,7 @@ def inverse_factor(
     agp.errors.BackendError
         If the array library or the device of A does not support products in the given precision.
 
-    Source: `docs/methods/rsvgp.md` discusses the convergence, with safe steps, rescues and restarts.
+    Source: `docs/methods/rsvgp.md` discusses convergence, safe steps, rescues and restarts.
     """
     backend = backend_of(A)
     xp = backend.xp
@@ -249,8 +249,8 @@ def _rescale_start(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array,
 def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
     """Return `found` unchanged; report a repair if the given factor was discarded.
 
-    `name` is the name of the factor in the report. If the 0-d Boolean `among` is False, no earlier factor
-    existed, and nothing is reported.
+    `name` is the name of the factor in the report. `among` is a 0-d Boolean. If it is False, nothing is reported,
+    because no earlier factor existed.
     """
     xp = backend_of(found.restarts).xp
     restarts = found.restarts

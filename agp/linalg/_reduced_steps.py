@@ -3,8 +3,8 @@
 A step from L needs the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, and thus
 correct the errors of both products.
 
-Let u be the unit roundoff of the lower precision: half the distance from 1 to the next number. The relative error of
-each entry of A, and of A L, is about u, and dB = L^T dA L. The error of B is therefore
+Let u be the unit roundoff of the lower precision: half the distance from 1 to the next number. Each entry of A, and of
+A L, has a relative error of about u. An error dA of A changes B by dB = L^T dA L. The error of B is therefore
 |dB|_F / sqrt(M) ~ u / 5 (d^T (A * A) d)^1/2 with d = diag(L L^T). If L L^T = A^-1, this error is at most u times the
 condition number of A, times sqrt(M) / 5.
 """

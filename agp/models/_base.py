@@ -38,13 +38,13 @@ FORMER: dict[str, tuple[Callable[[Any], Any], str]] = {
 class Model(ABC):
     """A model of y given X, with a bound and predictions. `agp.fit` and `agp.train` train it.
 
-    The public attributes and methods are the leaves, the parts, the bound, the predictions, and the features of
-    specific model classes.
+    The public attributes and methods give access to the leaves, the parts, the bound and the predictions. Some model
+    classes have further public methods.
 
     Methods with one leading underscore form the protocol between models and the subpackages that train, save and
     compare them. Model classes override these methods; users do not call them. `_objective` (the bound of a batch),
     `_conditional` (the posterior for predictors), `_reference` (an array with the library, dtype and device of valid
-    inputs) and `outputs` are abstract; the others have defaults.
+    inputs) and `outputs` are abstract. All other methods have defaults.
 
     A model with one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. These attributes
     are fields of the model, or parts of its process. An attribute is None if the model has no such part.
@@ -130,8 +130,8 @@ class Model(ABC):
         Parameters
         ----------
         memory
-            Memory budget for working arrays, in MiB, if the posterior needs a pass over the data. The default is the
-            same as in `bound`.
+            Memory budget for working arrays, in MiB. It matters only for posteriors that need a pass over the data. The
+            default is the same as in `bound`.
         """
         conditional, _ = speculate(lambda: self._conditional(memory=memory), self._reference()[1])
         return Predictor((conditional,), self.likelihood)
@@ -221,7 +221,7 @@ class Model(ABC):
         return Batch(X, y, scale)
 
     def _check(self, X: Array, y: Array, /) -> None:
-        """Raise an error unless the model can be trained on valid data X [N, D], y [N, K]."""
+        """Raise an error if the data X [N, D] and y [N, K], or the parameters of the model, do not allow training."""
         name, reference = self._reference()
         check_parameters(self, name, reference)
         self._batch(X, y)
@@ -260,8 +260,8 @@ class Model(ABC):
     def _site_gradients(self, batch: Batch, /, *, memory: float | None = None) -> dict[str, Any]:
         """Compute the gradients for site steps and natural gradients.
 
-        The keys are the paths of the nodes that these steps update. The method passes over the rows once, in blocks
-        that fit `memory` MiB. By default, the result is empty.
+        The keys of the result are the paths of the nodes that these steps update. The method passes over the rows once,
+        in blocks. The memory budget of a block is `memory`, in MiB. By default, the result is empty.
         """
         return {}
 
@@ -275,7 +275,8 @@ class Model(ABC):
     def _conditional(self, *, memory: float | None = None) -> Conditional:
         """Compute all quantities of the posterior that do not depend on the test inputs, without checks.
 
-        A pass over the data, if required, uses blocks of rows that fit `memory` MiB.
+        If a pass over the data is required, it processes the rows in blocks. The memory budget of a block is `memory`,
+        in MiB.
         """
 
     def _drop_data(self) -> Any:

@@ -50,7 +50,7 @@ class CGGP(Regression, WithoutInducing):
 
     If K fits in memory, predictions use its Cholesky factor, as in `GPR`. The Cholesky factor is cheaper than conjugate
     gradients unless there are few test inputs. If K does not fit, predictions solve one linear system for the means,
-    and one for the variance at each test input. For these solves, the preconditioner has rank 256 if it fits in memory.
+    and one for the variance at each test input. For these solves, the preconditioner has rank 256 if memory allows.
     Inexact solves increase the variances. The relative error of the variances is of the order of the relative residual
     of the solves.
 
@@ -128,8 +128,8 @@ class CGGP(Regression, WithoutInducing):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`. Also if the likelihood is not Gaussian, if the kernel has a
-            `White` part, or if a rank, a count or a tolerance is out of range.
+            For the reasons listed in `SVGP.from_data`. These errors also occur if the likelihood is not Gaussian, if
+            the kernel has a `White` part, or if a rank, a count or a tolerance is out of range.
         """
         model = cls(
             **exact_parts(cls, X, y, kernel, likelihood, mean_function),

@@ -139,7 +139,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         num_actions
             The number of actions i. The default is 128, or N if N is less than 128.
         support
-            The number of random rows that the actions cover, for sparse actions or a policy. The default is all rows.
+            The number of random rows that sparse actions, or the actions of a policy, cover. The default is all rows.
         layout
             The grouping of rows into sparse actions: "tree" groups neighbours in input space, and "random" groups
             random rows, as in the paper.
@@ -162,8 +162,8 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         ------
         TypeError, ValueError
             For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian or the kernel has a `White`
-            part. Also if there are more actions than support rows, or more support rows than rows of data. Also if
-            actions are zero or linearly dependent, or options contradict each other.
+            part. These errors also occur if there are more actions than support rows, or more support rows than rows of
+            data. They also occur if actions are zero or linearly dependent, or if options contradict each other.
         """
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
@@ -389,7 +389,7 @@ def _check_actions(actions: Any, m: int, policy: Any = None) -> None:
 
 
 def _check_action_sizes(actions: Any, m: int, policy: Any = None) -> None:
-    """Raise TypeError or ValueError unless there are 1 to m actions over m rows."""
+    """Raise TypeError or ValueError unless the number of actions over m rows is from 1 to m."""
     if not isinstance(actions, Actions):
         msg = f"actions is {actions!r}, but must be an instance of agp's Actions."
         raise TypeError(msg)

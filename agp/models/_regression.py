@@ -76,7 +76,7 @@ def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
 
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
-    """Raise ValueError if the kernel has white noise, for models that evaluate the covariances of X [N, D] in tiles."""
+    """Raise ValueError if the kernel has white noise. Models that evaluate covariances in tiles do not allow it."""
     x = backend_of(X).gather(X[:1, :])
     # compares k(x), which contains white noise, with k(x, x), which does not: works for users' kernels, too
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])

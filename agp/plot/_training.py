@@ -179,7 +179,7 @@ def _columns(result: Any) -> Columns:
 
 
 def _gains(found: Columns) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the increase of the bound from each M to the next, without the increase in the final training."""
+    """Return the gain of the bound from each model to the next larger one, without the gain of the final training."""
     M, first = np.unique(found["num_inducing"], return_index=True)
     return M[1:], np.diff(found["bound"][first])
 

@@ -1,8 +1,8 @@
 """t-SVGP without factorisations: sites are sums of kernel columns, and matrix products update the inverses.
 
-Let l [M, P] and L2_p [M, M] be the sites in kernel coordinates (K-tied), and let R_p = Kuu + L2_p. Let L_0 and L_p be
-lower triangular with L_0 L_0^T ~ Kuu^-1 and L_p L_p^T ~ R_p^-1. With the residuals E_0 = I - L_0^T Kuu L_0 and E_p = I
-- L_p^T R_p L_p, define
+Let l [M, P] and L2_p [M, M] be the sites in kernel coordinates (``tied="kernel"``), and let R_p = Kuu + L2_p. Let L_0
+and L_p be lower triangular with L_0 L_0^T ~ Kuu^-1 and L_p L_p^T ~ R_p^-1. With the residuals E_0 = I - L_0^T Kuu L_0
+and E_p = I - L_p^T R_p L_p, define
 
     P_0 = L_0 (I + E_0) L_0^T,   P_p = L_p (I + E_p) L_p^T,   a_p = P_p l_p
     q(u_p) = N(Kuu a_p, Kuu - Kuu (P_0 - P_p) Kuu)
@@ -213,9 +213,9 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     def update_from_sites(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
         """Update the inverse factors to working precision, given Kuu [M, M].
 
-        Returns the posterior, the largest residual |E|_F and the number of steps (two scalars). The scalar `had_sites`
-        is true if the posterior already had sites. If `had_sites` is false, restarts of the factors are not reported as
-        repairs.
+        Returns the posterior, and two scalars: the largest residual |E|_F and the number of steps. The scalar
+        `had_sites` is true if the posterior already had sites. If `had_sites` is false, restarts of the factors are not
+        reported as repairs.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
@@ -237,7 +237,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
-        """Take a step with negative beta set to zero, and update the inverse factors."""
+        """Take a site step in which zero replaces each negative beta, and update the inverse factors."""
         moved, info = safeguarded_step(rate, Sums(self.shift, self.precision), found.sums, None)
         sites = tree.with_leaves(self, moved._asdict())
         some = backend_of(self.precision).xp.any(self.precision != 0.0)

@@ -1,4 +1,4 @@
-"""W-SVGP: q(u_p) = N(Lu m_p, Lu C_p C_p^T Lu^T) with Lu Lu^T = Kuu; the prior is m = 0, C = I."""
+"""W-SVGP: q(u_p) = N(Lu m_p, Lu C_p C_p^T Lu^T) with Lu Lu^T = Kuu; the prior has m = 0 and C = I."""
 
 from typing import Any, Self
 

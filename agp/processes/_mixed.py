@@ -24,7 +24,8 @@ class LinearMixing(Transformed):
     process
         The process g.
     weights
-        W [P, L], or the diagonal [P] of a diagonal W. The unit is that of f divided by that of g.
+        W [P, L], or the diagonal [P] of a diagonal W. The unit of the weights is the unit of f divided by the unit of
+        g.
     mean_function
         The function h, which is added to the mean of W g.
     """

@@ -50,7 +50,7 @@ Source: Hvarfner, Hellsten & Nardi, "Vanilla Bayesian optimization performs grea
 
 
 class Tuned(NamedTuple):
-    """An exact GP of a sample with trained hyperparameters, and its scores in nats per row."""
+    """An exact GP with trained hyperparameters, conditioned on a sample of the rows, and its scores in nats per row."""
 
     model: GPR
     evidence: float
@@ -142,7 +142,7 @@ def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -
 
 
 def train_exact(model: Any, data: Data, iterations: int, watch: Watch, least_gain: float) -> Tuned:
-    """Train a model with at most this many L-BFGS iterations; the evidence is -inf if the bound is not finite."""
+    """Train a model by L-BFGS, for a limited number of iterations; the evidence is -inf if the bound is not finite."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RepairWarning)  # trial points may need repairs; the result is checked

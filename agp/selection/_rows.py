@@ -69,7 +69,7 @@ class Rows(NamedTuple):
         return self.data.X.shape[0]
 
     def first(self, count: int, /) -> Data:
-        """Return the first `count` rows of the random order, in memory, or all rows in their own order."""
+        """Return the first rows of the sample, in memory. If `count` covers all rows, they keep their own order."""
         return self.data.at() if count >= self.total and not len(self.held) else self.data.at(self.order[:count])
 
     def held_out(self) -> Data:
@@ -81,7 +81,10 @@ class Rows(NamedTuple):
 
 
 def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
-    """Draw at most `most` rows. With `hold_out`, also draw a tenth of all rows, at most 2,000, as held-out rows."""
+    """Draw a sample of the rows; `most` is its maximum size.
+
+    If `hold_out` is true, also draw held-out rows: a tenth of all rows, but at most 2,000.
+    """
     N = data.X.shape[0]
     if hold_out and N == 1:
         msg = "X has one row, but a collapsed posterior needs two, because one row is held out; pass method='gpr'."

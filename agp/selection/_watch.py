@@ -130,9 +130,10 @@ class Pieces:
             self._refuse(path, error)
 
     def __call__(self, name: str, work: Callable[[], dict[str, Any]], taken: Callable[[dict[str, Any]], T]) -> T:
-        """Return ``taken(result)`` for the result with this name, from the checkpoint or from ``work()``.
+        """Read the result with this name from the checkpoint, or compute it by ``work()``; return ``taken(result)``.
 
-        Incomplete results are not stored. Raise ValueError if `taken` raises it for a result from the checkpoint.
+        Incomplete results are not stored. Raise ValueError if `taken` raises ValueError for a result from the
+        checkpoint.
         """
         if self.path is not None and name in self.done:
             try:

@@ -175,7 +175,7 @@ def _check_updates(updates: Any) -> list[Update]:
 
 
 def _source_of_draws(place: Place, X: Array) -> str:
-    """Return the name of the noise source in checkpoints: the host, or a library and a kind of device."""
+    """Return the noise source as checkpoints name it: the host, or a library and a kind of device."""
     B = backend_of(X)
     return place if place == "host" else f"device ({B.name}, {B.device_name(X).partition(':')[0]})"
 

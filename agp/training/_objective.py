@@ -36,7 +36,7 @@ of the last iterate."""
 
 
 def inner_updates(model: Any, memory: float | None) -> list[Update]:
-    """Return the updates that set some leaves of a model to their optimum given the others, on all rows.
+    """Return the updates that set some leaves of a model to their optimum, given the other leaves and all rows.
 
     If the likelihood is not log-concave, or if inverse factors depend on the sites, site steps may not converge. The
     sites then get no update.
@@ -130,8 +130,8 @@ class Objective:
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return lower bounds [n] of the raw leaves.
 
-        The bounds keep positive leaves above the level of rounding errors. Without them, the noise variance would
-        shrink to zero for data without noise.
+        The bounds keep positive leaves above the level of rounding errors. Without these bounds, the noise variance
+        would shrink to zero for data without noise.
         """
         rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
         least = [

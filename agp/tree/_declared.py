@@ -32,7 +32,7 @@ def param(
     default
         The default value of the field.
     unit
-        The name of a field of the same class, declared with `unit`, that holds the unit of the values.
+        The name of the field that holds the unit of the values. The same class must declare this field with `unit`.
     optional
         Whether the parameter may remain None.
     """

@@ -254,7 +254,7 @@ def _first_array(params: Any) -> Array:
 
 
 def _compute(what: Any, rows: int | None = None) -> Any:
-    """Compute a Dask collection with the current scheduler; each chunk has at most `rows` rows.
+    """Compute a Dask collection with the current scheduler; `rows` is the maximum number of rows in a chunk.
 
     Raises
     ------
