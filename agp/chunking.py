@@ -55,7 +55,10 @@ def budget(memory: float | None, x: Array) -> float:
 
 
 def rows_within(memory: float | None, floats_per_row: int, X: Array) -> int:
-    """Return the number of rows of X [N, D], from 1 to N, that fit `memory` MiB with `floats_per_row` numbers each."""
+    """Return how many rows of X [N, D] fit into `memory` MiB if each row needs `floats_per_row` numbers.
+
+    The result is from 1 to N.
+    """
     memory = budget(memory, X)
     return int(max(1, min(X.shape[0], memory // mebibytes(floats_per_row, X))))
 

@@ -95,4 +95,7 @@ class RepairWarning(RuntimeWarning):
 
 
 class UntouchedWarning(UserWarning):
-    """No update recomputes an auxiliary array that training makes stale. The message names a suitable update."""
+    """An auxiliary array becomes stale during training, because no update recomputes this array.
+
+    The message names a suitable update.
+    """

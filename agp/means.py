@@ -31,10 +31,10 @@ class Mean(ABC):
 
     @abstractmethod
     def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
-        """Return the function with missing leaves filled from the levels [P] of the outputs, for inputs X [N, D].
+        """Return the function for inputs X [N, D]; missing leaves are computed from the levels [P] of the outputs.
 
-        The spread (one number or [P]) is the typical deviation from the levels. Leaves in units of f use the spread as
-        their unit.
+        The spread is the typical deviation from the levels, as one number or an array [P]. Leaves in units of f use the
+        spread as their unit.
         """
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Projection(Mean):
 
 
 def _unit(value: Any, spread: float | Array) -> Any:
-    """Return the unit of a leaf of shape [P] or 0-d, for a spread that is one number or [P]."""
+    """Return the unit of a leaf, which is [P] or 0-d. The spread is one number or an array [P]."""
     return spread if isinstance(spread, float) else unit_by_column(value, spread)
 
 

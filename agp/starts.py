@@ -48,13 +48,14 @@ def starting_kernel(
     inducing: Any = None,
     columns: slice = slice(None),
 ) -> Any:
-    """Return the kernel (default: `RBF`) with values for missing lengthscales; other leaves do not change.
+    """Return the kernel with values for missing lengthscales; other leaves do not change.
 
-    Compares log evidences of exact GPs with Gaussian noise on at most 256 rows, for several multiples of the
-    lengthscales of `Kernel.from_data`. A multiple is equal for all columns, or larger for columns that predict little
-    by themselves. Each candidate is evaluated at its best variance and its best ratio of noise to variance. The
-    comparison runs on the host in float64, so that all libraries start at the same values. Labels and counts are
-    replaced by `Likelihood.proxies`.
+    The default kernel is `RBF`. The function tries several multiples of the lengthscales of `Kernel.from_data`. For
+    each candidate, it computes the log evidence of an exact GP with Gaussian noise on at most 256 rows. Some candidates
+    use the same multiple for all columns. Others use a larger multiple for columns that predict little by themselves.
+    Each candidate is evaluated at its best variance and its best ratio of noise to variance. The comparison runs on the
+    host in float64, so that all libraries start at the same values. Labels and counts are replaced by
+    `Likelihood.proxies`.
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ def starting_kernels(
     columns: slice = slice(None),
     among: Callable[[], Array] | None = None,
 ) -> list[tuple[float, Kernel]]:
-    """Return the log evidences, in nats per row, and kernels that `starting_kernel` compares.
+    """Return pairs of a log evidence, in nats per row, and a kernel, for `starting_kernel` to compare.
 
     The list is empty if no lengthscale is missing. If a column is constant in the sample, its lengthscale is computed
     from its spread in X, or in the rows [., D] that `among` returns.
@@ -127,7 +128,10 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
 
 
 def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
-    """Let constant columns of a sample [n, D] alternate between value - spread and value + spread of all rows."""
+    """Let each constant column of a sample [n, D] alternate between value - spread and value + spread.
+
+    The spread of the column is computed from all rows.
+    """
     constant = sample.max(axis=0) == sample.min(axis=0)
     if not constant.any():
         return sample
@@ -137,9 +141,9 @@ def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
 
 
 def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.float64]:
-    """Return the share of the variance of y [N, Q] that each column of X explains, relative to the largest: [D].
+    """Return the shares [D] of the variance of y [N, Q] that the columns of X explain, divided by the largest share.
 
-    The rows are sorted by the column and split into bins of equal counts. The share is the variance between the
+    For each column, the rows are sorted and split into bins of equal counts. The share is the variance between the
     averages of the bins, corrected for chance, at least zero, and averaged over the targets. If no column explains any
     variance, all entries are one.
     """
@@ -228,8 +232,8 @@ def _fix_signs(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def repetitions(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
     """Return row indices, repeated in proportion to the weights [N]; None if all weights are zero.
 
-    Whole weights are numbers of repetitions if their sum is from N to `MAX_REPEATED_ROWS`. Otherwise, the running sum
-    of the weights is scaled and rounded, so that the result has at least N rows.
+    If the weights are whole numbers with a sum from N to `MAX_REPEATED_ROWS`, they are the numbers of repetitions.
+    Otherwise, the running sum of the weights is scaled and rounded, so that the result has at least N rows.
     """
     ends = np.cumsum(weights.astype(np.float64))
     N, total = len(ends), ends[-1]

@@ -70,9 +70,9 @@ class Unflatten(Generic[T]):
         }
 
     def vector(self, raw: Mapping[str, Array], /) -> Array:
-        """Concatenate raw leaves by name, or their gradient from `agp.value_and_gradient`, to a vector [n].
+        """Concatenate raw leaves, or their gradient from `agp.value_and_gradient`, to a vector [n].
 
-        Other names are ignored.
+        `raw` is a dictionary of arrays by leaf name. Names of other leaves are ignored.
 
         Raises
         ------
@@ -92,8 +92,8 @@ class Unflatten(Generic[T]):
         Raises
         ------
         TypeError, ValueError
-            As in a call, and if part of the vector is a triangular matrix. Entries above its diagonal do not change
-            the model, so the density of the vector cannot be normalised.
+            For the reasons listed in the class, or if part of the vector is a triangular matrix. Entries above the
+            diagonal of such a matrix do not change the model, so the density of the vector cannot be normalised.
         """
         if triangular := [leaf.name for leaf in self.leaves if leaf.constraint == LOWER]:
             names = ", ".join(triangular)
@@ -117,8 +117,8 @@ def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unfla
     model
         A model, or a part of one.
     frozen
-        A pattern, or several, of leaves that do not change and are not in the vector, such as ``"Z"`` or
-        ``("Z", "likelihood.*")``.
+        One or several patterns of leaf names, such as ``"Z"`` or ``("Z", "likelihood.*")``. Matching leaves do not
+        change and are not in the vector.
 
     Returns
     -------

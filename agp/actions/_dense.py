@@ -97,7 +97,7 @@ class DenseActions(Columns):
 
 @tree.model
 class FixedActions(Columns):
-    """Actions chosen by a policy, such as unit vectors, residuals or eigenvectors. They have no gradient.
+    """Actions chosen by a policy, such as unit vectors, residuals or eigenvectors. Fixed actions have no gradient.
 
     Parameters
     ----------

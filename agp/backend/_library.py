@@ -129,7 +129,7 @@ class Library(ABC):
         """Wait until the device has computed x."""
 
     def reading_waits(self, x: Array, /) -> bool:
-        """Whether the host waits for a device when it reads a number computed from x."""
+        """Whether reading a number computed from x makes the host wait for a device."""
         return False
 
     def peak_memory(self, x: Array, /) -> float:

@@ -62,7 +62,10 @@ def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dic
 
 
 def check_task(task: str, likelihood: str | None) -> str:
-    """Return the task of the likelihood, or `task` if there is none. Raise a ValueError if the two tasks differ."""
+    """Return the task of the likelihood, or `task` without a likelihood.
+
+    Raise a ValueError if the two tasks differ.
+    """
     if likelihood is None:
         return task
     needed = LIKELIHOODS[likelihood][0]

@@ -1,4 +1,4 @@
-"""`agp fit` on tables in many files or on a cluster, whose rows are not loaded into memory."""
+"""`agp fit` for tables in many files or on a cluster. The rows of these tables are not loaded into memory."""
 
 import argparse
 import contextlib

@@ -75,7 +75,7 @@ class Task:
 
     @property
     def is_reference(self) -> bool:
-        """True if the other rows of the method are compared with this one."""
+        """True if the other rows of the method are compared with this row."""
         return (self.backend, self.gradient, self.dtype) == ("numpy", "closed-form", "float64")
 
     @property

@@ -138,7 +138,7 @@ class Row:
     def judge(self, model: Model, reference: str | None) -> dict[str, npt.NDArray]:
         """Compute the bound and its gradient on one batch, at the parameters of the reference row.
 
-        The reference row also stores its parameters, and its predictions for a map.
+        The reference row also stores its parameters, and the predictions that `map` returns.
         """
         if reference is None:
             arrays = self.inheritance(model) | self.map(model)
@@ -154,7 +154,10 @@ class Row:
         return arrays | {f"gradient:{name}": self.B.to_numpy(x) for name, x in gradient.items()}
 
     def inheritance(self, model: Model) -> dict[str, npt.NDArray]:
-        """Return the leaves and jitter that the other rows load, and the condition number of the matrices to invert."""
+        """Return the leaves and jitter for the other rows, and a condition number.
+
+        The condition number is the largest one of the matrices to invert.
+        """
         leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
         jitter = {f"jitter:{path}": self.B.to_numpy(node._absolute_jitter()) for path, node in priors_of(model).items()}
         condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model._matrices_to_invert()]
@@ -172,7 +175,7 @@ class Row:
         return tree.replace(model, {p: dataclasses.replace(nodes[p], jitter=float(x)) for p, x in jitter.items()})
 
     def map(self, model: Model) -> dict[str, npt.NDArray]:
-        """Predict all rows for a map, if there are two input columns."""
+        """Predict all rows, for maps of the predictions; return no arrays unless there are two input columns."""
         if self.data.X_all is None:
             return {}
         observed = bool(self.data.classes) or self.data.counts

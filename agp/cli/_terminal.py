@@ -66,7 +66,7 @@ SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x 
 
 
 def console() -> Any:
-    """Return a rich console, `WIDTH` characters wide if the output is not a terminal."""
+    """Return a rich console. If the output is not a terminal, the console is `WIDTH` characters wide."""
     Console = require("rich.console", "the command line needs", "cli").Console
     out = Console(highlight=False)
     return out if out.is_terminal else Console(width=WIDTH, highlight=False)

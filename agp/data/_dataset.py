@@ -58,7 +58,7 @@ class Dataset:
         return "regression of counts" if self.counts else "regression"
 
     def describe(self) -> dict[str, object]:
-        """Return the facts about the data set that reports contain."""
+        """Return the facts about the data set for reports."""
         return {
             "name": self.name,
             "rows": len(self.X),
@@ -87,12 +87,12 @@ def load(
     target
         The target column of a file other than .npz.
     split
-        The column of test_masks in an .npz file.
+        The number of a column of the array `test_masks` in an .npz file.
     seed
         The seed of the random split for sources without a split. A tenth of the rows become test rows.
     task
-        "regression", "classification" or "auto". "auto" selects classification if the targets are the labels 0, 1, 2
-        and so on of 2 to 20 classes, and each label occurs at least twice. Otherwise "auto" selects regression.
+        "regression", "classification" or "auto". "auto" selects classification if there are 2 to 20 classes
+        with the labels 0, 1, 2 and so on, and each label occurs at least twice. Otherwise "auto" selects regression.
     counts
         Whether the task is regression and the targets are counts. Counts are not standardised.
 

@@ -133,7 +133,7 @@ def from_npz(path: str | Path, split: int = 0) -> Table:
     path
         The file.
     split
-        The column of test_masks to use.
+        The number of a column of the array `test_masks`.
 
     Raises
     ------

@@ -17,8 +17,9 @@ from agp.repairs import collect_reports
 def check_whole_model(model: Any) -> None:
     """Check that the arrays of a model, or of a part of one, match, are finite and satisfy their constraints.
 
-    A complete model must also predict at one input, with only its first row of data. This quickly finds shapes that do
-    not match. Numerical problems, such as a matrix without a Cholesky factor, are not errors here.
+    If the model is complete, the function also predicts at one input, with only the first row of the model's data. This
+    prediction quickly finds shapes that do not match. Numerical problems, such as a matrix without a Cholesky factor,
+    are not errors here.
 
     Raises
     ------
@@ -57,7 +58,7 @@ def _zeros(reference: Array, width: int) -> Array:
 
 
 def _try_input(model: Model | Predictor, X: Array) -> None:
-    """Raise an error unless the model predicts one row with all its outputs for X [1, D]."""
+    """Raise an error unless the model predicts all its outputs at X [1, D]."""
     with collect_reports():  # warnings are issued when the model is used
         try:
             found = model.predict(X)

@@ -31,9 +31,10 @@ def squared_distances(
     pullback
         A function ``(bar, size=1.0, scales=None) -> (X_bar, Z_bar, lengthscale_bar)`` for the cotangent size * bar of
         r2, with a scalar (0-d) size and bar [N, M]. Z_bar is None if Z is None. The pullback takes two matrix products.
-        With `differences`, it takes one pass over [N, M] for each column instead, and avoids cancellation for close
-        rows with large cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is size * diag(a) bar
-        diag(b), and stacks are allowed. `scales` cannot be combined with `differences`, or with Z = None.
+        With `differences`, the pullback instead takes one pass over [N, M] for each column. These passes avoid
+        cancellation for close rows with large cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is
+        size * diag(a) bar diag(b), and stacks are allowed. `scales` cannot be combined with
+        `differences`, or with Z = None.
     """
     B = backend_of(X)
     xp = B.xp

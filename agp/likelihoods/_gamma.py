@@ -72,7 +72,7 @@ class GammaForm(LogLink):
 
 
 def _observation_model(shape: Any) -> ObservationModel:
-    """Return the tails of gamma distributions with scale exp(f) on the host.
+    """Return functions that compute the tails of gamma distributions with scale exp(f) on the host.
 
     The tails are functions of v with y = max(shape, 1) * exp(v).
     """

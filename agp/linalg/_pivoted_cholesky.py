@@ -1,4 +1,4 @@
-"""Preconditioners, and low-rank factors of covariance matrices, computed from some of their columns."""
+"""Low-rank factors of covariance matrices, computed from some of the columns, and preconditioners."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -116,9 +116,9 @@ class DeepGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data` and, with a second group, in `SOLVEGP.from_data`. Also if the
-            number of layers, a width or a number of samples is below 1, or if a sequence does not have one entry for
-            each layer.
+            For the reasons listed in `SVGP.from_data` and, with a second group, in `SOLVEGP.from_data`. These
+            errors are also raised if the number of layers, a width or a number of samples is below 1, or if a sequence
+            does not have one entry for each layer.
         """
         check_whole("layers", layers)
         data = prepare_data(X, y, None, likelihood, mean_function)
@@ -167,8 +167,8 @@ class DeepGP(Variational):
             Floating-point arrays. X and y must have the same library, dtype and device. All arrays of the model also
             have this library, dtype and device.
         image
-            The image size (H, W), or (H, W, C) for C channels. A row of X lists the pixels of an image row by row. The
-            channels of a pixel are adjacent.
+            The image size (H, W), or (H, W, C) for C channels. Each row of X contains the pixels of one image in
+            row-major order. The channels of a pixel are adjacent.
         channels
             The number of output channels of each inner layer, without an entry for the last layer.
         patch, stride, padding, located

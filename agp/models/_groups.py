@@ -12,7 +12,9 @@ __all__ = ["check_groups", "check_part", "group_sizes", "start_of_groups"]
 
 
 def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
-    """Return a function that builds the initial q for one or two groups from Kuu and the number of outputs.
+    """Return a function that builds the initial q for one or two groups.
+
+    The arguments of the function are Kuu and the number of outputs.
 
     `posterior` is the class of q for each group (see `check_part`), or one class for both groups together. `second` is
     the class for the second group, by default that of the first. Raises TypeError or ValueError if a class does not

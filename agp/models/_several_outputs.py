@@ -132,7 +132,10 @@ def _starting(
 
 
 def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
-    """Return the inputs at which output p was observed, or all inputs if these are fewer than the inducing inputs."""
+    """Return the inputs at which output p was observed.
+
+    If the number of these inputs is less than the number of inducing inputs, return all inputs.
+    """
     values = _values(data)
     B = backend_of(X)
     if values is None or not data.likelihood.missing:

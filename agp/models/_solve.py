@@ -89,9 +89,9 @@ class SOLVEGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`, or if only one of Z and O is given, or M + M2 exceeds N. Also if
-            a class of q does not support groups, or if a class for both groups is given although there is only one
-            group.
+            For the reasons listed in `SVGP.from_data`, or if only one of Z and O is given, or if M + M2 exceeds N.
+            These errors are also raised if a class of q does not support groups, or if a class for both groups is given
+            although there is only one group.
         """
         data = prepare_data(X, y, kernel, likelihood, mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)

@@ -18,9 +18,9 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     """Plot observed frequencies against predicted frequencies, preferably for data unseen in training.
 
     For regression, the plot shows the fraction of targets inside central intervals of the predictive distribution, as a
-    function of the nominal level. Each output has a line. A count at the end of an interval is counted as inside or
-    outside at random, as in the randomised PIT. The legend gives the average predicted standard deviation and the root
-    mean squared error.
+    function of the nominal level. Each output has a line. A target that is a count may lie at the end of an interval.
+    Chance decides whether the plot treats this target as inside or outside, as in the randomised PIT. The legend
+    gives the average predicted standard deviation and the root mean squared error.
 
     For classification, the plot is a reliability diagram. The legend gives the average gap between observed and
     predicted frequencies. A histogram shows the number of predictions in each bin. For more than two classes, the
@@ -84,7 +84,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
     Raises
     ------
     TypeError, ValueError
-        For the reasons listed in `plot_calibration`. Also if `model` predicts classes, or if `bins` is less than 2.
+        For the reasons listed in `plot_calibration`, if `model` predicts classes, or if `bins` is less than 2.
     """
     if (bins := check_whole("bins", bins)) < 2:
         msg = "bins is 1, but must be at least 2 to show a distribution."
@@ -111,7 +111,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
 
 
 def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
-    """Wrap a model; return also its inputs and targets [N, K].
+    """Return the model in a wrapper, the inputs, and the targets [N, K].
 
     Raises ValueError if X and y have different numbers of rows.
     """

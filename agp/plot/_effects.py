@@ -24,8 +24,9 @@ def plot_effects(
     samples: int = 100,
     seed: int = 0,
 ) -> Figure:
-    """Plot the partial dependence on each column: the average prediction if the column is constant over all rows.
+    """Plot the partial dependence on each column.
 
+    The partial dependence is the average prediction over all rows after all cells of the column are set to one value.
     Bands contain 95 % of the posterior of the average function (`agp.inspection.partial_dependence`). Categories of
     data frames are drawn as points. Each output of a regression has a row of panels, and each class has a line. All
     columns share one vertical scale, so a flat panel indicates a column with little influence.

@@ -16,7 +16,7 @@ REACH = 0.25
 
 
 def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None = None, ax: Any = None) -> Figure:
-    """Plot data and inducing inputs in the plane of two columns, or a histogram of one column with inducing inputs.
+    """Plot data and inducing inputs in the plane of two columns, or along one column with a histogram of the data.
 
     Parameters
     ----------

@@ -134,8 +134,9 @@ class Posterior(ABC):
 
         By default, return None, because the posterior takes no natural-gradient steps.
 
-        Kuf is [M, N]. The means mu of the marginals, and the derivatives alpha = d/dmu and beta = -2 d/dvar of the
-        expected log density, are [N, P]. The sums of several blocks of rows can be added.
+        Kuf is [M, N]. The means mu of the marginals are an array [N, P]. The derivatives alpha = d/dmu and
+        beta = -2 d/dvar of the expected log density have the same shape. The sums of several blocks of rows can be
+        added.
         """
         return None
 
@@ -172,7 +173,8 @@ class Posterior(ABC):
         """Return the posterior from which training starts, given Kuu [M, M].
 
         By default, and if the posterior has already been trained, return the posterior itself. If `wide` is true, q(u)
-        starts with larger variances, for likelihoods whose gradient vanishes far from functions that fit the data.
+        starts with larger variances. Use `wide` if the gradient of the likelihood vanishes for functions that fit the
+        data badly.
         """
         return self
 
@@ -221,7 +223,7 @@ class MeanPosterior(Posterior):
 
 
 class SitePosterior(Posterior):
-    """A q(u) that is the prior times sites with leaves `shift` [M, P] and `precision` [P, M, M].
+    """The product of the prior and sites, whose leaves are `shift` [M, P] and `precision` [P, M, M].
 
     If the shift and the precision are zero, q(u) is the prior.
     """

@@ -21,7 +21,7 @@ from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
 
 
 def mix_outputs(x: Array, weights: Array) -> Array:
-    """Return x W^T [..., P], given x [..., L] and weights W [P, L], or the diagonal [P] of a diagonal W."""
+    """Return x W^T [..., P] for x [..., L]. The weights are W [P, L], or the diagonal [P] of a diagonal W."""
     return x * weights if weights.ndim == 1 else x @ weights.mT
 
 

@@ -205,8 +205,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def inducing_moments(self) -> tuple[Array, Array]:
         """Return the mean [M, P] and the covariances [P, M, M] of u.
 
-        For orthogonal groups with J = Kvu Kuu^-1 and q(u) q(v - J u), the mean is [m_u; m_v + J m_u], and the
-        covariance is [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
+        With orthogonal groups, the inducing variables are [u; v]. Let J = Kvu Kuu^-1. The mean of u is m_u, and the
+        mean of v - J u is m_v. The covariances of u and v - J u are S_u and S_v. Then [u; v] has the mean
+        [m_u; m_v + J m_u] and the covariance [[S_u, S_u J^T], [J S_u, S_v + J S_u J^T]].
         """
         Kuu = self.inducing_covariance()[0]
         factor = self.posterior.factorise(Kuu)[0]

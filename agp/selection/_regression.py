@@ -100,18 +100,18 @@ def fit_regression(
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
 
-    1. Exact GPs of 500 rows are trained from several starts for each kernel.
+    1. For each kernel, an exact GP of 500 rows is trained from several starts.
     2. The two best kernels are trained further with the exact evidence of 2,000 rows. Then the best kernel is trained
        with the exact evidence of 4,000 rows.
     3. With up to 4,000 rows, the posterior is exact. Models are compared by their leave-one-out predictions
        (`GPR.leave_one_out`).
-    4. With more rows, a tenth of the rows, but at most 2,000, are held out. Models are compared by the density of the
-       held-out rows before and after training. The density is computed with collapsed posteriors that have
-       1,024 inducing inputs. (The bound would favour smooth kernels, which need few inducing inputs.)
+    4. With more rows, a tenth of the rows is held out, up to a maximum of 2,000 rows. Models are compared by the
+       density of the held-out rows before and after training. The density is computed with collapsed posteriors that
+       have 1,024 inducing inputs. (The bound would favour smooth kernels, which need few inducing inputs.)
     5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows. The number of inducing inputs
        doubles as long as the predictions improve. With more than 300,000 rows, the posterior has fewer inducing inputs
-       or omits some rows. The kernel and noise variances are those from training or those that maximise the bound,
-       whichever predict the held-out rows better.
+       or omits some rows. Training gives one pair of kernel and noise variances, and maximising the bound gives
+       another. The model has the pair that predicts the held-out rows better.
 
     Parameters
     ----------
@@ -159,8 +159,8 @@ def fit_regression(
     TypeError, ValueError
         If the data and the arguments do not fit each other.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written. The checkpoint is already written at the start of the fit. `.result`
-        holds the best model so far.
+        If the checkpoint cannot be written. The fit writes the checkpoint for the first time before training.
+        `.result` holds the best model so far.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds the best model so far.
 
@@ -331,7 +331,7 @@ class _Fit:
         self._keep_exact(found[0])
 
     def _in_time(self, rows: int) -> bool:
-        """Whether enough time is left for a few evaluations of the evidence of `rows` rows and of its gradient."""
+        """Whether enough time is left to compute the evidence of `rows` rows and its gradient a few times."""
         if not self.watch.is_done and SOME * 4.0 * rows**3 > self.watch.left() * SPEED:
             self.watch.late = True
         return not self.watch.is_done
@@ -506,17 +506,16 @@ class _Fit:
         return min(len(self.rows.order), int(COST / (2.0 * self.most**2)))
 
     def _pays(self, best: _Chosen, rows: int) -> bool:
-        """Whether it is better to use the maximum number of inducing inputs on only this many rows.
+        """Whether the maximum number of inducing inputs on `rows` rows is better than fewer on all rows.
 
-        The alternative is to use fewer inducing inputs on all rows. Each doubling gains about half as much as the
-        previous one. Estimating the weights of M inducing inputs from N rows lowers the log density of another row by
-        about M / 2N nats.
+        Each doubling of the number of inducing inputs gains about half as much as the previous one. Estimating the
+        weights of M inducing inputs from N rows lowers the log density of another row by about M / 2N nats.
         """
         doublings = math.log2(self.most / self.few)
         return best.gain * 0.5**doublings > self.most / (2.0 * rows)
 
     def _affordable(self, best: _Chosen) -> int:
-        """Return a number of inducing inputs that is affordable and worth its time; 0 if a pass takes too long."""
+        """Return a number of inducing inputs that is affordable and worth the time; 0 if a pass takes too long."""
         few = self.few
         M = min(self.most, few * 2 ** _doublings(best.gain), int((COST / (2.0 * self.rows.total)) ** 0.5))
         M = M if 1.25 * few <= M else few
@@ -640,7 +639,8 @@ class _Fit:
 def _doublings(gain: float) -> int:
     """Return how many further doublings are expected to gain at least `MIN_GAIN_PER_ROW` each.
 
-    The last doubling gained `gain`. The function assumes that each doubling gains half as much as the previous one.
+    `gain` is the gain of the last doubling. The function assumes that each doubling gains half as much as the
+    previous one.
     """
     return 0 if gain < MIN_GAIN_PER_ROW else int(math.log2(min(gain, 1.0) / MIN_GAIN_PER_ROW))
 
@@ -651,7 +651,10 @@ def _sort_by_density(found: Iterable[_Chosen]) -> list[_Chosen]:
 
 
 def _select_best(found: list[_Chosen]) -> _Chosen:
-    """Return the candidate whose exact GP predicts best, among those with a log density within `ALIKE` of the best."""
+    """Return the candidate whose exact GP predicts best.
+
+    Only candidates with a log density within `ALIKE` of the highest are compared.
+    """
     as_good = [one for one in found if one.log_density >= found[0].log_density - ALIKE]
     return max(as_good, key=lambda one: one.tuned.log_density)
 
@@ -664,7 +667,8 @@ def _close(found: list[_Chosen]) -> list[_Chosen]:
 def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], float]:
     """Return the kernel factor and noise variance that predict the held-out rows best, and their log density.
 
-    The function compares the given settings, which were found with fewer inducing inputs, and their geometric mean.
+    The function compares the given settings and their geometric mean. The given settings were found with fewer
+    inducing inputs.
     """
     middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
     density, setting = max((passed.log_density(*at), at) for at in {*settings, middle})

@@ -97,8 +97,8 @@ def fit_lbfgs(
     Raises
     ------
     TypeError, ValueError
-        If the data do not fit each other or the model, a pattern matches nothing, the objective of the model is noisy,
-        or the model has auxiliary arrays that no update moves. For noisy objectives, use `agp.train`.
+        If X, y and the model do not fit each other, if a pattern matches nothing, if the objective of the model is
+        noisy, or if the model has auxiliary arrays that no update moves. For noisy objectives, use `agp.train`.
     agp.errors.NonFiniteError
         If the bound or its gradient is not finite at the given model. At later points, the line search gets a high
         finite value instead and steps back.

@@ -53,9 +53,9 @@ def recipe(
     fall
         The final learning rates, as a fraction of the initial rates; 1 keeps them constant.
     natural
-        The step size of natural-gradient steps; with None, Adam moves q(u). "usual" is 0.1, but None for a likelihood
-        whose gradients can vanish, such as robust-max. The gradient of such a likelihood can become zero after a step
-        that is too large.
+        The step size of natural-gradient steps; with None, Adam moves q(u). "usual" means 0.1 for most likelihoods. For
+        likelihoods whose gradients can vanish, such as robust-max, "usual" means None. The gradient of such a
+        likelihood can become zero after a step that is too large.
     frozen
         A pattern of leaves that do not change, or several patterns. A q(u) that takes natural-gradient steps must be
         frozen as a whole or not at all.

@@ -21,7 +21,7 @@ FIRST = ("message", "converged", "learned", "bound", "kernel")
 
 
 class Progress(NamedTuple):
-    """The argument of a callback after each step."""
+    """The argument that callbacks receive after each step."""
 
     step: int
     """The number of finished steps."""

@@ -64,7 +64,7 @@ def not_finite(arrays: Mapping[str, Any], unset: Mapping[str, Any]) -> list[str]
 
 
 def check_checkpoint(checkpoint: Any) -> Path | None:
-    """Return the path, or None; raise TypeError or ValueError unless it is a path in an existing folder."""
+    """Return the path or None; raise TypeError for other types, and ValueError if the folder does not exist."""
     if checkpoint is None:
         return None
     if not isinstance(checkpoint, str | os.PathLike):
@@ -83,7 +83,10 @@ def checkpoint_exists(path: Path) -> bool:
 
 
 def write_checkpoint(path: Path, arrays: dict[str, Any], meta: dict[str, Any], result: str = "") -> None:
-    """Write a checkpoint, or raise CheckpointError; `result` is a sentence about the error's `.result`."""
+    """Write a checkpoint; raise CheckpointError if the file cannot be written.
+
+    `result` is a sentence that the message adds about the attribute `result` of the error.
+    """
     try:
         save_checkpoint(path, arrays, meta)
     except (MemoryError, OSError) as error:

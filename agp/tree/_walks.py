@@ -58,7 +58,7 @@ def _required_fields(cls: type) -> tuple[str, ...]:
 
 
 def holds_arrays(model: Any) -> bool:
-    """Whether the leaves of a node are arrays instead of None, numbers or lists. Leaves of its parts are ignored."""
+    """Whether the leaves of a node are arrays instead of None, numbers or lists. Leaves of nested nodes are ignored."""
     values = vars(model)  # compares only types, because every evaluation of a kernel calls this function
     for name in _required_fields(type(model)):  # noqa: SIM110 - a loop is faster than a generator
         if type(values[name]) in NO_ARRAY:

@@ -115,7 +115,10 @@ class NaturalGradient:
 
 
 def posterior_names(model: Any) -> str:
-    """Return the class names of all q(u) in a model for messages, or the class name of a model without q(u)."""
+    """Return the class names of all q(u) in a model, as text for a message.
+
+    If the model has no q(u), return the class name of the model.
+    """
     found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
     return " and ".join(found) or type(model).__name__
 
