@@ -6,7 +6,7 @@ every level of every parameter; of these, the quick tests run one library per le
 parameters. With `cover(2, quick=1)`, the quick tests run enough of them to see every level.
 
 Tests marked `long` are experiments. `make test` leaves them out, `make test-all` runs them. Of a test marked `slow`,
-the cases that are not needed to see every level are long. Of a test marked `sample(n)`, all but n cases are long.
+the cases that are not needed to see every level are long. Of a test marked `sample(n)`, all slow cases but n are long.
 """
 
 import gc
@@ -97,15 +97,14 @@ def _hashed(item: pytest.Item) -> int:
     return zlib.crc32(item.nodeid.encode())
 
 
-def _long(kept: set[pytest.Item], cases: Cases) -> set[pytest.Item]:
-    """Return those of the cases to run that `make test` leaves out."""
+def _long(kept: set[pytest.Item], quick: set[pytest.Item], cases: Cases) -> set[pytest.Item]:
+    """Return the cases that `make test` leaves out."""
     first = next(iter(cases))
+    slow = first.get_closest_marker("slow") is not None
     mark = first.get_closest_marker("sample")
     if mark is not None:
-        return {*sorted(kept, key=_hashed)[mark.args[0] :]}
-    if first.get_closest_marker("slow") is None:
-        return set()
-    return kept - _cover({item: cases[item] for item in kept}, 1)
+        return {*sorted(kept if slow else kept - quick, key=_hashed)[mark.args[0] :]}
+    return kept - _cover({item: cases[item] for item in kept}, 1) if slow else set()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
@@ -119,7 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = set()
     for cases in tests.values():
         kept, quick = _chosen(cases, next(iter(cases)).get_closest_marker("cover"))
-        long = _long(kept, cases)
+        long = _long(kept, quick, cases)
         left_out |= cases.keys() - kept
         for item in kept - quick:
             item.add_marker("slow")

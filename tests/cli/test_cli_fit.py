@@ -441,8 +441,7 @@ def test_quiet_means_quiet_and_an_old_model_is_replaced(fit, shell):
     assert (status, out, err) == (0, "", "")
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("command", [("describe", "m.safetensors"), ("predict", "m.safetensors", "t.csv")])
 def test_a_reader_that_has_seen_enough_is_no_error(command, fit):
     fit(TABLE)

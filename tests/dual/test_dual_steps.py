@@ -57,6 +57,7 @@ def test_steps_give_the_same_numbers_on_every_backend(storage, backend):
     assert backend.numpy(states[1]["count"]) == 2.0
 
 
+@pytest.mark.sample(22)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 @pytest.mark.parametrize("storage", STORAGES)

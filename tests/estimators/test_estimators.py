@@ -44,8 +44,7 @@ def test_error_bars_cover_what_they_promise():
     assert 0.9 < np.mean(np.abs(truth - mean) < 1.96 * deviation) < 0.995
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_answers_do_not_depend_on_units(scale, offset):
@@ -56,7 +55,7 @@ def test_answers_do_not_depend_on_units(scale, offset):
     np.testing.assert_allclose(found[1] / scale, deviation, atol=2e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_joint_covariances_have_the_variances_on_their_diagonal():
     model = GPRegressor().fit(X, Y)
     _, deviation = model.predict(X[:7], return_std=True)
@@ -77,7 +76,7 @@ def test_several_targets_keep_their_shape():
     assert GPRegressor().fit(X, Y).sample_y(X[:5], 3).shape == (5, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_training_found_is_told():
     model = GPRegressor().fit(X, Y)
     assert model.method_ == "gpr"
@@ -93,7 +92,7 @@ def test_cross_validation_and_pipelines_take_them():
     assert scores.min() > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_kernels_are_named_or_given():
     named = GPRegressor(kernel="matern32 + linear").fit(X, Y)
     given = GPRegressor(kernel=agp.Matern32() + agp.Linear()).fit(X, Y)

@@ -81,6 +81,7 @@ def test_it_is_no_matter_where_there_are_none():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["solve", "deep-wsvgp", "tsvgp", "cagp-opt"])
 def test_methods_that_do_not_grow_are_refused(method):
     with pytest.raises(ValueError, match=rf"num_inducing is 'auto', but the method {method} cannot choose the number"):
@@ -97,7 +98,7 @@ def test_outputs_that_do_not_grow_are_refused(outputs):
         GPRegressor(outputs=outputs, num_inducing="auto").fit(X, np.stack([Y, -Y], axis=1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_outputs_of_one_kernel_grow(monkeypatch):
     monkeypatch.setattr("agp.estimators._base.START_INDUCING", 4)

@@ -35,6 +35,7 @@ ANY_METHODS = [name for name in METHODS if name not in GAUSSIAN_METHODS]
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("outputs", ["shared", "separate", "coregionalised", "intrinsic"])
 def test_missing_targets_count_for_nothing(outputs):
     found = clone(GPRegressor(outputs=outputs, missing_targets="ignore", **SOME)).fit(X, HOLED)
@@ -49,6 +50,7 @@ def test_missing_targets_count_for_nothing(outputs):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["auto", "gpr", "sgpr", "rsvgp", "cagp-opt"])
 def test_one_target_that_is_missing_is_a_row_left_out(method):
     y, rows = HOLED[:, 0], ~np.isnan(HOLED[:, 0])
@@ -61,6 +63,7 @@ def test_one_target_that_is_missing_is_a_row_left_out(method):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", ANY_METHODS)
 def test_every_variational_method_takes_rows_with_some_targets(method):
     found = GPRegressor(method=method, missing_targets="ignore", **QUICK).fit(X, HOLED / [1.0, 50.0])
@@ -103,7 +106,7 @@ def test_targets_that_are_all_the_same_but_for_gaps_are_said():
         GPRegressor(missing_targets="ignore").fit(X, np.where(np.isnan(HOLED), np.nan, [1.0, 7.0]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_searches_and_tables_take_gaps():
     frame = pd.DataFrame(HOLED, columns=["a", "b"]).astype({"a": object})
     frame.loc[frame["a"].isna(), "a"] = None
@@ -152,7 +155,7 @@ def test_parts_may_have_gaps_in_other_places():
     assert found.predict(X).shape == (120, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_gaps_of_another_library_stay_there():
     torch = pytest.importorskip("torch")
     found = GPRegressor(missing_targets="ignore", **QUICK)
@@ -168,6 +171,7 @@ def test_gaps_of_another_library_stay_there():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("outputs", ["shared", "separate"])
 def test_error_bars_follow_the_noise(outputs):
     found = clone(GPRegressor(likelihood="latent-noise", outputs=outputs, **SOME | {"max_steps": 400})).fit(X, NOISY)
@@ -186,6 +190,7 @@ def test_error_bars_follow_the_noise(outputs):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", ANY_METHODS)
 def test_every_variational_method_takes_noise_that_depends_on_the_inputs(method):
     found = GPRegressor(method=method, likelihood="latent-noise", **QUICK).fit(X, NOISY)
@@ -237,7 +242,7 @@ def test_what_noise_functions_do_not_take_is_refused(options, y, message):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("labels", [LEVEL, 10.0 * LEVEL - 7.0, LEVEL > 0, IN_ORDER, pd.Series(LEVEL)], ids=range(5))
 def test_classes_in_an_order_share_one_function(labels):
     found = clone(GPClassifier(likelihood="ordinal", **SOME)).fit(X, labels)
@@ -253,7 +258,7 @@ def test_classes_in_an_order_share_one_function(labels):
     assert found.predict([[2.0]])[0] == levels[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_order_is_that_of_the_type_not_of_the_alphabet():
     found = GPClassifier(likelihood="ordinal", **SOME).fit(X, IN_ORDER)
     by_number = GPClassifier(likelihood="ordinal", **SOME).fit(X, LEVEL)

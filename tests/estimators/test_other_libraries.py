@@ -25,7 +25,7 @@ def _short_trainings():
         yield
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_torch_tensors_come_back_as_torch_tensors():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     A, b = torch.asarray(X), torch.asarray(Y)
@@ -48,6 +48,7 @@ def test_torch_integers_and_other_precisions_are_taken():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("library", "steps"), [("torch", 100), pytest.param("jax", 2, marks=pytest.mark.slow)]
 )  # what JAX learns is tested elsewhere
@@ -74,14 +75,14 @@ def test_labels_come_back_as_they_came_where_the_model_is_elsewhere():
     assert model.predict(A).dtype == torch.int64
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_text_labels_stay_on_the_host():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     model = GPClassifier(method="wsvgp", num_inducing=10, max_steps=100).fit(torch.asarray(X), CODES.astype(str))
     assert np.mean(model.predict(torch.asarray(X)) == CODES.astype(str)) > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_torch_labels_of_any_kind():
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     A = torch.asarray(X)
@@ -143,7 +144,7 @@ def _chunks(x, rows):
     return pytest.importorskip("dask.array", reason="dask is not installed: not executed").from_array(x, chunks=rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lazy_rows_have_covariances():
     A = _chunks(X, 16)
     model = GPRegressor(num_inducing=10, max_steps=20).fit(A, _chunks(Y, 16))
@@ -162,8 +163,7 @@ def test_lazy_rows_may_lack_targets(rows):
     assert model.score(_chunks(X, 16), _chunks(holed, rows)) == pytest.approx(here.score(X, holed))
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", np.float32, np.dtype("float32")], ids=["name", "type", "dtype"])
 def test_precisions_have_every_name(dtype):
     settings = {"num_inducing": 10, "max_steps": 2, "dtype": dtype}
@@ -173,7 +173,7 @@ def test_precisions_have_every_name(dtype):
             GPRegressor(dtype="float16").fit(A, b)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_host_data_can_be_computed_elsewhere_and_come_back():
     pytest.importorskip("torch", reason="torch is not installed: not executed")
     model = GPRegressor(backend="torch", dtype="float32").fit(X, Y)

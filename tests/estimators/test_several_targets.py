@@ -33,7 +33,7 @@ def test_what_is_shared_is_a_choice(outputs):
     np.testing.assert_allclose(np.sqrt(np.einsum("nnk->nk", covariance)), deviation[:5], rtol=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_targets_of_unlike_sizes_have_honest_error_bars_or_a_warning():
     X, y = data()
     found = GPRegressor(num_inducing=20, max_steps=150, random_state=0).fit(X, y)
@@ -46,7 +46,7 @@ def test_targets_of_unlike_sizes_have_honest_error_bars_or_a_warning():
     GPRegressor(method="gpr", max_steps=2).fit(X, y / [1.0, 50.0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_fewer_latent_functions_than_targets():
     X, y = data()
     found = GPRegressor(outputs="coregionalised", num_latents=1, num_inducing=10, max_steps=5, random_state=0).fit(X, y)

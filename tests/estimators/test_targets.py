@@ -44,6 +44,7 @@ def test_every_likelihood_of_numbers_has_a_name():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_answers_are_of_observations(name):
     y = TARGETS[name]
@@ -84,6 +85,7 @@ def test_a_gaussian_object_is_trained_where_the_method_chooses():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", [*LIKELIHOODS, "log"])
 def test_what_was_learned_is_kept_in_files_and_pickles(name, tmp_path):
     settings = {"target_transform": "log"} if name == "log" else {"likelihood": name}
@@ -122,7 +124,7 @@ def test_exposures_are_factors_of_the_mean(name):
     assert found.sample(X[:4], 3, exposure=EXPOSURE[:4]).shape == (4, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_exposures_in_parts_are_1_where_none_are_given():
     estimator = GPRegressor(likelihood="poisson", num_inducing=15, random_state=0)
     y = TARGETS["poisson"]
@@ -149,7 +151,7 @@ def test_weights_are_repeated_rows(method):
         np.testing.assert_allclose(mine, other, rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_weights_of_classes_are_repeated_rows():
     count = np.random.default_rng(2).integers(0, 4, 60)
     labels = np.where(F[:60] > 0.0, "high", "low")
@@ -208,7 +210,7 @@ def test_methods_without_weights_say_so():
 # -- logarithms of targets --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_logarithms_of_targets_are_answered_as_targets():
     y = np.exp(F + 0.3 * RNG.normal(size=90))
     found = GPRegressor(target_transform="log", kernel="rbf").fit(X, y)
@@ -270,7 +272,7 @@ def test_what_does_not_fit_is_refused(settings, y, beside, error, message):
         GPRegressor(**settings).fit(X, y, **beside)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_answers_that_there_are_not_are_refused():
     found = GPRegressor(likelihood="poisson", **QUICK).fit(X, TARGETS["poisson"])
     with pytest.raises(TypeError, match="joint covariances need Gaussian noise, but the likelihood is Poisson"):
@@ -288,6 +290,7 @@ def test_answers_that_there_are_not_are_refused():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("count", [2, 3])
 def test_classes_are_drawn_and_have_densities(count):
     labels = np.asarray(["low", "mid", "high"])[np.digitize(F, [0.0] if count == 2 else [-0.5, 0.5])]

@@ -100,6 +100,7 @@ def assert_sound_predictions(model, X, y):
     assert np.abs(mean).max() <= 3.0 * np.abs(to_numpy(y)).max()
 
 
+@pytest.mark.sample(19)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("method", METHODS)

@@ -10,8 +10,7 @@ from hostile_targets import drawn_regression, judged_regression
 PROBLEMS = 60
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, PROBLEMS, 10))
 def test_regressors_answer_or_say_why(first):
     defects = {seed: judged_regression(seed)[1] for seed in range(first, first + 10)}

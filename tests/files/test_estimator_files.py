@@ -179,7 +179,7 @@ def test_what_broke_in_its_first_part_is_not_saved(path):
         agp.save(estimator, path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_estimator_moves_to_another_library(path):
     torch = pytest.importorskip("torch", reason="torch is not installed: not executed")
     estimator = trained(GPRegressor(backend="torch", **QUICK), X, Y)
@@ -239,7 +239,7 @@ def test_without_scikit_learn_the_extra_is_named(path, monkeypatch):
         agp.load(path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_fresh_process_loads_an_estimator(path):
     agp.save(CASES["words"]()[0], path)
     program = f"import agp, numpy as np\nprint(agp.load({str(path)!r}).predict(np.zeros((1, 3)))[0])"
@@ -300,6 +300,7 @@ def test_wrong_facts_are_refused(kind, path, whole):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -120,7 +120,7 @@ def deep():
     return agp.SVGP(agp.processes.Deep(tuple(parts), samples=3), agp.Gaussian(0.1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_deep_model_has_effects_and_inducing_inputs_of_its_first_layer():
     model = deep()
     effect = partial_dependence(model, X, 0)

@@ -157,7 +157,7 @@ def test_missing_cells_belong_to_their_column():
     assert estimator.model_sources() == [f"input {i}" for i in (1, 2, 3, 1, 2, 3)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_classes_lose_log_density():
     labels = np.where(X[:, 0] > 0.7, "c", np.where(X[:, 0] > -0.7, "b", "a"))
     for y in (labels, labels == "b"):
@@ -174,7 +174,7 @@ def test_classes_lose_log_density():
         assert share.mean[0] == share.mean.max()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_classes_in_an_order_keep_it():
     grades = np.digitize(X[:, 0], [-0.7, 0.7])
     words = pd.Series(np.asarray(["z", "m", "a"])[grades])

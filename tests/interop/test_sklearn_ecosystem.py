@@ -98,6 +98,7 @@ def test_conformal_sets_of_classes_hold_the_label():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 def test_a_fitted_classifier_is_calibrated(method):
     high = LABELS == "high"
@@ -108,7 +109,7 @@ def test_a_fitted_classifier_is_calibrated(method):
     assert np.mean((probability - (LABELS_NEW == "high")) ** 2) < 0.15
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_calibration_with_folds_fits_copies_of_several_classes():
     calibrated = CalibratedClassifierCV(classifier(), cv=2).fit(X, LABELS)
     np.testing.assert_allclose(calibrated.predict_proba(NEW).sum(axis=1), 1.0)

@@ -32,6 +32,7 @@ def extremes(kind, backend, dtype):
     return likelihood, backend.array(mu, dtype), backend.array(var, dtype), backend.array(y, dtype)
 
 
+@pytest.mark.sample(14)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

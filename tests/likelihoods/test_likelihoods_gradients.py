@@ -70,6 +70,7 @@ def _everything(problem):
     return found | {"mean": mean, "variance": variance, "log": likelihood.predictive_log_density(mu, var, y)}
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize("name", KINDS)
 def test_backends_agree(name, backend):
     found = _everything(problem_of(name, backend, columns=2))
@@ -77,6 +78,7 @@ def test_backends_agree(name, backend):
         assert_close(backend.numpy(found[key]), expected, 1e-12, key)
 
 
+@pytest.mark.sample(27)
 @pytest.mark.parametrize("name", KINDS)
 def test_single_precision_stays_single(name, backend):
     found = _everything(problem_of(name, backend, dtype="float32"))
@@ -84,6 +86,7 @@ def test_single_precision_stays_single(name, backend):
         assert_close(backend.numpy(found[key], "float32"), expected, 1e-4, key)
 
 
+@pytest.mark.sample(35)
 @pytest.mark.parametrize("name", KINDS)
 def test_expected_log_density_is_below_the_log_of_the_expected_density(name, backend):
     # Jensen's inequality; both sides use the same nodes or the same noise, so it holds without a tolerance for them
@@ -112,6 +115,7 @@ def _scalar(name, backend):
     return backend.move(likelihood)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("name", DENSITIES)
 def test_expectations_are_integrals(name, backend):

@@ -206,8 +206,7 @@ def trained(posterior=Relaxed, kernel=None, outputs=1, **options):
     return train(SVGP.from_data(X, y, posterior=posterior, kernel=kernel, **options), X, y, steps=30).model
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed, InverseFree])
 def test_many_functions_have_the_moments_of_the_predictions(posterior):
     model, X = trained(posterior, kernel=RBF(1.0, 0.9) + 0.3 * Matern32(1.0, 1.5)), grid(6)

@@ -149,8 +149,7 @@ def _cross_and_diag(place, kernel, X):
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", [RBF(1.0, 1.0), Matern12(1.0, 1.0)], ids=["rbf", "matern12"])
 @pytest.mark.parametrize(("inducing", "images"), [(20, 60), (150, 40)])
 def test_peaks_follow_the_budget_and_not_the_data(inducing, images, kernel):

@@ -120,6 +120,7 @@ def test_inputs_too(name, kind, torch_place):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("kind", [kind for kind in COVERING if kind not in FOLLOWS_ITS_INVERSE])
 @pytest.mark.parametrize("name", PROCESSES)
 def test_closed_form_is_slope(name, kind):
@@ -135,6 +136,7 @@ def test_other_likelihoods(name, likelihood, torch_place):
     assert_closed_form_is_autograd(stage, named(model, "parameter") | {"X": X})
 
 
+@pytest.mark.sample(41)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("backend", ["torch", "strict-device1", "cupy", "cupy-stand-in"], indirect=True)
 @pytest.mark.parametrize("kind", COVERING)

@@ -76,6 +76,7 @@ def test_every_part_has_figures_and_a_sentence_where_a_library_is_missing(folder
     assert f"unknown backend '{NOWHERE}'" in sentence
 
 
+@pytest.mark.long
 def test_the_tests_run(folder):
     found = held(folder, "tests")
     assert found["numpy collection of all"]["collected"] > 1000

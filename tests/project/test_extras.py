@@ -85,6 +85,7 @@ except Exception as error:
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", [["backends"], ["compare"]], ids=" ".join)
 def test_commands_say_which_extra_they_need(command):
     said = bare(f"""

@@ -208,7 +208,7 @@ def scores(variant, a, c, d):
 
 
 @pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_nothing_depends_on_units(variant):
     before, after = scores(variant, 1.0, 1.0, 0.0)

@@ -185,7 +185,7 @@ def _imported(name: str) -> ModuleType:
 
 
 @pytest.mark.slow
-@pytest.mark.sample(19)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", [name for name in _public_modules() if name != "agp"])
 def test_what_a_room_defines_is_public_or_needed_by_another(name):
     module = _imported(name)
@@ -380,6 +380,7 @@ def _run_relaxed(place, forbid, likelihood=None, mode: GradientMode = "closed-fo
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("posterior", INVERSE_FREE.values(), ids=INVERSE_FREE)
 @pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["gaussian", "bernoulli"])
 def test_inverse_free_methods_run_where_every_solver_raises(likelihood, posterior, backend, forbid_solvers):
@@ -406,8 +407,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", LAYERS.values(), ids=LAYERS)
 def test_deep_models_run_where_every_solver_raises(posterior, available, no_solvers):
     for place in (NUMPY, TORCH, STRICT):
@@ -448,6 +448,7 @@ def test_inverse_free_autodiff_runs_where_every_solver_raises(place, posterior, 
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("posterior", INVERSE_FREE.values(), ids=INVERSE_FREE)
 @pytest.mark.parametrize("likelihood", [None, Bernoulli()], ids=["gaussian", "bernoulli"])
 def test_inverse_free_methods_run_without_the_linear_algebra_extension(likelihood, posterior):

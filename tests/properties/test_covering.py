@@ -230,6 +230,7 @@ JUDGED = [(case, judge) for i, case in enumerate(CASES) for judge in ("torch", O
 
 
 @pytest.mark.slow
+@pytest.mark.sample(108)
 @pytest.mark.parametrize(("case", "judge"), JUDGED, ids=lambda x: x if isinstance(x, str) else "-".join(x))
 def test_libraries_and_gradient_modes_agree(case, judge):
     place, mode = JUDGES[judge]

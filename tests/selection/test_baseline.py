@@ -59,6 +59,7 @@ def best_constant(likelihood, y):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_the_best_constant(name):
     build, kind = LIKELIHOODS[name]

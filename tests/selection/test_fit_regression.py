@@ -149,6 +149,7 @@ def test_kernels_are_compared_by_the_rows_that_are_held_out():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rows", [24, 50, 110])
 def test_a_trend_far_from_the_origin(rows, monkeypatch):
     # far away X is rounded at 1e-10, and where a training is cut short depends on that: these come to their ends
@@ -201,6 +202,7 @@ def test_a_model_does_not_follow_the_caller_s_arrays():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_bits_for_the_same_seed(way):
     assert bits(fit(way, seed=3)[0]) == bits(fit(way, seed=3)[0])

@@ -58,8 +58,7 @@ def test_a_checkpoint_changes_nothing(way, tmp_path):
     assert bits(fit(way, tmp_path / "run.agp")) == bits(fit(way))
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_killed_at_any_piece(way, tmp_path, monkeypatch):
     expected, pieces = bits(fit(way)), 1
@@ -90,8 +89,7 @@ def test_what_is_done_is_not_done_again(tmp_path, monkeypatch):
     assert again.seconds > 0.0
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_other_libraries_resume(library, tmp_path, monkeypatch):
     pytest.importorskip(library)
@@ -141,8 +139,7 @@ def test_what_a_deadline_cut_short_is_done_anew(limit, tmp_path, monkeypatch):
     assert bits(found)[:4] == bits(expected)[:4]
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["exact", "collapsed"])
 def test_killed_at_random_moments(way, tmp_path):
     seed = int.from_bytes(os.urandom(4), "little")
@@ -181,6 +178,7 @@ REMEDY = "; name another file, or remove it to start afresh."
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "options"), OTHERS.items(), ids=OTHERS)
 def test_other_arguments_are_refused(name, options, tmp_path):
     X, y = table(20)
@@ -263,6 +261,7 @@ GARBLED = {
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("change", GARBLED.values(), ids=GARBLED)
 def test_garbled_contents_are_refused(change, tmp_path):
     fit("sample", path := tmp_path / "run.agp")

@@ -47,6 +47,7 @@ def interrupt():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.usefixtures("full_size")
 @pytest.mark.parametrize(("rows", "method"), [(1500, "auto"), (4000, "auto"), (20_000, "auto"), (3000, "sgpr")])
 def test_a_tiny_limit_in_time(rows, method):

@@ -105,8 +105,7 @@ def test_a_weak_signal_is_learned(seed):
         assert np.sqrt(np.mean((found.model.predict(new)[0] - new) ** 2)) < 0.9
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.usefixtures("full_size")
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 @pytest.mark.parametrize("seed", [0, 1])

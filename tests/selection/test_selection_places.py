@@ -36,6 +36,7 @@ def test_every_library_comes_to_the_same(way, backend):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("way", ["sample", "collapsed"])
 def test_noise_on_every_library(way, backend):
     rows, method = WAYS[way]
@@ -48,8 +49,7 @@ def test_noise_on_every_library(way, backend):
     np.testing.assert_allclose(variance, y.var(), rtol=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_short_numbers(way, backend):
     rows, method = WAYS[way]
@@ -75,6 +75,7 @@ def dask_array():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("chunks", [(110,), 30, (5, 80, 1, 24)])
 def test_lazy_rows_come_to_the_same(chunks, dask_array):
     X, y = table()
@@ -106,7 +107,7 @@ def test_lazy_rows_refuse_what_needs_them_in_memory(dask_array):
         fit_regression(X, y, method="gpr")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lazy_rows_are_never_all_in_memory(dask_array):
     rows, columns = 1_000_000, 20
     state = dask_array.random.RandomState(0)
