@@ -74,8 +74,11 @@ def test_what_the_names_mean():
             ["--method", "cagp-opt", "--num-actions", "0"],
             "--num-actions: must be a whole number of at least 1",
         ),
-        (["--method", "cagp-opt", "--num-actions", "31", "--support", "30"], "--num-actions is 31 and --support 30"),
-        (["--method", "cagp-cg", "--support", "49"], "--support 49, but there are 48 training rows"),
+        (
+            ["--method", "cagp-opt", "--num-actions", "31", "--support", "30"],
+            "--num-actions is 31, --support is 30 and there are 48",
+        ),
+        (["--method", "cagp-cg", "--support", "49"], "--support is 49 and there are 48 training rows"),
     ],
 )
 def test_bad_arguments_give_one_line(regression, not_compared, arguments, message):

@@ -273,7 +273,7 @@ def test_bad_files_are_refused(tmp_path, capsys):
     np.savez(bad, X=np.zeros((3, 1)))
     assert "has no array y; it contains X" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)), y=np.array([1, 5, 7]))
-    assert "y is stored as whole numbers, 3 different values from 1 to 7" in refusal(capsys, "--data", bad)
+    assert "y is stored as whole numbers (3 different values from 1 to 7)" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)), y=np.zeros(3), test_masks=np.zeros((3, 2), bool))
     said = refusal(capsys, "--data", bad, "--split", "5")
     assert "test_masks has shape (3, 2), but needs 3 rows and a column 5" in said

@@ -158,7 +158,10 @@ def test_what_the_names_mean():
             ["--method", "solve", "--num-orthogonal", "41"],
             "--num-inducing and --num-orthogonal are 8 and 41, but waves",
         ),
-        (["--method", "solve-collapsed"], "solve-collapsed can only have the gaussian likelihood, but waves is a"),
+        (
+            ["--method", "solve-collapsed"],
+            "--method solve-collapsed requires the gaussian likelihood, but the task of waves is",
+        ),
     ],
 )
 def test_bad_arguments_give_one_line(classes, not_compared, arguments, message):

@@ -413,7 +413,10 @@ def test_what_is_left_out_is_told(fit):
     table.loc[3, "sound"] = np.nan
     out = fit(table, "--drop", "kind", "chord")
     assert "t.csv: 59 rows, 1 input column; regression" in out
-    for word in ("the first column, which has no name, only numbers", "column 'nothing' is empty and is left out"):
+    for word in (
+        "the first column, which has no name, contains row numbers",
+        "column 'nothing' is empty and is left out",
+    ):
         assert word in out
     assert "rows without a target are left out: 1" in out
 
@@ -889,7 +892,7 @@ def test_a_table_that_does_not_fit_is_refused(fit, shell):
     for name, frame, said in (
         ("a.csv", TABLE.drop(columns="chord"), "'chord'"),
         ("b.csv", TABLE.drop(columns="sound"), "The model needs 'sound' as its target."),
-        ("c.csv", TABLE.assign(sound=np.nan), "c.csv has 0 rows with 'sound'; at least 2 are needed."),
+        ("c.csv", TABLE.assign(sound=np.nan), "c.csv has 0 rows with 'sound'; at least 2 rows are needed."),
     ):
         frame.to_csv(name, index=False)
         status, _, err = shell("describe", "m.safetensors", name)

@@ -149,7 +149,7 @@ def test_what_is_no_interpreter_is_refused(regression, not_compared, python):
             "--peers trains wsvgp in other libraries, but --method does not include wsvgp; add wsvgp",
         ),
         (("--method", "wsvgp", "--kernel", "rbf+linear"), "--kernel is rbf+linear, but with --peers it must be one of"),
-        (("--method", "wsvgp", "--likelihood", "studentt"), "--peers is for gaussian noise"),
+        (("--method", "wsvgp", "--likelihood", "studentt"), "--peers requires the gaussian likelihood"),
     ],
 )
 def test_what_peers_cannot_train_is_refused(regression, not_compared, arguments, expected):
