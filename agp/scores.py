@@ -23,8 +23,10 @@ MAX_RISE = 1.0
 MIN_SPLITS, MAX_SPLITS = 2, 16
 """The minimum and maximum number of rounds that split intervals between knots."""
 SPLIT_TOLERANCE = 1e-3
-"""The tolerance of the splits, relative to the integral of F (1 - F), for the error of the interpolation before the last
-round of splits. That round reduces the error further."""
+"""The tolerance of the interpolation error before the last round of splits, relative to the integral of F (1 - F).
+The last round reduces the error further."""
+WHOLE_MARGIN = 1e-9
+"""The relative error of knots at whole numbers."""
 NODES = 4
 """The number of nodes of the Gauss-Legendre rule between two knots."""
 MAX_SUMMED_COUNTS = 128
@@ -131,11 +133,20 @@ class _Knots(NamedTuple):
         return np.sum(np.where(np.diff(self.z, axis=0) > MAX_RISE, self._limits(mixture), 0.0), axis=0)
 
     def _limits(self, mixture: Mixture) -> Numbers:
-        """Return the product of length and increase of F of each interval, which limits the error of the integral."""
+        """Return the product of length and increase of F of each interval, which limits the error of the integral.
+
+        For counts, the limit is 0 in intervals without a whole number between their ends.
+        """
         from scipy.special import ndtr
 
+        lengths = self._lengths(mixture)
+        if mixture.place is not None:
+            y = mixture.value(coordinate(mixture)[0](self.x))
+            margin = WHOLE_MARGIN * (1.0 + y)
+            some = np.ceil((y - margin)[1:]) - np.floor((y + margin)[:-1]) > 1.0
+            lengths = np.where(some, lengths, 0.0)
         lower, upper = np.diff(ndtr(self.z), axis=0), -np.diff(ndtr(-self.z), axis=0)
-        return self._lengths(mixture) * np.where(self.z[1:] > 0.0, upper, lower)
+        return lengths * np.where(self.z[1:] > 0.0, upper, lower)
 
     def _lengths(self, mixture: Mixture) -> Numbers:
         """Return the lengths of the intervals between knots in the unit of y."""
