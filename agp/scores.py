@@ -42,8 +42,7 @@ def mixture_crps(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, va
     """Integrate (P(Y <= x) - [y <= x])^2 over x [N, K]; arguments are as in `mixture_cdf`.
 
     The error is about 1e-4 of the integral of F (1 - F), where F is the distribution function. Distributions with steps
-    take up to four times as many evaluations of F. If F has more than about twenty separate steps, the error may
-    be 1e-3.
+    take up to four times as many evaluations of F. A step inside a wide distribution may cause an error of 2e-3.
     """
     with coarse():
         return _by_rows(_crps, mixture, mu, var, y)
