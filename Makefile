@@ -38,7 +38,7 @@ $(OTHERS)/bin/.test: pyproject.toml
 	$(MAKE) VENV=$(OTHERS) TEST_EXTRAS=botorch,cli,ecosystem,jax,test $@
 
 test-jax: $(OTHERS)/bin/.test ## test JAX, in a second environment
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests/backend/test_jax.py tests/reference tests/processes
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -m "not long" -k jax tests/backend/test_jax.py tests/reference tests/processes
 
 test-botorch: $(OTHERS)/bin/.test ## test BoTorch, MAPIE, SHAP and Optuna, in the environment of test-jax
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k "botorch or ecosystem or bayesian" \

@@ -36,7 +36,7 @@ def public(
     repairs
         Issue one warning for all numerical repairs in f, unless a `collect_reports` block collects them.
     context
-        Run f in the `Backend.context` of its first array that is not lazy. Arrays inside tuples and models come last.
+        Run f in the `Backend.context` of its first array that is not lazy. Arrays nested in tuples or models come last.
         If f returns a value and a pullback, the pullback runs in the same context.
     ignore
         The floating-point conditions that NumPy ignores. "underflow" ignores only underflow, even after
@@ -105,7 +105,7 @@ def _within(B: Backend, x: Array, pullback: Callable) -> Callable:
 
 
 def _first_array(arguments: Iterable[Any]) -> tuple[Backend | None, Array]:
-    """Find the first array that is not lazy, and its backend. Arrays inside tuples and models come last."""
+    """Find the first array that is not lazy, and its backend. Arrays nested in tuples or models come last."""
     inside = []
     for x in arguments:
         if x is None or isinstance(x, (type, str, bool, int, list, dict)):

@@ -124,8 +124,9 @@ def _panel_ends(centre: Array, width: Array) -> Array:
 def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
     """Compute the t [N, P] that maximises l(t) - t^2 / 2, in a fixed number of steps.
 
-    If l is concave, there is one peak, which is found within a bracket. Otherwise there may be two peaks, and the
-    higher one is returned.
+    If l is concave, there is one peak, which is found within a bracket. Otherwise there may be two peaks, one near the
+    prior and one near the bend of l. The search within the bracket begins at the prior, and Newton steps begin at the
+    bend. The higher of the two results is returned.
     """
     xp = backend_of(mu).xp
 
@@ -137,7 +138,7 @@ def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
         return datum.log_density((mu + root * t)[..., None])[..., 0] - 0.5 * t * t
 
     low, high = _bracket(slopes, bend)
-    first = _find_root(slopes, low, high, xp.minimum(xp.maximum(bend, low), high))
+    first = _find_root(slopes, low, high, xp.minimum(xp.maximum(xp.zeros_like(bend), low), high))
     second = xp.minimum(xp.maximum(bend, low), high)
     for _ in range(STEPS // 2):
         slope, curvature = slopes(second)

@@ -113,8 +113,8 @@ class SOLVEGPR(SparseRegression):
             check_part("second", second)
         if second is not None and issubclass(second, SiteHolder):
             msg = (
-                f"{cls.__name__} cannot train the sites of second={second.__name__}; use SOLVEGP, or another class for "
-                "second=."
+                f"{cls.__name__} cannot train the sites of {second.__name__}; use SOLVEGP, or pass another class as "
+                "second."
             )
             raise ValueError(msg)
         if tight and second is not None:

@@ -17,7 +17,7 @@ Entries = tuple[Array, Callable[[], Array]]
 
 
 class Prior(ABC):
-    """Base class of priors: a density of one number that applies to each entry of a parameter independently.
+    """Base class of priors. A prior is a univariate density, applied independently to each entry of a parameter.
 
     Priors are frozen dataclasses of floats, so they compare and hash by value. Arguments must be finite, and positive
     unless the documentation of the class allows other values. Invalid arguments raise ValueError.

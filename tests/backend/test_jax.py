@@ -36,6 +36,8 @@ def _agree(found, expected, tolerance):
         assert np.abs(np.asarray(found[name]) - value).max() <= tolerance * scale, name
 
 
+@pytest.mark.slow
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("mode", ["closed-form", "autodiff"])
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_value_and_gradient_compile(posterior, mode):
@@ -119,6 +121,8 @@ def test_a_model_is_a_pytree_and_comes_back():
     assert all(a is b for a, b in zip(tree.leaves(model).values(), tree.leaves(back).values(), strict=True))
 
 
+@pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("rows", [5, 4, 12, 1])
 @pytest.mark.parametrize("mode", ["closed-form", "autodiff"])
 def test_the_fold_scans_and_equals_the_whole(rows, mode, B):
@@ -200,6 +204,8 @@ def test_devices_and_errors(B):
     assert B.from_numpy(np.zeros(2)).dtype == np.float64
 
 
+@pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("method", ["tsvgp", "cggp"])
 def test_evaluation_of_values_compiles_once(method):
     # folds over blocks say that nothing need be kept: of values nothing is, and nothing is compiled for it

@@ -124,7 +124,7 @@ def test_inverse_factors_left_behind_in_training_come_with_the_last_model():
 
 def test_regression_refuses_sites_that_nothing_moves():
     X, y = values()
-    with pytest.raises(ValueError, match="SOLVEGPR cannot train the sites of second=Dual; use SOLVEGP"):
+    with pytest.raises(ValueError, match="SOLVEGPR cannot train the sites of Dual; use SOLVEGP"):
         SOLVEGPR.from_data(X, y, second="dual", num_inducing=4, num_orthogonal=4)
 
 

@@ -146,6 +146,16 @@ def test_targets_far_from_the_prior_have_the_densities_of_integrals():
     np.testing.assert_allclose(found, integrated(log_density, 300.0, 30.0, 1e-6), rtol=1e-9)
 
 
+@pytest.mark.parametrize(("mu", "var", "y"), [(300.0, 1.0, 0.2), (-300.0, 1.0, 0.8), (60.0, 0.1, 0.2)])
+def test_the_higher_of_two_peaks_may_be_the_one_near_the_prior(mu, var, y):
+    # between the peaks log p(y | f) falls steeply, and beyond only like the logarithm of the link
+    likelihood, log_density, _ = PROBLEMS["beta-sharp"]
+    found = as_arrays(likelihood).predictive_log_density(*(np.array([[x]]) for x in (mu, var, y)))
+    f = np.linspace(-310.0, 310.0, 62_001)
+    terms = log_density(y, f) - 0.5 * (f - mu) ** 2 / var - 0.5 * math.log(2.0 * math.pi * var)
+    np.testing.assert_allclose(found[0], scipy.special.logsumexp(terms) + math.log(f[1] - f[0]), rtol=1e-9)
+
+
 DIFFERENTIABLE = [
     "bernoulli-logit",
     "poisson",

@@ -191,8 +191,20 @@ def test_a_score_is_an_average_over_samples_of_the_distribution():
     np.testing.assert_allclose(found, expected, rtol=0.02)
 
 
+@pytest.mark.parametrize("width", [1e-2, 1e-4, 1e-7])
+def test_a_score_of_narrow_and_distant_bumps_is_that_of_two_points(width):
+    # normal noise in effect; a step of F at each mean, between knots that are far apart in comparison
+    y = column(0.3, 0.8, 1.2)
+    found = as_arrays(StudentT(width, degrees_of_freedom=1e4)).predictive_crps(
+        np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])[:, None], np.full((6, 1), 1e-300), y, samples=2
+    )
+    # E|Y - y| - E|Y - Y'| / 2
+    expected = 0.5 * (y + np.abs(y - 1.0)) - 0.25 - 0.5 * width / math.sqrt(math.pi)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
 def test_a_distribution_between_two_ends_has_a_score_inside_and_outside():
-    # the distribution function is 0 or 1 at the outer knots; its bends at the ends cost accuracy
+    # the distribution function is 0 or 1 at the outer knots, and bends at the ends
     def uniform(mu, var):
         return Mixture(tail, lambda v: v, mu[0] + 0.5, mu[0] + math.sqrt(1.0 / 12.0), (0.0, 1.0))
 
@@ -203,7 +215,7 @@ def test_a_distribution_between_two_ends_has_a_score_inside_and_outside():
     inside = np.clip(y, 0.0, 1.0)
     expected = 0.5 * inside**2 + 0.5 * (1.0 - inside) ** 2 + (y - inside) - 1.0 / 6.0
     found = mixture_crps(uniform, np.zeros((1, 4, 1)), np.zeros((1, 4, 1)), y)
-    np.testing.assert_allclose(found, expected, atol=4e-3)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.cover(2, quick=1)

@@ -99,6 +99,8 @@ JAX_PAIRS = [(name, COVERING[(i + 3 * j) % len(COVERING)]) for i, name in enumer
 """Two of the kinds of q(u) for every composition, and every kind in three compositions."""
 
 
+@pytest.mark.slow
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("name", "kind"), JAX_PAIRS)
 def test_closed_form_is_the_gradient_of_jax(name, kind):
     pytest.importorskip("jax", reason="jax is not installed: not executed")
