@@ -112,7 +112,9 @@ class _Knots(NamedTuple):
             x, width = knots._to_split(mixture)
             before, knots = knots, knots.with_more(mixture, x)
             if i + 1 >= MIN_SPLITS:
-                error = np.sum(width * np.abs(knots.share(x) - before.share(x)), axis=0) + knots._unresolved(mixture)
+                error = np.sum(width * np.abs(knots.share(x) - before.share(x)), axis=0) + knots._interpolation_error(
+                    mixture
+                )
                 if not np.any(error > SPLIT_TOLERANCE * np.sum(knots._lengths(mixture) * knots._shares(), axis=0)):
                     break
         return knots
@@ -128,7 +130,7 @@ class _Knots(NamedTuple):
         z = [np.max(np.where(self.x <= end, self.z, -np.inf), axis=0) for end in (low, high)]
         return _Knots(np.clip(self.x, low, high), np.clip(self.z, *z))
 
-    def _unresolved(self, mixture: Mixture) -> Numbers:
+    def _interpolation_error(self, mixture: Mixture) -> Numbers:
         """Return the limit of the error in intervals in which z increases too much for interpolation."""
         return np.sum(np.where(np.diff(self.z, axis=0) > MAX_RISE, self._limits(mixture), 0.0), axis=0)
 

@@ -29,7 +29,10 @@ from agp.training import Batches, Progress, Result, train
 
 
 def main() -> int:
-    """Read a task from standard input and run it. Return the exit status: 0 if its files were written, 130 if interrupted."""
+    """Read a task from standard input and run it.
+
+    Return the exit status: 0 if the files were written, 130 if interrupted.
+    """
     request = json.load(sys.stdin)
     warnings.simplefilter("ignore", RepairWarning)  # the results contain their number
     row = Row(Task(**request["task"]), Settings(**request["settings"]), Path(request["folder"]))

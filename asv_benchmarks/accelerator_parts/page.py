@@ -15,8 +15,8 @@ GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 INTRODUCTION = """# Accelerators
 
 This page explains how to test and time agp on a GPU or another accelerator. The script `asv_benchmarks/accelerator.py`
-runs the most informative benchmarks first. The script takes half an hour on a machine with Linux, Python 3.12, NumPy,
-SciPy, pytest, and torch with CUDA, CuPy or JAX. The machine does not need network access.
+runs the most informative benchmarks first. The script takes half an hour. The machine needs Linux, Python 3.12, NumPy,
+SciPy, pytest, and at least one of CuPy, JAX, and torch with CUDA. The machine does not need network access.
 
 ## Run the script
 

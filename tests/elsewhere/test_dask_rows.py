@@ -251,7 +251,7 @@ def test_bad_rows_are_named(data):
     bad[201, 1] = np.nan
     with pytest.raises(ValueError, match="X has 1 NaN or infinite entries, the first in row 201"):
         agp.SVGP.from_data(da.from_array(bad, chunks=(50, D)), y)
-    with pytest.raises(ValueError, match="X has 300 rows, y has 299"):
+    with pytest.raises(ValueError, match="X has 300 rows, but y has 299"):
         agp.SVGP.from_data(X, y[:-1])
     with pytest.raises(TypeError, match="y has dtype float32, X has float64"):
         agp.SVGP.from_data(X, y.astype("float32"))

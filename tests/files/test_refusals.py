@@ -173,7 +173,7 @@ CHANGES = {
     ),
     "dtype": (lambda s, a: a.update(y=a["y"].astype("f4")), "y has dtype float32, kernel.variance has float64"),
     "whole-numbers": (lambda s, a: a.update({k: np.ones(x.shape, "i8") for k, x in a.items()}), "dtype int64"),
-    "rows": (lambda s, a: a.update(y=a["y"][:3]), "X has 5 rows, y has 3"),
+    "rows": (lambda s, a: a.update(y=a["y"][:3]), "X has 5 rows, but y has 3"),
     "columns": (
         lambda s, a: a.update({"kernel.lengthscale": np.ones(3)}),
         ".",
@@ -450,7 +450,7 @@ def test_a_broken_model_is_not_saved(path):
     broken = {
         "the model cannot be saved: the leaf X is not real and finite": {"X": np.full_like(SMALL.X, np.nan)},
         "the model cannot be saved: the leaf kernel.variance is not positive": {"kernel.variance": np.asarray(-1.0)},
-        "the model cannot be saved: X has 5 rows, y has 4": {"y": SMALL.y[:4]},
+        "the model cannot be saved: X has 5 rows, but y has 4": {"y": SMALL.y[:4]},
     }
     for message, leaves in broken.items():
         with pytest.raises(ValueError, match=message):

@@ -136,7 +136,7 @@ def test_a_deep_layer_beside_ordinary_ones():
     ("options", "message"),
     [
         ({"image": (6, 7)}, "X has 36 columns, but images of 6 x 7 pixels need 42"),
-        ({"image": (6, 6, 3)}, "X has 36 columns, but images of 6 x 6 pixels and 3 channels have 108"),
+        ({"image": (6, 6, 3)}, "X has 36 columns, but images of 6 x 6 pixels and 3 channels need 108"),
         ({"image": 36}, r"image is 36, but must be \(H, W\), or \(H, W, C\) for C channels"),
         ({"image": (6, 6, 0)}, "channels is 0, but must be a whole number of at least 1"),
         ({"patch": 7}, "layer 0: patches of 7 x 7 pixels do not fit into images of 6 x 6"),

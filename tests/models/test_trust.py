@@ -96,7 +96,7 @@ def test_bounds_refuse_data_of_other_shapes(build, entrance):
     model = build(X, y)
     call = model.bound if entrance == "bound" else functools.partial(agp.value_and_gradient, model)
     for bad_X, bad_y, message in (
-        (X, y[:1], "X has 40 rows, y has 1"),
+        (X, y[:1], "X has 40 rows, but y has 1"),
         (X, np.concatenate([y, y, y], axis=1), "y has 3 outputs, but the model has 1"),
         (X[:, :1], y, "X has 1 columns"),
         (X.astype(np.float32), y.astype(np.float32), "X has dtype float32"),

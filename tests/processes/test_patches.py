@@ -296,10 +296,10 @@ def test_settings_that_are_none_are_refused_where_patches_are_built(build, messa
             "patches of 2 x 9 pixels do not fit into images of 3 x 4 with 2 pixels of zeros around them",
         ),
         (Patches((3, 3), (2, 2)), "X has 12 columns, but images of 3 x 3 pixels need 9"),
-        (Patches((3, 4), (2, 2), channels=3), "X has 12 columns, but images of 3 x 4 pixels and 3 channels have 36"),
+        (Patches((3, 4), (2, 2), channels=3), "X has 12 columns, but images of 3 x 4 pixels and 3 channels need 36"),
         (
             Patches((2, 3), (2, 2), np.ones((2, 4)), channels=2),
-            "Z has 4 columns, but patches of 2 x 2 pixels and 2 channels have 8",
+            "Z has 4 columns, but patches of 2 x 2 pixels and 2 channels need 8",
         ),
         (
             Patches((3, 4), (2, 2), weights=np.ones(5)),

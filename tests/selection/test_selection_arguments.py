@@ -283,7 +283,7 @@ REFUSED = {
 DATA = {
     "NaN": (X, np.where(Y > 1.0, np.nan, Y), ValueError, "y has .* NaN or infinite entries"),
     "infinite": (np.where(X > 1.0, np.inf, X), Y, ValueError, "X has .* NaN or infinite entries"),
-    "lengths": (X, Y[1:], ValueError, "X has 20 rows, y has 19"),
+    "lengths": (X, Y[1:], ValueError, "X has 20 rows, but y has 19"),
     "a vector": (X[:, 0], Y, ValueError, "X has shape .20,., but must be 2-dimensional"),
     "no rows": (X[:0], Y[:0], ValueError, "it is empty"),
     "no columns": (X[:, :0], Y, ValueError, "it is empty"),
