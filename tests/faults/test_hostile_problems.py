@@ -16,8 +16,7 @@ def test_a_hostile_problem_ends_well_or_says_why(seed):
     assert not outcome.defects
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(COUNT, COUNT + 10))
 @pytest.mark.parametrize(("library", "device"), [("torch", None), ("array_api_strict", "device1")])
 def test_other_libraries_end_well_or_say_why(library, device, seed):

@@ -272,7 +272,7 @@ def refused_or_sound(path):
         assert found.variance.shape == (1, model.outputs)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(draw=st.data(), name=st.sampled_from(sorted(EDITED)))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")

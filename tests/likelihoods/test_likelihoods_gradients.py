@@ -144,6 +144,7 @@ def _all_targets(name):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", DENSITIES)
 def test_predictive_density_of_all_targets_is_one_and_has_the_predicted_moments(name, backend):
     likelihood = _scalar(name, backend)

@@ -176,6 +176,7 @@ def test_chunks_of_a_prediction_are_the_whole():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("name", "posterior"), [*((name, Relaxed) for name in STARTS), ("robustmax", Whitened), ("softmax", Whitened)]
 )
@@ -210,6 +211,7 @@ def test_both_gradient_modes_agree(name, torch_place):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "name", [name for name in STARTS if name not in ("known-noise", "bernoulli-logit", "robustmax")]
 )

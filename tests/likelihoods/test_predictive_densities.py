@@ -130,6 +130,7 @@ def grid_of(targets):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_predictive_densities_are_integrals(name):
     likelihood, log_density, targets = PROBLEMS[name]

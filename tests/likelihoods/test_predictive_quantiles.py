@@ -139,6 +139,7 @@ MOMENTS = [(0.4, 0.3), (-1.5, 6.0)]
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("mu", "var"), MOMENTS)
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_the_distribution_function_at_a_quantile_is_its_level(name, mu, var):
@@ -155,6 +156,7 @@ def test_the_distribution_function_at_a_quantile_is_its_level(name, mu, var):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("mu", "var"), MOMENTS)
 @pytest.mark.parametrize("name", DISCRETE)
 def test_a_whole_quantile_is_the_smallest_that_reaches_its_level(name, mu, var):
@@ -204,6 +206,7 @@ def check_coverage(y, lower, upper, discrete, rows):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_intervals_hold_the_observations_that_they_promise(name):
     case, rows = CASES[name], 2000
@@ -232,6 +235,7 @@ def test_intervals_of_latent_noise_hold_the_observations_that_they_promise():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["gaussian", "known-and-common-noise", "student-t", "beta", "gamma"])
 def test_samples_are_a_mixture(name):
     case = CASES[name]
@@ -244,6 +248,7 @@ def test_samples_are_a_mixture(name):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["poisson", "negative-binomial", "bernoulli", "bernoulli-logit", "ordinal"])
 def test_samples_of_whole_numbers_are_a_mixture(name):
     case = CASES[name]
@@ -367,6 +372,7 @@ def test_the_tail_of_shares_bends_within_a_standard_deviation(link, v):
 # -- every place ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(21)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", [*CASES, "latent-noise"])
@@ -386,6 +392,7 @@ def test_quantiles_are_those_of_numpy_in_every_place(name, dtype, backend):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(4)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -466,7 +473,7 @@ def test_known_noise_alone_is_not_predicted():
     np.testing.assert_allclose(found, scipy.stats.norm(0.3, math.sqrt(0.7)).ppf(LEVELS), rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_levels_ascend():
     levels = tuple(np.linspace(0.001, 0.999, 101))
     for name, case in CASES.items():

@@ -194,6 +194,7 @@ def test_further_data_count_with_their_weights():
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("unit", [1.0, 1e4, 1e-3])
 def test_rates_do_not_depend_on_the_unit_of_exposures(unit):
     y = beside(COUNTS, unit * EXPOSURE)

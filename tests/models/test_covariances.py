@@ -94,6 +94,7 @@ def built(method, problem, place, dtype):
     return tree.with_leaves(model, certain), Xs
 
 
+@pytest.mark.sample(44)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.filterwarnings("ignore:(overflow|underflow|invalid value) encountered:RuntimeWarning")
 @pytest.mark.parametrize(("place", "dtype"), PLACES, ids=lambda x: x if isinstance(x, str) else x.name)

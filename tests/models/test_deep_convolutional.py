@@ -97,6 +97,7 @@ def test_gradients_are_those_of_torch(posterior, torch_place):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("posterior", "located"), [("whitened", False), ("relaxed", False), ("whitened", True)])
 def test_training_finds_where_the_spot_is(posterior, located):
     model, X, y = built(likelihood=agp.Bernoulli(), posterior=posterior, located=located)

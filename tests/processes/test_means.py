@@ -74,6 +74,7 @@ def test_a_mean_function_is_an_offset_of_the_targets(kind, name, backend):
     assert_close(backend.numpy(with_mean.predict_mean(backend.array(X_new))), backend.numpy(found.mean), 1e-9)
 
 
+@pytest.mark.sample(22)
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_every_posterior_takes_a_mean_function(posterior, backend):
     model, X, y = problem("rbf-ard", posterior, outputs=2)

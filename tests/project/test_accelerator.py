@@ -84,6 +84,7 @@ def test_the_tests_run(folder):
     assert found["numpy triangles"]["failed"] == found["numpy triangles"]["skipped"] == 0
 
 
+@pytest.mark.long
 def test_no_failing_factorisation_is_missed(folder):
     cases = [figures for name, figures in held(folder, "card").items() if name.startswith("numpy failing")]
     assert all(figures["missed"] == figures["false alarms"] == 0 < figures["cases"] for figures in cases)

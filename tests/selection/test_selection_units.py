@@ -36,6 +36,7 @@ def compare(way, factors, scale, deviations, tolerance, **options):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("factors", COLUMNS.values(), ids=COLUMNS)
 @pytest.mark.parametrize("way", WAYS)
 def test_units_of_inputs(way, factors):

@@ -19,6 +19,7 @@ def replicates(rows, seed=0):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("rows", "seed"), [(16, 0), (30, 0), (60, 2)])
 def test_whole_weights_are_repeated_rows(rows, seed, full_size):
     X, y, weights = replicates(rows, seed)

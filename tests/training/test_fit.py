@@ -125,6 +125,7 @@ def test_checkpoints_are_written_by_steps_and_refused_by_lbfgs(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stop", [None, 113, 120, "last"])
 def test_a_training_with_a_checkpoint_goes_on_to_the_same_numbers(stop, tmp_path):
     # None: it has ended; in the last steps, at falling rates; within and between looks at the slope
@@ -200,6 +201,7 @@ def test_limits_that_mean_nothing_are_refused(name, value):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_other_libraries_stop_at_the_same_step(library):
     pytest.importorskip(library, reason=f"{library} is not installed: not executed")

@@ -274,7 +274,7 @@ def refused_or_sound(path):
         assert np.all(np.isfinite(found))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(draw=st.data(), which=st.sampled_from(["structure", "arrays", "both"]))
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # a run may go on from sites of any size

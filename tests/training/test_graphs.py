@@ -72,6 +72,7 @@ METHODS = {
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", METHODS)
 def test_replayed_steps_are_single_steps_to_the_bit(method, device):
     """The recipe: rates that fall, inducing inputs that wait, natural gradients, sites, noise of layers."""
@@ -428,6 +429,7 @@ def test_a_step_asks_for_its_rows_its_graph_and_its_log(batch_size, copies, devi
 
 
 @pytest.mark.slow
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", ["wsvgp", "rsvgp", "asvgp", "sgpr", "tsvgp", "cagp-opt", "deep-wsvgp"])
 def test_what_is_recorded_reads_and_sends_nothing(method, torch_device, monkeypatch):
     """On the stand-in of a CUDA device, which sees what would travel."""

@@ -68,7 +68,7 @@ def test_it_ends_when_a_doubling_gains_little():
     assert "gained" in found.message
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_certificate_of_noise_alone_does_not_end_it():
     rng = np.random.default_rng(0)
     inputs = rng.uniform(-3.0, 3.0, (800, 2))
@@ -190,6 +190,7 @@ def test_a_doubling_that_gained_little_in_a_short_training_is_judged_after_a_lon
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("steps", [300, 600, None])
 def test_what_was_reached_is_not_given_up_for_more_inducing_inputs(steps):
     # Eight see nothing of the signal, and sixteen begin anew: far below until they have been trained
@@ -206,7 +207,7 @@ def test_what_was_reached_is_not_given_up_for_more_inducing_inputs(steps):
     assert bool(told) == (steps is not None) == (found.reason == "steps") == (not found.converged)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_last_training_that_ended_below_does_not_count():
     # the rule of rates begins anew in each training, and may leave a height that was reached by chance
     x, y = fast_sine()
@@ -297,6 +298,7 @@ def test_units_do_not_matter(a, c, d):
 
 
 @pytest.mark.slow
+@pytest.mark.sample(1)
 def test_the_result_is_the_same_everywhere(backend):
     Xb, Yb = backend.array(X), backend.array(Y)
     found = agp.fit_growing(few(Xb, Yb), Xb, Yb, most=8)

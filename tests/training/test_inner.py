@@ -67,7 +67,7 @@ def test_the_gradient_is_that_of_the_profile(name, targets):
     np.testing.assert_allclose(float(gradient[path]), (higher - lower) / 2e-4, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_likelihoods_by_monte_carlo_have_their_fixed_noise():
     y = np.digitize(X[:, :1], [-0.7, 0.7]).astype(float)
     model = agp.SVGP.from_data(X, y, num_inducing=10, likelihood=agp.Softmax(3), posterior="whitened")
@@ -90,7 +90,7 @@ def test_sites_that_may_not_settle_are_left_to_steps(posterior, likelihood):
         agp.fit_lbfgs(model, X, y)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("level", [1.0, 7.0])
 def test_counts_of_any_size_are_fitted(level):
     y = np.random.default_rng(1).poisson(np.exp(level + np.sin(3.0 * X[:, :1]))).astype(float)
@@ -102,7 +102,7 @@ def test_counts_of_any_size_are_fitted(level):
     assert float(dense.model.bound(X, y)[0]) > float(sparse.model.bound(X, y)[0]) - 0.01 * len(X)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_steps_come_first_where_lbfgs_moves_a_posterior():
     model = agp.SVGP.from_data(X, Y, num_inducing=12, posterior="relaxed")
     found = agp.fit(model, X, Y)

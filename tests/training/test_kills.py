@@ -37,6 +37,7 @@ def test_a_training_killed_five_times_ends_with_the_same_bits(tmp_path):
     assert_nothing_was_lost(killed("numpy", 5, tmp_path), 5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_training_killed_twenty_times_ends_with_the_same_bits(library, tmp_path):
     assert_nothing_was_lost(killed(library, 20, tmp_path), 20)
