@@ -14,7 +14,8 @@ BENCH ?= steps.Methods.time_step
 FACTOR ?= 1.3
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-quick test-jax test-botorch test-oldest test-wheel rehearse lint docs
+.PHONY: help run test test-all test-quick test-jax test-jax-all test-botorch
+.PHONY: test-oldest test-wheel rehearse lint docs
 .PHONY: bench bench-compare bench-html
 
 help: ## list the targets
@@ -38,7 +39,10 @@ $(OTHERS)/bin/.test: pyproject.toml
 	$(MAKE) VENV=$(OTHERS) TEST_EXTRAS=botorch,cli,ecosystem,jax,test $@
 
 test-jax: $(OTHERS)/bin/.test ## test JAX, in a second environment
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -m "not long" -k jax tests/backend/test_jax.py tests/reference tests/processes
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -m "not long" -k jax tests/backend/test_jax.py tests/reference
+
+test-jax-all: $(OTHERS)/bin/.test ## run all cases of all tests on JAX
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests
 
 test-botorch: $(OTHERS)/bin/.test ## test BoTorch, MAPIE, SHAP and Optuna, in the environment of test-jax
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k "botorch or ecosystem or bayesian" \
