@@ -243,7 +243,9 @@ def _corrections(
     B: Backend, by_pattern: Iterable[str], groups: Mapping[str, Group], steps: Array
 ) -> dict[float, Array]:
     """Return the bias correction 1 - beta^t after t steps for each decay rate beta of these groups."""
-    betas = dict.fromkeys(beta for name in by_pattern for beta in (groups[name].beta1, groups[name].beta2))
+    betas: dict[float, None] = {}  # the keys are ordered and distinct; a generator would add calls to each step
+    for name in by_pattern:
+        betas |= {groups[name].beta1: None, groups[name].beta2: None}
     return dict(zip(betas, B.fused(_extend_moments, steps, *betas), strict=True))
 
 

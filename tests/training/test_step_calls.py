@@ -1,6 +1,5 @@
 """A small step consists of arithmetic: how many Python functions of the library it calls is limited."""
 
-import gc
 import sys
 from pathlib import Path
 
@@ -14,22 +13,19 @@ FOLDERS = tuple(str(Path(package.__file__).parent) for package in (agp, agp_back
 
 
 def calls_in(f):
-    """How many calls of functions of the library there are while f runs, without finalisers of what was before."""
+    """How many calls of functions of the library there are while f runs."""
     count = 0
 
     def seen(frame, event, _):
         nonlocal count
         count += event == "call" and frame.f_code.co_filename.startswith(FOLDERS)
 
-    gc.collect()
-    gc.disable()
     before = sys.getprofile()
     sys.setprofile(seen)
     try:
         f()
     finally:
         sys.setprofile(before)
-        gc.enable()
     return count
 
 
