@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = {"agp", "agp_backends"}
+PACKAGES = {"agp", "agp_backends"}
 BESIDE = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "PKG-INFO", ".gitignore"}
 
 SMOKE = """
@@ -53,10 +53,10 @@ def check_content(wheel: Path, sdist: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     tops = {name.split("/")[0] for name in names}
-    assert tops - ROOMS == {f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}, tops
+    assert tops - PACKAGES == {f"{wheel.name.rsplit('-', 3)[0]}.dist-info"}, tops
     assert any(name.endswith("dist-info/licenses/LICENSE") for name in names), "the wheel has no licence"
     assert "agp/py.typed" in names, "the wheel does not declare its types"
-    kinds = {Path(name).suffix for name in names if name.split("/")[0] in ROOMS}
+    kinds = {Path(name).suffix for name in names if name.split("/")[0] in PACKAGES}
     assert kinds <= {".py", ".typed", ""}, kinds
     with tarfile.open(sdist) as archive:
         parts = [Path(name).parts[1:] for name in archive.getnames()]

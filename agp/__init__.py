@@ -173,7 +173,7 @@ __all__ = [
     "value_and_gradient",
 ]
 
-_ROOMS: str = (
+_PACKAGES: str = (
     "actions backend batch bounds constraints data errors estimators gradient inducing inspection interop io "
     "kernels likelihoods linalg means metrics models plot posteriors predictors priors processes quantiles random "
     "repairs selection summaries testing training tree updates vectors"
@@ -223,21 +223,21 @@ _NEEDED = {"estimators": ("narwhals", "sklearn"), "plot": ("matplotlib",)}
 
 
 def _by_name(table: dict[str, str]) -> dict[str, str]:
-    return {name: room for room, names in table.items() for name in names.split()}
+    return {name: package for package, names in table.items() for name in names.split()}
 
 
-_ROOM_OF, _NEW_ROOM_OF = _by_name(_HOMES), _by_name(_MOVED)
+_PACKAGE_OF, _NEW_PACKAGE_OF = _by_name(_HOMES), _by_name(_MOVED)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOM_OF:
-        found = vars(importlib.import_module(f"agp.{_ROOM_OF[name]}"))[name]
+    if name in _PACKAGE_OF:
+        found = vars(importlib.import_module(f"agp.{_PACKAGE_OF[name]}"))[name]
         globals()[name] = found
         return found
-    if name in _ROOMS.split() or name == "draws":  # deprecated
+    if name in _PACKAGES.split() or name == "draws":  # deprecated
         return importlib.import_module(f"agp.{name}")
-    if name in _NEW_ROOM_OF:
-        return _import_moved(name, _NEW_ROOM_OF[name])
+    if name in _NEW_PACKAGE_OF:
+        return _import_moved(name, _NEW_PACKAGE_OF[name])
     msg = f"module 'agp' has no attribute {name!r}"
     raise AttributeError(msg)
 
@@ -250,19 +250,19 @@ _RENAMED = {
 }
 
 
-def _import_moved(name: str, room: str) -> Any:
+def _import_moved(name: str, package: str) -> Any:
     import warnings
 
-    msg = f"agp.{name} will be removed in the next release; write agp.{room}.{_RENAMED.get(name, name)}."
+    msg = f"agp.{name} will be removed in the next release; write agp.{package}.{_RENAMED.get(name, name)}."
     warnings.warn(msg, DeprecationWarning, stacklevel=3)
-    return vars(importlib.import_module(f"agp.{room}"))[_RENAMED.get(name, name)]
+    return vars(importlib.import_module(f"agp.{package}"))[_RENAMED.get(name, name)]
 
 
 def __dir__() -> list[str]:
     from importlib.util import find_spec
 
     # list only names that the installed libraries support
-    missing = {room for room, libraries in _NEEDED.items() if not all(map(find_spec, libraries))}
-    public = {room: room for room in _ROOMS.split()} | _ROOM_OF
-    names = {name for name, room in public.items() if room not in missing}
+    missing = {package for package, libraries in _NEEDED.items() if not all(map(find_spec, libraries))}
+    public = {package: package for package in _PACKAGES.split()} | _PACKAGE_OF
+    names = {name for name, package in public.items() if package not in missing}
     return sorted(names | {name for name in globals() if name.startswith("__")})

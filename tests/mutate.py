@@ -4,10 +4,11 @@
     python tests/mutate.py map.jsonl mutants.jsonl                      # 200 mutants of seed 0
     python tests/mutate.py map.jsonl mutants.jsonl --again survived     # the survivors again, after adding tests
 
-A mutant is one change within a function of the rooms in `ROOMS`: an operator swapped, a sign, factor, term or transpose
-dropped, a constant or an index off by one, `<=` instead of `<`. No file changes. The tests are collected once. For each
-mutant the process forks, the child replaces the code of the functions concerned, and it runs the tests that execute the
-mutated function until one fails: those of the room and of tests/reference first. Most mutants take a second.
+A mutant is one change within a function of the packages in `PACKAGES`: an operator swapped, a sign, factor, term or
+transpose dropped, a constant or an index off by one, `<=` instead of `<`. No file changes. The tests are collected
+once. For each mutant the process forks, the child replaces the code of the functions concerned, and it runs the tests
+that execute the mutated function until one fails: those of the package and of tests/reference first. Most mutants take
+a second.
 Subprocesses that a test starts do not see the mutant.
 
 Each mutant adds one line of JSON to the record, so an interrupted run resumes where it stopped. Survivors are printed
@@ -34,7 +35,7 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = (
+PACKAGES = (
     *("actions", "bounds", "constraints", "gradient", "inducing", "kernels", "likelihoods", "linalg", "means"),
     *("metrics", "models", "posteriors", "predictors", "priors", "processes", "quantiles", "scores", "selection"),
     *("training", "updates", "vectors"),
@@ -228,13 +229,15 @@ def mutated(mutant: Mutant) -> types.CodeType:
 
 
 def chosen(seed: int, count: int) -> list[Mutant]:
-    """Draw mutants from those of all rooms."""
-    files = [file for file in sorted((ROOT / "agp").rglob("*.py")) if _room(file.relative_to(ROOT).as_posix()) in ROOMS]
+    """Draw mutants from those of all packages."""
+    files = [
+        file for file in sorted((ROOT / "agp").rglob("*.py")) if _package(file.relative_to(ROOT).as_posix()) in PACKAGES
+    ]
     every = [mutant for file in files for mutant in mutants_of(file)]
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def _room(file: str) -> str:
+def _package(file: str) -> str:
     return file.split("/")[1].removesuffix(".py")
 
 
@@ -379,8 +382,8 @@ class Mutations:
         return True
 
     def _order(self, mutant: Mutant) -> list[pytest.Item]:
-        """Sort the tests that execute the function: one case of each test first, and the room's own among these."""
-        near = (f"tests/{_room(mutant.file)}/", "tests/reference/")
+        """Sort the tests that execute the function: one case of each test first, and the package's own among these."""
+        near = (f"tests/{_package(mutant.file)}/", "tests/reference/")
         names = [name for name in self.map.tests(mutant) if name in self.items]
         names.sort(key=lambda name: (self.map.seconds[name], name))
         times: Counter[str] = Counter()
@@ -463,9 +466,9 @@ def main() -> None:
     parser.add_argument("--again", action="append", default=[], help="judge those again whose outcome was this")
     parser.add_argument("--marks", default="not slow", help="which tests (not slow)")
     given = parser.parse_args()
-    unknown = [x for x in ROOMS if not any((ROOT / "agp" / f"{x}{end}").exists() for end in ("", ".py"))]
+    unknown = [x for x in PACKAGES if not any((ROOT / "agp" / f"{x}{end}").exists() for end in ("", ".py"))]
     if unknown:
-        parser.error(f"there is no room {', '.join(unknown)}; correct ROOMS")
+        parser.error(f"there is no package {', '.join(unknown)}; correct PACKAGES")
     options = ["-q", "-p", "no:cacheprovider", "-m", given.marks, "--rootdir", str(ROOT), str(ROOT / "tests")]
     if given.write_map:
         os.environ["AGP_MUTATE_MAP"] = str(given.map.absolute())

@@ -12,7 +12,7 @@ from typing import Any
 from agp import actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes, tree
 from agp.errors import FileError
 
-ROOMS = (actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes)
+PACKAGES = (actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes)
 """The subpackages that define models and their parts."""
 NO_PARTS = (kernels.Features, kernels.Waves, predictors.FunctionSamples)
 """Classes of results, which cannot be saved."""
@@ -28,14 +28,19 @@ FORMER_NAMES = {
 @cache
 def _agp_classes() -> dict[str, type]:
     """Return the concrete classes of models and their parts, by public names such as ``agp.kernels.RBF``."""
-    named = {f"{room.__name__}.{name}": x for room in ROOMS for name, x in vars(room).items() if _is_part(room, x)}
+    named = {
+        f"{package.__name__}.{name}": x
+        for package in PACKAGES
+        for name, x in vars(package).items()
+        if _is_part(package, x)
+    }
     return named | {f"agp.posteriors.{cls.__name__}": cls for cls in posteriors.FACTORS}
 
 
-def _is_part(room: Any, cls: Any) -> bool:
+def _is_part(package: Any, cls: Any) -> bool:
     if not isinstance(cls, type) or inspect.isabstract(cls) or cls in NO_PARTS:
         return False
-    if not cls.__module__.startswith(room.__name__):  # imported from another subpackage
+    if not cls.__module__.startswith(package.__name__):  # imported from another subpackage
         return False
     return tree.is_model_class(cls) or (issubclass(cls, priors.Prior) and dataclasses.is_dataclass(cls))
 

@@ -61,7 +61,7 @@ class _Recording:
             batch = self.batches.of_parts(self.parts[0], Draws(*self.parts[1]))
             model, states, info = self.step(self.model, self.states, batch)
         if reports:
-            msg = "the step always reports a repair."
+            msg = "every step reports a numerical repair."
             raise BackendError(msg)
         if _key(model, states, self.parts) != self.key:
             msg = "the step changes settings or array shapes of the model or of a state."

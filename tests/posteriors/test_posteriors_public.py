@@ -1,4 +1,4 @@
-"""Every posterior of the room has the gradient of its leaves; sites that a gradient passes through."""
+"""Every posterior of the package has the gradient of its leaves; sites that a gradient passes through."""
 
 import dataclasses
 import inspect

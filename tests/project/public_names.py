@@ -27,7 +27,7 @@ def attributes(cls) -> list[str]:
 def public_names() -> dict[str, dict[str, list[str]]]:
     """What each public module exports: full names, with parameters, and with attributes of classes."""
     found: dict[str, dict[str, list[str]]] = {}
-    for module in ("agp", *(f"agp.{room}" for room in agp._ROOMS.split())):
+    for module in ("agp", *(f"agp.{package}" for package in agp._PACKAGES.split())):
         for name in sorted(importlib.import_module(module).__all__):
             x = getattr(importlib.import_module(module), name)
             found[f"{module}.{name}"] = details = {}

@@ -1,4 +1,4 @@
-"""The house as it is drawn: rooms in their order, abstract or final classes, and what no room does."""
+"""The structure of the library: subpackages in layers, abstract or final classes, and what no subpackage does."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ from agp import tree
 ROOT = Path(agp.__file__).parent
 GUIDE = Path(__file__).parents[2] / "docs" / "architecture.md"
 
-HOUSE = (
+LAYERS = (
     ("errors", "_deprecated", "quadrature", "random", "draws", "quantiles", "scores", "markup"),
     ("backend",),
     ("constraints", "tree"),
@@ -42,8 +42,8 @@ HOUSE = (
     ("estimators", "interop"),
     ("cli",),
 )
-"""The rooms from the lowest storey up; within a storey they may use those to their left."""
-ORDER = [room for storey in HOUSE for room in storey]
+"""The subpackages from the lowest layer up; each may import those of lower layers, and those to its left."""
+ORDER = [package for layer in LAYERS for package in layer]
 
 MATHEMATICS = (
     *("kernels", "means", "likelihoods", "actions", "posteriors", "processes", "bounds", "updates", "linalg"),
@@ -54,12 +54,12 @@ AROUND = ("tree", "checks")
 """Where arrays are looked for in what users wrote."""
 
 
-def _room(file):
+def _package(file):
     return file.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def _files(*rooms):
-    return [file for file in sorted(ROOT.rglob("*.py")) if _room(file) in rooms]
+def _files(*packages):
+    return [file for file in sorted(ROOT.rglob("*.py")) if _package(file) in packages]
 
 
 def _tree(file):
@@ -79,33 +79,33 @@ def _imports(file):
     return [parts[1:] for parts in found if parts[0] == "agp" and parts[1:2] not in ([], ["__version__"])]
 
 
-# -- rooms ------------------------------------------------------------------------------------------------------------
+# -- subpackages ----------------------------------------------------------------------------------------------------
 
 
-def test_every_room_has_its_place():
-    rooms = {_room(file) for file in ROOT.rglob("*.py")} - {"__init__", "__main__"}
-    assert rooms == set(ORDER)
+def test_every_package_has_its_place():
+    packages = {_package(file) for file in ROOT.rglob("*.py")} - {"__init__", "__main__"}
+    assert packages == set(ORDER)
     assert len(ORDER) == len(set(ORDER))
 
 
 def test_the_guide_draws_the_same_house():
-    table = GUIDE.read_text(encoding="utf-8").split("| Room | Job |")[1].split("\n\n")[0]
+    table = GUIDE.read_text(encoding="utf-8").split("| Subpackage | Job |")[1].split("\n\n")[0]
     drawn = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
-    assert [room for rooms in drawn for room in rooms] == ORDER
+    assert [package for packages in drawn for package in packages] == ORDER
 
 
-@pytest.mark.parametrize("room", ORDER)
-def test_a_room_imports_from_lower_rooms_only(room):
-    allowed = {*ORDER[: ORDER.index(room)], room}
-    for file in _files(room):
+@pytest.mark.parametrize("package", ORDER)
+def test_a_package_imports_from_lower_packages_only(package):
+    allowed = {*ORDER[: ORDER.index(package)], package}
+    for file in _files(package):
         upward = {parts[0] for parts in _imports(file)} - allowed
-        assert not upward, f"{file.relative_to(ROOT)} imports {upward}, which lie above {room}"
+        assert not upward, f"{file.relative_to(ROOT)} imports {upward}, which lie above {package}"
 
 
-@pytest.mark.parametrize("room", ORDER)
-def test_no_private_module_of_another_room_is_imported(room):
-    for file in _files(room):
-        others = [parts for parts in _imports(file) if parts[0] != room]
+@pytest.mark.parametrize("package", ORDER)
+def test_no_private_module_of_another_package_is_imported(package):
+    for file in _files(package):
+        others = [parts for parts in _imports(file) if parts[0] != package]
         private = [".".join(parts) for parts in others if any(part[0] == "_" for part in parts[1:])]
         assert not private, f"{file.relative_to(ROOT)} imports {private}"
 
@@ -120,9 +120,9 @@ def _docstrings(module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("room", MATHEMATICS)
-def test_the_mathematics_names_no_array_library(room):
-    for file in _files(room):
+@pytest.mark.parametrize("package", MATHEMATICS)
+def test_the_mathematics_names_no_array_library(package):
+    for file in _files(package):
         module = _tree(file)
         docstrings, named = _docstrings(module), set()
         for node in ast.walk(module):
@@ -145,9 +145,9 @@ def _calls(file, name):
     ]
 
 
-@pytest.mark.parametrize("room", [room for room in ORDER if room not in AROUND])
-def test_nothing_is_asked_for_its_attributes(room):
-    for file in _files(room):
+@pytest.mark.parametrize("package", [package for package in ORDER if package not in AROUND])
+def test_nothing_is_asked_for_its_attributes(package):
+    for file in _files(package):
         assert not _calls(file, "hasattr"), f"{file.relative_to(ROOT)} asks hasattr"
         for call in _calls(file, "getattr"):
             literal = len(call.args) == 3 or isinstance(call.args[1], ast.Constant)
@@ -186,10 +186,10 @@ def test_a_class_is_abstract_or_final():
         assert not inherited, f"{cls.__name__} inherits from {inherited}, which is concrete"
 
 
-@pytest.mark.parametrize("room", ["updates", "training", "bounds"])
-def test_updates_training_and_bounds_know_no_concrete_class(room):
+@pytest.mark.parametrize("package", ["updates", "training", "bounds"])
+def test_updates_training_and_bounds_know_no_concrete_class(package):
     names = {cls.__name__ for cls in CONCRETE}
-    for file in _files(room):
+    for file in _files(package):
         for call in _calls(file, "isinstance"):
             asked = {node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)}
             asked |= {node.attr for node in ast.walk(call.args[1]) if isinstance(node, ast.Attribute)}

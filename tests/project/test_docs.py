@@ -242,46 +242,46 @@ LISTED_MODULES = {
 }
 """What the pages of the reference list, by module."""
 LISTED = {module: names for module, names in LISTED_MODULES.items() if "." not in module}
-"""The same by room: without modules that need a library of their own."""
+"""The same by subpackage: without modules that need a library of their own."""
 
 
-def test_every_room_is_in_the_reference_or_internal():
-    rooms = {module.name for module in pkgutil.iter_modules(agp.__path__)} - {"__main__"}
-    assert rooms == {*LISTED, *INTERNAL}
+def test_every_package_is_in_the_reference_or_internal():
+    packages = {module.name for module in pkgutil.iter_modules(agp.__path__)} - {"__main__"}
+    assert packages == {*LISTED, *INTERNAL}
     assert not LISTED.keys() & INTERNAL
-    assert LISTED.keys() == set(agp._ROOMS.split())
-    assert [room for room in INTERNAL if "__all__" in vars(importlib.import_module(f"agp.{room}"))] == []
+    assert LISTED.keys() == set(agp._PACKAGES.split())
+    assert [package for package in INTERNAL if "__all__" in vars(importlib.import_module(f"agp.{package}"))] == []
     documented = re.findall(r"^\.\. automodule:: agp\.(\w+)$", "\n".join(REFERENCE.values()), re.M)
     assert sorted(documented) == sorted(LISTED)
 
 
-def test_the_guide_says_which_rooms_are_internal():
-    sentence = re.search(r"\nThe rooms (`\w+`[^.]*) are internal", (DOCS / "architecture.md").read_text("utf-8"))
+def test_the_guide_says_which_packages_are_internal():
+    sentence = re.search(r"\nThe subpackages (`\w+`[^.]*) are internal", (DOCS / "architecture.md").read_text("utf-8"))
     assert sentence is not None
     assert set(re.findall(r"`(\w+)`", sentence[1])) == INTERNAL
 
 
-@pytest.mark.parametrize("room", LISTED)
-def test_the_reference_lists_what_a_room_exports(room):
-    assert sorted(LISTED[room]) == sorted(importlib.import_module(f"agp.{room}").__all__)
+@pytest.mark.parametrize("package", LISTED)
+def test_the_reference_lists_what_a_package_exports(package):
+    assert sorted(LISTED[package]) == sorted(importlib.import_module(f"agp.{package}").__all__)
 
 
 def test_the_reference_lists_what_the_package_exports():
     listed = re.findall(r"^   ~agp\.(\w+)\.(\w+)$", REFERENCE["index"], re.M)
     assert len(set(listed)) == len(listed)
-    assert {name: room for room, name in listed} == agp._ROOM_OF
+    assert {name: package for package, name in listed} == agp._PACKAGE_OF
 
 
-def names_of_rooms(code):
-    """What a program takes of the rooms: pairs of a room and a name."""
+def names_of_packages(code):
+    """The names that a program imports from agp: pairs of a subpackage and a name."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("agp"):
-            room = (node.module or "").partition(".")[2]
-            yield from ((room or alias.name, alias.name if room else None) for alias in node.names)
+            package = (node.module or "").partition(".")[2]
+            yield from ((package or alias.name, alias.name if package else None) for alias in node.names)
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value).startswith("agp."):
-            room = ast.unparse(node.value).split(".")[1]
-            if ast.unparse(node.value) == f"agp.{room}" and room in {*LISTED, *INTERNAL}:
-                yield room, node.attr
+            package = ast.unparse(node.value).split(".")[1]
+            if ast.unparse(node.value) == f"agp.{package}" and package in {*LISTED, *INTERNAL}:
+                yield package, node.attr
 
 
 OF_AUTHORS = {"inducing_auto.py", "rows_on_disk.py", "units_table.py"}
@@ -299,13 +299,13 @@ PROGRAMS = {
 @pytest.mark.parametrize("program", [name for name, code in PROGRAMS.items() if "agp" in code])
 def test_what_users_read_uses_public_names_alone(program):
     public = {(module, name) for module, names in LISTED_MODULES.items() for name in [*names, None]}
-    public |= {(name, None) for name in agp._ROOM_OF}
-    assert set(names_of_rooms(PROGRAMS[program])) <= public
+    public |= {(name, None) for name in agp._PACKAGE_OF}
+    assert set(names_of_packages(PROGRAMS[program])) <= public
 
 
-ROOMS_OF_METHODS = ("models", "posteriors", "processes", "inducing")
+PACKAGES_OF_METHODS = ("models", "posteriors", "processes", "inducing")
 PARTS_OF_THE_PROTOCOL = {"SparsePrior", "Variational", "WhiteFactor"}
-"""Concrete classes of these rooms that are no methods."""
+"""Concrete classes of these packages that are no methods."""
 
 
 def test_lists_are_those_of_the_one_table():
@@ -315,8 +315,10 @@ def test_lists_are_those_of_the_one_table():
 
 
 def test_the_table_of_what_exists_lists_every_method():
-    public = [(getattr(agp, room), name) for room in ROOMS_OF_METHODS for name in getattr(agp, room).__all__]
-    classes = [(name, vars(room)[name]) for room, name in public if isinstance(vars(room)[name], type)]
+    public = [
+        (getattr(agp, package), name) for package in PACKAGES_OF_METHODS for name in getattr(agp, package).__all__
+    ]
+    classes = [(name, vars(package)[name]) for package, name in public if isinstance(vars(package)[name], type)]
     methods = [name for name, cls in classes if tree.is_model_class(cls) and not inspect.isabstract(cls)]
     methods = [name for name in methods if name not in PARTS_OF_THE_PROTOCOL]
     assert {"SVGP", "Relaxed", "Deep", "Patches"} <= set(methods)

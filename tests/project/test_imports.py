@@ -1,4 +1,4 @@
-"""What importing the package loads: none of its rooms, and no library before an array of it is met."""
+"""What importing the package loads: none of its subpackages, and no library before an array of it is met."""
 
 import ast
 import inspect
@@ -50,13 +50,13 @@ def run(program):
         "from agp import *; SVGP, train, kernels",
         "import agp.io, agp.data, agp.testing, agp.cli",
     ],
-    ids=["agp", "all names", "all rooms", "star", "rooms"],
+    ids=["agp", "all names", "all subpackages", "star", "subpackages"],
 )
 def test_importing_loads_no_library_but_numpy(program):
     run(program + REPORT)
 
 
-def test_importing_the_package_loads_none_of_its_rooms():
+def test_importing_the_package_loads_none_of_its_subpackages():
     run("import agp, sys; loaded = [m for m in sys.modules if m.startswith('agp.')]; assert not loaded, loaded")
 
 
@@ -65,17 +65,17 @@ def test_a_numpy_array_loads_scipy_and_nothing_else():
     run("import agp" + REPORT + MEET)
 
 
-def test_names_are_those_of_their_rooms_and_are_listed():
+def test_names_are_those_of_their_packages_and_are_listed():
     assert len(set(agp.__all__)) == len(agp.__all__) <= 80
     assert not OF_EXTRAS & set(agp.__all__)
     listed = {name for name in dir(agp) if not name.startswith("__")}
-    assert listed == {*agp._ROOM_OF, *agp._ROOMS.split()} >= {*agp.__all__, "io", "data", "testing", "backend"}
+    assert listed == {*agp._PACKAGE_OF, *agp._PACKAGES.split()} >= {*agp.__all__, "io", "data", "testing", "backend"}
     for name in agp.__all__:
         found = getattr(agp, name)
         assert found is getattr(agp, name)
-    for name, room in agp._ROOM_OF.items():
-        assert getattr(agp, name) is vars(sys.modules[f"agp.{room}"])[name]
-        assert name in sys.modules[f"agp.{room}"].__all__
+    for name, package in agp._PACKAGE_OF.items():
+        assert getattr(agp, name) is vars(sys.modules[f"agp.{package}"])[name]
+        assert name in sys.modules[f"agp.{package}"].__all__
     assert agp.plot is sys.modules["agp.plot"]
 
 
@@ -86,11 +86,11 @@ def test_checkers_of_types_see_the_same_names():
     for node in block.body:
         assert isinstance(node, ast.ImportFrom)
         seen |= {alias.name: (node.module or "").removeprefix("agp").removeprefix(".") for alias in node.names}
-    names = {name for name, room in seen.items() if room}
-    assert {name: seen[name] for name in names} == agp._ROOM_OF
-    assert seen.keys() - names == set(agp._ROOMS.split())
+    names = {name for name, package in seen.items() if package}
+    assert {name: seen[name] for name in names} == agp._PACKAGE_OF
+    assert seen.keys() - names == set(agp._PACKAGES.split())
     assert set(agp.__all__) <= set(seen)
-    assert agp._ROOM_OF.keys() - set(agp.__all__) <= OF_EXTRAS
+    assert agp._PACKAGE_OF.keys() - set(agp.__all__) <= OF_EXTRAS
 
 
 @pytest.mark.slow
@@ -107,35 +107,35 @@ for name in dir(agp):
 
 def test_the_top_level_has_every_model_kernel_likelihood_and_mean_and_no_part_beside():
     parts = {name: cls for name in agp.__all__ if isinstance(cls := getattr(agp, name), type)}
-    assert {agp._ROOM_OF[name] for name in parts} == {"kernels", "likelihoods", "means", "models", "predictors"}
-    for room in (agp.likelihoods, agp.means, agp.models):
-        found = {name for name in room.__all__ if _is_whole(vars(room)[name])}
+    assert {agp._PACKAGE_OF[name] for name in parts} == {"kernels", "likelihoods", "means", "models", "predictors"}
+    for package in (agp.likelihoods, agp.means, agp.models):
+        found = {name for name in package.__all__ if _is_whole(vars(package)[name])}
         assert found - ABSTRACT <= parts.keys()
 
 
 ABSTRACT = {"Mean", "Prediction", "Variational"}
-"""Classes of these rooms that are for writers of parts, or what a part answers."""
+"""Classes of these packages that are for writers of parts, or what a part answers."""
 
 
 def _is_whole(x):
     return isinstance(x, type) and not inspect.isabstract(x)
 
 
-@pytest.mark.parametrize("name", agp._NEW_ROOM_OF)
+@pytest.mark.parametrize("name", agp._NEW_PACKAGE_OF)
 def test_a_name_of_the_release_before_says_where_it_is(name):
-    room = agp._NEW_ROOM_OF[name]
+    package = agp._NEW_PACKAGE_OF[name]
     renamed = agp._RENAMED.get(name, name)
-    new = f"agp.{room}.{renamed}"
+    new = f"agp.{package}.{renamed}"
     with pytest.warns(
         DeprecationWarning, match=f"agp.{name} will be removed in the next release; write {re.escape(new)}."
     ) as told:
         found = getattr(agp, name)
     assert told[0].filename == __file__
-    assert found is vars(sys.modules[f"agp.{room}"])[renamed]
+    assert found is vars(sys.modules[f"agp.{package}"])[renamed]
     with pytest.warns(DeprecationWarning, match=re.escape(new)) as told:
         exec(compile(f"from agp import {name}", "program.py", "exec"), {})
     assert told[0].filename == "program.py"
-    assert renamed in sys.modules[f"agp.{room}"].__all__
+    assert renamed in sys.modules[f"agp.{package}"].__all__
     assert name not in agp.__all__
     assert name not in dir(agp)
 
@@ -144,13 +144,13 @@ def test_a_name_of_the_release_before_says_where_it_is(name):
     ("old", "new"), [("draws.Draws", "random.Draws"), ("repairs.collected", "repairs.collect_reports")]
 )
 def test_a_module_or_function_of_the_release_before_says_its_new_name(old, new):
-    (room, name), (new_room, new_name) = old.split("."), new.split(".")
+    (package, name), (new_package, new_name) = old.split("."), new.split(".")
     with pytest.warns(DeprecationWarning, match=rf"agp\.{old} is now (called )?agp\.{new}; .* will be removed") as told:
-        found = getattr(getattr(agp, room), name)
+        found = getattr(getattr(agp, package), name)
     assert told[0].filename == __file__
-    assert found is vars(getattr(agp, new_room))[new_name]
-    with pytest.raises(AttributeError, match=f"module 'agp.{room}' has no attribute 'nothing'"):
-        _ = getattr(agp, room).nothing
+    assert found is vars(getattr(agp, new_package))[new_name]
+    with pytest.raises(AttributeError, match=f"module 'agp.{package}' has no attribute 'nothing'"):
+        _ = getattr(agp, package).nothing
 
 
 @pytest.mark.parametrize("name", ["SVPG", "_hidden", "numpy", "GuardedSums"])

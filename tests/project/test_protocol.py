@@ -27,12 +27,12 @@ def tables():
 
 
 TABLES = tables()
-ROOMS = [importlib.import_module(f"agp.{room}") for room in agp._ROOMS.split() if room not in EXTRAS]
+PACKAGES = [importlib.import_module(f"agp.{package}") for package in agp._PACKAGES.split() if package not in EXTRAS]
 
 
 def named(dotted):
-    room, _, name = dotted.rpartition(".")
-    return getattr(importlib.import_module(room), name)
+    package, _, name = dotted.rpartition(".")
+    return getattr(importlib.import_module(package), name)
 
 
 def needed(cls):
@@ -51,7 +51,12 @@ def is_abstract(x):
 
 
 def test_every_public_abstract_class_has_a_table_or_needs_nothing_of_its_own():
-    abstract = {f"{room.__name__}.{name}" for room in ROOMS for name in room.__all__ if is_abstract(vars(room)[name])}
+    abstract = {
+        f"{package.__name__}.{name}"
+        for package in PACKAGES
+        for name in package.__all__
+        if is_abstract(vars(package)[name])
+    }
     assert set(TABLES) <= abstract
     assert {"agp.kernels.Kernel", "agp.updates.Update", "agp.models.Model"} <= set(TABLES)
     classes = {named(dotted): {name for name, _, last in rows if not last} for dotted, rows in TABLES.items()}
@@ -77,5 +82,5 @@ def test_what_a_table_names_exists_takes_these_arguments_and_is_needed_or_not(do
 
 
 def test_what_the_page_names_is_public():
-    for room, name in re.findall(r"`@?agp\.(\w+)\.(\w+)", PAGE.read_text(encoding="utf-8")):
-        assert name in importlib.import_module(f"agp.{room}").__all__, f"agp.{room}.{name}"
+    for package, name in re.findall(r"`@?agp\.(\w+)\.(\w+)", PAGE.read_text(encoding="utf-8")):
+        assert name in importlib.import_module(f"agp.{package}").__all__, f"agp.{package}.{name}"

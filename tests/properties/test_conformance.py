@@ -51,7 +51,7 @@ from agp.posteriors import (
 from agp.training import train
 
 PACKAGE = Path(agp.__file__).parent
-ROOMS = (
+PACKAGES = (
     "actions",
     "kernels",
     "likelihoods",
@@ -65,7 +65,7 @@ ROOMS = (
 )
 ON_THE_HOST = ("_choose.py", "_greedy.py", "_rows.py")
 """What chooses inducing inputs among the rows of the data, on the host."""
-FILES = sorted(path for room in ROOMS for path in (PACKAGE / room).glob("*.py"))
+FILES = sorted(path for package in PACKAGES for path in (PACKAGE / package).glob("*.py"))
 MODULES = [path for path in FILES if path.parent.name != "inducing" or path.name not in ON_THE_HOST]
 
 
@@ -84,8 +84,8 @@ def _imports(source: ast.AST) -> set[str]:
 # -- the source -------------------------------------------------------------------------------------------------------
 
 
-def test_all_rooms_are_there():
-    assert all((PACKAGE / room / "__init__.py").exists() for room in ROOMS)
+def test_all_packages_are_there():
+    assert all((PACKAGE / package / "__init__.py").exists() for package in PACKAGES)
     assert len(MODULES) > 20
 
 
@@ -154,8 +154,8 @@ def _defined(source: ast.Module, is_package: bool) -> set[str]:
 
 
 ROOT = PACKAGE.parent
-FOR_ROOMS = "\n# for other subpackages\n"
-"""What a room hands on below this line, other rooms alone need; what stands above it is public."""
+FOR_PACKAGES = "\n# for other subpackages\n"
+"""What a package hands on below this line, other packages alone need; what stands above it is public."""
 
 
 @functools.cache
@@ -165,15 +165,15 @@ def _uses() -> dict[Path, tuple[set[str], str]]:
     return {path: (_imports(ast.parse(text := path.read_text(encoding="utf-8"))), text) for path in files}
 
 
-def _is_used(room: str, name: str) -> bool:
-    """Whether anything outside of the room asks for a name of it."""
-    outside = [found for path, found in _uses().items() if path.relative_to(ROOT).parts[:2] not in _own(room)]
-    dotted = f"{room.rpartition('.')[2]}.{name}"
-    return any(f"{room}.{name}" in imports or dotted in text for imports, text in outside)
+def _is_used(package: str, name: str) -> bool:
+    """Whether anything outside of the package asks for a name of it."""
+    outside = [found for path, found in _uses().items() if path.relative_to(ROOT).parts[:2] not in _own(package)]
+    dotted = f"{package.rpartition('.')[2]}.{name}"
+    return any(f"{package}.{name}" in imports or dotted in text for imports, text in outside)
 
 
-def _own(room: str) -> set[tuple[str, ...]]:
-    folder, _, name = room.partition(".")
+def _own(package: str) -> set[tuple[str, ...]]:
+    folder, _, name = package.partition(".")
     return {(folder, name), (folder, f"{name}.py")}
 
 
@@ -187,11 +187,11 @@ def _imported(name: str) -> ModuleType:
 @pytest.mark.slow
 @pytest.mark.sample(5)
 @pytest.mark.parametrize("name", [name for name in _public_modules() if name != "agp"])
-def test_what_a_room_defines_is_public_or_needed_by_another(name):
+def test_what_a_package_defines_is_public_or_needed_by_another(name):
     module = _imported(name)
     assert module.__file__ is not None
     path = Path(module.__file__)
-    above, _, below = path.read_text(encoding="utf-8").partition(FOR_ROOMS)
+    above, _, below = path.read_text(encoding="utf-8").partition(FOR_PACKAGES)
     is_package = path.name == "__init__.py"
     shown, handed_on = (_defined(ast.parse(text), is_package) for text in (above, below))
     public = vars(module).get("__all__", [])

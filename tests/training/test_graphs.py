@@ -309,7 +309,7 @@ REFUSED = {
     "a number is sent": (lambda model, _: torch.tensor(1.0), "a number was sent"),
     "a repair whatever happens": (
         lambda model, _: agp.repairs.report("repaired {0}", model.inducing.Z[0, 0]),
-        "the step always reports a repair",
+        "every step reports a numerical repair",
     ),
     "an error": (lambda _, state: state["none"], "none"),
 }

@@ -1,6 +1,6 @@
 """Print a table of the tests in each folder and their time.
 
-Run ``pytest -n auto --junitxml=tests.xml`` first, then ``python .ci/time_by_room.py tests.xml``.
+Run ``pytest -n auto --junitxml=tests.xml`` first, then ``python .ci/time_by_folder.py tests.xml``.
 """
 
 import sys
@@ -17,6 +17,6 @@ for case in ET.parse(sys.argv[1]).iter("testcase"):
         row[2] += float(case.get("time"))
 whole = sum(seconds for *_, seconds in rows.values())
 lines = ["| folder | tests | skipped tests | share of the time |", "|---|---|---|---|"]
-for room, (count, skipped, seconds) in sorted(rows.items(), key=lambda item: -item[1][2]):
-    lines.append(f"| {room} | {count:,} | {skipped or ''} | {100.0 * seconds / whole:.1f} % |")
+for folder, (count, skipped, seconds) in sorted(rows.items(), key=lambda item: -item[1][2]):
+    lines.append(f"| {folder} | {count:,} | {skipped or ''} | {100.0 * seconds / whole:.1f} % |")
 sys.stdout.write("\n".join(lines) + "\n")
