@@ -28,8 +28,7 @@ FORMER_NAMES = {
 @cache
 def _agp_classes() -> dict[str, type]:
     """Return the concrete classes of models and their parts, by public names such as ``agp.kernels.RBF``."""
-    named = {f"{room.__name__}.{name}": x for room in ROOMS for name, x in vars(room).items() if _is_part(room, x)}
-    return named | {f"agp.posteriors.{cls.__name__}": cls for cls in posteriors.FACTORS}
+    return {f"{room.__name__}.{name}": x for room in ROOMS for name, x in vars(room).items() if _is_part(room, x)}
 
 
 def _is_part(room: Any, cls: Any) -> bool:
