@@ -5,7 +5,7 @@ R-SVGP becomes exact, R-SVGP converges to L-SVGP. S is diag(s) in `LikelihoodFor
 `FullSiteLikelihoodForm`.
 """
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -86,10 +86,6 @@ class CholeskySiteForm(GrowingSiteForm):
         # mh - Kt^-1 (values + S^(1/2) noise), by pseudo-observations of u
         half = solve_each(factor.Lt, values + self.site_noise.root_times(noise))
         return self._weights(factor)[0].mT[:, :, None] - solve_each(factor.Lt, half, transpose=True)
-
-    @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True) -> Self:
-        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned))
 
 
 @tree.model

@@ -12,6 +12,7 @@ training steps with random probes, `ProbedRelaxed` replaces `Relaxed`. `ProbedRe
 estimates the traces and needs no product of two [M, M] matrices.
 """
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -208,8 +209,7 @@ class Relaxed(ExactRelaxed):
     def from_prior(
         cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True, probes: int | None = None
     ) -> Self:
-        leaves = cls._prior_leaves(Kuu, outputs, preconditioned)
-        return cls(**leaves, inverse_factor=None, probes=probes).invert_from_scratch(Kuu)
+        return dataclasses.replace(super().from_prior(Kuu, outputs, preconditioned=preconditioned), probes=probes)
 
 
 @tree.model
@@ -233,10 +233,6 @@ class FullSiteRelaxed(ExactRelaxed):
     site_scale_unit: Array | None = tree.unit(default=None)
 
     noise_kind: ClassVar[type[SiteNoise]] = FactoredNoise
-
-    @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True) -> Self:
-        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned), inverse_factor=None).invert_from_scratch(Kuu)
 
 
 @tree.model
@@ -333,8 +329,3 @@ class ProbedRelaxed(RelaxedForm):
         TK = lower_times(self.inverse_factor, E)
         covariance = Kff - 2.0 * E.mT @ E + TK.mT @ (factor.Kt @ TK)
         return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
-
-    @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:  # noqa: ARG003
-        msg = "ProbedRelaxed is for a single evaluation of a bound; call Relaxed.from_prior instead."
-        raise TypeError(msg)

@@ -46,7 +46,10 @@ class SiteForm(MeanPosterior):
     """The class of S, which defines the name of its leaf."""
 
     def __post_init__(self) -> None:
-        self._check_preconditioned(self.preconditioned)
+        if self.preconditioned not in self.mean_weights:
+            known = " or ".join(map(repr, self.mean_weights))
+            msg = f"preconditioned is {self.preconditioned!r}, but must be {known} for {type(self).__name__}."
+            raise ValueError(msg)
 
     @property
     def site_noise(self) -> SiteNoise:
@@ -80,7 +83,6 @@ class SiteForm(MeanPosterior):
         The unit of m is the unit of f by default, and the inverse of this unit if mh = m. If mh = L^T m, m is
         dimensionless.
         """
-        cls._check_preconditioned(preconditioned)
         xp = backend_of(Kuu).xp
         M, usual, noise = Kuu.shape[0], xp.mean(diagonal(Kuu)), cls.noise_kind
         return {
@@ -92,11 +94,9 @@ class SiteForm(MeanPosterior):
         }
 
     @classmethod
-    def _check_preconditioned(cls, value: Any) -> None:
-        if value not in cls.mean_weights:
-            known = " or ".join(map(repr, cls.mean_weights))
-            msg = f"preconditioned is {value!r}, but must be {known} for {cls.__name__}."
-            raise ValueError(msg)
+    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True) -> Self:
+        leaves = cls._prior_leaves(Kuu, outputs, preconditioned) | dict.fromkeys(cls.inverse_factors)
+        return cls(**leaves).invert_from_scratch(Kuu)
 
 
 def _prior_site(Kuu: Array) -> Array:
@@ -170,10 +170,8 @@ class GrowingSiteForm(SiteForm):
         # do not change q(f)
         xp, noise, M = backend_of(Kuu).xp, self.site_noise, self.mean.shape[0]
         new = Kuu.shape[0] - M
-        if begun:
-            variances = noise.start * xp.mean(diagonal(Kuu)) * xp.ones((new,), **like(Kuu))
-        else:
-            variances = FORGOTTEN_SITE / PRIOR_SITE * _prior_site(Kuu) * xp.ones((new,), **like(Kuu))
+        level = noise.start * xp.mean(diagonal(Kuu)) if begun else FORGOTTEN_SITE / PRIOR_SITE * _prior_site(Kuu)
+        variances = level * xp.ones((new,), **like(Kuu))
         if self.preconditioned is True:
             weights = self._weights(self.factorise(Kuu[:M, :M])[0])[0]
             mean = xp.concat([self.mean, Kuu[M:, :M] @ weights], axis=0)
