@@ -157,14 +157,10 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
     def _has_sites(self) -> bool:
         return bool(self._dual())
 
-    def _dual(self, wanted: tuple[int, ...] | None = None) -> list[tuple[int, slice, Dual]]:
-        """Return the indices, rows and posteriors of the groups with sites.
-
-        If `wanted` is given, return only the groups with these indices.
-        """
+    def _dual(self) -> list[tuple[int, slice, Dual]]:
+        """Return the indices, rows and posteriors of the groups with sites."""
         groups = enumerate(zip(self.parts, groups_of(self.sizes), strict=True))
-        found = [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
-        return [group for group in found if wanted is None or group[0] in wanted]
+        return [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
         """Return the sums for each group with sites, or None if no group has sites.
@@ -184,9 +180,8 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
         parts, infos = list(self.parts), []
-        moving = [i for i, _, _ in self._dual(groups)]
         for (i, own, dual), sums in zip(self._dual(), found.sums, strict=True):
-            if i in moving:
+            if groups is None or i in groups:
                 factor = WhiteFactor(found.factor.Lu[own, own], None)
                 parts[i], info = dual._site_step(SiteGradients(factor, sums), rate, clip=clip)
                 infos.append(info)

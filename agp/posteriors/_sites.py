@@ -133,18 +133,17 @@ def safeguarded_step(
     if proper is None:
         return interpolate_outputs(old, target.clipped, full), _step_info(xp.zeros_like(full), negative)
 
+    def proper_at(rate: Array) -> Array:
+        return proper(interpolate_outputs(old, target.raw, rate).precision)
+
     def unfinished(_rate: Array, good: Array, count: Array) -> Array:
         return xp.any(~good) & (xp.max(count) < MAX_HALVINGS)
 
     def halve(rate: Array, good: Array, count: Array) -> tuple[Array, Array, Array]:
         rate = xp.where(good, rate, 0.5 * rate)
-        return (
-            rate,
-            good | proper(interpolate_outputs(old, target.raw, rate).precision),
-            xp.where(good, count, count + 1.0),
-        )
+        return rate, good | proper_at(rate), xp.where(good, count, count + 1.0)
 
-    start = (full, ~negative | proper(interpolate_outputs(old, target.raw, full).precision), xp.zeros_like(full))
+    start = (full, ~negative | proper_at(full), xp.zeros_like(full))
     rate, good, count = B.cond(
         xp.all(start[1]), lambda: start, lambda: B.while_loop(unfinished, halve, start), likely=True
     )

@@ -89,17 +89,15 @@ class Deep(Chained, Composite):
         moments, pull_last = self.layers[-1].project(factor[-1], H)
 
         def pullback(mu_bar, var_bar):
-            return self._pull(pulls, *pull_last(mu_bar, var_bar))
+            last_bar, last_factor_bar, H_bar = pull_last(mu_bar, var_bar)
+            layers, factors = [last_bar], [last_factor_bar]
+            for pull in reversed(pulls):
+                layer_bar, factor_bar, H_bar = pull(H_bar)
+                layers.insert(0, layer_bar)
+                factors.insert(0, factor_bar)
+            return tree.cotangent(self, layers=tuple(layers)), tuple(factors), H_bar
 
         return moments, pullback
-
-    def _pull(self, pulls: list[Pullback], last_bar: Any, last_factor_bar: Any, H_bar: Array) -> tuple[Any, Any, Array]:
-        layers, factors = [last_bar], [last_factor_bar]
-        for pull in reversed(pulls):
-            layer_bar, factor_bar, H_bar = pull(H_bar)
-            layers.insert(0, layer_bar)
-            factors.insert(0, factor_bar)
-        return tree.cotangent(self, layers=tuple(layers)), tuple(factors), H_bar
 
     def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         raise TypeError(NESTED_MESSAGE)
