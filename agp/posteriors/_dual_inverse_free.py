@@ -43,9 +43,7 @@ from agp.repairs import report
 MAX_RESIDUAL = 1.0
 """The bound exists only if all residuals |E|_F are below this value."""
 ROOT_TERMS = 14
-"""The number of terms in the series of (I + E)^(1/2). At the residual `STALE_TOLERANCE`, the next term is smaller than
-rounding errors in float64.
-"""
+"""The number of terms in the series of (I + E)^(1/2). At `STALE_TOLERANCE`, the next is below rounding in float64."""
 FITTED_TOLERANCE = 0.7
 """The target of |E|_F when factors are updated, in units of sqrt(eps); about 1e-8 in float64."""
 
@@ -213,9 +211,8 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     def update_from_sites(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
         """Update the inverse factors to working precision, given Kuu [M, M].
 
-        Returns the posterior, and two scalars: the largest residual |E|_F and the number of steps. The scalar
-        `had_sites` is true if the posterior already had sites. If `had_sites` is false, restarts of the factors are not
-        reported as repairs.
+        Returns the posterior, and two scalars: the largest residual |E|_F and the number of steps. If the scalar
+        `had_sites` is false, the first sites are new, and restarts of the factors are not reported as repairs.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
@@ -277,10 +274,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
 
 
 def _times_root(E: Array, x: Array) -> Array:
-    """Return (I + E)^(1/2) x [P, M, S] by the binomial series.
-
-    The result has working precision for |E| up to `STALE_TOLERANCE`.
-    """
+    """Return (I + E)^(1/2) x [P, M, S] by the binomial series, accurate for |E| up to `STALE_TOLERANCE`."""
     total, power, coefficient = x, x, 1.0
     for k in range(1, ROOT_TERMS):
         coefficient *= (1.5 - k) / k

@@ -25,18 +25,12 @@ class NaturalBars:
 
 @tree.model
 class NaturalState(WhiteState):
-    """A q(v) with a factorised precision, computed by `natural_state`. The cotangents are `NaturalBars`.
-
-    Parameters
-    ----------
-    mean
-        W_p^-1 t_p [M, P].
-    root
-        The inverse of the Cholesky factor of W_p [P, M, M], lower triangular.
-    """
+    """A q(v) with a factorised precision, computed by `natural_state`. The cotangents are `NaturalBars`."""
 
     mean: Array = tree.auxiliary()
+    """W_p^-1 t_p [M, P]."""
     root: Array = tree.auxiliary()
+    """The inverse of the Cholesky factor of W_p [P, M, M], lower triangular."""
 
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = A^T m;  var_p = colsum(D_p^2) with D_p = root_p A
@@ -76,12 +70,8 @@ class NaturalState(WhiteState):
 def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pullback]:
     """Return q(v_p) = N(W_p^-1 t_p, W_p^-1), given t [M, P] and W [P, M, M].
 
-    The pullback is ``NaturalBars -> (shift_bar, precision_bar)``.
-
-    Raises
-    ------
-    agp.errors.NotPositiveDefiniteError
-        If a precision has no Cholesky factor, even after the repairs of `agp.linalg.cholesky`.
+    The pullback is ``NaturalBars -> (shift_bar, precision_bar)``. Raise NotPositiveDefiniteError if a precision has no
+    Cholesky factor, even after the repairs of `agp.linalg.cholesky`.
     """
     root = each_inverse(cholesky(precision))
     state = NaturalState(each_times(root.mT, each_times(root, shift)), root)
@@ -100,17 +90,12 @@ class WhiteSites(WhitePosterior, SitePosterior):
 
     Gradients pass through the sites. `Dual` with ``tied="white"`` represents the same q(u), but treats the sites as
     constants.
-
-    Parameters
-    ----------
-    shift
-        t [M, P].
-    precision
-        S [P, M, M], symmetric, with I + S_p positive definite.
     """
 
     shift: Array = tree.param()
+    """t [M, P]."""
     precision: Array = tree.param()
+    """S [P, M, M], symmetric, with I + S_p positive definite."""
 
     def whitened_state(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
         state, pull = natural_state(self.shift, add_diagonal(self.precision, 1.0))

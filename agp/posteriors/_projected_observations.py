@@ -63,16 +63,11 @@ class ProjectedInverseFree(FollowsInverse, Projected):
     """Inversion by matrix products alone.
 
     For every L, the bound is a lower bound, and variances are at least as large as the exact variances. The bound and
-    the variances are exact if L L^T = G^-1.
-
-    Parameters
-    ----------
-    inverse_factor
-        L [i, i], lower triangular with a positive diagonal, such that L L^T ~ G^-1. Auxiliary;
-        `agp.updates.InverseUpdate` keeps L L^T close to G^-1.
+    the variances are exact if L L^T = G^-1. `agp.updates.InverseUpdate` keeps L L^T close to G^-1.
     """
 
     inverse_factor: Array = tree.auxiliary()
+    """L [i, i], lower triangular with a positive diagonal, such that L L^T ~ G^-1."""
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
         """Return G [i, i], because L L^T approximates its inverse."""

@@ -255,13 +255,6 @@ class ProbedRelaxed(RelaxedForm):
     The estimate is unbiased. If G = 0, the value is exact, but the gradient still has noise of order 1 / sqrt(K). The
     matrix G is never computed, because J x = 2 x - L^T (Kt (L x)).
 
-    Parameters
-    ----------
-    mean, site, inverse_factor, preconditioned
-        As for `Relaxed`.
-    noise
-        The probes Z [M, K], with entries +1 and -1.
-
     Source: Hutchinson's estimator, as in Cortinovis et al. Here the terms are rearranged so that the probes estimate
     only the residual.
     """
@@ -270,6 +263,7 @@ class ProbedRelaxed(RelaxedForm):
     site: Array = tree.param(POSITIVE)
     inverse_factor: Array = tree.auxiliary()
     noise: Array = tree.constant()
+    """The probes Z [M, K], with entries +1 and -1."""
     preconditioned: Preconditioned = True
 
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:

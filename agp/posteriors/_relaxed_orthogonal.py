@@ -31,10 +31,7 @@ from agp.posteriors._site_form import SiteForm
 
 @tree.model
 class RelaxedGroupsFactor:
-    """The matrix J [M2, M], a `Relaxed` posterior, and the factor of this posterior.
-
-    The posterior is that of the transformed inducing variables.
-    """
+    """J [M2, M], the `Relaxed` posterior of the transformed inducing variables, and the factor of this posterior."""
 
     J: Array = tree.auxiliary()
     inner: Relaxed
@@ -42,10 +39,7 @@ class RelaxedGroupsFactor:
 
 
 class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
-    """The base class of `RelaxedOrthogonal` and `RelaxedUnion`.
-
-    These classes use a `Relaxed` posterior of transformed inducing variables.
-    """
+    """A q(u) with two groups, computed by a `Relaxed` posterior of transformed inducing variables."""
 
     sizes: tuple[int, int]
 
@@ -187,10 +181,7 @@ class RelaxedOrthogonal(RelaxedGroups):
         return lower_times(self.prior_inverse, times_lower(X, self.prior_inverse).mT).mT
 
     def _conditional_blocks(self, Kuu: Array, J: Array) -> tuple[Array, Array]:
-        """Return the covariance [M2, M] of w with u, and the covariance [M2, M2] of w.
-
-        The covariance of w with u is zero if J is exact.
-        """
+        """Return the covariance [M2, M] of w with u, which is zero if J is exact, and the covariance [M2, M2] of w."""
         K, Kvu, Kvv = self._blocks(Kuu)
         Kwu = Kvu - J @ K
         return Kwu, symmetric_from_lower(Kvv - J @ Kvu.mT - Kwu @ J.mT)

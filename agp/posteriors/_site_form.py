@@ -1,7 +1,4 @@
-"""Base classes of L-SVGP and R-SVGP.
-
-In both methods, q(u) is the posterior of u given noisy pseudo-observations of u.
-"""
+"""Base classes of L-SVGP and R-SVGP, in which q(u) is the posterior of u given noisy pseudo-observations of u."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
@@ -70,10 +67,7 @@ class SiteForm(MeanPosterior):
         return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).invert_from_scratch(Kuu)
 
     def invert_from_scratch(self, _Kuu: Array, /) -> Self:
-        """Return a copy with inverse factors computed from scratch.
-
-        A posterior without inverse factors is returned unchanged.
-        """
+        """Return a copy with new inverse factors, or the posterior itself if it has none."""
         return self
 
     @classmethod
@@ -119,8 +113,7 @@ class GrowingSiteForm(SiteForm):
     def _variances(self, factor: Any, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
         """Return the variances [N] of f, which are equal for all outputs, and their pullback.
 
-        The pullback is ``bar -> (Kuf_bar, second_bar)``. The shape of Kuf is [M, N], and the shape of kff is [N]. The
-        cotangent of kff is `bar`.
+        The pullback is ``bar -> (Kuf_bar, second_bar)``, for Kuf [M, N]. The cotangent of kff [N] is `bar`.
         """
 
     @abstractmethod
@@ -181,8 +174,5 @@ class GrowingSiteForm(SiteForm):
         return tree.with_leaves(self, leaves)._extend_inverse_factors(Kuu, new)
 
     def _extend_inverse_factors(self, _Kuu: Array, _new: int) -> Self:
-        """Return a copy whose inverse factors include the new variables.
-
-        A posterior without inverse factors is returned unchanged.
-        """
+        """Return a copy whose inverse factors include the new variables, or the posterior itself if it has none."""
         return self

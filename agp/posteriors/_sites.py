@@ -47,10 +47,7 @@ def sums_of(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
 
 
 def sums_with_fallback(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-    """Return two versions of the sums: with all beta unchanged, and with negative beta set to zero.
-
-    The arguments are those of `sums_of`.
-    """
+    """Return the sums of `sums_of` with all beta unchanged, and with negative beta set to zero."""
     B = backend_of(beta)
     xp = B.xp
     negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)

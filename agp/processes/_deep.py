@@ -115,20 +115,14 @@ class Deep(Chained, Composite):
         raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """Draw samples of all layers as functions.
-
-        In contrast, the bound uses samples of the inner layers that are drawn separately for each row.
-        """
+        """Draw samples of all layers as functions. The bound samples inner layers separately for each row instead."""
         layers = zip(self.layers, factor, strict=True)
         return DeepPaths(tuple(layer.paths(one, rng, count, features) for layer, one in layers))
 
     # -- updates ----------------------------------------------------------------------------------------------------
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        """Return the marginals, and a function that computes the sums for site steps of the last layer.
-
-        Only the last layer has sites, because its marginals enter the likelihood.
-        """
+        # only the last layer has sites, because its marginals enter the likelihood
         last = len(self.layers) - 1
         moments, pull = self.layers[last].project_to_sites(factor[last], self._inner(factor, X)[0])
 

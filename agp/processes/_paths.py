@@ -53,26 +53,17 @@ class Paths(MultiOutput):
 
 @tree.model
 class SparsePaths(Paths):
-    """Sample paths of a process with one kernel. Each path is a sample of the prior plus Kuf^T w.
-
-    Parameters
-    ----------
-    kernel, inducing, mean_function
-        The fields of the process.
-    features
-        A function from X [N, D] to the features phi [N, F] of the kernel and their pullback.
-    prior_weights
-        g [P, F, S].
-    weights
-        w [P, M, S].
-    """
+    """Sample paths of a process with one kernel. Each path is a sample of the prior plus Kuf^T w."""
 
     kernel: Kernel
     inducing: Inducing
     mean_function: Mean
     features: Any
+    """A function from X [N, D] to the features phi [N, F] of the kernel and their pullback."""
     prior_weights: Array = tree.auxiliary()
+    """g [P, F, S]."""
     weights: Array = tree.auxiliary()
+    """w [P, M, S]."""
 
     @property
     def count(self) -> int:
@@ -255,10 +246,7 @@ class MixedPaths(Paths):
 
 @tree.model
 class EachPatchPaths(Paths):
-    """Sample paths of a `Patchwise` process.
-
-    Each path applies one sample of the inner process to all patches of an image.
-    """
+    """Sample paths of a `Patchwise` process. Each applies one sample of the inner process to all patches."""
 
     paths: Paths
     grid: PatchGrid
