@@ -212,7 +212,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         """Update the inverse factors to working precision, given Kuu [M, M].
 
         Returns the posterior, and two scalars: the largest residual |E|_F and the number of steps. If the scalar
-        `had_sites` is false, the first sites are new, and restarts of the factors are not reported as repairs.
+        `had_sites` is false, the posterior had no sites before, and restarts are not reported as repairs.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]

@@ -41,7 +41,7 @@ class DiagonalNoise:
     name: ClassVar[str] = "site"
     """The name of the leaf in posteriors."""
     start: ClassVar[float] = 1e-4
-    """The variances at the start of training, relative to the mean diagonal of Kuu. The prior would be a slow start."""
+    """The variances at the start of training, relative to mean(diag(Kuu)). Training from the prior is much slower."""
 
     @classmethod
     def independent(cls, variances: Array, /) -> Self:

@@ -10,12 +10,14 @@ posteriors", ICML 2020.
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.inducing import Inducing, PatchGrid
 from agp.kernels import Kernel
+from agp.linalg import groups_of
 from agp.means import Mean, Projection, ZeroMean
 from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
 
@@ -176,11 +178,8 @@ class StackedPaths(SideBySide, Paths):
         found = [part.evaluate(X) for part in self.parts]
 
         def pullback(bar):
-            X_bar, start = None, 0
-            for value, pull in found:
-                X_bar = tree.add(X_bar, pull(bar[..., start : start + value.shape[-1]]))
-                start += value.shape[-1]
-            return X_bar
+            shares = zip(found, groups_of([part.outputs for part in self.parts]), strict=True)
+            return reduce(tree.add, (pull(bar[..., columns]) for (_, pull), columns in shares))
 
         return backend_of(X).xp.concat([value for value, _ in found], axis=-1), pullback
 
@@ -197,13 +196,8 @@ class KnownPaths(Mapped, Paths):
         return 4 * self.count * self.outputs
 
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
-        rows = xp.reshape(X, (-1, self.width))
-        h, pull = self.mean_function(rows)
-        shape = (self.count, X.shape[-2], self.outputs)
-        if X.ndim == 3:
-            return xp.reshape(h, shape), lambda bar: xp.reshape(pull(xp.reshape(bar, h.shape))[1], X.shape)
-        return xp.broadcast_to(h, shape), lambda bar: pull(xp.sum(bar, axis=0))[1]
+        h, pull = _mean_of(self.mean_function, X)
+        return backend_of(X).xp.broadcast_to(h, (self.count, X.shape[-2], self.outputs)), pull
 
 
 @tree.model

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import block_diagonal
+from agp.linalg import block_diagonal, groups_of
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
@@ -150,8 +150,7 @@ class Stack(SideBySide, Composite):
 
 
 def _columns(x: Array, widths: list[int]) -> list[Array]:
-    stops = [sum(widths[: i + 1]) for i in range(len(widths))]
-    return [x[..., stop - width : stop] for stop, width in zip(stops, widths, strict=True)]
+    return [x[..., columns] for columns in groups_of(widths)]
 
 
 def _side_by_side(columns: Iterable[Array]) -> Array:
