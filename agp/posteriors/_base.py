@@ -210,10 +210,7 @@ class MeanPosterior(Posterior):
 
 
 class SitePosterior(Posterior):
-    """The product of the prior and sites, whose leaves are `shift` [M, P] and `precision` [P, M, M].
-
-    If the shift and the precision are zero, q(u) is the prior.
-    """
+    """The prior times sites with the leaves `shift` [M, P] and `precision` [P, M, M]; both are zero for the prior."""
 
     shift: Array
     precision: Array

@@ -90,10 +90,7 @@ class DiagonalBars:
 
 @tree.model
 class DiagonalState(WhiteState):
-    """q(v_p) = N(n_p, Lu^-1 diag(s_p^2) Lu^-T), for which u = Lu v has a diagonal covariance.
-
-    The cotangents of a `DiagonalState` are `DiagonalBars`.
-    """
+    """q(v_p) = N(n_p, Lu^-1 diag(s_p^2) Lu^-T): u = Lu v has a diagonal covariance. Cotangents are `DiagonalBars`."""
 
     mean: Array = tree.auxiliary()
     deviation: Array = tree.auxiliary()

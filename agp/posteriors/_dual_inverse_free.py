@@ -197,8 +197,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         targets = self.inverse_target(Kuu, name)
         found = [inverse_factor(targets[p, ...], self.site_factor[p, ...], **settings) for p in range(self.outputs)]
         all_of = InverseFactor(*(xp.stack(list(column), axis=0) for column in zip(*found, strict=True)))
-        return InverseFactor(
-            factor=all_of.factor,
+        return all_of._replace(
             residual=xp.max(all_of.residual),
             steps=xp.sum(all_of.steps),
             restarts=xp.sum(all_of.restarts),

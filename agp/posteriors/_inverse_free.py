@@ -174,10 +174,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
 
 
 def _following(R: Array, Kuu: Array) -> Array:
-    """Return R in a form whose automatic derivative is the derivative of chol(Kuu^-1).
-
-    The form is R - R Phi(R^T (Kuu - Kuu0) R), where Kuu0 is a constant copy of Kuu.
-    """
+    """Return R - R Phi(R^T (Kuu - constant Kuu) R), whose automatic derivative is that of chol(Kuu^-1)."""
     B = backend_of(Kuu)
     if "autodiff" not in B.gradients:
         return R

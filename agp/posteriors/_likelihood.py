@@ -17,10 +17,7 @@ from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 @tree.model
 class LikelihoodFactor:
-    """Kuu [M, M] and the Cholesky factor Lt [M, M] of Kt.
-
-    In cotangents, the field `Lt` contains the cotangent of Lt^-1 dLt.
-    """
+    """Kuu [M, M] and the Cholesky factor Lt [M, M] of Kt. In cotangents, `Lt` contains the cotangent of Lt^-1 dLt."""
 
     Kuu: Array = tree.auxiliary()
     Lt: Array = tree.auxiliary()

@@ -70,13 +70,12 @@ class PriorSpread(WhiteItself, MeanPosterior):
 
 @tree.model
 class OrthogonalState(WhiteState):
-    """A q(v) with independent blocks of consecutive rows. Each block has its own state.
-
-    `sizes` are the numbers of rows of the blocks. Cotangents are tuples with the cotangent of each part.
-    """
+    """A q(v) with independent blocks of consecutive rows. Cotangents are tuples with the cotangent of each block."""
 
     parts: tuple[Any, ...]
+    """The state of each block."""
     sizes: tuple[int, ...]
+    """The number of rows of each block."""
 
     @property
     def white_mean(self) -> Array:
@@ -163,10 +162,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         return [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return the sums for each group with sites, or None if no group has sites.
-
-        The sums of a group are computed from that group's part of the mean.
-        """
+        """Return the sums for each group with sites, at that group's part of the mean, or None without sites."""
         if not self._has_sites:
             return None
         sums = []

@@ -81,18 +81,10 @@ class SiteHolder(ABC):
     ) -> tuple[Self, dict[str, Array]]:
         """Move the sites towards their targets; return the new object and the values to log.
 
-        Parameters
-        ----------
-        found
-            The input of the step: the sums over the rows of data, or the sites of the rows.
-        rate
-            rho in (0, 1].
-        clip
-            Whether to set negative beta to zero without trying smaller steps first.
-        groups
-            The groups of sites to update, or None for all groups.
-        rows
-            The indices [B] of the rows in the batch, or None for all rows in order.
+        `found` contains the sums over the rows of data, or the sites of the rows. `rate` is rho in (0, 1]. If `clip` is
+        true, negative beta are set to zero without trying smaller steps first. `groups` are the groups of sites to
+        update, or None for all groups. `rows` are the indices [B] of the rows in the batch, or None for all rows in
+        order.
         """
 
 
@@ -147,12 +139,6 @@ def safeguarded_step(
     step, fallback = interpolate_outputs(old, target.raw, rate), interpolate_outputs(old, target.clipped, full)
     moved = Sums(*(xp.where(_along(good, x), x, y) for x, y in zip(step, fallback, strict=True)))
     halvings = xp.where(good, count, xp.zeros_like(count))
-    _report(halvings, good)
-    return moved, _step_info(halvings, ~good)
-
-
-def _report(halvings: Array, good: Array) -> None:
-    xp = backend_of(good).xp
     lost = "the precision after a site step would not have been positive definite"
     report(
         f"{lost}, so the step was halved (at most {{0:.0f}} times); use a smaller rate.",
@@ -165,6 +151,7 @@ def _report(halvings: Array, good: Array) -> None:
         xp.astype(clipped, halvings.dtype),
         count=clipped,
     )
+    return moved, _step_info(halvings, ~good)
 
 
 def _step_info(halvings: Array, clipped: Array) -> dict[str, Array]:

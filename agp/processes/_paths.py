@@ -108,10 +108,7 @@ class SparsePaths(Paths):
 
 
 def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
-    """Return the mean [N, P] at X [N, D], or [S, N, P] at X [S, N, D].
-
-    The pullback is ``bar [S, N, P] -> X_bar``, where None means zero.
-    """
+    """Return the mean [N, P] at X [N, D] or [S, N, P] at X [S, N, D], and ``bar [S, N, P] -> X_bar`` (None is zero)."""
     xp, groups = backend_of(X).xp, X.shape[:-2]
     h, pull = mean_function(xp.reshape(X, (-1, X.shape[-1])))
 
@@ -124,10 +121,7 @@ def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
 
 
 def _combine(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Return sums [S, N, P] of features [N, F] or [S, N, F] with weights [P, F, S].
-
-    The pullback is ``bar -> features_bar``.
-    """
+    """Return sums [S, N, P] of features [N, F] or [S, N, F] with weights [P, F, S], and ``bar -> features_bar``."""
     xp = backend_of(features).xp
     if features.ndim == 3:
         by_sample = xp.permute_dims(weights, (2, 1, 0))
