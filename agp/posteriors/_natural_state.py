@@ -14,18 +14,11 @@ from agp.posteriors._factored import WhitePosterior, WhiteState
 
 
 @tree.model
-class NaturalBars:
-    """The cotangents of a `NaturalState`."""
-
-    mean: Array = tree.auxiliary()
-    """The cotangent of the mean [M, P], at fixed W."""
-    precision: Array = tree.auxiliary()
-    """The symmetric cotangent of W [P, M, M], at a fixed mean."""
-
-
-@tree.model
 class NaturalState(WhiteState):
-    """A q(v) with a factorised precision, computed by `natural_state`. The cotangents are `NaturalBars`."""
+    """A q(v) with a factorised precision, computed by `natural_state`.
+
+    In cotangents, the field `root` contains the symmetric cotangent of W at a fixed mean.
+    """
 
     mean: Array = tree.auxiliary()
     """W_p^-1 t_p [M, P]."""
@@ -42,7 +35,7 @@ class NaturalState(WhiteState):
             E = self.root.mT @ D
             weighted = E * var_bar.mT[:, None, :]
             A_bar = self.mean @ mu_bar.mT + 2.0 * xp.sum(weighted, axis=0)
-            return NaturalBars(A @ mu_bar, -(weighted @ E.mT)), A_bar
+            return NaturalState(A @ mu_bar, -(weighted @ E.mT)), A_bar
 
         return (A.mT @ self.mean, xp.sum(D * D, axis=-2).mT), pullback
 
@@ -62,7 +55,7 @@ class NaturalState(WhiteState):
 
         def pullback(bar):
             covariance = root.mT @ root
-            return NaturalBars(bar * m, 0.5 * bar * (covariance - covariance @ covariance))
+            return NaturalState(bar * m, 0.5 * bar * (covariance - covariance @ covariance))
 
         return kl, pullback
 
@@ -70,7 +63,7 @@ class NaturalState(WhiteState):
 def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pullback]:
     """Return q(v_p) = N(W_p^-1 t_p, W_p^-1), given t [M, P] and W [P, M, M].
 
-    The pullback is ``NaturalBars -> (shift_bar, precision_bar)``. Raise NotPositiveDefiniteError if a precision has no
+    The pullback is ``state_bar -> (shift_bar, precision_bar)``. Raise NotPositiveDefiniteError if a precision has no
     Cholesky factor, even after the repairs of `agp.linalg.cholesky`.
     """
     root = each_inverse(cholesky(precision))
@@ -79,7 +72,7 @@ def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pull
     def pullback(state_bar):
         # dm = W^-1 (dt - dW m)
         shift_bar = each_times(root.mT, each_times(root, state_bar.mean))
-        return shift_bar, state_bar.precision - each_outer(shift_bar, state.mean)
+        return shift_bar, state_bar.root - each_outer(shift_bar, state.mean)
 
     return state, pullback
 

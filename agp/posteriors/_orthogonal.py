@@ -94,9 +94,8 @@ class OrthogonalState(WhiteState):
         return (mu, var), pullback
 
     def white_covariance(self, A: Array, /) -> Array:
-        first, *others = (
-            part.white_covariance(A[rows, :]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)
-        )
+        groups = zip(self.parts, groups_of(self.sizes), strict=True)
+        first, *others = (part.white_covariance(A[rows, :]) for part, rows in groups)
         return sum(others, start=first)
 
     def white_samples(self, noise: Array, /) -> Array:
@@ -139,9 +138,8 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def whitened_state(self, Lu: Array, /) -> tuple[OrthogonalState, Pullback]:
-        found = [
-            part.whitened_state(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)
-        ]
+        groups = zip(self.parts, groups_of(self.sizes), strict=True)
+        found = [part.whitened_state(Lu[rows, rows]) for part, rows in groups]
 
         def pullback(state_bar):
             bars = [pull(bar) for (_, pull), bar in zip(found, state_bar, strict=True)]
@@ -182,9 +180,8 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
                 parts[i], info = dual._site_step(SiteGradients(factor, sums), rate, clip=clip)
                 infos.append(info)
         xp = backend_of(found.factor.Lu).xp
-        return type(self)(tuple(parts), self.sizes), {
-            k: xp.max(xp.stack([info[k] for info in infos])) for k in infos[0]
-        }
+        logged = {k: xp.max(xp.stack([info[k] for info in infos])) for k in infos[0]}
+        return type(self)(tuple(parts), self.sizes), logged
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), parts: Any = Whitened) -> Self:
@@ -201,8 +198,5 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         sizes, kinds = zip(*((size, kind) for size, kind in zip(sizes, kinds, strict=True) if size), strict=True)
 
         L = cholesky(Kuu)  # the covariance of a group is L_ii L_ii^T
-        found = [
-            kind.from_prior(L[rows, rows] @ L[rows, rows].mT, outputs)
-            for kind, rows in zip(kinds, groups_of(sizes), strict=True)
-        ]
-        return cls(tuple(found), tuple(sizes))
+        groups = zip(kinds, groups_of(sizes), strict=True)
+        return cls(tuple(kind.from_prior(L[rows, rows] @ L[rows, rows].mT, outputs) for kind, rows in groups), sizes)

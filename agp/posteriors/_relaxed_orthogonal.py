@@ -26,7 +26,7 @@ from agp.linalg import (
 )
 from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
-from agp.posteriors._site_form import SiteForm
+from agp.posteriors._site_form import Preconditioned, SiteForm
 
 
 @tree.model
@@ -84,7 +84,7 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
 
     @classmethod
     def from_prior(
-        cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), preconditioned: bool = True
+        cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), preconditioned: Preconditioned = True
     ) -> Self:
         """Return the untrained posterior for Kuu [M + M2, M + M2], with two groups.
 

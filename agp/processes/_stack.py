@@ -51,9 +51,8 @@ class Stack(SideBySide, Composite):
             return None
         place = self.reference[1]
         xp = backend_of(place).xp
-        blocks = [
-            xp.eye(part.outputs, **like(place)) if A is None else A for part, A in zip(self.parts, found, strict=True)
-        ]
+        parts = zip(self.parts, found, strict=True)
+        blocks = [xp.eye(part.outputs, **like(place)) if A is None else A for part, A in parts]
         return block_diagonal(blocks, [A.shape[0] for A in blocks], [A.shape[1] for A in blocks])
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -67,9 +66,8 @@ class Stack(SideBySide, Composite):
 
     def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         shares = _columns(noise, [part.latents for part in self.parts])
-        found = [
-            part.sample_marginals(one, X, eps) for (part, one), eps in zip(self._with(factor), shares, strict=True)
-        ]
+        parts = zip(self._with(factor), shares, strict=True)
+        found = [part.sample_marginals(one, X, eps) for (part, one), eps in parts]
 
         def pullback(bar):
             return self._join_cotangents(pull(one) for (_, pull), one in zip(found, self._split(bar), strict=True))
@@ -121,19 +119,16 @@ class Stack(SideBySide, Composite):
         return merge_draws(prefix_draws(f"parts.{i}", part.draws(rng, rows)) for i, part in enumerate(self.parts))
 
     def with_draws(self, draws: Draws, /) -> "Stack":
-        return Stack(
-            tuple(part.with_draws(draws_with_prefix(f"parts.{i}", draws)) for i, part in enumerate(self.parts))
-        )
+        parts = enumerate(self.parts)
+        return Stack(tuple(part.with_draws(draws_with_prefix(f"parts.{i}", draws)) for i, part in parts))
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        return merge_draws(
-            prefix_draws(f"parts.{i}", part.row_draws(seed, start, rows)) for i, part in enumerate(self.parts)
-        )
+        parts = enumerate(self.parts)
+        return merge_draws(prefix_draws(f"parts.{i}", part.row_draws(seed, start, rows)) for i, part in parts)
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
-        return merge_draws(
-            prefix_draws(f"parts.{i}", part.common_draws(seed, rows)) for i, part in enumerate(self.parts)
-        )
+        parts = enumerate(self.parts)
+        return merge_draws(prefix_draws(f"parts.{i}", part.common_draws(seed, rows)) for i, part in parts)
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
