@@ -161,14 +161,12 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
         """Return the sums for each group with sites, at that group's part of the mean, or None without sites."""
-        if not self._has_sites:
-            return None
         sums = []
         for i, rows, dual in self._dual():
             part = A[rows, :]
             mean = part.mT @ factor.state.parts[i].white_mean
             sums.append(dual.white_site_sums(WhiteFactor(factor.Lu[rows, rows], None), part, alpha, beta, mean))
-        return tuple(sums)
+        return tuple(sums) or None
 
     def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None = None, rows: Any = None

@@ -8,8 +8,7 @@ covariance, and
 
 Here U = L^T S L. This bound holds for every L, is tight if G = 0, and needs only matrix products. The gradient treats L
 as a constant; `agp.updates.InverseUpdate` updates L. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`. In
-training steps with random probes, `ProbedRelaxed` replaces `Relaxed`. `ProbedRelaxed` has the same q(u), but it
-estimates the traces and needs no product of two [M, M] matrices.
+training steps with random probes, `ProbedRelaxed` replaces `Relaxed`.
 """
 
 import dataclasses
@@ -248,7 +247,7 @@ class ProbedRelaxed(RelaxedForm):
     """`Relaxed` with traces estimated from probes, for one evaluation of the bound and its gradient.
 
     Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z. W and U need only products of [M, M] with [M, K]
-    matrices. The estimate is
+    matrices, and none of two [M, M] matrices. The estimate is
 
         -tr(PR Kuu) + tr(Kt T) - M ~ -M + sum_i s_i |L_i:|^2 + sum((Z + W - U) * W) / K
 

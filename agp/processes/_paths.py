@@ -18,7 +18,7 @@ from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.inducing import Inducing, PatchGrid
 from agp.kernels import Kernel
 from agp.linalg import groups_of
-from agp.means import Mean, Projection, ZeroMean
+from agp.means import Mean, Projection
 from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
 
 
@@ -200,7 +200,7 @@ class MixedPaths(Paths):
 
     latent: Paths
     weights: Array = tree.auxiliary()
-    mean_function: Mean = ZeroMean()
+    mean_function: Mean
 
     @property
     def count(self) -> int:
