@@ -157,11 +157,10 @@ class Posterior(ABC):
         return self
 
     def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
-        """Return the posterior from which training starts, given Kuu [M, M].
+        """Return the posterior from which training starts, given Kuu [M, M]: itself by default, and after training.
 
-        By default, and if the posterior has already been trained, return the posterior itself. If `wide` is true, q(u)
-        starts with larger variances. Use `wide` if the gradient of the likelihood vanishes for functions that fit the
-        data badly.
+        If `wide` is true, q(u) starts with larger variances. Use `wide` if the gradient of the likelihood vanishes for
+        functions that fit the data badly.
         """
         return self
 

@@ -5,9 +5,7 @@ bound. However, u and w = v - J u are valid inducing variables for any matrix J.
 covariance of (u, w) is G K G^T, and the covariance of (u, w) with f is G Kuf.
 
 `RelaxedOrthogonal` uses the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal factor.
-`RelaxedUnion` uses (u, v), and composes its inverse factor from the factors of the two groups. Both classes use a
-`Relaxed` posterior of the M + M2 inducing variables. The result is therefore a lower bound for every value of the
-auxiliary leaves.
+`RelaxedUnion` uses (u, v), and composes its inverse factor from the factors of the two groups.
 """
 
 from abc import abstractmethod
@@ -39,7 +37,7 @@ class RelaxedGroupsFactor:
 
 
 class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
-    """A q(u) with two groups, computed by a `Relaxed` posterior of transformed inducing variables."""
+    """A q(u) of two groups by a `Relaxed` posterior of transformed inducing variables, whose bound is always valid."""
 
     sizes: tuple[int, int]
 
