@@ -65,7 +65,7 @@ class Stack(SideBySide, Composite):
         return (_side_by_side(mu for (mu, _), _ in found), _side_by_side(var for (_, var), _ in found)), pullback
 
     def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
-        shares = _columns(noise, [part.latents for part in self.parts])
+        shares = [noise[..., columns] for columns in groups_of([part.latents for part in self.parts])]
         parts = zip(self._with(factor), shares, strict=True)
         found = [part.sample_marginals(one, X, eps) for (part, one), eps in parts]
 
@@ -137,15 +137,11 @@ class Stack(SideBySide, Composite):
 
     def _split(self, bar: Array) -> list[Array]:
         """Split the columns of an array into one array [R, outputs] for each part."""
-        return _columns(bar, [part.outputs for part in self.parts])
+        return [bar[..., columns] for columns in groups_of([part.outputs for part in self.parts])]
 
     def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:
         own, factors, inputs = zip(*bars, strict=True)
         return tree.cotangent(self, parts=own), factors, reduce(tree.add, inputs)
-
-
-def _columns(x: Array, widths: list[int]) -> list[Array]:
-    return [x[..., columns] for columns in groups_of(widths)]
 
 
 def _side_by_side(columns: Iterable[Array]) -> Array:
