@@ -271,7 +271,7 @@ class FollowsInverse(ABC):
         return current
 
     def invert_from_scratch(self, Kuu: Array, /) -> Self:
-        """Return a copy with new inverse factors, given the model's matrix [M, M]. The old factors may be None."""
+        """Return a copy with factors computed from scratch, given the model's matrix [M, M]. The old may be None."""
         current = self
         for name in self.inverse_factors:
             factor = inverse_factor(current.inverse_target(Kuu, name)).factor

@@ -67,7 +67,7 @@ class SiteForm(MeanPosterior):
         return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).invert_from_scratch(Kuu)
 
     def invert_from_scratch(self, _Kuu: Array, /) -> Self:
-        """Return a copy with new inverse factors, or the posterior itself if it has none."""
+        """Return a copy with inverse factors computed from scratch, or the posterior itself if it has none."""
         return self
 
     @classmethod
