@@ -28,13 +28,12 @@ FORMER_NAMES = {
 @cache
 def _agp_classes() -> dict[str, type]:
     """Return the concrete classes of models and their parts, by public names such as ``agp.kernels.RBF``."""
-    named = {
+    return {
         f"{package.__name__}.{name}": x
         for package in PACKAGES
         for name, x in vars(package).items()
         if _is_part(package, x)
     }
-    return named | {f"agp.posteriors.{cls.__name__}": cls for cls in posteriors.FACTORS}
 
 
 def _is_part(package: Any, cls: Any) -> bool:

@@ -198,7 +198,7 @@ class CaGP(Model, InverseOwner, WithoutInducing):
             capped=X.shape[0] < N,
         )
         if inverse_free:
-            posterior = ProjectedInverseFree.for_covariance(start._matrix_to_invert())
+            posterior = ProjectedInverseFree(None).invert_from_scratch(start._matrix_to_invert())  # type: ignore[arg-type]
             start = dataclasses.replace(start, posterior=posterior)
         return initialise_model(start)
 

@@ -45,32 +45,17 @@ __all__ = [
     "Whitened",
 ]
 
-# for other subpackages
-from agp.posteriors import (
-    _diagonal,
-    _dual_inverse_free,
-    _inverse_free,
-    _likelihood,
-    _natural_state,
-    _orthogonal,
-    _relaxed,
-    _relaxed_orthogonal,
-)
+# for other subpackages; saved predictors can contain the states and factors
 from agp.posteriors._datum_sites import moments_of_sites, path_weights_of_sites, solve_sites
+from agp.posteriors._diagonal import DiagonalState
 from agp.posteriors._dual import Tied
-from agp.posteriors._natural_state import WhiteSites
+from agp.posteriors._dual_inverse_free import DualInverses
+from agp.posteriors._inverse_free import InverseFreeFactor
+from agp.posteriors._likelihood import LikelihoodFactor
+from agp.posteriors._natural_state import NaturalState, WhiteSites
+from agp.posteriors._orthogonal import OrthogonalState
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
+from agp.posteriors._relaxed import RelaxedFactor
+from agp.posteriors._relaxed_orthogonal import RelaxedGroupsFactor
 from agp.posteriors._sites import GuardedSums, KeepsSums, Sums, safeguarded_step
 from agp.posteriors._start import find_posterior, start_of
-
-FACTORS: tuple[type, ...] = (
-    _diagonal.DiagonalState,
-    _dual_inverse_free.DualInverses,
-    _inverse_free.InverseFreeFactor,
-    _likelihood.LikelihoodFactor,
-    _natural_state.NaturalState,
-    _orthogonal.OrthogonalState,
-    _relaxed.RelaxedFactor,
-    _relaxed_orthogonal.RelaxedGroupsFactor,
-)
-"""The classes of factors that saved predictors can contain."""

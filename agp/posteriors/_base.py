@@ -117,26 +117,19 @@ class Posterior(ABC):
     def draws(self, rng: Any, /) -> dict[str, Any]:
         """Draw the random numbers of one training step, as arrays by name. By default, no numbers are drawn.
 
-        `rng` is a NumPy generator or an `agp.random.Noise`. The numbers do not depend on the rows of the batch, unlike
-        the noise of a likelihood.
+        `rng` is a NumPy generator or an `agp.random.Noise`. The numbers do not depend on the rows of the batch.
         """
         return {}
 
     def with_draws(self, draws: Mapping[str, Array], /) -> "Posterior":
-        """Return a posterior that uses these random arrays, given by name.
-
-        Without draws, return the posterior itself.
-        """
+        """Return a posterior that uses these random arrays by name, or the posterior itself without draws."""
         return self
 
     def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return the sums over rows that natural-gradient steps need.
+        """Return the sums over rows that natural-gradient steps need, or None (default) if q(u) takes no such steps.
 
-        By default, return None, because the posterior takes no natural-gradient steps.
-
-        Kuf is [M, N]. The means mu of the marginals are an array [N, P]. The derivatives alpha = d/dmu and
-        beta = -2 d/dvar of the expected log density have the same shape. The sums of several blocks of rows can be
-        added.
+        Kuf is [M, N]. The means mu of the marginals, and the derivatives alpha = d/dmu and beta = -2 d/dvar of the
+        expected log density, have the shape [N, P]. The sums of several blocks of rows can be added.
         """
         return None
 
@@ -151,10 +144,7 @@ class Posterior(ABC):
     """Whether the class implements `variance_gap`."""
 
     def variance_gap(self, Kuf: Array, /) -> Gap:
-        """Return a `Gap` that bounds how much inexact inverses increase the sum of the variances at N inputs.
-
-        Kuf is [M, N].
-        """
+        """Return a `Gap` that bounds how much inexact inverses increase the sum of N variances, given Kuf [M, N]."""
         msg = f"{type(self).__name__} does not bound the effect of inexact inverses; use Residual()."
         raise TypeError(msg)
 
@@ -163,18 +153,14 @@ class Posterior(ABC):
         return self
 
     def recompute_factors(self, Kuu: Array, /) -> Self:
-        """Return the posterior with auxiliary arrays that are accurate enough for predictions, given Kuu [M, M].
-
-        By default, return the posterior itself.
-        """
+        """Return the posterior with arrays accurate enough for predictions, given Kuu [M, M]; by default, unchanged."""
         return self
 
     def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
-        """Return the posterior from which training starts, given Kuu [M, M].
+        """Return the posterior from which training starts, given Kuu [M, M]: itself by default, and after training.
 
-        By default, and if the posterior has already been trained, return the posterior itself. If `wide` is true, q(u)
-        starts with larger variances. Use `wide` if the gradient of the likelihood vanishes for functions that fit the
-        data badly.
+        If `wide` is true, q(u) starts with larger variances. Use `wide` if the gradient of the likelihood vanishes for
+        functions that fit the data badly.
         """
         return self
 
@@ -223,10 +209,7 @@ class MeanPosterior(Posterior):
 
 
 class SitePosterior(Posterior):
-    """The product of the prior and sites, whose leaves are `shift` [M, P] and `precision` [P, M, M].
-
-    If the shift and the precision are zero, q(u) is the prior.
-    """
+    """The prior times sites with the leaves `shift` [M, P] and `precision` [P, M, M]; both are zero for the prior."""
 
     shift: Array
     precision: Array
@@ -259,8 +242,7 @@ class GroupPosterior(Posterior):
     refreshed="recompute_factors",
 )
 class FollowsInverse(ABC):
-    """An object with inverse factors: lower triangular auxiliary leaves L [M, M] such that L L^T approximates an
-    inverse.
+    """An object with inverse factors: lower triangular auxiliary leaves L [M, M] with L L^T close to an inverse.
 
     During training, `agp.updates.InverseUpdate` keeps L L^T close to the inverse of `inverse_target(K, name)` for each
     leaf named in `inverse_factors`. The update uses only matrix products. K is a matrix of the model, usually Kuu. The
@@ -271,10 +253,7 @@ class FollowsInverse(ABC):
 
     @abstractmethod
     def inverse_target(self, Kuu: Array, name: str = ..., /) -> Array:
-        """Return the matrix whose inverse the named factor approximates, given the model's matrix [M, M].
-
-        By default, the name is that of the first factor.
-        """
+        """Return the matrix that the named factor (by default, the first) inverts, given the model's matrix [M, M]."""
 
     def matrix_to_invert(self, Kuu: Array, /) -> Array:
         """Return the matrix whose inverse the first factor approximates, given Kuu [M, M]."""
@@ -292,10 +271,7 @@ class FollowsInverse(ABC):
         return current
 
     def invert_from_scratch(self, Kuu: Array, /) -> Self:
-        """Return a copy with inverse factors computed from scratch, given the model's matrix [M, M].
-
-        The current factors may be None.
-        """
+        """Return a copy with factors computed from scratch, given the model's matrix [M, M]. The old may be None."""
         current = self
         for name in self.inverse_factors:
             factor = inverse_factor(current.inverse_target(Kuu, name)).factor
@@ -303,10 +279,7 @@ class FollowsInverse(ABC):
         return current
 
     def _invert_from(self, Kuu: Array, name: str, start: Array) -> Array:
-        """Return the named factor with a residual of at most `EXACT_TOLERANCE`.
-
-        The iteration starts from the factor `start` [..., M, M].
-        """
+        """Return the named factor, iterated from `start` [..., M, M] to a residual of at most `EXACT_TOLERANCE`."""
         return tree.with_leaves(self, {name: start}).invert(Kuu, name, tolerance=EXACT_TOLERANCE).factor
 
     def _recompute_factor(self, Kuu: Array, name: str) -> Self:

@@ -68,9 +68,8 @@ class DiagonalWhitened(WhiteItself, MeanPosterior):
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         new = Kuu.shape[0] - self.mean.shape[0]
-        return tree.with_leaves(
-            self, {"mean": append_rows(self.mean, new), "deviation": append_rows(self.deviation, new, 1.0)}
-        )
+        leaves = {"mean": append_rows(self.mean, new), "deviation": append_rows(self.deviation, new, 1.0)}
+        return tree.with_leaves(self, leaves)
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
@@ -80,19 +79,10 @@ class DiagonalWhitened(WhiteItself, MeanPosterior):
 
 
 @tree.model
-class DiagonalBars:
-    """The cotangents of n and s, both [M, P], and of Lu^-1 dLu [M, M], for a `DiagonalState`."""
-
-    mean: Array = tree.auxiliary()
-    deviation: Array = tree.auxiliary()
-    relative: Array = tree.auxiliary()
-
-
-@tree.model
 class DiagonalState(WhiteState):
     """q(v_p) = N(n_p, Lu^-1 diag(s_p^2) Lu^-T), for which u = Lu v has a diagonal covariance.
 
-    The cotangents of a `DiagonalState` are `DiagonalBars`.
+    In cotangents, the field `Lu` contains the cotangent of Lu^-1 dLu.
     """
 
     mean: Array = tree.auxiliary()
@@ -111,7 +101,7 @@ class DiagonalState(WhiteState):
         def pullback(mu_bar, var_bar):
             # dQ = Lu^-T (dA - dS^T A) with dS = Lu^-1 dLu
             through = B.solve_triangular(self.Lu, 2.0 * Q * ((s * s) @ var_bar.mT))
-            bars = DiagonalBars(A @ mu_bar, 2.0 * s * ((Q * Q) @ var_bar), -lower_of(A, through.mT))
+            bars = DiagonalState(A @ mu_bar, 2.0 * s * ((Q * Q) @ var_bar), -lower_of(A, through.mT))
             return bars, n @ mu_bar.mT + through
 
         return (A.mT @ n, (Q * Q).mT @ (s * s)), pullback
@@ -138,7 +128,7 @@ class DiagonalState(WhiteState):
         def pullback(bar):
             # dLu^-1 = -dS Lu^-1
             relative = bar * (P * eye - lower_of(root * squares, root.mT))
-            return DiagonalBars(bar * n, bar * (s * precisions[:, None] - 1.0 / s), relative)
+            return DiagonalState(bar * n, bar * (s * precisions[:, None] - 1.0 / s), relative)
 
         return kl, pullback
 
@@ -172,7 +162,7 @@ class DiagonalMarginal(WhitePosterior, MeanPosterior):
             # dn = Lu^-1 dm - dS n
             mean_bar = B.solve_triangular(Lu, state_bar.mean, transpose=True)
             own = tree.cotangent(self, mean=mean_bar, deviation=state_bar.deviation)
-            return own, state_bar.relative - lower_of(state_bar.mean, n.mT)
+            return own, state_bar.Lu - lower_of(state_bar.mean, n.mT)
 
         return DiagonalState(n, self.deviation, Lu), pullback
 

@@ -133,10 +133,9 @@ class Dual(WhitePosterior, SitePosterior, SiteHolder):
 
     @classmethod
     def from_white_sites(cls, shift: Array, precision: Array, Lu: Array, /, *, tied: Tied = "natural") -> Self:
-        """Return the posterior with the given sites, in the coordinates v = Lu^-1 u.
+        """Return the posterior with a shift [M, P] and a precision [P, M, M] in the coordinates v = Lu^-1 u.
 
-        The shapes are [M, P] for the shift and [P, M, M] for the precision. `tied` is the coordinate system in which
-        the result stores the sites.
+        `tied` is the coordinate system in which the result stores the sites.
         """
         if tied == "white":
             return cls(shift, precision, tied)

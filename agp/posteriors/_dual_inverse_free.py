@@ -43,9 +43,7 @@ from agp.repairs import report
 MAX_RESIDUAL = 1.0
 """The bound exists only if all residuals |E|_F are below this value."""
 ROOT_TERMS = 14
-"""The number of terms in the series of (I + E)^(1/2). At the residual `STALE_TOLERANCE`, the next term is smaller than
-rounding errors in float64.
-"""
+"""The number of terms in the series of (I + E)^(1/2). At `STALE_TOLERANCE`, the next is below rounding in float64."""
 FITTED_TOLERANCE = 0.7
 """The target of |E|_F when factors are updated, in units of sqrt(eps); about 1e-8 in float64."""
 
@@ -199,8 +197,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         targets = self.inverse_target(Kuu, name)
         found = [inverse_factor(targets[p, ...], self.site_factor[p, ...], **settings) for p in range(self.outputs)]
         all_of = InverseFactor(*(xp.stack(list(column), axis=0) for column in zip(*found, strict=True)))
-        return InverseFactor(
-            factor=all_of.factor,
+        return all_of._replace(
             residual=xp.max(all_of.residual),
             steps=xp.sum(all_of.steps),
             restarts=xp.sum(all_of.restarts),
@@ -213,9 +210,8 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     def update_from_sites(self, Kuu: Array, /, *, had_sites: Array | None = None) -> tuple[Self, Array, Array]:
         """Update the inverse factors to working precision, given Kuu [M, M].
 
-        Returns the posterior, and two scalars: the largest residual |E|_F and the number of steps. The scalar
-        `had_sites` is true if the posterior already had sites. If `had_sites` is false, restarts of the factors are not
-        reported as repairs.
+        Returns the posterior, and two scalars: the largest residual |E|_F and the number of steps. If the scalar
+        `had_sites` is false, the posterior had no sites before, and restarts are not reported as repairs.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
@@ -277,10 +273,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
 
 
 def _times_root(E: Array, x: Array) -> Array:
-    """Return (I + E)^(1/2) x [P, M, S] by the binomial series.
-
-    The result has working precision for |E| up to `STALE_TOLERANCE`.
-    """
+    """Return (I + E)^(1/2) x [P, M, S] by the binomial series, accurate for |E| up to `STALE_TOLERANCE`."""
     total, power, coefficient = x, x, 1.0
     for k in range(1, ROOT_TERMS):
         coefficient *= (1.5 - k) / k

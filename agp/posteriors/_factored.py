@@ -143,10 +143,7 @@ class WhitePosterior(Posterior):
         return self.white_site_sums(factor, A, alpha, beta, mu)
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return `site_sums`, given A = Lu^-1 Kuf [M, N].
-
-        By default, return None, because the posterior takes no natural-gradient steps.
-        """
+        """Return `site_sums`, given A = Lu^-1 Kuf [M, N]; None by default."""
         return None
 
     def kl_divergence(self, factor: WhiteFactor, /) -> tuple[Array, Pullback]:

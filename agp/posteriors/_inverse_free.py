@@ -155,15 +155,14 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # R^-T is upper triangular, so the last block of R is a factor of the inverse of the last block of Kuu
         new = Kuu.shape[0] - self.mean.shape[0]
+        corner = backend_of(Kuu).xp.mean(diagonal(Kuu)) ** -0.5
+        start = append_diagonal_block(self.inverse_factor, new, corner, front=True)
         leaves = {
             "mean": append_rows(self.mean, new, front=True),
             "scale": append_diagonal_block(self.scale, new, 1.0, front=True),
+            "inverse_factor": self._invert_from(Kuu, "inverse_factor", start),
         }
-        corner = backend_of(Kuu).xp.mean(diagonal(Kuu)) ** -0.5
-        R = self._invert_from(
-            Kuu, "inverse_factor", append_diagonal_block(self.inverse_factor, new, corner, front=True)
-        )
-        return tree.with_leaves(self, {**leaves, "inverse_factor": R})
+        return tree.with_leaves(self, leaves)
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
@@ -175,10 +174,7 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
 
 
 def _following(R: Array, Kuu: Array) -> Array:
-    """Return R in a form whose automatic derivative is the derivative of chol(Kuu^-1).
-
-    The form is R - R Phi(R^T (Kuu - Kuu0) R), where Kuu0 is a constant copy of Kuu.
-    """
+    """Return R - R Phi(R^T (Kuu - constant Kuu) R), whose automatic derivative is that of chol(Kuu^-1)."""
     B = backend_of(Kuu)
     if "autodiff" not in B.gradients:
         return R

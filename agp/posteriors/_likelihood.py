@@ -5,7 +5,7 @@ R-SVGP becomes exact, R-SVGP converges to L-SVGP. S is diag(s) in `LikelihoodFor
 `FullSiteLikelihoodForm`.
 """
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -17,10 +17,7 @@ from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 @tree.model
 class LikelihoodFactor:
-    """Kuu [M, M] and the Cholesky factor Lt [M, M] of Kt.
-
-    In cotangents, the field `Lt` contains the cotangent of Lt^-1 dLt.
-    """
+    """Kuu [M, M] and the Cholesky factor Lt [M, M] of Kt. In cotangents, `Lt` contains the cotangent of Lt^-1 dLt."""
 
     Kuu: Array = tree.auxiliary()
     Lt: Array = tree.auxiliary()
@@ -86,10 +83,6 @@ class CholeskySiteForm(GrowingSiteForm):
         # mh - Kt^-1 (values + S^(1/2) noise), by pseudo-observations of u
         half = solve_each(factor.Lt, values + self.site_noise.root_times(noise))
         return self._weights(factor)[0].mT[:, :, None] - solve_each(factor.Lt, half, transpose=True)
-
-    @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: bool = True) -> Self:
-        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned))
 
 
 @tree.model

@@ -14,29 +14,16 @@ from agp.posteriors._factored import WhitePosterior, WhiteState
 
 
 @tree.model
-class NaturalBars:
-    """The cotangents of a `NaturalState`."""
-
-    mean: Array = tree.auxiliary()
-    """The cotangent of the mean [M, P], at fixed W."""
-    precision: Array = tree.auxiliary()
-    """The symmetric cotangent of W [P, M, M], at a fixed mean."""
-
-
-@tree.model
 class NaturalState(WhiteState):
-    """A q(v) with a factorised precision, computed by `natural_state`. The cotangents are `NaturalBars`.
+    """A q(v) with a factorised precision, computed by `natural_state`.
 
-    Parameters
-    ----------
-    mean
-        W_p^-1 t_p [M, P].
-    root
-        The inverse of the Cholesky factor of W_p [P, M, M], lower triangular.
+    In cotangents, the field `root` contains the symmetric cotangent of W at a fixed mean.
     """
 
     mean: Array = tree.auxiliary()
+    """W_p^-1 t_p [M, P]."""
     root: Array = tree.auxiliary()
+    """The inverse of the Cholesky factor of W_p [P, M, M], lower triangular."""
 
     def white_moments(self, A: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = A^T m;  var_p = colsum(D_p^2) with D_p = root_p A
@@ -48,7 +35,7 @@ class NaturalState(WhiteState):
             E = self.root.mT @ D
             weighted = E * var_bar.mT[:, None, :]
             A_bar = self.mean @ mu_bar.mT + 2.0 * xp.sum(weighted, axis=0)
-            return NaturalBars(A @ mu_bar, -(weighted @ E.mT)), A_bar
+            return NaturalState(A @ mu_bar, -(weighted @ E.mT)), A_bar
 
         return (A.mT @ self.mean, xp.sum(D * D, axis=-2).mT), pullback
 
@@ -68,7 +55,7 @@ class NaturalState(WhiteState):
 
         def pullback(bar):
             covariance = root.mT @ root
-            return NaturalBars(bar * m, 0.5 * bar * (covariance - covariance @ covariance))
+            return NaturalState(bar * m, 0.5 * bar * (covariance - covariance @ covariance))
 
         return kl, pullback
 
@@ -76,12 +63,8 @@ class NaturalState(WhiteState):
 def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pullback]:
     """Return q(v_p) = N(W_p^-1 t_p, W_p^-1), given t [M, P] and W [P, M, M].
 
-    The pullback is ``NaturalBars -> (shift_bar, precision_bar)``.
-
-    Raises
-    ------
-    agp.errors.NotPositiveDefiniteError
-        If a precision has no Cholesky factor, even after the repairs of `agp.linalg.cholesky`.
+    The pullback is ``state_bar -> (shift_bar, precision_bar)``. Raise NotPositiveDefiniteError if a precision has no
+    Cholesky factor, even after the repairs of `agp.linalg.cholesky`.
     """
     root = each_inverse(cholesky(precision))
     state = NaturalState(each_times(root.mT, each_times(root, shift)), root)
@@ -89,7 +72,7 @@ def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pull
     def pullback(state_bar):
         # dm = W^-1 (dt - dW m)
         shift_bar = each_times(root.mT, each_times(root, state_bar.mean))
-        return shift_bar, state_bar.precision - each_outer(shift_bar, state.mean)
+        return shift_bar, state_bar.root - each_outer(shift_bar, state.mean)
 
     return state, pullback
 
@@ -100,17 +83,12 @@ class WhiteSites(WhitePosterior, SitePosterior):
 
     Gradients pass through the sites. `Dual` with ``tied="white"`` represents the same q(u), but treats the sites as
     constants.
-
-    Parameters
-    ----------
-    shift
-        t [M, P].
-    precision
-        S [P, M, M], symmetric, with I + S_p positive definite.
     """
 
     shift: Array = tree.param()
+    """t [M, P]."""
     precision: Array = tree.param()
+    """S [P, M, M], symmetric, with I + S_p positive definite."""
 
     def whitened_state(self, Lu: Array, /) -> tuple[NaturalState, Pullback]:
         state, pull = natural_state(self.shift, add_diagonal(self.precision, 1.0))

@@ -46,23 +46,16 @@ class RootSteps:
         xp = backend_of(mean).xp
         means, scales = [], []
         for p in range(mean.shape[1]):
-            one = slice(p, p + 1)
-            m, C = _step_of_root(mean[:, one], scale[p, ...], mean_bar[:, one], scale_bar[p, ...], rate, reach)
-            means.append(m)
-            scales.append(C[None, ...])
+            column, C = slice(p, p + 1), scale[p, ...]
+            H = identity(C) - lower_transposed_product(C, scale_bar[p, ...])  # its lower triangle
+            curvature, _ = largest_eigenvalue(H, starting_vector(C), iterations=POWER_STEPS)
+            one = xp.ones_like(curvature)
+            rho = rate / xp.maximum(1.0 - rate + rate * curvature, one)
+            pull = rho * (C.mT @ mean_bar[:, column])
+            length = xp.sqrt(xp.sum(pull * pull))
+            means.append(mean[:, column] + C @ (pull / xp.maximum(length / reach, one)))
+            scales.append(natural_step(C, H, rho)[None, ...])
         return xp.concat(means, axis=1), xp.concat(scales, axis=0)
-
-
-def _step_of_root(m: Array, C: Array, m_bar: Array, C_bar: Array, rate: Any, reach: float) -> tuple[Array, Array]:
-    xp = backend_of(m).xp
-    H = identity(C) - lower_transposed_product(C, C_bar)  # its lower triangle
-    curvature, _ = largest_eigenvalue(H, starting_vector(C), iterations=POWER_STEPS)
-    one = xp.ones_like(curvature)
-    rho = rate / xp.maximum(1.0 - rate + rate * curvature, one)
-    pull = rho * (C.mT @ m_bar)
-    length = xp.sqrt(xp.sum(pull * pull))
-    pull = pull / xp.maximum(length / reach, one)
-    return m + C @ pull, natural_step(C, H, rho)
 
 
 def step_of_moments(

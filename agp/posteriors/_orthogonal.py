@@ -70,13 +70,12 @@ class PriorSpread(WhiteItself, MeanPosterior):
 
 @tree.model
 class OrthogonalState(WhiteState):
-    """A q(v) with independent blocks of consecutive rows. Each block has its own state.
-
-    `sizes` are the numbers of rows of the blocks. Cotangents are tuples with the cotangent of each part.
-    """
+    """A q(v) with independent blocks of consecutive rows. Cotangents are tuples with the cotangent of each block."""
 
     parts: tuple[Any, ...]
+    """The state of each block."""
     sizes: tuple[int, ...]
+    """The number of rows of each block."""
 
     @property
     def white_mean(self) -> Array:
@@ -95,9 +94,8 @@ class OrthogonalState(WhiteState):
         return (mu, var), pullback
 
     def white_covariance(self, A: Array, /) -> Array:
-        first, *others = (
-            part.white_covariance(A[rows, :]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)
-        )
+        groups = zip(self.parts, groups_of(self.sizes), strict=True)
+        first, *others = (part.white_covariance(A[rows, :]) for part, rows in groups)
         return sum(others, start=first)
 
     def white_samples(self, noise: Array, /) -> Array:
@@ -140,9 +138,8 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def whitened_state(self, Lu: Array, /) -> tuple[OrthogonalState, Pullback]:
-        found = [
-            part.whitened_state(Lu[rows, rows]) for part, rows in zip(self.parts, groups_of(self.sizes), strict=True)
-        ]
+        groups = zip(self.parts, groups_of(self.sizes), strict=True)
+        found = [part.whitened_state(Lu[rows, rows]) for part, rows in groups]
 
         def pullback(state_bar):
             bars = [pull(bar) for (_, pull), bar in zip(found, state_bar, strict=True)]
@@ -157,43 +154,32 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
     def _has_sites(self) -> bool:
         return bool(self._dual())
 
-    def _dual(self, wanted: tuple[int, ...] | None = None) -> list[tuple[int, slice, Dual]]:
-        """Return the indices, rows and posteriors of the groups with sites.
-
-        If `wanted` is given, return only the groups with these indices.
-        """
+    def _dual(self) -> list[tuple[int, slice, Dual]]:
+        """Return the indices, rows and posteriors of the groups with sites."""
         groups = enumerate(zip(self.parts, groups_of(self.sizes), strict=True))
-        found = [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
-        return [group for group in found if wanted is None or group[0] in wanted]
+        return [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return the sums for each group with sites, or None if no group has sites.
-
-        The sums of a group are computed from that group's part of the mean.
-        """
-        if not self._has_sites:
-            return None
+        """Return the sums for each group with sites, at that group's part of the mean, or None without sites."""
         sums = []
         for i, rows, dual in self._dual():
             part = A[rows, :]
             mean = part.mT @ factor.state.parts[i].white_mean
             sums.append(dual.white_site_sums(WhiteFactor(factor.Lu[rows, rows], None), part, alpha, beta, mean))
-        return tuple(sums)
+        return tuple(sums) or None
 
     def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: tuple[int, ...] | None = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
         parts, infos = list(self.parts), []
-        moving = [i for i, _, _ in self._dual(groups)]
         for (i, own, dual), sums in zip(self._dual(), found.sums, strict=True):
-            if i in moving:
+            if groups is None or i in groups:
                 factor = WhiteFactor(found.factor.Lu[own, own], None)
                 parts[i], info = dual._site_step(SiteGradients(factor, sums), rate, clip=clip)
                 infos.append(info)
         xp = backend_of(found.factor.Lu).xp
-        return type(self)(tuple(parts), self.sizes), {
-            k: xp.max(xp.stack([info[k] for info in infos])) for k in infos[0]
-        }
+        logged = {k: xp.max(xp.stack([info[k] for info in infos])) for k in infos[0]}
+        return type(self)(tuple(parts), self.sizes), logged
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), parts: Any = Whitened) -> Self:
@@ -210,8 +196,5 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         sizes, kinds = zip(*((size, kind) for size, kind in zip(sizes, kinds, strict=True) if size), strict=True)
 
         L = cholesky(Kuu)  # the covariance of a group is L_ii L_ii^T
-        found = [
-            kind.from_prior(L[rows, rows] @ L[rows, rows].mT, outputs)
-            for kind, rows in zip(kinds, groups_of(sizes), strict=True)
-        ]
-        return cls(tuple(found), tuple(sizes))
+        groups = zip(kinds, groups_of(sizes), strict=True)
+        return cls(tuple(kind.from_prior(L[rows, rows] @ L[rows, rows].mT, outputs) for kind, rows in groups), sizes)

@@ -7,7 +7,7 @@ Cholesky form.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 from agp import tree
 from agp.backend import Array, backend_of
@@ -18,7 +18,6 @@ from agp.linalg import (
     diagonal,
     gram,
     identity,
-    inverse_factor,
     inverse_from_cholesky,
     symmetric_from_lower,
 )
@@ -62,17 +61,12 @@ class ProjectedCholesky(Projected):
 class ProjectedInverseFree(FollowsInverse, Projected):
     """Inversion by matrix products alone.
 
-    For every L, the bound is a lower bound, and variances are at least as large as the exact variances. The bound and
-    the variances are exact if L L^T = G^-1.
-
-    Parameters
-    ----------
-    inverse_factor
-        L [i, i], lower triangular with a positive diagonal, such that L L^T ~ G^-1. Auxiliary;
-        `agp.updates.InverseUpdate` keeps L L^T close to G^-1.
+    For every L, the bound is a lower bound, and variances are at least as large as the exact variances.
+    `agp.updates.InverseUpdate` keeps L L^T close to G^-1.
     """
 
     inverse_factor: Array = tree.auxiliary()
+    """L [i, i], lower triangular with a positive diagonal, such that L L^T ~ G^-1."""
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
         """Return G [i, i], because L L^T approximates its inverse."""
@@ -86,8 +80,3 @@ class ProjectedInverseFree(FollowsInverse, Projected):
         T, change = congruence(L, identity(G)), congruence(L, E)
         log_det = xp.sum(diagonal(E)) - 2.0 * xp.sum(xp.log(diagonal(L)))
         return ProjectedInverse(T, T - change, log_det)
-
-    @classmethod
-    def for_covariance(cls, G: Array, /) -> Self:
-        """Return an instance with an inverse factor of a symmetric positive definite G [i, i]."""
-        return cls(inverse_factor(G).factor)

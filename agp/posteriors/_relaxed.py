@@ -8,10 +8,10 @@ covariance, and
 
 Here U = L^T S L. This bound holds for every L, is tight if G = 0, and needs only matrix products. The gradient treats L
 as a constant; `agp.updates.InverseUpdate` updates L. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`. In
-training steps with random probes, `ProbedRelaxed` replaces `Relaxed`. `ProbedRelaxed` has the same q(u), but it
-estimates the traces and needs no product of two [M, M] matrices.
+training steps with random probes, `ProbedRelaxed` replaces `Relaxed`.
 """
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -208,8 +208,7 @@ class Relaxed(ExactRelaxed):
     def from_prior(
         cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True, probes: int | None = None
     ) -> Self:
-        leaves = cls._prior_leaves(Kuu, outputs, preconditioned)
-        return cls(**leaves, inverse_factor=None, probes=probes).invert_from_scratch(Kuu)
+        return dataclasses.replace(super().from_prior(Kuu, outputs, preconditioned=preconditioned), probes=probes)
 
 
 @tree.model
@@ -234,10 +233,6 @@ class FullSiteRelaxed(ExactRelaxed):
 
     noise_kind: ClassVar[type[SiteNoise]] = FactoredNoise
 
-    @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True) -> Self:
-        return cls(**cls._prior_leaves(Kuu, outputs, preconditioned), inverse_factor=None).invert_from_scratch(Kuu)
-
 
 @tree.model
 class ProbedFactor:
@@ -252,19 +247,12 @@ class ProbedRelaxed(RelaxedForm):
     """`Relaxed` with traces estimated from probes, for one evaluation of the bound and its gradient.
 
     Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z. W and U need only products of [M, M] with [M, K]
-    matrices. The estimate is
+    matrices, and none of two [M, M] matrices. The estimate is
 
         -tr(PR Kuu) + tr(Kt T) - M ~ -M + sum_i s_i |L_i:|^2 + sum((Z + W - U) * W) / K
 
     The estimate is unbiased. If G = 0, the value is exact, but the gradient still has noise of order 1 / sqrt(K). The
     matrix G is never computed, because J x = 2 x - L^T (Kt (L x)).
-
-    Parameters
-    ----------
-    mean, site, inverse_factor, preconditioned
-        As for `Relaxed`.
-    noise
-        The probes Z [M, K], with entries +1 and -1.
 
     Source: Hutchinson's estimator, as in Cortinovis et al. Here the terms are rearranged so that the probes estimate
     only the residual.
@@ -274,6 +262,7 @@ class ProbedRelaxed(RelaxedForm):
     site: Array = tree.param(POSITIVE)
     inverse_factor: Array = tree.auxiliary()
     noise: Array = tree.constant()
+    """The probes Z [M, K], with entries +1 and -1."""
     preconditioned: Preconditioned = True
 
     def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
@@ -333,8 +322,3 @@ class ProbedRelaxed(RelaxedForm):
         TK = lower_times(self.inverse_factor, E)
         covariance = Kff - 2.0 * E.mT @ E + TK.mT @ (factor.Kt @ TK)
         return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape))
-
-    @classmethod
-    def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:  # noqa: ARG003
-        msg = "ProbedRelaxed is for a single evaluation of a bound; call Relaxed.from_prior instead."
-        raise TypeError(msg)

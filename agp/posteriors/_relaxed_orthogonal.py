@@ -5,9 +5,7 @@ bound. However, u and w = v - J u are valid inducing variables for any matrix J.
 covariance of (u, w) is G K G^T, and the covariance of (u, w) with f is G Kuf.
 
 `RelaxedOrthogonal` uses the inducing variables (u, w), with J close to Kvu Kuu^-1, and a block-diagonal factor.
-`RelaxedUnion` uses (u, v), and composes its inverse factor from the factors of the two groups. Both classes use a
-`Relaxed` posterior of the M + M2 inducing variables. The result is therefore a lower bound for every value of the
-auxiliary leaves.
+`RelaxedUnion` uses (u, v), and composes its inverse factor from the factors of the two groups.
 """
 
 from abc import abstractmethod
@@ -26,15 +24,12 @@ from agp.linalg import (
 )
 from agp.posteriors._base import GroupPosterior, InverseFactored
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
-from agp.posteriors._site_form import SiteForm
+from agp.posteriors._site_form import Preconditioned, SiteForm
 
 
 @tree.model
 class RelaxedGroupsFactor:
-    """The matrix J [M2, M], a `Relaxed` posterior, and the factor of this posterior.
-
-    The posterior is that of the transformed inducing variables.
-    """
+    """J [M2, M], the `Relaxed` posterior of the transformed inducing variables, and the factor of this posterior."""
 
     J: Array = tree.auxiliary()
     inner: Relaxed
@@ -42,10 +37,7 @@ class RelaxedGroupsFactor:
 
 
 class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
-    """The base class of `RelaxedOrthogonal` and `RelaxedUnion`.
-
-    These classes use a `Relaxed` posterior of transformed inducing variables.
-    """
+    """A q(u) of two groups by a `Relaxed` posterior of transformed inducing variables, whose bound is always valid."""
 
     sizes: tuple[int, int]
 
@@ -90,7 +82,7 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
 
     @classmethod
     def from_prior(
-        cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), preconditioned: bool = True
+        cls, Kuu: Array, outputs: int, /, *, sizes: tuple[int, ...] = (), preconditioned: Preconditioned = True
     ) -> Self:
         """Return the untrained posterior for Kuu [M + M2, M + M2], with two groups.
 
@@ -187,10 +179,7 @@ class RelaxedOrthogonal(RelaxedGroups):
         return lower_times(self.prior_inverse, times_lower(X, self.prior_inverse).mT).mT
 
     def _conditional_blocks(self, Kuu: Array, J: Array) -> tuple[Array, Array]:
-        """Return the covariance [M2, M] of w with u, and the covariance [M2, M2] of w.
-
-        The covariance of w with u is zero if J is exact.
-        """
+        """Return the covariance [M2, M] of w with u, which is zero if J is exact, and the covariance [M2, M2] of w."""
         K, Kvu, Kvv = self._blocks(Kuu)
         Kwu = Kvu - J @ K
         return Kwu, symmetric_from_lower(Kvv - J @ Kvu.mT - Kwu @ J.mT)

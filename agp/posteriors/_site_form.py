@@ -1,7 +1,4 @@
-"""Base classes of L-SVGP and R-SVGP.
-
-In both methods, q(u) is the posterior of u given noisy pseudo-observations of u.
-"""
+"""Base classes of L-SVGP and R-SVGP, in which q(u) is the posterior of u given noisy pseudo-observations of u."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
@@ -46,7 +43,10 @@ class SiteForm(MeanPosterior):
     """The class of S, which defines the name of its leaf."""
 
     def __post_init__(self) -> None:
-        self._check_preconditioned(self.preconditioned)
+        if self.preconditioned not in self.mean_weights:
+            known = " or ".join(map(repr, self.mean_weights))
+            msg = f"preconditioned is {self.preconditioned!r}, but must be {known} for {type(self).__name__}."
+            raise ValueError(msg)
 
     @property
     def site_noise(self) -> SiteNoise:
@@ -67,10 +67,7 @@ class SiteForm(MeanPosterior):
         return tree.with_leaves(self, {noise.name: noise.independent(variances).leaf}).invert_from_scratch(Kuu)
 
     def invert_from_scratch(self, _Kuu: Array, /) -> Self:
-        """Return a copy with inverse factors computed from scratch.
-
-        A posterior without inverse factors is returned unchanged.
-        """
+        """Return a copy with inverse factors computed from scratch, or the posterior itself if it has none."""
         return self
 
     @classmethod
@@ -80,7 +77,6 @@ class SiteForm(MeanPosterior):
         The unit of m is the unit of f by default, and the inverse of this unit if mh = m. If mh = L^T m, m is
         dimensionless.
         """
-        cls._check_preconditioned(preconditioned)
         xp = backend_of(Kuu).xp
         M, usual, noise = Kuu.shape[0], xp.mean(diagonal(Kuu)), cls.noise_kind
         return {
@@ -92,11 +88,9 @@ class SiteForm(MeanPosterior):
         }
 
     @classmethod
-    def _check_preconditioned(cls, value: Any) -> None:
-        if value not in cls.mean_weights:
-            known = " or ".join(map(repr, cls.mean_weights))
-            msg = f"preconditioned is {value!r}, but must be {known} for {cls.__name__}."
-            raise ValueError(msg)
+    def from_prior(cls, Kuu: Array, outputs: int, /, *, preconditioned: Preconditioned = True) -> Self:
+        leaves = cls._prior_leaves(Kuu, outputs, preconditioned) | dict.fromkeys(cls.inverse_factors)
+        return cls(**leaves).invert_from_scratch(Kuu)
 
 
 def _prior_site(Kuu: Array) -> Array:
@@ -119,8 +113,7 @@ class GrowingSiteForm(SiteForm):
     def _variances(self, factor: Any, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
         """Return the variances [N] of f, which are equal for all outputs, and their pullback.
 
-        The pullback is ``bar -> (Kuf_bar, second_bar)``. The shape of Kuf is [M, N], and the shape of kff is [N]. The
-        cotangent of kff is `bar`.
+        The pullback is ``bar -> (Kuf_bar, second_bar)``, for Kuf [M, N]. The cotangent of kff [N] is `bar`.
         """
 
     @abstractmethod
@@ -170,10 +163,8 @@ class GrowingSiteForm(SiteForm):
         # do not change q(f)
         xp, noise, M = backend_of(Kuu).xp, self.site_noise, self.mean.shape[0]
         new = Kuu.shape[0] - M
-        if begun:
-            variances = noise.start * xp.mean(diagonal(Kuu)) * xp.ones((new,), **like(Kuu))
-        else:
-            variances = FORGOTTEN_SITE / PRIOR_SITE * _prior_site(Kuu) * xp.ones((new,), **like(Kuu))
+        level = noise.start * xp.mean(diagonal(Kuu)) if begun else FORGOTTEN_SITE / PRIOR_SITE * _prior_site(Kuu)
+        variances = level * xp.ones((new,), **like(Kuu))
         if self.preconditioned is True:
             weights = self._weights(self.factorise(Kuu[:M, :M])[0])[0]
             mean = xp.concat([self.mean, Kuu[M:, :M] @ weights], axis=0)
@@ -183,8 +174,5 @@ class GrowingSiteForm(SiteForm):
         return tree.with_leaves(self, leaves)._extend_inverse_factors(Kuu, new)
 
     def _extend_inverse_factors(self, _Kuu: Array, _new: int) -> Self:
-        """Return a copy whose inverse factors include the new variables.
-
-        A posterior without inverse factors is returned unchanged.
-        """
+        """Return a copy whose inverse factors include the new variables, or the posterior itself if it has none."""
         return self

@@ -1,7 +1,4 @@
-"""The noise of pseudo-observations of u: the covariance S [M, M] that L-SVGP and R-SVGP add to Kuu.
-
-S is stored as variances or as a triangular factor.
-"""
+"""The noise of pseudo-observations of u: the covariance S [M, M] that L-SVGP and R-SVGP add to Kuu."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,9 +41,7 @@ class DiagonalNoise:
     name: ClassVar[str] = "site"
     """The name of the leaf in posteriors."""
     start: ClassVar[float] = 1e-4
-    """The variances at the start of training, relative to the mean diagonal of Kuu. Training from the prior would be
-    much slower.
-    """
+    """The variances at the start of training, relative to mean(diag(Kuu)). Training from the prior is much slower."""
 
     @classmethod
     def independent(cls, variances: Array, /) -> Self:

@@ -47,10 +47,7 @@ def sums_of(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
 
 
 def sums_with_fallback(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-    """Return two versions of the sums: with all beta unchanged, and with negative beta set to zero.
-
-    The arguments are those of `sums_of`.
-    """
+    """Return the sums of `sums_of` with all beta unchanged, and with negative beta set to zero."""
     B = backend_of(beta)
     xp = B.xp
     negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)
@@ -84,18 +81,10 @@ class SiteHolder(ABC):
     ) -> tuple[Self, dict[str, Array]]:
         """Move the sites towards their targets; return the new object and the values to log.
 
-        Parameters
-        ----------
-        found
-            The input of the step: the sums over the rows of data, or the sites of the rows.
-        rate
-            rho in (0, 1].
-        clip
-            Whether to set negative beta to zero without trying smaller steps first.
-        groups
-            The groups of sites to update, or None for all groups.
-        rows
-            The indices [B] of the rows in the batch, or None for all rows in order.
+        `found` contains the sums over the rows of data, or the sites of the rows. `rate` is rho in (0, 1]. If `clip` is
+        true, negative beta are set to zero without trying smaller steps first. `groups` are the groups of sites to
+        update, or None for all groups. `rows` are the indices [B] of the rows in the batch, or None for all rows in
+        order.
         """
 
 
@@ -133,30 +122,23 @@ def safeguarded_step(
     if proper is None:
         return interpolate_outputs(old, target.clipped, full), _step_info(xp.zeros_like(full), negative)
 
+    def proper_at(rate: Array) -> Array:
+        return proper(interpolate_outputs(old, target.raw, rate).precision)
+
     def unfinished(_rate: Array, good: Array, count: Array) -> Array:
         return xp.any(~good) & (xp.max(count) < MAX_HALVINGS)
 
     def halve(rate: Array, good: Array, count: Array) -> tuple[Array, Array, Array]:
         rate = xp.where(good, rate, 0.5 * rate)
-        return (
-            rate,
-            good | proper(interpolate_outputs(old, target.raw, rate).precision),
-            xp.where(good, count, count + 1.0),
-        )
+        return rate, good | proper_at(rate), xp.where(good, count, count + 1.0)
 
-    start = (full, ~negative | proper(interpolate_outputs(old, target.raw, full).precision), xp.zeros_like(full))
+    start = (full, ~negative | proper_at(full), xp.zeros_like(full))
     rate, good, count = B.cond(
         xp.all(start[1]), lambda: start, lambda: B.while_loop(unfinished, halve, start), likely=True
     )
     step, fallback = interpolate_outputs(old, target.raw, rate), interpolate_outputs(old, target.clipped, full)
     moved = Sums(*(xp.where(_along(good, x), x, y) for x, y in zip(step, fallback, strict=True)))
     halvings = xp.where(good, count, xp.zeros_like(count))
-    _report(halvings, good)
-    return moved, _step_info(halvings, ~good)
-
-
-def _report(halvings: Array, good: Array) -> None:
-    xp = backend_of(good).xp
     lost = "the precision after a site step would not have been positive definite"
     report(
         f"{lost}, so the step was halved (at most {{0:.0f}} times); use a smaller rate.",
@@ -169,6 +151,7 @@ def _report(halvings: Array, good: Array) -> None:
         xp.astype(clipped, halvings.dtype),
         count=clipped,
     )
+    return moved, _step_info(halvings, ~good)
 
 
 def _step_info(halvings: Array, clipped: Array) -> dict[str, Array]:

@@ -15,10 +15,7 @@ def _plain(name: str) -> str:
 
 @cache
 def _public_classes() -> dict[str, type[Posterior]]:
-    """Return the non-abstract posterior classes that the subpackage exports.
-
-    The keys are the names of the classes in lower case, without separators.
-    """
+    """Return the exported posterior classes that are not abstract, by name in lower case without separators."""
     from agp import posteriors
 
     exported = (vars(posteriors)[name] for name in posteriors.__all__)
@@ -29,12 +26,7 @@ def _public_classes() -> dict[str, type[Posterior]]:
 def find_posterior(name: Any, /) -> Any:
     """Return the class of q(u) with this name, such as "whitened" or "likelihood-form".
 
-    Arguments that are not strings are returned unchanged.
-
-    Raises
-    ------
-    ValueError
-        If no class has this name. The message lists the valid names.
+    Arguments that are not strings are returned unchanged. Raise ValueError if no class has this name.
     """
     if not isinstance(name, str):
         return name
@@ -48,16 +40,8 @@ def find_posterior(name: Any, /) -> Any:
 def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
     """Return a function that makes the initial q(u) from Kuu [M, M] and the number of outputs.
 
-    Parameters
-    ----------
-    posterior
-        A subclass of `Posterior`, its name, or a function such as
-        ``functools.partial(Relaxed.from_prior, preconditioned=False)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `posterior` has another type, or no class has this name.
+    `posterior` is a subclass of `Posterior`, its name, or a function such as ``functools.partial(Relaxed.from_prior,
+    preconditioned=False)``. Raise TypeError if it has another type, and ValueError if no class has this name.
     """
     found = find_posterior(posterior)
     if isinstance(found, type) and issubclass(found, Posterior):

@@ -80,9 +80,8 @@ class Whitened(WhiteItself, MeanPosterior, NaturalSteps, RootSteps):
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # the leading block of the joint Lu is the Lu of u, so m = [m; 0] and C = diag(C, I)
         new = Kuu.shape[0] - self.mean.shape[0]
-        return tree.with_leaves(
-            self, {"mean": append_rows(self.mean, new), "scale": append_diagonal_block(self.scale, new, 1.0)}
-        )
+        leaves = {"mean": append_rows(self.mean, new), "scale": append_diagonal_block(self.scale, new, 1.0)}
+        return tree.with_leaves(self, leaves)
 
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:

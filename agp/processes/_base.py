@@ -39,10 +39,7 @@ class Process(MultiOutput):
 
     @property
     def correlated(self) -> bool:
-        """Whether the outputs are dependent.
-
-        The marginals of dependent outputs do not determine the joint distribution.
-        """
+        """Whether the outputs are dependent, so that their marginals do not determine the joint distribution."""
         return False
 
     @property
@@ -52,9 +49,7 @@ class Process(MultiOutput):
 
     @property
     def mixing(self) -> Array | None:
-        """The matrix A [P, L] if the outputs are mixtures A g of L functions g, or None if the outputs are the
-        functions g.
-        """
+        """The matrix A [P, L] if the outputs are mixtures A g of L functions g, or None if the outputs are g."""
         return None
 
     @abstractmethod
@@ -143,17 +138,11 @@ class Process(MultiOutput):
         return self
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        """Return draws that depend only on the seed and the row number, for rows numbered from `start`.
-
-        By default, no numbers are drawn.
-        """
+        """Return draws that depend only on the seed and the row number, from row `start` on; by default, none."""
         return NO_DRAWS
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
-        """Return the same draws for every row, so that predictions do not depend on other rows.
-
-        By default, no numbers are drawn.
-        """
+        """Return the same draws for every row, so that predictions do not depend on other rows; by default, none."""
         return NO_DRAWS
 
 
@@ -195,12 +184,10 @@ class Transformed(Process):
 
 
 class Composite(Process):
-    """A process composed of several processes.
-
-    The class variable `children` is the name of the field that contains the parts.
-    """
+    """A process composed of several processes."""
 
     children: ClassVar[str]
+    """The name of the field that contains the parts."""
 
     @property
     def _children(self) -> tuple[Process, ...]:

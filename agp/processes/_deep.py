@@ -89,17 +89,15 @@ class Deep(Chained, Composite):
         moments, pull_last = self.layers[-1].project(factor[-1], H)
 
         def pullback(mu_bar, var_bar):
-            return self._pull(pulls, *pull_last(mu_bar, var_bar))
+            last_bar, last_factor_bar, H_bar = pull_last(mu_bar, var_bar)
+            layers, factors = [last_bar], [last_factor_bar]
+            for pull in reversed(pulls):
+                layer_bar, factor_bar, H_bar = pull(H_bar)
+                layers.insert(0, layer_bar)
+                factors.insert(0, factor_bar)
+            return tree.cotangent(self, layers=tuple(layers)), tuple(factors), H_bar
 
         return moments, pullback
-
-    def _pull(self, pulls: list[Pullback], last_bar: Any, last_factor_bar: Any, H_bar: Array) -> tuple[Any, Any, Array]:
-        layers, factors = [last_bar], [last_factor_bar]
-        for pull in reversed(pulls):
-            layer_bar, factor_bar, H_bar = pull(H_bar)
-            layers.insert(0, layer_bar)
-            factors.insert(0, factor_bar)
-        return tree.cotangent(self, layers=tuple(layers)), tuple(factors), H_bar
 
     def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         raise TypeError(NESTED_MESSAGE)
@@ -117,20 +115,14 @@ class Deep(Chained, Composite):
         raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """Draw samples of all layers as functions.
-
-        In contrast, the bound uses samples of the inner layers that are drawn separately for each row.
-        """
+        """Draw samples of all layers as functions. The bound samples inner layers separately for each row instead."""
         layers = zip(self.layers, factor, strict=True)
         return DeepPaths(tuple(layer.paths(one, rng, count, features) for layer, one in layers))
 
     # -- updates ----------------------------------------------------------------------------------------------------
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        """Return the marginals, and a function that computes the sums for site steps of the last layer.
-
-        Only the last layer has sites, because its marginals enter the likelihood.
-        """
+        # only the last layer has sites, because its marginals enter the likelihood
         last = len(self.layers) - 1
         moments, pull = self.layers[last].project_to_sites(factor[last], self._inner(factor, X)[0])
 

@@ -85,8 +85,7 @@ class Patchwise(Transformed):
         (mu, var), pull = self.process.project(factor, rows)
 
         def pullback(mu_bar, var_bar):
-            bars = (self._by_patch(x) for x in (mu_bar, var_bar))
-            process_bar, factor_bar, rows_bar = pull(*bars)
+            process_bar, factor_bar, rows_bar = pull(self._by_patch(mu_bar), self._by_patch(var_bar))
             return tree.cotangent(self, process=process_bar), factor_bar, pull_rows(rows_bar)
 
         return (self._by_image(mu), self._by_image(var)), pullback
@@ -104,8 +103,7 @@ class Patchwise(Transformed):
         return self._by_image(samples), pullback
 
     def project_mean(self, factor: Any, X: Array, /) -> Array:
-        mean = self.process.project_mean(factor, self.grid.rows(X)[0])
-        return self._by_image(mean)
+        return self._by_image(self.process.project_mean(factor, self.grid.rows(X)[0]))
 
     def joint(self, factor: Any, X: Array, /) -> Array:
         if self.grid.number == 1:
@@ -123,8 +121,8 @@ class Patchwise(Transformed):
         (mu, var), pull = self.process.project_to_sites(factor, self.grid.rows(X)[0])
 
         def to_sites(mu_bar: Array, var_bar: Array) -> dict[str, Any]:
-            bars = (self._by_patch(x) for x in (mu_bar, var_bar))
-            return {f"process.{path}": x for path, x in pull(*bars).items()}
+            found = pull(self._by_patch(mu_bar), self._by_patch(var_bar))
+            return {f"process.{path}": x for path, x in found.items()}
 
         return (self._by_image(mu), self._by_image(var)), to_sites
 

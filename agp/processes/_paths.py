@@ -10,13 +10,15 @@ posteriors", ICML 2020.
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.inducing import Inducing, PatchGrid
 from agp.kernels import Kernel
-from agp.means import Mean, Projection, ZeroMean
+from agp.linalg import groups_of
+from agp.means import Mean, Projection
 from agp.processes._outputs import Chained, Mapped, MultiOutput, SideBySide
 
 
@@ -53,26 +55,17 @@ class Paths(MultiOutput):
 
 @tree.model
 class SparsePaths(Paths):
-    """Sample paths of a process with one kernel. Each path is a sample of the prior plus Kuf^T w.
-
-    Parameters
-    ----------
-    kernel, inducing, mean_function
-        The fields of the process.
-    features
-        A function from X [N, D] to the features phi [N, F] of the kernel and their pullback.
-    prior_weights
-        g [P, F, S].
-    weights
-        w [P, M, S].
-    """
+    """Sample paths of a process with one kernel. Each path is a sample of the prior plus Kuf^T w."""
 
     kernel: Kernel
     inducing: Inducing
     mean_function: Mean
     features: Any
+    """A function from X [N, D] to the features phi [N, F] of the kernel and their pullback."""
     prior_weights: Array = tree.auxiliary()
+    """g [P, F, S]."""
     weights: Array = tree.auxiliary()
+    """w [P, M, S]."""
 
     @property
     def count(self) -> int:
@@ -115,10 +108,7 @@ class SparsePaths(Paths):
 
 
 def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
-    """Return the mean [N, P] at X [N, D], or [S, N, P] at X [S, N, D].
-
-    The pullback is ``bar [S, N, P] -> X_bar``, where None means zero.
-    """
+    """Return the mean [N, P] at X [N, D] or [S, N, P] at X [S, N, D], and ``bar [S, N, P] -> X_bar`` (None is zero)."""
     xp, groups = backend_of(X).xp, X.shape[:-2]
     h, pull = mean_function(xp.reshape(X, (-1, X.shape[-1])))
 
@@ -131,10 +121,7 @@ def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
 
 
 def _combine(features: Array, weights: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Return sums [S, N, P] of features [N, F] or [S, N, F] with weights [P, F, S].
-
-    The pullback is ``bar -> features_bar``.
-    """
+    """Return sums [S, N, P] of features [N, F] or [S, N, F] with weights [P, F, S], and ``bar -> features_bar``."""
     xp = backend_of(features).xp
     if features.ndim == 3:
         by_sample = xp.permute_dims(weights, (2, 1, 0))
@@ -185,11 +172,8 @@ class StackedPaths(SideBySide, Paths):
         found = [part.evaluate(X) for part in self.parts]
 
         def pullback(bar):
-            X_bar, start = None, 0
-            for value, pull in found:
-                X_bar = tree.add(X_bar, pull(bar[..., start : start + value.shape[-1]]))
-                start += value.shape[-1]
-            return X_bar
+            shares = zip(found, groups_of([part.outputs for part in self.parts]), strict=True)
+            return reduce(tree.add, (pull(bar[..., columns]) for (_, pull), columns in shares))
 
         return backend_of(X).xp.concat([value for value, _ in found], axis=-1), pullback
 
@@ -206,13 +190,8 @@ class KnownPaths(Mapped, Paths):
         return 4 * self.count * self.outputs
 
     def evaluate(self, X: Array, /) -> tuple[Array, Pullback]:
-        xp = backend_of(X).xp
-        rows = xp.reshape(X, (-1, self.width))
-        h, pull = self.mean_function(rows)
-        shape = (self.count, X.shape[-2], self.outputs)
-        if X.ndim == 3:
-            return xp.reshape(h, shape), lambda bar: xp.reshape(pull(xp.reshape(bar, h.shape))[1], X.shape)
-        return xp.broadcast_to(h, shape), lambda bar: pull(xp.sum(bar, axis=0))[1]
+        h, pull = _mean_of(self.mean_function, X)
+        return backend_of(X).xp.broadcast_to(h, (self.count, X.shape[-2], self.outputs)), pull
 
 
 @tree.model
@@ -221,7 +200,7 @@ class MixedPaths(Paths):
 
     latent: Paths
     weights: Array = tree.auxiliary()
-    mean_function: Mean = ZeroMean()
+    mean_function: Mean
 
     @property
     def count(self) -> int:
@@ -255,10 +234,7 @@ class MixedPaths(Paths):
 
 @tree.model
 class EachPatchPaths(Paths):
-    """Sample paths of a `Patchwise` process.
-
-    Each path applies one sample of the inner process to all patches of an image.
-    """
+    """Sample paths of a `Patchwise` process. Each applies one sample of the inner process to all patches."""
 
     paths: Paths
     grid: PatchGrid

@@ -34,10 +34,7 @@ class SparsePrior(ABC):
         raise TypeError(msg)
 
     def _inducing_covariance(self) -> tuple[Array, Pullback]:
-        """Return Kuu + jitter I [M, M], and the pullback ``Kuu_bar -> self_bar``.
-
-        The pullback takes cotangents of other fields as keyword arguments.
-        """
+        """Return Kuu + jitter I [M, M], and its pullback ``(Kuu_bar, **cotangents of other fields) -> self_bar``."""
         Kuu, pull = self.inducing.covariance(self.kernel)
 
         def pullback(Kuu_bar, **others):
@@ -54,8 +51,7 @@ class SparsePrior(ABC):
     def _features(self, X: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
         """Return Kuf [M, N], kff [N] and h [N, P] (or [N, 1]) at X [N, D].
 
-        The pullback is ``(Kuf_bar, kff_bar, h_bar) -> (self_bar, X_bar)``. The pullback takes cotangents of other
-        fields as keyword arguments.
+        The pullback is ``(Kuf_bar, kff_bar, h_bar, **cotangents of other fields) -> (self_bar, X_bar)``.
         """
         Kuf, pull_Kuf = self.inducing.cross(self.kernel, X)
         kff, pull_kff = self.inducing.diag(self.kernel, X)

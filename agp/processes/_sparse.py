@@ -239,9 +239,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:
         inducing = self.inducing.add_inducing(Z, front=self.posterior.grows_in_front)
         wider = tree.replace(self, {"inducing": inducing})
-        return tree.replace(
-            wider, {"posterior": self.posterior.add_inducing(wider.inducing_covariance()[0], begun=begun)}
-        )
+        posterior = self.posterior.add_inducing(wider.inducing_covariance()[0], begun=begun)
+        return tree.replace(wider, {"posterior": posterior})
 
     def recompute_factors(self) -> Self:
         posterior = self.posterior.recompute_factors(self.inducing_covariance()[0])

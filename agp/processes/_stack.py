@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.linalg import block_diagonal
+from agp.linalg import block_diagonal, groups_of
 from agp.processes._base import Composite, Process, SitePull, check_processes
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
@@ -51,9 +51,8 @@ class Stack(SideBySide, Composite):
             return None
         place = self.reference[1]
         xp = backend_of(place).xp
-        blocks = [
-            xp.eye(part.outputs, **like(place)) if A is None else A for part, A in zip(self.parts, found, strict=True)
-        ]
+        parts = zip(self.parts, found, strict=True)
+        blocks = [xp.eye(part.outputs, **like(place)) if A is None else A for part, A in parts]
         return block_diagonal(blocks, [A.shape[0] for A in blocks], [A.shape[1] for A in blocks])
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -66,10 +65,9 @@ class Stack(SideBySide, Composite):
         return (_side_by_side(mu for (mu, _), _ in found), _side_by_side(var for (_, var), _ in found)), pullback
 
     def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
-        shares = _columns(noise, [part.latents for part in self.parts])
-        found = [
-            part.sample_marginals(one, X, eps) for (part, one), eps in zip(self._with(factor), shares, strict=True)
-        ]
+        shares = [noise[..., columns] for columns in groups_of([part.latents for part in self.parts])]
+        parts = zip(self._with(factor), shares, strict=True)
+        found = [part.sample_marginals(one, X, eps) for (part, one), eps in parts]
 
         def pullback(bar):
             return self._join_cotangents(pull(one) for (_, pull), one in zip(found, self._split(bar), strict=True))
@@ -121,19 +119,16 @@ class Stack(SideBySide, Composite):
         return merge_draws(prefix_draws(f"parts.{i}", part.draws(rng, rows)) for i, part in enumerate(self.parts))
 
     def with_draws(self, draws: Draws, /) -> "Stack":
-        return Stack(
-            tuple(part.with_draws(draws_with_prefix(f"parts.{i}", draws)) for i, part in enumerate(self.parts))
-        )
+        parts = enumerate(self.parts)
+        return Stack(tuple(part.with_draws(draws_with_prefix(f"parts.{i}", draws)) for i, part in parts))
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        return merge_draws(
-            prefix_draws(f"parts.{i}", part.row_draws(seed, start, rows)) for i, part in enumerate(self.parts)
-        )
+        parts = enumerate(self.parts)
+        return merge_draws(prefix_draws(f"parts.{i}", part.row_draws(seed, start, rows)) for i, part in parts)
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
-        return merge_draws(
-            prefix_draws(f"parts.{i}", part.common_draws(seed, rows)) for i, part in enumerate(self.parts)
-        )
+        parts = enumerate(self.parts)
+        return merge_draws(prefix_draws(f"parts.{i}", part.common_draws(seed, rows)) for i, part in parts)
 
     # -- the parts --------------------------------------------------------------------------------------------------
 
@@ -142,16 +137,11 @@ class Stack(SideBySide, Composite):
 
     def _split(self, bar: Array) -> list[Array]:
         """Split the columns of an array into one array [R, outputs] for each part."""
-        return _columns(bar, [part.outputs for part in self.parts])
+        return [bar[..., columns] for columns in groups_of([part.outputs for part in self.parts])]
 
     def _join_cotangents(self, bars: Iterable[tuple[Any, Any, Any]]) -> tuple[Any, tuple[Any, ...], Array]:
         own, factors, inputs = zip(*bars, strict=True)
         return tree.cotangent(self, parts=own), factors, reduce(tree.add, inputs)
-
-
-def _columns(x: Array, widths: list[int]) -> list[Array]:
-    stops = [sum(widths[: i + 1]) for i in range(len(widths))]
-    return [x[..., stop - width : stop] for stop, width in zip(stops, widths, strict=True)]
 
 
 def _side_by_side(columns: Iterable[Array]) -> Array:
