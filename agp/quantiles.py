@@ -156,26 +156,23 @@ def mixture_quantiles(
 ) -> Numbers:
     """Return the quantiles [Q, N, K] for marginals [S, N, P].
 
-    A quantile is the smallest y with P(Y <= y) >= level, or NaN where the marginals are NaN.
-
-    `mixture` maps the marginals of a block of rows to their mixture.
+    A quantile is the smallest y with P(Y <= y) >= level, or NaN where the marginals are NaN. `mixture` maps the
+    marginals of a block of rows to their mixture.
     """
-    rows = rows_together(mu)
     with np.errstate(all="ignore"):
-        parts = [
-            _of_rows(mixture(mu[:, start : start + rows], var[:, start : start + rows]), levels)
-            for start in range(0, mu.shape[1], rows)
-        ]
+        blocks = by_blocks(mixture, mu, var)
+        parts = [np.stack([_quantile(block, level) for level in levels]) for _, block in blocks]
     return np.concatenate(parts, axis=1)
 
 
-def rows_together(mu: Numbers) -> int:
-    """Return the number of rows of marginals [S, N, P] in a block."""
-    return max(1, VALUES_PER_CHUNK // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
-
-
-def _of_rows(mixture: Mixture, levels: tuple[float, ...]) -> Numbers:
-    return np.stack([_quantile(mixture, level) for level in levels])
+def by_blocks(
+    mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers
+) -> Iterator[tuple[slice, Mixture]]:
+    """Yield blocks of rows of marginals [S, N, P], with the mixture of each block."""
+    count = max(1, VALUES_PER_CHUNK // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
+    for start in range(0, mu.shape[1], count):
+        rows = slice(start, start + count)
+        yield rows, mixture(mu[:, rows], var[:, rows])
 
 
 def _quantile(mixture: Mixture, level: float) -> Numbers:
@@ -303,11 +300,6 @@ def _whole(mixture: Mixture, excess: Callable[[Numbers], Numbers], low: Numbers,
         above = np.where(open_ & reached, middle, above)
         below = np.where(open_ & ~reached, middle, below)
     return above + 0.0  # not -0.0
-
-
-def scalar(number: float) -> Numbers:
-    """Convert a Python number to a scalar (0-d) array."""
-    return np.asarray(number, dtype=np.float64)
 
 
 # -- tails ------------------------------------------------------------------------------------------------------------

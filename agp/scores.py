@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.quadrature import gauss_legendre
-from agp.quantiles import MIN_PROBABILITY, Mixture, coarse, coordinate, coordinate_of, rows_together
+from agp.quantiles import MIN_PROBABILITY, Mixture, by_blocks, coarse, coordinate, coordinate_of, normal_tail
 
 Numbers = npt.NDArray[np.float64]
 
@@ -52,12 +52,9 @@ def mixture_crps(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, va
 def _by_rows(
     score: Callable[[Mixture, Numbers], Numbers], mixture: Callable, mu: Numbers, var: Numbers, y: Numbers
 ) -> Numbers:
-    rows, known = rows_together(mu), np.where(np.isnan(y), 0.5, y)
+    known = np.where(np.isnan(y), 0.5, y)
     with np.errstate(all="ignore"):
-        parts = [
-            score(mixture(mu[:, i : i + rows], var[:, i : i + rows]), known[i : i + rows])
-            for i in range(0, len(y), rows)
-        ]
+        parts = [score(block, known[rows]) for rows, block in by_blocks(mixture, mu, var)]
     return np.where(np.isnan(y), np.nan, np.concatenate(parts))
 
 
@@ -139,15 +136,13 @@ class _Knots(NamedTuple):
 
         For counts, the limit is 0 in intervals without a whole number between their ends.
         """
-        from scipy.special import ndtr
-
         lengths = self._lengths(mixture)
         if mixture.place is not None:
             y = mixture.value(coordinate(mixture)[0](self.x))
             margin = WHOLE_MARGIN * (1.0 + y)
             some = np.ceil((y - margin)[1:]) - np.floor((y + margin)[:-1]) > 1.0
             lengths = np.where(some, lengths, 0.0)
-        lower, upper = np.diff(ndtr(self.z), axis=0), -np.diff(ndtr(-self.z), axis=0)
+        lower, upper = np.diff(normal_tail(self.z, False), axis=0), -np.diff(normal_tail(self.z, True), axis=0)
         return lengths * np.where(self.z[1:] > 0.0, upper, lower)
 
     def _lengths(self, mixture: Mixture) -> Numbers:
@@ -157,9 +152,7 @@ class _Knots(NamedTuple):
 
     def _shares(self) -> Numbers:
         """Return the larger F (1 - F) of the two ends of each interval."""
-        from scipy.special import ndtr
-
-        share = ndtr(self.z) * ndtr(-self.z)
+        share = normal_tail(self.z, False) * normal_tail(self.z, True)
         return np.maximum(share[:-1], share[1:])
 
     def _to_split(self, mixture: Mixture) -> tuple[Numbers, Numbers]:
@@ -224,8 +217,6 @@ class _Knots(NamedTuple):
 
     def share(self, x: Numbers) -> Numbers:
         """Return F at x [J, N, K]."""
-        from scipy.special import ndtr
-
         i = np.zeros(x.shape, dtype=int)
         for one in self.x[1:-1]:
             i += one <= x
@@ -234,7 +225,7 @@ class _Knots(NamedTuple):
         )
         h = x1 - x0
         t = np.where(h > 0.0, np.clip((x - x0) / h, 0.0, 1.0), 0.0)
-        return ndtr(_hermite(t, z0, z1, h * s0, h * s1)[0])
+        return normal_tail(_hermite(t, z0, z1, h * s0, h * s1)[0], False)
 
     def integral(self, mixture: Mixture, start: Numbers, at_y: Numbers, y: Numbers) -> Numbers:
         """Integrate (F(x) - [y <= x])^2 over x from the knot `start` on; y is at the knot `at_y`.
@@ -244,25 +235,21 @@ class _Knots(NamedTuple):
         Between two knots at c and d, x - y is the sum of c - y, whose integral is exact, and of x - c. Therefore the
         error is at most of order (d - c) (F(d) - F(c)), also where F has a step.
         """
-        from scipy.special import ndtr
-
         place, slopes = coordinate(mixture)[0], self.slopes()
         h, values = np.diff(self.x, axis=0), mixture.value(place(self.x[:-1]))
         inside, above = (self.x[:-1] >= start) & (h > 0.0), self.x[:-1] >= at_y
-        F = (
-            np.where(above, -ndtr(-self.z[:-1]), ndtr(self.z[:-1])),
-            np.where(above, -ndtr(-self.z[1:]), ndtr(self.z[1:])),
-        )
+        lower, upper = normal_tail(self.z, False), normal_tail(self.z, True)
+        F = np.where(above, -upper[:-1], lower[:-1]), np.where(above, -upper[1:], lower[1:])
         total = np.sum(np.where(inside, (F[0] ** 2 - F[1] ** 2) * (values - y), 0.0), axis=0)
         for node, weight in zip(*gauss_legendre(NODES), strict=True):
             t = 0.5 * (1.0 + node)
             z, slope = _hermite(t, self.z[:-1], self.z[1:], h * slopes[:-1], h * slopes[1:])
             density = np.exp(-0.5 * z * z) * slope / math.sqrt(2.0 * math.pi)
             apart = mixture.value(place(self.x[:-1] + t * h)) - values
-            total += weight * np.sum(np.where(inside, density * (above - ndtr(z)) * apart, 0.0), axis=0)
+            total += weight * np.sum(np.where(inside, density * (above - normal_tail(z, False)) * apart, 0.0), axis=0)
         a, b = mixture.value(place(start)), mixture.value(place(self.x[-1]))
-        F = np.max(np.where(self.x <= start, ndtr(self.z), 0.0), axis=0)
-        return total + np.maximum(y - a, 0.0) * F**2 + np.maximum(b - y, 0.0) * ndtr(-self.z[-1]) ** 2
+        F = np.max(np.where(self.x <= start, lower, 0.0), axis=0)
+        return total + np.maximum(y - a, 0.0) * F**2 + np.maximum(b - y, 0.0) * upper[-1] ** 2
 
 
 def _hermite(t: Numbers | float, z0: Numbers, z1: Numbers, s0: Numbers, s1: Numbers) -> tuple[Numbers, Numbers]:
