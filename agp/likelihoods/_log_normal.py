@@ -47,10 +47,9 @@ class LogNormal(Likelihood):
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         # var(y) = E[y]^2 (e^v - 1), where v is the variance of log y
-        of_logs = self.logs.predict(mu, var)
-        assert of_logs.variance is not None
+        var = self.logs._with_noise(var)
         no_noise = backend_of(mu).xp.full_like(mu, -float("inf"))
-        return log_normal_prediction(mu + 0.5 * of_logs.variance, no_noise, of_logs.variance)
+        return log_normal_prediction(mu + 0.5 * var, no_noise, var)
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         log_y = backend_of(y).xp.log(y)
@@ -77,13 +76,12 @@ class LogNormal(Likelihood):
     def variance_cost(self) -> Array | None:
         return self.logs.variance_cost()
 
-    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
+    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float:
         xp = backend_of(y).xp
         log_y = xp.log(y)
-        alone = self.logs.log_density_alone(log_y, weights)
         jacobian = _log_jacobian(log_y)
         counted = jacobian if weights is None else weights * jacobian
-        return None if alone is None else alone - float(xp.mean(counted))
+        return self.logs.log_density_alone(log_y, weights) - float(xp.mean(counted))
 
     def __post_init__(self) -> None:
         if not isinstance(self.logs, Gaussian):
