@@ -9,11 +9,9 @@ from agp.checks import check_whole
 from agp.constraints import ORDERED
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._categories import OrderedCategories, Tails, check_labels
-from agp.likelihoods._quadrature import ByQuadrature
+from agp.likelihoods._quadrature import LOG_SQRT_2PI, ByQuadrature
 from agp.likelihoods._range import positive_variance
 from agp.quantiles import normal_quantile
-
-LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @tree.model

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from agp.backend import Array, backend_of, constant
 from agp.likelihoods._base import Likelihood
-from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
+from agp.likelihoods._quadrature import LOG_SQRT_2PI, log_sum_exp, root_and_slope
 from agp.quadrature import gauss_legendre
 
 REACH = 9.0
@@ -26,7 +26,6 @@ PANELS_AT_ONCE = 5
 """The number of panels that are evaluated together, which limits the memory."""
 FLOATS = 6 * PANELS_AT_ONCE * NODES + 6 * GROWING + 12
 """The number of floats in memory per row and latent function."""
-LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Datum(NamedTuple):
@@ -62,7 +61,7 @@ class ByPanels(Likelihood):
 
     @property
     def floats_per_row(self) -> int:
-        return 8 + FLOATS
+        return super().floats_per_row + FLOATS
 
 
 def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:

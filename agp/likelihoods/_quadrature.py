@@ -9,6 +9,8 @@ from agp.checks import check_whole
 from agp.likelihoods._base import Drawn, Likelihood
 from agp.quadrature import gauss_hermite
 
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
 LogDensity = Callable[[Array, Array], tuple[Array, Pullback]]
 
 
@@ -31,6 +33,10 @@ class ByQuadrature(Likelihood):
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         return expectation(self._log_density, mu, var, y, self.points)
+
+    @property
+    def floats_per_row(self) -> int:
+        return 8 * self.points
 
     def check_parameters(self) -> None:
         check_points(self.points)
@@ -106,8 +112,3 @@ def log_sum_exp(x: Array, *, axis: int) -> Array:
     B = backend_of(x)
     top = B.stop_gradient(B.xp.max(x, axis=axis, keepdims=True))
     return B.xp.log(B.xp.sum(B.xp.exp(x - top), axis=axis)) + B.xp.squeeze(top, axis=axis)
-
-
-def log_mean_exp(x: Array, *, axis: int) -> Array:
-    """Compute the log of the mean of exp(x) along an axis, without overflow."""
-    return log_sum_exp(x, axis=axis) - math.log(x.shape[axis])
