@@ -5,12 +5,11 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Drawn, Likelihood, Prediction
-from agp.quantiles import Mixture, ObservationModel
+from agp.likelihoods._base import Drawn, Likelihood
 
 
 def _forward(name: str) -> Any:
-    """Return a property that reads the attribute of the wrapped likelihood."""
+    """Return a property that reads the attribute or the method of the wrapped likelihood."""
     return property(attrgetter(f"likelihood.{name}"))
 
 
@@ -85,6 +84,14 @@ class WithColumn(Likelihood):
     whole_numbers = _forward("whole_numbers")
     missing = _forward("missing")
     infinite_variance = _forward("infinite_variance")  # type: ignore[override]
+    check_outputs = _forward("check_outputs")
+    check_parameters = _forward("check_parameters")
+    draws = _forward("draws")
+    predict = _forward("predict")
+    observation_model = _forward("observation_model")
+    mixture = _forward("mixture")
+    _quantiles = _forward("_quantiles")
+    _sample = _forward("_sample")
 
     @property
     def floats_per_row(self) -> int:
@@ -107,30 +114,6 @@ class WithColumn(Likelihood):
             return y
         xp = backend_of(y).xp
         return xp.concat([inner, xp.ones_like(inner[:, :1])], axis=1)
-
-    def check_outputs(self, outputs: int, /) -> None:
-        self.likelihood.check_outputs(outputs)
-
-    def check_parameters(self) -> None:
-        self.likelihood.check_parameters()
-
-    def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
-        return self.likelihood.draws(rng, rows, latents)
-
-    def predict(self, mu: Array, var: Array, /) -> Prediction:
-        return self.likelihood.predict(mu, var)
-
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        return self.likelihood._quantiles(mu, var, levels)
-
-    def observation_model(self) -> ObservationModel:
-        return self.likelihood.observation_model()
-
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        return self.likelihood.mixture(mu, var)
-
-    def _sample(self, f: Any, rng: Any) -> Any:
-        return self.likelihood._sample(f, rng)
 
     def from_data(self, variance: float, /) -> Self:
         return tree.replace(self, {"likelihood": self.likelihood.from_data(variance)})
