@@ -229,8 +229,7 @@ class Kernel(ABC):
             return NotImplemented
         return Scaled(_multiplier(other), self)
 
-    def __rmul__(self, other: Any) -> "Scaled":
-        return self * other if isinstance(other, numbers.Real) else NotImplemented
+    __rmul__ = __mul__
 
 
 class ConstantVariance(Kernel):

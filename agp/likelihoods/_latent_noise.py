@@ -47,8 +47,7 @@ class LatentNoiseGaussian(Likelihood):
 
     def _log_noise(self, g: Array) -> Array:
         """Compute the logarithm of the standard deviation of the noise from g."""
-        scaled = self._in_units(g)
-        return scaled if self.unit is None else scaled + backend_of(g).xp.log(self.unit)
+        return g if self.unit is None else g / self.unit + backend_of(g).xp.log(self.unit)
 
     def _variance_in_units(self, var: Array) -> Array:
         return self._in_units(self._in_units(var))
