@@ -118,10 +118,7 @@ def gaussian_expectation(
     var: Numbers,
     bends: tuple[tuple[Numbers, Numbers | float], ...],
 ) -> Numbers:
-    """Compute E[function(f)] for f ~ N(mu, var) [...].
-
-    The function takes an array [..., I] and has bends at given places.
-    """
+    """Compute E[function(f)] for f ~ N(mu, var) [...]; the function of arrays [..., I] has bends at given places."""
     reach, panels, nodes = _rule.get()
     root = np.sqrt(np.maximum(var, MIN_PROBABILITY))
     edges = np.concatenate(
@@ -231,10 +228,7 @@ def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
 def _bracket(
     excess: Callable[[Numbers], Numbers], start: Numbers, first: Numbers, last: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Return two points that bracket the root, and the excess at both.
-
-    If the root lies beyond an end, both points are that end.
-    """
+    """Return two points that bracket the root, and the excess at both; if it lies beyond an end, both are that end."""
     a, a_excess = start, excess(start)
     ahead = np.where(a_excess < 0.0, 1.0, -1.0)
     b, b_excess, step = a, a_excess, 0.25
@@ -347,10 +341,7 @@ def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: 
 
 
 def _beta_share(a: Numbers, b: Numbers, x: Numbers) -> Numbers:
-    """Return P(e <= x) for a beta variable e.
-
-    SciPy overflows if b > 1e200. In this case, the product b e is treated as a gamma variable.
-    """
+    """Return P(e <= x) for a beta variable e. Where SciPy overflows (b > 1e200), b e is treated as a gamma variable."""
     from scipy.special import betainc, gammainc
 
     value = betainc(a, b, x)

@@ -164,10 +164,7 @@ def _pull_differences(
 
 
 def least_root(x: Array) -> float:
-    """Return the value of `safe_sqrt` at zero.
-
-    This value is negligible compared to 1, and its square and inverse are representable.
-    """
+    """Return the value of `safe_sqrt` at zero: negligible compared to 1, with a representable square and inverse."""
     return float(backend_of(x).xp.finfo(x.dtype).smallest_normal) ** 0.25
 
 

@@ -344,10 +344,7 @@ def check_number(name: str, value: Array) -> None:
 
 
 def check_by_output(name: str, value: Any, outputs: int | None = None, /) -> None:
-    """Raise ValueError unless a parameter is None, one number, or one number per output.
-
-    If the argument `outputs` is None, a parameter may have any number of entries.
-    """
+    """Raise ValueError unless a parameter is None, one number, or one per output; `outputs=None` allows any."""
     if value is None or isinstance(value, numbers.Real):
         return
     shape = (len(value),) if isinstance(value, (list, tuple)) else tuple(value.shape)

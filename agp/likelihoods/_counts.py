@@ -173,10 +173,7 @@ class NegativeBinomial(Counts, ByQuadrature):
         return xp.where(r > SERIES, series, direct)
 
     def _log_bend(self, f: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Compute y log m - (y + r) l with l = log(1 + m / r).
-
-        Return also l, and the derivative m / (m + r) of l with respect to log m.
-        """
+        """Return y log m - (y + r) l, l = log(1 + m / r), and the derivative m / (m + r) of l with respect to log m."""
         xp = backend_of(f).xp
         z = f + (math.log(self.exposure) + xp.log(self.dispersion))  # log(m / r)
         log_total = xp.logaddexp(z, xp.zeros_like(z))

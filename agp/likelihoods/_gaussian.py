@@ -60,10 +60,7 @@ class GaussianNoise(Likelihood):
         """Add the variance of the noise of new observations to variances of f [..., P]."""
 
     def _mask_missing(self, y: Array) -> tuple[Array, Array | None]:
-        """Replace unobserved values by 0. Return also weights [N, P], which are 1 for observed values and 0 for others.
-
-        The weights are None if all values must be observed.
-        """
+        """Replace missing values by 0. Return also weights [N, P], 0 for these and 1 for others, or None for all 1."""
         if not self.missing:
             return y, None
         xp = backend_of(y).xp

@@ -115,10 +115,7 @@ class Ordinal(OrderedCategories, ByQuadrature):
 
 
 def _log_interval(bottom: Array, top: Array, first: Array, last: Array) -> Array:
-    """Compute log(Phi(top) - Phi(bottom)) accurately in both tails.
-
-    The first bin extends to minus infinity, and the last bin extends to infinity.
-    """
+    """Compute log(Phi(top) - Phi(bottom)) accurately in both tails; the first and the last bin are unbounded."""
     B = backend_of(top)
     xp = B.xp
     inner = ~(first | last)

@@ -29,10 +29,7 @@ FLOATS = 6 * PANELS_AT_ONCE * NODES + 6 * GROWING + 12
 
 
 class Datum(NamedTuple):
-    """The function log p(y | f) of f for given targets, as arrays [N, P].
-
-    This function must be concave or have one peak.
-    """
+    """The function log p(y | f) of f for given targets, as arrays [N, P]; it is concave or has one peak."""
 
     log_density: Callable[[Array], Array]
     """log p(y | f) at I values of each f [N, P, I], up to a constant for each target."""
@@ -123,9 +120,8 @@ def _panel_ends(centre: Array, width: Array) -> Array:
 def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
     """Compute the t [N, P] that maximises l(t) - t^2 / 2, in a fixed number of steps.
 
-    If l is concave, there is one peak, which is found within a bracket. Otherwise there may be two peaks, one near the
-    prior and one near the bend of l. The search within the bracket begins at the prior, and Newton steps begin at the
-    bend. The higher of the two results is returned.
+    If l is concave, there is one peak. Otherwise there may be two: one near the prior, where the search within a
+    bracket begins, and one near the bend of l, where Newton steps begin. The higher result is returned.
     """
     xp = backend_of(mu).xp
 
@@ -146,11 +142,10 @@ def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
 
 
 def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tuple[Array, Array]:
-    """Return the two ends of a bracket that contains the peak.
+    """Return the two ends of a bracket that contains the peak: 0 and the bend of l.
 
-    The ends are 0 and the bend of l. If l is concave and the peak lies beyond both points, one end is the point that is
-    nearer to the peak. The other end is the sum of this point and the slope at this point. The peak lies in between,
-    because the slope decreases at a rate of at least 1.
+    If l is concave and the peak lies beyond both, the ends are the nearer point, and its sum with the slope there. The
+    peak lies in between, because the slope decreases at a rate of at least 1.
     """
     xp = backend_of(bend).xp
     low, high = xp.minimum(bend, xp.zeros_like(bend)), xp.maximum(bend, xp.zeros_like(bend))

@@ -20,12 +20,10 @@ def check_points(points: int) -> None:
 
 
 class ByQuadrature(Likelihood):
-    """Base class of likelihoods that compute expected log densities by Gauss-Hermite quadrature.
-
-    `points` is the number of nodes.
-    """
+    """Base class of likelihoods that compute expected log densities by Gauss-Hermite quadrature."""
 
     points: int
+    """The number of nodes."""
 
     @abstractmethod
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
@@ -43,10 +41,9 @@ class ByQuadrature(Likelihood):
 
 
 def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:
-    """Compute the standard deviations sqrt(var) and their derivatives with respect to var.
+    """Compute sqrt(var) and its derivative with respect to var, which is infinite at 0.
 
-    Variances below `floor` are replaced by `floor`, because the derivative is infinite at 0. By default `floor` is the
-    square root of the smallest normal float.
+    `floor` replaces smaller variances. By default it is the square root of the smallest normal float.
     """
     B = backend_of(var)
     return B.fused(_root_and_slope, var, _tiny(B, var) if floor is None else floor)
