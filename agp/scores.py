@@ -109,10 +109,12 @@ class _Knots(NamedTuple):
             x, width = knots._to_split(mixture)
             before, knots = knots, knots.with_more(mixture, x)
             if i + 1 >= MIN_SPLITS:
-                error = np.sum(width * np.abs(knots.share(x) - before.share(x)), axis=0) + knots._interpolation_error(
-                    mixture
-                )
-                if not np.any(error > SPLIT_TOLERANCE * np.sum(knots._lengths(mixture) * knots._shares(), axis=0)):
+                # the change, and the limit of the error where z increases too much for interpolation
+                unresolved = np.where(np.diff(knots.z, axis=0) > MAX_RISE, knots._limits(mixture), 0.0)
+                error = np.sum(width * np.abs(knots.share(x) - before.share(x)), axis=0) + np.sum(unresolved, axis=0)
+                share = normal_tail(knots.z, False) * normal_tail(knots.z, True)
+                size = np.sum(knots._lengths(mixture) * np.maximum(share[:-1], share[1:]), axis=0)
+                if not np.any(error > SPLIT_TOLERANCE * size):
                     break
         return knots
 
@@ -126,10 +128,6 @@ class _Knots(NamedTuple):
         high = np.min(np.where(above, self.x, self.x[-1]), axis=0)
         z = [np.max(np.where(self.x <= end, self.z, -np.inf), axis=0) for end in (low, high)]
         return _Knots(np.clip(self.x, low, high), np.clip(self.z, *z))
-
-    def _interpolation_error(self, mixture: Mixture) -> Numbers:
-        """Return the limit of the error in intervals in which z increases too much for interpolation."""
-        return np.sum(np.where(np.diff(self.z, axis=0) > MAX_RISE, self._limits(mixture), 0.0), axis=0)
 
     def _limits(self, mixture: Mixture) -> Numbers:
         """Return the product of length and increase of F of each interval, which limits the error of the integral.
@@ -149,11 +147,6 @@ class _Knots(NamedTuple):
         """Return the lengths of the intervals between knots in the unit of y."""
         lengths = np.diff(mixture.value(coordinate(mixture)[0](self.x)), axis=0)
         return np.where(np.isfinite(lengths), lengths, 0.0)
-
-    def _shares(self) -> Numbers:
-        """Return the larger F (1 - F) of the two ends of each interval."""
-        share = normal_tail(self.z, False) * normal_tail(self.z, True)
-        return np.maximum(share[:-1], share[1:])
 
     def _to_split(self, mixture: Mixture) -> tuple[Numbers, Numbers]:
         """Return `TARGETS` points between knots, and the length in the unit of y that each of them represents.
