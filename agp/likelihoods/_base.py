@@ -4,6 +4,7 @@ import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
@@ -334,6 +335,11 @@ class Likelihood(ABC):
 
     def check_targets(self, y: Array, /) -> None:  # noqa: B027 - any finite number
         """Raise ValueError if a target in y [N, K] is outside the support; by default any finite number is valid."""
+
+
+def forward(path: str) -> Any:
+    """Return a property that reads the attribute or method of a part of a likelihood."""
+    return property(attrgetter(path))
 
 
 def check_number(name: str, value: Array) -> None:

@@ -1,16 +1,10 @@
 """Likelihoods whose targets have an additional last column: the weight or the exposure of each row."""
 
-from operator import attrgetter
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Drawn, Likelihood
-
-
-def _forward(name: str) -> Any:
-    """Return a property that reads the attribute or the method of the wrapped likelihood."""
-    return property(attrgetter(f"likelihood.{name}"))
+from agp.likelihoods._base import Drawn, Likelihood, forward
 
 
 class WithColumn(Likelihood):
@@ -75,23 +69,23 @@ class WithColumn(Likelihood):
 
     # -- forwarded to the wrapped likelihood ------------------------------------------------------------------------
 
-    couples_outputs = _forward("couples_outputs")
-    bounded_curvature = _forward("bounded_curvature")
-    log_concave = _forward("log_concave")
-    quadratic = _forward("quadratic")
-    slopes_vanish = _forward("slopes_vanish")
-    support = _forward("support")
-    whole_numbers = _forward("whole_numbers")
-    missing = _forward("missing")
-    infinite_variance = _forward("infinite_variance")  # type: ignore[override]
-    check_outputs = _forward("check_outputs")
-    check_parameters = _forward("check_parameters")
-    draws = _forward("draws")
-    predict = _forward("predict")
-    observation_model = _forward("observation_model")
-    mixture = _forward("mixture")
-    _quantiles = _forward("_quantiles")
-    _sample = _forward("_sample")
+    couples_outputs = forward("likelihood.couples_outputs")
+    bounded_curvature = forward("likelihood.bounded_curvature")
+    log_concave = forward("likelihood.log_concave")
+    quadratic = forward("likelihood.quadratic")
+    slopes_vanish = forward("likelihood.slopes_vanish")
+    support = forward("likelihood.support")
+    whole_numbers = forward("likelihood.whole_numbers")
+    missing = forward("likelihood.missing")
+    infinite_variance = forward("likelihood.infinite_variance")  # type: ignore[override]
+    check_outputs = forward("likelihood.check_outputs")
+    check_parameters = forward("likelihood.check_parameters")
+    draws = forward("likelihood.draws")
+    predict = forward("likelihood.predict")
+    observation_model = forward("likelihood.observation_model")
+    mixture = forward("likelihood.mixture")
+    _quantiles = forward("likelihood._quantiles")
+    _sample = forward("likelihood._sample")
 
     @property
     def floats_per_row(self) -> int:
