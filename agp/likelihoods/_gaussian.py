@@ -19,8 +19,6 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
-
-
 def _terms(B: Backend, mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Array, Array]:
     residual = y - mu
     square = residual * residual + var

@@ -142,7 +142,6 @@ def _density_of_log_noise(own: Array, square: Array) -> Datum:
     """log N(y; m, v + e^(2 l)) as a function of l, for v = `own` and (y - m)^2 = `square`, each [N, K]."""
     xp = backend_of(own).xp
     tiny = float(xp.finfo(own.dtype).smallest_normal) ** 0.5
-
     log_own = xp.log(own + tiny)
 
     def log_density(log_noise: Array) -> Array:

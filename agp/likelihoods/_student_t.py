@@ -12,9 +12,8 @@ from agp.likelihoods._quadrature import ByQuadrature
 from agp.quantiles import ObservationModel, t_tail
 from agp.scaling import unit_by_column
 
+
 # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))
-
-
 def _density(
     B: Backend, f: Array, y: Array, scale: Array, nu: float, power: float, constant: float
 ) -> tuple[Array, Array, Array]:
