@@ -13,11 +13,14 @@ from agp.kernels._features import Features, Waves, features_of
 from agp.scaling import column_spreads, unit_by_column
 
 
+@tree.model
 class Winding(ConstantVariance):
     """Base class of kernels that map each input column to a circle with the period as circumference."""
 
-    lengthscale: Array
-    period: Array
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    lengthscale: Array = tree.param(POSITIVE, default=None)
+    period: Array = tree.constant(default=None)
+    variance_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         # the squared distance of (cos, sin)(2 pi x / p) and (cos, sin)(2 pi z / p) is 4 sin^2(pi (x - z) / p)
@@ -101,10 +104,7 @@ class Periodic(Winding):
         many local optima as functions of the period. Use `Seasonal` if the period is known.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    lengthscale: Array = tree.param(POSITIVE, default=None)
     period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
-    variance_unit: Array | None = tree.unit(default=None)
     period_unit: Array | None = tree.unit(default=None)
 
     def _pull_period(self, bar: Array) -> Array:
@@ -136,11 +136,6 @@ class Seasonal(Winding):
     ValueError
         In `from_data`, if the period is missing or not positive.
     """
-
-    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    lengthscale: Array = tree.param(POSITIVE, default=None)
-    period: Array = tree.constant(default=None)
-    variance_unit: Array | None = tree.unit(default=None)
 
     def _pull_period(self, bar: Array) -> None:  # noqa: ARG002 - a constant has no gradient
         return None
