@@ -186,12 +186,13 @@ def _quantile(mixture: Mixture, level: float) -> Numbers:
 
     start = np.clip(np.full_like(mixture.centre, math.asinh(sign * score)), first, last)
     bracket = _bracket(lambda x: excess(place(x)), start, first, last)
+    beyond = bracket[0] == bracket[1]  # an end of the range, if the excess is not 0
     low, high, best = _root(lambda x: excess(place(x)), *bracket)
     if mixture.place is not None:
         found = _whole(mixture, excess, place(low), place(high))
     else:
-        found = np.where(_beyond(bracket, 1.0), -np.inf, mixture.value(place(best)))
-    return np.where(_beyond(bracket, -1.0), np.inf, found)
+        found = np.where(beyond & (bracket[2] > 0.0), -np.inf, mixture.value(place(best)))
+    return np.where(beyond & (bracket[2] < 0.0), np.inf, found)
 
 
 def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
@@ -217,12 +218,6 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 
     first, last = (np.arcsinh((end - mixture.centre) / mixture.spread) for end in mixture.ends)
     return place, first, last
-
-
-def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
-    """Return True where the bracket contains no root and the excess has the given sign."""
-    a, b, a_excess, _ = bracket
-    return (a == b) & (sign * a_excess > 0.0)
 
 
 def _bracket(

@@ -33,8 +33,7 @@ def squared_distances(
         r2, with a scalar (0-d) size and bar [N, M]. Z_bar is None if Z is None. The pullback takes two matrix products.
         With `differences`, the pullback instead takes one pass over [N, M] for each column. These passes avoid
         cancellation for close rows with large cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is
-        size * diag(a) bar diag(b), and stacks are allowed. `scales` cannot be combined with
-        `differences`, or with Z = None.
+        size * diag(a) bar diag(b), and stacks are allowed, but not `differences` or Z = None.
     """
     B = backend_of(X)
     xp = B.xp
