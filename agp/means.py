@@ -7,7 +7,6 @@ from agp import tree
 from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like
 from agp.scaling import column_spreads, unit_by_column
-from agp.tree import at_inputs
 
 __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 
@@ -18,9 +17,8 @@ class Mean(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls):
-            cls.__call__ = public(
-                at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)"), repairs=False, ignore=None
-            )
+            evaluated = tree.at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)")
+            cls.__call__ = public(evaluated, repairs=False, ignore=None)
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:

@@ -118,10 +118,7 @@ def gaussian_expectation(
     var: Numbers,
     bends: tuple[tuple[Numbers, Numbers | float], ...],
 ) -> Numbers:
-    """Compute E[function(f)] for f ~ N(mu, var) [...].
-
-    The function takes an array [..., I] and has bends at given places.
-    """
+    """Compute E[function(f)] for f ~ N(mu, var) [...]; the function of arrays [..., I] has bends at given places."""
     reach, panels, nodes = _rule.get()
     root = np.sqrt(np.maximum(var, MIN_PROBABILITY))
     edges = np.concatenate(
@@ -156,26 +153,23 @@ def mixture_quantiles(
 ) -> Numbers:
     """Return the quantiles [Q, N, K] for marginals [S, N, P].
 
-    A quantile is the smallest y with P(Y <= y) >= level, or NaN where the marginals are NaN.
-
-    `mixture` maps the marginals of a block of rows to their mixture.
+    A quantile is the smallest y with P(Y <= y) >= level, or NaN where the marginals are NaN. `mixture` maps the
+    marginals of a block of rows to their mixture.
     """
-    rows = rows_together(mu)
     with np.errstate(all="ignore"):
-        parts = [
-            _of_rows(mixture(mu[:, start : start + rows], var[:, start : start + rows]), levels)
-            for start in range(0, mu.shape[1], rows)
-        ]
+        blocks = by_blocks(mixture, mu, var)
+        parts = [np.stack([_quantile(block, level) for level in levels]) for _, block in blocks]
     return np.concatenate(parts, axis=1)
 
 
-def rows_together(mu: Numbers) -> int:
-    """Return the number of rows of marginals [S, N, P] in a block."""
-    return max(1, VALUES_PER_CHUNK // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
-
-
-def _of_rows(mixture: Mixture, levels: tuple[float, ...]) -> Numbers:
-    return np.stack([_quantile(mixture, level) for level in levels])
+def by_blocks(
+    mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers
+) -> Iterator[tuple[slice, Mixture]]:
+    """Yield blocks of rows of marginals [S, N, P], with the mixture of each block."""
+    count = max(1, VALUES_PER_CHUNK // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
+    for start in range(0, mu.shape[1], count):
+        rows = slice(start, start + count)
+        yield rows, mixture(mu[:, rows], var[:, rows])
 
 
 def _quantile(mixture: Mixture, level: float) -> Numbers:
@@ -192,12 +186,13 @@ def _quantile(mixture: Mixture, level: float) -> Numbers:
 
     start = np.clip(np.full_like(mixture.centre, math.asinh(sign * score)), first, last)
     bracket = _bracket(lambda x: excess(place(x)), start, first, last)
+    beyond = bracket[0] == bracket[1]  # an end of the range, if the excess is not 0
     low, high, best = _root(lambda x: excess(place(x)), *bracket)
     if mixture.place is not None:
         found = _whole(mixture, excess, place(low), place(high))
     else:
-        found = np.where(_beyond(bracket, 1.0), -np.inf, mixture.value(place(best)))
-    return np.where(_beyond(bracket, -1.0), np.inf, found)
+        found = np.where(beyond & (bracket[2] > 0.0), -np.inf, mixture.value(place(best)))
+    return np.where(beyond & (bracket[2] < 0.0), np.inf, found)
 
 
 def coordinate_of(mixture: Mixture, y: Numbers) -> Numbers:
@@ -225,19 +220,10 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
     return place, first, last
 
 
-def _beyond(bracket: tuple[Numbers, ...], sign: float) -> Numbers:
-    """Return True where the bracket contains no root and the excess has the given sign."""
-    a, b, a_excess, _ = bracket
-    return (a == b) & (sign * a_excess > 0.0)
-
-
 def _bracket(
     excess: Callable[[Numbers], Numbers], start: Numbers, first: Numbers, last: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Return two points that bracket the root, and the excess at both.
-
-    If the root lies beyond an end, both points are that end.
-    """
+    """Return two points that bracket the root, and the excess at both; if it lies beyond an end, both are that end."""
     a, a_excess = start, excess(start)
     ahead = np.where(a_excess < 0.0, 1.0, -1.0)
     b, b_excess, step = a, a_excess, 0.25
@@ -305,11 +291,6 @@ def _whole(mixture: Mixture, excess: Callable[[Numbers], Numbers], low: Numbers,
     return above + 0.0  # not -0.0
 
 
-def scalar(number: float) -> Numbers:
-    """Convert a Python number to a scalar (0-d) array."""
-    return np.asarray(number, dtype=np.float64)
-
-
 # -- tails ------------------------------------------------------------------------------------------------------------
 
 
@@ -355,10 +336,7 @@ def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: 
 
 
 def _beta_share(a: Numbers, b: Numbers, x: Numbers) -> Numbers:
-    """Return P(e <= x) for a beta variable e.
-
-    SciPy overflows if b > 1e200. In this case, the product b e is treated as a gamma variable.
-    """
+    """Return P(e <= x) for a beta variable e. Where SciPy overflows (b > 1e200), b e is treated as a gamma variable."""
     from scipy.special import betainc, gammainc
 
     value = betainc(a, b, x)

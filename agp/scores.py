@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agp.quadrature import gauss_legendre
-from agp.quantiles import MIN_PROBABILITY, Mixture, coarse, coordinate, coordinate_of, rows_together
+from agp.quantiles import MIN_PROBABILITY, Mixture, by_blocks, coarse, coordinate, coordinate_of, normal_tail
 
 Numbers = npt.NDArray[np.float64]
 
@@ -52,12 +52,9 @@ def mixture_crps(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, va
 def _by_rows(
     score: Callable[[Mixture, Numbers], Numbers], mixture: Callable, mu: Numbers, var: Numbers, y: Numbers
 ) -> Numbers:
-    rows, known = rows_together(mu), np.where(np.isnan(y), 0.5, y)
+    known = np.where(np.isnan(y), 0.5, y)
     with np.errstate(all="ignore"):
-        parts = [
-            score(mixture(mu[:, i : i + rows], var[:, i : i + rows]), known[i : i + rows])
-            for i in range(0, len(y), rows)
-        ]
+        parts = [score(block, known[rows]) for rows, block in by_blocks(mixture, mu, var)]
     return np.where(np.isnan(y), np.nan, np.concatenate(parts))
 
 
@@ -112,10 +109,12 @@ class _Knots(NamedTuple):
             x, width = knots._to_split(mixture)
             before, knots = knots, knots.with_more(mixture, x)
             if i + 1 >= MIN_SPLITS:
-                error = np.sum(width * np.abs(knots.share(x) - before.share(x)), axis=0) + knots._interpolation_error(
-                    mixture
-                )
-                if not np.any(error > SPLIT_TOLERANCE * np.sum(knots._lengths(mixture) * knots._shares(), axis=0)):
+                # the change, and the limit of the error where z increases too much for interpolation
+                unresolved = np.where(np.diff(knots.z, axis=0) > MAX_RISE, knots._limits(mixture), 0.0)
+                error = np.sum(width * np.abs(knots.share(x) - before.share(x)), axis=0) + np.sum(unresolved, axis=0)
+                share = normal_tail(knots.z, False) * normal_tail(knots.z, True)
+                size = np.sum(knots._lengths(mixture) * np.maximum(share[:-1], share[1:]), axis=0)
+                if not np.any(error > SPLIT_TOLERANCE * size):
                     break
         return knots
 
@@ -130,37 +129,24 @@ class _Knots(NamedTuple):
         z = [np.max(np.where(self.x <= end, self.z, -np.inf), axis=0) for end in (low, high)]
         return _Knots(np.clip(self.x, low, high), np.clip(self.z, *z))
 
-    def _interpolation_error(self, mixture: Mixture) -> Numbers:
-        """Return the limit of the error in intervals in which z increases too much for interpolation."""
-        return np.sum(np.where(np.diff(self.z, axis=0) > MAX_RISE, self._limits(mixture), 0.0), axis=0)
-
     def _limits(self, mixture: Mixture) -> Numbers:
         """Return the product of length and increase of F of each interval, which limits the error of the integral.
 
         For counts, the limit is 0 in intervals without a whole number between their ends.
         """
-        from scipy.special import ndtr
-
         lengths = self._lengths(mixture)
         if mixture.place is not None:
             y = mixture.value(coordinate(mixture)[0](self.x))
             margin = WHOLE_MARGIN * (1.0 + y)
             some = np.ceil((y - margin)[1:]) - np.floor((y + margin)[:-1]) > 1.0
             lengths = np.where(some, lengths, 0.0)
-        lower, upper = np.diff(ndtr(self.z), axis=0), -np.diff(ndtr(-self.z), axis=0)
+        lower, upper = np.diff(normal_tail(self.z, False), axis=0), -np.diff(normal_tail(self.z, True), axis=0)
         return lengths * np.where(self.z[1:] > 0.0, upper, lower)
 
     def _lengths(self, mixture: Mixture) -> Numbers:
         """Return the lengths of the intervals between knots in the unit of y."""
         lengths = np.diff(mixture.value(coordinate(mixture)[0](self.x)), axis=0)
         return np.where(np.isfinite(lengths), lengths, 0.0)
-
-    def _shares(self) -> Numbers:
-        """Return the larger F (1 - F) of the two ends of each interval."""
-        from scipy.special import ndtr
-
-        share = ndtr(self.z) * ndtr(-self.z)
-        return np.maximum(share[:-1], share[1:])
 
     def _to_split(self, mixture: Mixture) -> tuple[Numbers, Numbers]:
         """Return `TARGETS` points between knots, and the length in the unit of y that each of them represents.
@@ -224,8 +210,6 @@ class _Knots(NamedTuple):
 
     def share(self, x: Numbers) -> Numbers:
         """Return F at x [J, N, K]."""
-        from scipy.special import ndtr
-
         i = np.zeros(x.shape, dtype=int)
         for one in self.x[1:-1]:
             i += one <= x
@@ -234,7 +218,7 @@ class _Knots(NamedTuple):
         )
         h = x1 - x0
         t = np.where(h > 0.0, np.clip((x - x0) / h, 0.0, 1.0), 0.0)
-        return ndtr(_hermite(t, z0, z1, h * s0, h * s1)[0])
+        return normal_tail(_hermite(t, z0, z1, h * s0, h * s1)[0], False)
 
     def integral(self, mixture: Mixture, start: Numbers, at_y: Numbers, y: Numbers) -> Numbers:
         """Integrate (F(x) - [y <= x])^2 over x from the knot `start` on; y is at the knot `at_y`.
@@ -244,25 +228,21 @@ class _Knots(NamedTuple):
         Between two knots at c and d, x - y is the sum of c - y, whose integral is exact, and of x - c. Therefore the
         error is at most of order (d - c) (F(d) - F(c)), also where F has a step.
         """
-        from scipy.special import ndtr
-
         place, slopes = coordinate(mixture)[0], self.slopes()
         h, values = np.diff(self.x, axis=0), mixture.value(place(self.x[:-1]))
         inside, above = (self.x[:-1] >= start) & (h > 0.0), self.x[:-1] >= at_y
-        F = (
-            np.where(above, -ndtr(-self.z[:-1]), ndtr(self.z[:-1])),
-            np.where(above, -ndtr(-self.z[1:]), ndtr(self.z[1:])),
-        )
+        lower, upper = normal_tail(self.z, False), normal_tail(self.z, True)
+        F = np.where(above, -upper[:-1], lower[:-1]), np.where(above, -upper[1:], lower[1:])
         total = np.sum(np.where(inside, (F[0] ** 2 - F[1] ** 2) * (values - y), 0.0), axis=0)
         for node, weight in zip(*gauss_legendre(NODES), strict=True):
             t = 0.5 * (1.0 + node)
             z, slope = _hermite(t, self.z[:-1], self.z[1:], h * slopes[:-1], h * slopes[1:])
             density = np.exp(-0.5 * z * z) * slope / math.sqrt(2.0 * math.pi)
             apart = mixture.value(place(self.x[:-1] + t * h)) - values
-            total += weight * np.sum(np.where(inside, density * (above - ndtr(z)) * apart, 0.0), axis=0)
+            total += weight * np.sum(np.where(inside, density * (above - normal_tail(z, False)) * apart, 0.0), axis=0)
         a, b = mixture.value(place(start)), mixture.value(place(self.x[-1]))
-        F = np.max(np.where(self.x <= start, ndtr(self.z), 0.0), axis=0)
-        return total + np.maximum(y - a, 0.0) * F**2 + np.maximum(b - y, 0.0) * ndtr(-self.z[-1]) ** 2
+        F = np.max(np.where(self.x <= start, lower, 0.0), axis=0)
+        return total + np.maximum(y - a, 0.0) * F**2 + np.maximum(b - y, 0.0) * upper[-1] ** 2
 
 
 def _hermite(t: Numbers | float, z0: Numbers, z1: Numbers, s0: Numbers, s1: Numbers) -> tuple[Numbers, Numbers]:

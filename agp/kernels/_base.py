@@ -15,7 +15,6 @@ from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.kernels._features import Features, features_of, scatter_columns, select_columns
 from agp.kernels._quadratic_forms import quadratic_forms
-from agp.tree import at_inputs
 
 
 @former_methods(scaled_by="scale_by")
@@ -31,7 +30,7 @@ class Kernel(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in {"__call__", "diag"} & vars(cls).keys():
-            evaluated = at_inputs(vars(cls)[name], "kernel.from_data(X, variance)")
+            evaluated = tree.at_inputs(vars(cls)[name], "kernel.from_data(X, variance)")
             setattr(cls, name, public(evaluated, repairs=False, ignore=None))
 
     @abstractmethod
@@ -230,8 +229,7 @@ class Kernel(ABC):
             return NotImplemented
         return Scaled(_multiplier(other), self)
 
-    def __rmul__(self, other: Any) -> "Scaled":
-        return self * other if isinstance(other, numbers.Real) else NotImplemented
+    __rmul__ = __mul__
 
 
 class ConstantVariance(Kernel):
@@ -296,6 +294,7 @@ def _evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullbac
     return kernel(X) if Z is None else kernel(X, Z)
 
 
+@tree.model
 class _Composite(Kernel):
     # base class of sums and products: each part receives a cotangent, and the inputs receive the total
     parts: tuple[Kernel, ...]
@@ -322,8 +321,6 @@ class _Composite(Kernel):
 @tree.model
 class Sum(_Composite):
     """The sum of kernels, k(x, z) = sum_i k_i(x, z), also written ``k1 + k2``."""
-
-    parts: tuple[Kernel, ...]
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         return self._sum(_evaluate(part, X, Z) for part in self.parts)
@@ -360,8 +357,6 @@ class Product(_Composite):
 
     In the first kernel, a missing variance starts at the variance of the targets. In the other kernels, it starts at 1.
     """
-
-    parts: tuple[Kernel, ...]
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         return self._product([_evaluate(part, X, Z) for part in self.parts])

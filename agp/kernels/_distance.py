@@ -1,4 +1,4 @@
-"""Squared distances of scaled inputs, computed without cancellation, and inner products."""
+"""Squared distances of scaled inputs, computed without cancellation."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,8 +33,7 @@ def squared_distances(
         r2, with a scalar (0-d) size and bar [N, M]. Z_bar is None if Z is None. The pullback takes two matrix products.
         With `differences`, the pullback instead takes one pass over [N, M] for each column. These passes avoid
         cancellation for close rows with large cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is
-        size * diag(a) bar diag(b), and stacks are allowed. `scales` cannot be combined with
-        `differences`, or with Z = None.
+        size * diag(a) bar diag(b), and stacks are allowed, but not `differences` or Z = None.
     """
     B = backend_of(X)
     xp = B.xp
@@ -51,14 +50,13 @@ def squared_distances(
     if scaled is None:
         return by_differences(), pullback
     xs, zs = scaled
-    x_squares = z_squares = xp.sum(xs * xs, axis=-1)
+    x_squares = xp.sum(xs * xs, axis=-1)
     largest = xp.max(x_squares)
-    if zs is not None:
-        z_squares = xp.sum(zs * zs, axis=-1)
-        largest = xp.maximum(largest, xp.max(z_squares))
     if zs is None:
         by_expansion = partial(_by_own_expansion, B, xs, x_squares)
     else:
+        z_squares = xp.sum(zs * zs, axis=-1)
+        largest = xp.maximum(largest, xp.max(z_squares))
         by_expansion = partial(B.squared_distances, xs, zs, x_squares, z_squares)
     roundoff = 0.5 * float(xp.finfo(X.dtype).eps)
     return B.cond(largest < SMALL_ROUNDOFF / roundoff, by_expansion, by_differences, likely=True), pullback
@@ -125,12 +123,11 @@ def _pull_products(
         right = xp.concat([xs, xp.ones_like(xs[..., :1])], axis=-1)
         products = W @ right + W.mT @ right
         X_bar = factor * (products[..., -1:] * xs - products[..., :-1])
-        by_column = sums_by_column(xp, xs * X_bar)
-        return X_bar, None, -(by_column if lengthscale.ndim else xp.sum(by_column))
+        return X_bar, None, -per_column(sums_by_column(xp, xs * X_bar), lengthscale)
     X_bar = factor * _sums_less_products(xp, W, xs, zs, a, b)
     Z_bar = factor * _sums_less_products(xp, W.mT, zs, xs, b, a)
     by_column = sums_by_column(xp, xs * X_bar) + sums_by_column(xp, zs * Z_bar)
-    return X_bar, Z_bar, -(by_column if lengthscale.ndim else xp.sum(by_column))
+    return X_bar, Z_bar, -per_column(by_column, lengthscale)
 
 
 def _sums_less_products(xp: Any, W: Array, Xc: Array, Zc: Array, a: Array | None, b: Array | None) -> Array:
@@ -165,19 +162,8 @@ def _pull_differences(
     return xp.stack(X_bars, axis=-1), None if Z is None else xp.stack(Z_bars, axis=-1), by_column
 
 
-def inner_products(X: Array, Z: Array | None) -> Array:
-    """Return X Z^T [N, M] for X [N, D] and Z [M, D], or the exactly symmetric X X^T."""
-    if Z is not None:
-        return X @ Z.mT
-    products = X @ X.mT
-    return 0.5 * (products + products.mT)
-
-
 def least_root(x: Array) -> float:
-    """Return the value of `safe_sqrt` at zero.
-
-    This value is negligible compared to 1, and its square and inverse are representable.
-    """
+    """Return the value of `safe_sqrt` at zero: negligible compared to 1, with a representable square and inverse."""
     return float(backend_of(x).xp.finfo(x.dtype).smallest_normal) ** 0.25
 
 

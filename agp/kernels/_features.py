@@ -41,10 +41,7 @@ class Blocks(ABC):
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
-        """Return the blocks [N, H, b] at X [N, D], and the pullback ``bar -> X_bar``.
-
-        X_bar is None for constant blocks.
-        """
+        """Return the blocks [N, H, b] at X [N, D], and the pullback ``bar -> X_bar``, None for constant blocks."""
 
 
 @tree.model

@@ -7,10 +7,9 @@ from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_like
 from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel, check_per_column, per_column
-from agp.kernels._distance import inner_products, sums_by_column
+from agp.kernels._distance import sums_by_column
 from agp.kernels._features import Features, Slopes, Term
 from agp.scaling import unit_by_column
-from agp.tree import place_leaves
 
 
 @tree.model
@@ -54,9 +53,12 @@ class Linear(Kernel):
             bar = self._bar(sums_by_column(xp, X * product))
             return bar, self.variance * product, self.variance * (K_bar.mT @ X)
 
-        # both factors contain the root of the variance, so that the one-argument call is symmetric
         root = xp.sqrt(self.variance)
-        return inner_products(root * X, None if Z is None else root * Z), pullback
+        scaled = root * X
+        if Z is not None:
+            return scaled @ (root * Z).mT, pullback
+        products = scaled @ scaled.mT
+        return 0.5 * (products + products.mT), pullback  # exactly symmetric
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         xp, X = backend_of(X).xp, self._from_centre(X)
@@ -79,7 +81,7 @@ class Linear(Kernel):
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         if self.centre is not None:
-            self = place_leaves(self, X)
+            self = tree.place_leaves(self, X)
             check_like("centre", self.centre, "X", X)
             check_per_column(self, "centre", X.shape[1])
         xp, X = backend_of(X).xp, self._from_centre(X)

@@ -4,31 +4,33 @@ import math
 from abc import abstractmethod
 from typing import Any, Self
 
-from agp import backend, tree
-from agp.backend import Array, Pullback, backend_of, to_numpy
+from agp import tree
+from agp.backend import Array, Pullback, asarray_like, backend_of, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance, check_number, check_per_column, per_column
 from agp.kernels._distance import centre_of, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
 from agp.scaling import column_spreads, unit_by_column
-from agp.tree import place_leaves
 
 
+@tree.model
 class Winding(ConstantVariance):
     """Base class of kernels that map each input column to a circle with the period as circumference."""
 
-    lengthscale: Array
-    period: Array
+    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
+    lengthscale: Array = tree.param(POSITIVE, default=None)
+    period: Array = tree.constant(default=None)
+    variance_unit: Array | None = tree.unit(default=None)
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
         # the squared distance of (cos, sin)(2 pi x / p) and (cos, sin)(2 pi z / p) is 4 sin^2(pi (x - z) / p)
         B = backend_of(X)
-        xp = B.xp
+        xp, D = B.xp, X.shape[-1]
         centre = B.stop_gradient(centre_of(xp, X if Z is None else Z))
         x_features, pull_x = self._map_to_circle(X - centre)
         z_features, pull_z = (None, None) if Z is None else self._map_to_circle(Z - centre)
-        scale = 2.0 * self._repeat(self.lengthscale)
-        r2, pull = squared_distances(x_features, z_features, scale)
+        scale = xp.concat([self.lengthscale, self.lengthscale]) if self.lengthscale.ndim else self.lengthscale
+        r2, pull = squared_distances(x_features, z_features, 2.0 * scale)
         g = xp.exp(-0.5 * r2)
         del r2
 
@@ -42,7 +44,7 @@ class Winding(ConstantVariance):
             bar = tree.cotangent(
                 self,
                 variance=xp.sum(K_bar * g),
-                lengthscale=2.0 * self._repeat_pullback(scale_bar),
+                lengthscale=2.0 * (scale_bar[:D] + scale_bar[D:] if scale_bar.ndim else scale_bar),
                 period=self._pull_period(period_bar),
             )
             return bar, *inputs_bar
@@ -52,9 +54,7 @@ class Winding(ConstantVariance):
     def _map_to_circle(self, Xc: Array) -> tuple[Array, Pullback]:
         """Return cosines and sines [..., N, 2 D] of angles 2 pi Xc / period for centred inputs Xc, and the pullback.
 
-        The pullback is ``bar -> (X_bar, period_bar [D])``.
-
-        Centring the inputs does not change the kernel, but preserves the precision of large angles.
+        The pullback is ``bar -> (X_bar, period_bar [D])``. Centring preserves the precision of large angles.
         """
         xp = backend_of(Xc).xp
         frequency = 2.0 * math.pi / self.period
@@ -67,14 +67,6 @@ class Winding(ConstantVariance):
 
         return xp.concat([cos, sin], axis=-1), pullback
 
-    @staticmethod
-    def _repeat(leaf: Array) -> Array:
-        return leaf if leaf.ndim == 0 else backend_of(leaf).xp.concat([leaf, leaf])
-
-    def _repeat_pullback(self, bar: Array) -> Array:
-        D = bar.shape[0] // 2 if bar.ndim else 0
-        return bar[:D] + bar[D:] if bar.ndim else bar
-
     @abstractmethod
     def _pull_period(self, bar: Array) -> Array | None:
         """Return the cotangent of the period, given one cotangent per column [D]; None if the period is constant."""
@@ -84,7 +76,7 @@ class Winding(ConstantVariance):
         # weights are the probabilities that two Poisson numbers with mean c / 2 differ by n.
         mean = 0.125 / to_numpy(self.lengthscale) ** 2
         first, second = (rng.poisson(mean, (count, width)) for _ in range(2))
-        cycles = backend.asarray_like((first - second).astype(float), self.period)
+        cycles = asarray_like((first - second).astype(float), self.period)
         return features_of(self.variance, Waves(2.0 * math.pi * cycles / self.period))
 
     def check(self, width: int, /) -> None:
@@ -112,10 +104,7 @@ class Periodic(Winding):
         many local optima as functions of the period. Use `Seasonal` if the period is known.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    lengthscale: Array = tree.param(POSITIVE, default=None)
     period: Array = tree.param(POSITIVE, default=None, unit="period_unit")
-    variance_unit: Array | None = tree.unit(default=None)
     period_unit: Array | None = tree.unit(default=None)
 
     def _pull_period(self, bar: Array) -> Array:
@@ -148,11 +137,6 @@ class Seasonal(Winding):
         In `from_data`, if the period is missing or not positive.
     """
 
-    variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
-    lengthscale: Array = tree.param(POSITIVE, default=None)
-    period: Array = tree.constant(default=None)
-    variance_unit: Array | None = tree.unit(default=None)
-
     def _pull_period(self, bar: Array) -> None:  # noqa: ARG002 - a constant has no gradient
         return None
 
@@ -162,7 +146,7 @@ class Seasonal(Winding):
                 "Seasonal has no period; pass period= in units of the inputs, or use Periodic, which trains the period."
             )
             raise ValueError(msg)
-        self = place_leaves(self, X)
+        self = tree.place_leaves(self, X)
         period = to_numpy(self.period)
         if not ((period > 0.0) & (period < math.inf)).all():
             msg = f"period of Seasonal is {period}, but must be positive and finite."

@@ -7,8 +7,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.chunking import row_ranges
 
 ROWS_PER_STRIP = 192
-"""The number of inputs in a strip of the lower triangle. For fewer inputs, a single call for the square is faster.
-"""
+"""The number of inputs in a strip of the lower triangle; for fewer inputs, a single call for the square is faster."""
 
 
 def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = ROWS_PER_STRIP) -> tuple[Array, Pullback]:
@@ -33,9 +32,7 @@ def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = ROWS_PER_STRI
 
 
 def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pullback]:
-    """Return the part [G, C] of k(X_g, X_g) w_g that comes from rows i to j.
-
-    This part contains the pairs of these rows with each other and with later rows.
+    """Return the part [G, C] of k(X_g, X_g) w_g from the pairs of rows i to j with each other and with later rows.
 
     The pullback maps the cotangent [G] of w_g^T k(X_g, X_g) w_g to (kernel_bar, X_bar).
     """

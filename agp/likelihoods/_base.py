@@ -4,6 +4,7 @@ import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Self
 
 from agp import tree
@@ -11,7 +12,7 @@ from agp._context import public
 from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
 from agp.checks import check_levels, check_whole
 from agp.likelihoods._range import in_range
-from agp.quantiles import Mixture, ObservationModel, marginal_mixture, mixture_quantiles, scalar
+from agp.quantiles import Mixture, ObservationModel, marginal_mixture, mixture_quantiles
 from agp.scores import mixture_cdf, mixture_crps
 
 Drawn = Mapping[str, Array] | None
@@ -185,10 +186,7 @@ class Likelihood(ABC):
         return self._quantiles(*_by_sample(mu, var, samples), levels)
 
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        """Compute quantiles [Q, N, K] for latent moments [S, N, P].
-
-        The default implementation uses `mixture` on the host.
-        """
+        """Compute quantiles [Q, N, K] for latent moments [S, N, P], by default from `mixture` on the host."""
         found = mixture_quantiles(*self._on_host("quantiles", mu, var), levels)
         return in_range("predicted quantiles", found, mu, self.support)
 
@@ -225,19 +223,12 @@ class Likelihood(ABC):
         return self._crps(*_by_sample(mu, var, samples), y)
 
     def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
-        """Compute P(Y <= y) [N, K] for latent means and variances [S, N, P].
-
-        The default implementation uses `mixture` on the host.
-        """
-        return asarray_like(
-            mixture_cdf(*self._on_host("distribution functions", mu, var), as_widest_float(to_numpy(y))), mu
-        )
+        """Compute P(Y <= y) [N, K] for latent moments [S, N, P], by default from `mixture` on the host."""
+        found = mixture_cdf(*self._on_host("distribution functions", mu, var), as_widest_float(to_numpy(y)))
+        return asarray_like(found, mu)
 
     def _crps(self, mu: Array, var: Array, y: Array) -> Array:
-        """Compute the CRPS [N, K] for latent means and variances [S, N, P].
-
-        The default implementation uses `mixture` on the host.
-        """
+        """Compute the CRPS [N, K] for latent moments [S, N, P], by default from `mixture` on the host."""
         scores = mixture_crps(*self._on_host("scores", mu, var), as_widest_float(to_numpy(y)))
         return in_range("scores", scores, mu, (-math.inf, math.inf))
 
@@ -247,7 +238,8 @@ class Likelihood(ABC):
             name = type(self).__name__
             msg = f"{what} of {name} are computed on the host, not in traced functions; do not trace this method."
             raise TypeError(msg)
-        return self._host_copy().mixture, as_widest_float(to_numpy(mu)), as_widest_float(to_numpy(var))
+        mu, var = as_widest_float(to_numpy(mu)), as_widest_float(to_numpy(var))
+        return self._host_copy(mu).mixture, mu, var
 
     def observation_model(self) -> ObservationModel:
         """Return the tails of p(y | f) on the host. Quantiles are computed from these tails.
@@ -272,18 +264,18 @@ class Likelihood(ABC):
         TypeError
             If the likelihood does not define `_sample`.
         """
-        return in_range("draws", self._host_copy()._sample(as_widest_float(to_numpy(f)), rng), f, self.support)
+        on_host = as_widest_float(to_numpy(f))
+        return in_range("draws", self._host_copy(on_host)._sample(on_host, rng), f, self.support)
 
     def _sample(self, f: Any, rng: Any) -> Any:
         """Draw observations as `sample` does, as NumPy arrays of float64."""
         msg = f"{type(self).__name__} cannot draw observations; define `_sample`."
         raise TypeError(msg)
 
-    def _host_copy(self) -> Self:
-        """Return a copy of the likelihood with all leaves as NumPy arrays of float64."""
-        leaves = tree.leaves(self).items()
-        arrays = {name: scalar(x) if isinstance(x, int | float) else as_widest_float(to_numpy(x)) for name, x in leaves}
-        return tree.with_leaves(self, arrays)
+    def _host_copy(self, reference: Any) -> Self:
+        """Return a copy of the likelihood with all leaves as NumPy arrays of float64, like `reference`."""
+        leaves = tree.leaves(tree.place_leaves(self, reference)).items()
+        return tree.with_leaves(self, {name: as_widest_float(to_numpy(x)) for name, x in leaves})
 
     @property
     def floats_per_row(self) -> int:
@@ -345,6 +337,11 @@ class Likelihood(ABC):
         """Raise ValueError if a target in y [N, K] is outside the support; by default any finite number is valid."""
 
 
+def forward(path: str) -> Any:
+    """Return a property that reads the attribute or method of a part of a likelihood."""
+    return property(attrgetter(path))
+
+
 def check_number(name: str, value: Array) -> None:
     """Raise ValueError unless a parameter is 0-d."""
     if value.ndim != 0:
@@ -353,10 +350,7 @@ def check_number(name: str, value: Array) -> None:
 
 
 def check_by_output(name: str, value: Any, outputs: int | None = None, /) -> None:
-    """Raise ValueError unless a parameter is None, one number, or one number per output.
-
-    If the argument `outputs` is None, a parameter may have any number of entries.
-    """
+    """Raise ValueError unless a parameter is None, one number, or one per output; `outputs=None` allows any."""
     if value is None or isinstance(value, numbers.Real):
         return
     shape = (len(value),) if isinstance(value, (list, tuple)) else tuple(value.shape)

@@ -9,10 +9,8 @@ from agp.backend import Array, Backend, Pullback, backend_of
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._categories import OrderedCategories, Tails
 from agp.likelihoods._panels import FLOATS, Datum, log_predictive_density
-from agp.likelihoods._quadrature import ByQuadrature
+from agp.likelihoods._quadrature import LOG_SQRT_2PI, ByQuadrature
 from agp.likelihoods._range import positive_variance
-
-LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class _Link(NamedTuple):
@@ -107,7 +105,14 @@ class Bernoulli(OrderedCategories, ByQuadrature):
         if link.closed:
             value = link.log_cdf(mu / xp.sqrt(1.0 + var))
         else:
-            value = log_predictive_density(_log_cdf_of_logit(mu), mu, var)
+            # log F is concave, and bends at 0
+            datum = Datum(
+                log_density=link.log_cdf,
+                slopes=lambda f: (link.cdf(-f), link.cdf(f) * link.cdf(-f)),
+                bend=xp.zeros_like(mu),
+                width=xp.ones_like(mu),
+            )
+            value = log_predictive_density(datum, mu, var)
         return xp.log((1.0 - 2.0 * self.squash) * xp.exp(value) + self.squash) if self.squash else value
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
@@ -123,7 +128,7 @@ class Bernoulli(OrderedCategories, ByQuadrature):
 
     @property
     def floats_per_row(self) -> int:
-        return 8 * self.points + (0 if LINKS[self.link].closed else FLOATS)
+        return super().floats_per_row + (0 if LINKS[self.link].closed else FLOATS)
 
     def check_parameters(self) -> None:
         if not 0.0 <= self.squash < 0.5:
@@ -139,18 +144,3 @@ class Bernoulli(OrderedCategories, ByQuadrature):
             example = float(xp.max(xp.where(bad, y, xp.full_like(y, -math.inf))))
             msg = f"labels must be 0 or 1 for the Bernoulli likelihood; found {example:g}."
             raise ValueError(msg)
-
-
-def _log_cdf_of_logit(like_this: Array) -> Datum:
-    """The concave function -log(1 + exp(-f)) of f, which has a bend at 0.
-
-    Arrays have the library and shape of `like_this`.
-    """
-    zero = backend_of(like_this).xp.zeros_like(like_this)
-    link = LINKS["logit"]
-    return Datum(
-        log_density=link.log_cdf,
-        slopes=lambda f: (link.cdf(-f), link.cdf(f) * link.cdf(-f)),
-        bend=zero,
-        width=zero + 1.0,
-    )

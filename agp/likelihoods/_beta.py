@@ -13,9 +13,6 @@ from agp.likelihoods._quadrature import ByQuadrature, nodes_and_weights
 from agp.likelihoods._range import positive_variance
 from agp.quantiles import MAX_LOG, MIN_PROBABILITY, ObservationModel, beta_tail
 
-ROUNDING = 2.0**-53
-"""The distance from 1 to the next smaller float64."""
-
 
 @tree.model
 class Beta(ByPanels, ByQuadrature):
@@ -134,9 +131,8 @@ class Beta(ByPanels, ByQuadrature):
 
     def _sample(self, f: Any, rng: Any) -> Any:
         cdf, s = LINKS[self.link].cdf, float(self.precision)
-        return rng.beta(s * cdf(f) + MIN_PROBABILITY, s * cdf(-f) + MIN_PROBABILITY).clip(
-            MIN_PROBABILITY, 1.0 - ROUNDING
-        )
+        y = rng.beta(s * cdf(f) + MIN_PROBABILITY, s * cdf(-f) + MIN_PROBABILITY)
+        return y.clip(MIN_PROBABILITY, 1.0 - 2.0**-53)
 
     @property
     def floats_per_row(self) -> int:

@@ -1,17 +1,10 @@
 """Likelihoods whose targets have an additional last column: the weight or the exposure of each row."""
 
-from operator import attrgetter
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Drawn, Likelihood, Prediction
-from agp.quantiles import Mixture, ObservationModel
-
-
-def _forward(name: str) -> Any:
-    """Return a property that reads the attribute of the wrapped likelihood."""
-    return property(attrgetter(f"likelihood.{name}"))
+from agp.likelihoods._base import Drawn, Likelihood, forward
 
 
 class WithColumn(Likelihood):
@@ -76,15 +69,23 @@ class WithColumn(Likelihood):
 
     # -- forwarded to the wrapped likelihood ------------------------------------------------------------------------
 
-    couples_outputs = _forward("couples_outputs")
-    bounded_curvature = _forward("bounded_curvature")
-    log_concave = _forward("log_concave")
-    quadratic = _forward("quadratic")
-    slopes_vanish = _forward("slopes_vanish")
-    support = _forward("support")
-    whole_numbers = _forward("whole_numbers")
-    missing = _forward("missing")
-    infinite_variance = _forward("infinite_variance")  # type: ignore[override]
+    couples_outputs = forward("likelihood.couples_outputs")
+    bounded_curvature = forward("likelihood.bounded_curvature")
+    log_concave = forward("likelihood.log_concave")
+    quadratic = forward("likelihood.quadratic")
+    slopes_vanish = forward("likelihood.slopes_vanish")
+    support = forward("likelihood.support")
+    whole_numbers = forward("likelihood.whole_numbers")
+    missing = forward("likelihood.missing")
+    infinite_variance = forward("likelihood.infinite_variance")  # type: ignore[override]
+    check_outputs = forward("likelihood.check_outputs")
+    check_parameters = forward("likelihood.check_parameters")
+    draws = forward("likelihood.draws")
+    predict = forward("likelihood.predict")
+    observation_model = forward("likelihood.observation_model")
+    mixture = forward("likelihood.mixture")
+    _quantiles = forward("likelihood._quantiles")
+    _sample = forward("likelihood._sample")
 
     @property
     def floats_per_row(self) -> int:
@@ -107,30 +108,6 @@ class WithColumn(Likelihood):
             return y
         xp = backend_of(y).xp
         return xp.concat([inner, xp.ones_like(inner[:, :1])], axis=1)
-
-    def check_outputs(self, outputs: int, /) -> None:
-        self.likelihood.check_outputs(outputs)
-
-    def check_parameters(self) -> None:
-        self.likelihood.check_parameters()
-
-    def draws(self, rng: Any, rows: int, latents: int, /) -> dict[str, Any]:
-        return self.likelihood.draws(rng, rows, latents)
-
-    def predict(self, mu: Array, var: Array, /) -> Prediction:
-        return self.likelihood.predict(mu, var)
-
-    def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        return self.likelihood._quantiles(mu, var, levels)
-
-    def observation_model(self) -> ObservationModel:
-        return self.likelihood.observation_model()
-
-    def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        return self.likelihood.mixture(mu, var)
-
-    def _sample(self, f: Any, rng: Any) -> Any:
-        return self.likelihood._sample(f, rng)
 
     def from_data(self, variance: float, /) -> Self:
         return tree.replace(self, {"likelihood": self.likelihood.from_data(variance)})

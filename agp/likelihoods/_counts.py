@@ -10,7 +10,7 @@ from agp.constraints import POSITIVE
 from agp.likelihoods._base import Drawn, Prediction, check_number
 from agp.likelihoods._bernoulli import LINKS
 from agp.likelihoods._log_link import LogLink, capped_exp, log_normal_prediction
-from agp.likelihoods._panels import FLOATS, Datum
+from agp.likelihoods._panels import Datum
 from agp.likelihoods._quadrature import ByQuadrature
 from agp.quantiles import MAX_LOG, ObservationModel, beta_tail, gamma_tail
 
@@ -173,10 +173,7 @@ class NegativeBinomial(Counts, ByQuadrature):
         return xp.where(r > SERIES, series, direct)
 
     def _log_bend(self, f: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Compute y log m - (y + r) l with l = log(1 + m / r).
-
-        Return also l, and the derivative m / (m + r) of l with respect to log m.
-        """
+        """Return y log m - (y + r) l, l = log(1 + m / r), and the derivative m / (m + r) of l with respect to log m."""
         xp = backend_of(f).xp
         z = f + (math.log(self.exposure) + xp.log(self.dispersion))  # log(m / r)
         log_total = xp.logaddexp(z, xp.zeros_like(z))
@@ -236,10 +233,6 @@ class NegativeBinomial(Counts, ByQuadrature):
         dispersion = float(self.dispersion)
         rate = self.exposure * capped_exp(f) * dispersion * rng.standard_gamma(1.0 / dispersion, f.shape)
         return self._sample_counts(rate, rng)
-
-    @property
-    def floats_per_row(self) -> int:
-        return 8 * self.points + FLOATS
 
     def check_parameters(self) -> None:
         check_number("dispersion", self.dispersion)

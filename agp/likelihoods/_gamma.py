@@ -72,10 +72,7 @@ class GammaForm(LogLink):
 
 
 def _observation_model(shape: Any) -> ObservationModel:
-    """Return functions that compute the tails of gamma distributions with scale exp(f) on the host.
-
-    The tails are functions of v with y = max(shape, 1) * exp(v).
-    """
+    """Return the tails of gamma distributions with scale exp(f) on the host, for y = max(shape, 1) * exp(v)."""
     xp = backend_of(shape).xp
     steep = xp.maximum(shape, xp.ones_like(shape))
     log_steep = float(xp.log(steep))

@@ -19,8 +19,6 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 # -1/2 log(2 pi s) - ((y - mu)^2 + var) / (2 s)
-
-
 def _terms(B: Backend, mu: Array, var: Array, y: Array, noise: Array) -> tuple[Array, Array, Array]:
     residual = y - mu
     square = residual * residual + var
@@ -60,11 +58,12 @@ class GaussianNoise(Likelihood):
         """Add the variance of the noise of new observations to variances of f [..., P]."""
 
     def _mask_missing(self, y: Array) -> tuple[Array, Array | None]:
-        """Replace unobserved values by 0. Return also weights [N, P], which are 1 for observed values and 0 for others.
-
-        The weights are None if all values are observed.
-        """
-        return y, None
+        """Replace missing values by 0. Return also weights [N, P], 0 for these and 1 for others, or None for all 1."""
+        if not self.missing:
+            return y, None
+        xp = backend_of(y).xp
+        absent = xp.isnan(y)
+        return xp.where(absent, xp.zeros_like(y), y), xp.astype(~absent, y.dtype)
 
     @abstractmethod
     def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
@@ -162,20 +161,13 @@ class Gaussian(GaussianNoise):
     def _sample(self, f: Any, rng: Any) -> Any:
         return f + self.noise_variance**0.5 * rng.standard_normal(f.shape)
 
-    def _mask_missing(self, y: Array) -> tuple[Array, Array | None]:
-        if not self.missing:
-            return y, None
-        xp = backend_of(y).xp
-        absent = xp.isnan(y)
-        return xp.where(absent, xp.zeros_like(y), y), xp.astype(~absent, y.dtype)
-
     def check_outputs(self, outputs: int, /) -> None:
         check_by_output("noise_variance", self.noise_variance, outputs)
 
     def variance_cost(self) -> Array | None:
         return None if self.missing else 0.5 / self.noise_variance
 
-    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
+    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float:
         xp = backend_of(y).xp
         known = ~xp.isnan(y)
         weight = xp.astype(known, y.dtype)

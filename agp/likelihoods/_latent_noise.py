@@ -47,8 +47,7 @@ class LatentNoiseGaussian(Likelihood):
 
     def _log_noise(self, g: Array) -> Array:
         """Compute the logarithm of the standard deviation of the noise from g."""
-        scaled = self._in_units(g)
-        return scaled if self.unit is None else scaled + backend_of(g).xp.log(self.unit)
+        return g if self.unit is None else g / self.unit + backend_of(g).xp.log(self.unit)
 
     def _variance_in_units(self, var: Array) -> Array:
         return self._in_units(self._in_units(var))
@@ -143,7 +142,6 @@ def _density_of_log_noise(own: Array, square: Array) -> Datum:
     """log N(y; m, v + e^(2 l)) as a function of l, for v = `own` and (y - m)^2 = `square`, each [N, K]."""
     xp = backend_of(own).xp
     tiny = float(xp.finfo(own.dtype).smallest_normal) ** 0.5
-
     log_own = xp.log(own + tiny)
 
     def log_density(log_noise: Array) -> Array:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.likelihoods._base import Drawn, Likelihood, Prediction
+from agp.likelihoods._base import Drawn, Likelihood, Prediction, forward
 from agp.likelihoods._gaussian import Gaussian
 from agp.likelihoods._log_link import capped_exp, log_normal_prediction
 from agp.quantiles import MAX_LOG, Mixture
@@ -31,9 +31,10 @@ class LogNormal(Likelihood):
     quadratic: ClassVar[bool] = True
     support: ClassVar[tuple[float, float]] = (0.0, float("inf"))
 
-    @property
-    def missing(self) -> bool:  # type: ignore[override]
-        return self.logs.missing
+    missing = forward("logs.missing")
+    check_outputs = forward("logs.check_outputs")
+    check_parameters = forward("logs.check_parameters")
+    variance_cost = forward("logs.variance_cost")
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         log_y = backend_of(y).xp.log(y)
@@ -47,10 +48,9 @@ class LogNormal(Likelihood):
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         # var(y) = E[y]^2 (e^v - 1), where v is the variance of log y
-        of_logs = self.logs.predict(mu, var)
-        assert of_logs.variance is not None
+        var = self.logs._with_noise(var)
         no_noise = backend_of(mu).xp.full_like(mu, -float("inf"))
-        return log_normal_prediction(mu + 0.5 * of_logs.variance, no_noise, of_logs.variance)
+        return log_normal_prediction(mu + 0.5 * var, no_noise, var)
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         log_y = backend_of(y).xp.log(y)
@@ -71,19 +71,12 @@ class LogNormal(Likelihood):
         xp = backend_of(log_y).xp
         return xp.exp(xp.clip(log_y, -MAX_LOG, MAX_LOG))
 
-    def check_outputs(self, outputs: int, /) -> None:
-        self.logs.check_outputs(outputs)
-
-    def variance_cost(self) -> Array | None:
-        return self.logs.variance_cost()
-
-    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
+    def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float:
         xp = backend_of(y).xp
         log_y = xp.log(y)
-        alone = self.logs.log_density_alone(log_y, weights)
         jacobian = _log_jacobian(log_y)
         counted = jacobian if weights is None else weights * jacobian
-        return None if alone is None else alone - float(xp.mean(counted))
+        return self.logs.log_density_alone(log_y, weights) - float(xp.mean(counted))
 
     def __post_init__(self) -> None:
         if not isinstance(self.logs, Gaussian):
@@ -98,9 +91,6 @@ class LogNormal(Likelihood):
 
     def observations(self, y: Array, /) -> Array:
         return backend_of(y).xp.log(y)
-
-    def check_parameters(self) -> None:
-        self.logs.check_parameters()
 
     def check_targets(self, y: Array, /) -> None:
         xp = backend_of(y).xp

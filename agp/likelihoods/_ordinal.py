@@ -9,11 +9,9 @@ from agp.checks import check_whole
 from agp.constraints import ORDERED
 from agp.likelihoods._base import Prediction
 from agp.likelihoods._categories import OrderedCategories, Tails, check_labels
-from agp.likelihoods._quadrature import ByQuadrature
+from agp.likelihoods._quadrature import LOG_SQRT_2PI, ByQuadrature
 from agp.likelihoods._range import positive_variance
 from agp.quantiles import normal_quantile
-
-LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 @tree.model
@@ -117,10 +115,7 @@ class Ordinal(OrderedCategories, ByQuadrature):
 
 
 def _log_interval(bottom: Array, top: Array, first: Array, last: Array) -> Array:
-    """Compute log(Phi(top) - Phi(bottom)) accurately in both tails.
-
-    The first bin extends to minus infinity, and the last bin extends to infinity.
-    """
+    """Compute log(Phi(top) - Phi(bottom)) accurately in both tails; the first and the last bin are unbounded."""
     B = backend_of(top)
     xp = B.xp
     inner = ~(first | last)

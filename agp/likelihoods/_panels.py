@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from agp.backend import Array, backend_of, constant
 from agp.likelihoods._base import Likelihood
-from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
+from agp.likelihoods._quadrature import LOG_SQRT_2PI, log_sum_exp, root_and_slope
 from agp.quadrature import gauss_legendre
 
 REACH = 9.0
@@ -26,14 +26,10 @@ PANELS_AT_ONCE = 5
 """The number of panels that are evaluated together, which limits the memory."""
 FLOATS = 6 * PANELS_AT_ONCE * NODES + 6 * GROWING + 12
 """The number of floats in memory per row and latent function."""
-LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Datum(NamedTuple):
-    """The function log p(y | f) of f for given targets, as arrays [N, P].
-
-    This function must be concave or have one peak.
-    """
+    """The function log p(y | f) of f for given targets, as arrays [N, P]; it is concave or has one peak."""
 
     log_density: Callable[[Array], Array]
     """log p(y | f) at I values of each f [N, P, I], up to a constant for each target."""
@@ -62,7 +58,7 @@ class ByPanels(Likelihood):
 
     @property
     def floats_per_row(self) -> int:
-        return 8 + FLOATS
+        return super().floats_per_row + FLOATS
 
 
 def log_predictive_density(datum: Datum, mu: Array, var: Array) -> Array:
@@ -124,9 +120,8 @@ def _panel_ends(centre: Array, width: Array) -> Array:
 def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
     """Compute the t [N, P] that maximises l(t) - t^2 / 2, in a fixed number of steps.
 
-    If l is concave, there is one peak, which is found within a bracket. Otherwise there may be two peaks, one near the
-    prior and one near the bend of l. The search within the bracket begins at the prior, and Newton steps begin at the
-    bend. The higher of the two results is returned.
+    If l is concave, there is one peak. Otherwise there may be two: one near the prior, where the search within a
+    bracket begins, and one near the bend of l, where Newton steps begin. The higher result is returned.
     """
     xp = backend_of(mu).xp
 
@@ -147,11 +142,10 @@ def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
 
 
 def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tuple[Array, Array]:
-    """Return the two ends of a bracket that contains the peak.
+    """Return the two ends of a bracket that contains the peak: 0 and the bend of l.
 
-    The ends are 0 and the bend of l. If l is concave and the peak lies beyond both points, one end is the point that is
-    nearer to the peak. The other end is the sum of this point and the slope at this point. The peak lies in between,
-    because the slope decreases at a rate of at least 1.
+    If l is concave and the peak lies beyond both, the ends are the nearer point, and its sum with the slope there. The
+    peak lies in between, because the slope decreases at a rate of at least 1.
     """
     xp = backend_of(bend).xp
     low, high = xp.minimum(bend, xp.zeros_like(bend)), xp.maximum(bend, xp.zeros_like(bend))

@@ -9,6 +9,8 @@ from agp.checks import check_whole
 from agp.likelihoods._base import Drawn, Likelihood
 from agp.quadrature import gauss_hermite
 
+LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
 LogDensity = Callable[[Array, Array], tuple[Array, Pullback]]
 
 
@@ -18,12 +20,10 @@ def check_points(points: int) -> None:
 
 
 class ByQuadrature(Likelihood):
-    """Base class of likelihoods that compute expected log densities by Gauss-Hermite quadrature.
-
-    `points` is the number of nodes.
-    """
+    """Base class of likelihoods that compute expected log densities by Gauss-Hermite quadrature."""
 
     points: int
+    """The number of nodes."""
 
     @abstractmethod
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
@@ -32,15 +32,18 @@ class ByQuadrature(Likelihood):
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         return expectation(self._log_density, mu, var, y, self.points)
 
+    @property
+    def floats_per_row(self) -> int:
+        return 8 * self.points
+
     def check_parameters(self) -> None:
         check_points(self.points)
 
 
 def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:
-    """Compute the standard deviations sqrt(var) and their derivatives with respect to var.
+    """Compute sqrt(var) and its derivative with respect to var, which is infinite at 0.
 
-    Variances below `floor` are replaced by `floor`, because the derivative is infinite at 0. By default `floor` is the
-    square root of the smallest normal float.
+    `floor` replaces smaller variances. By default it is the square root of the smallest normal float.
     """
     B = backend_of(var)
     return B.fused(_root_and_slope, var, _tiny(B, var) if floor is None else floor)
@@ -106,8 +109,3 @@ def log_sum_exp(x: Array, *, axis: int) -> Array:
     B = backend_of(x)
     top = B.stop_gradient(B.xp.max(x, axis=axis, keepdims=True))
     return B.xp.log(B.xp.sum(B.xp.exp(x - top), axis=axis)) + B.xp.squeeze(top, axis=axis)
-
-
-def log_mean_exp(x: Array, *, axis: int) -> Array:
-    """Compute the log of the mean of exp(x) along an axis, without overflow."""
-    return log_sum_exp(x, axis=axis) - math.log(x.shape[axis])

@@ -7,10 +7,9 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Drawn, Prediction
 from agp.likelihoods._categories import MultiClass
-from agp.likelihoods._quadrature import check_points, nodes_and_weights, root_and_slope
+from agp.likelihoods._quadrature import LOG_SQRT_2PI, check_points, nodes_and_weights, root_and_slope
 from agp.likelihoods._range import positive_variance
 
-LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 FLOOR = 1e-10
 """The minimum variance: quadrature cannot resolve steps of zero width. Smaller variances are replaced by it."""
 
@@ -79,10 +78,6 @@ class RobustMax(MultiClass):
     def _density(self, largest: Array) -> Array:
         return largest * (1.0 - self.epsilon) + (1.0 - largest) * self.epsilon / (self.classes - 1)
 
-    def _density_of_others(self, largest: Array) -> Array:
-        """Compute 1 - `_density` without cancellation."""
-        return largest * self.epsilon + (1.0 - largest) * (1.0 - self.epsilon / (self.classes - 1))
-
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         # p log(1 - epsilon) + (1 - p) log(epsilon / (C - 1))
         right, wrong = math.log1p(-self.epsilon), math.log(self.epsilon / (self.classes - 1))
@@ -100,7 +95,9 @@ class RobustMax(MultiClass):
         columns = [self._largest(mu, var, self.is_label(label + float(c)))[0] for c in range(self.classes)]
         largest = xp.stack(columns, axis=-1)
         p = self._density(largest)
-        return Prediction(p, positive_variance(p * self._density_of_others(largest)))
+        # 1 - p without cancellation
+        others = largest * self.epsilon + (1.0 - largest) * (1.0 - self.epsilon / (self.classes - 1))
+        return Prediction(p, positive_variance(p * others))
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         return backend_of(mu).xp.log(self._density(self._largest(mu, var, self.is_label(y))[0]))

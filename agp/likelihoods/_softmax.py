@@ -1,5 +1,6 @@
 """The softmax likelihood for several classes, with Monte Carlo estimates."""
 
+import math
 from functools import cache
 from typing import Any, ClassVar
 
@@ -8,7 +9,7 @@ from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.checks import check_whole
 from agp.likelihoods._base import Drawn, Prediction
 from agp.likelihoods._categories import MultiClass
-from agp.likelihoods._quadrature import log_mean_exp, log_sum_exp, root_and_slope
+from agp.likelihoods._quadrature import log_sum_exp, root_and_slope
 from agp.likelihoods._range import positive_variance
 from agp.random import generator
 
@@ -92,7 +93,7 @@ class Softmax(MultiClass):
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
         log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
-        return log_mean_exp(self._log_density(log_p, y), axis=0)
+        return log_sum_exp(self._log_density(log_p, y), axis=0) - math.log(log_p.shape[0])
 
     def _sample(self, f: Any, rng: Any) -> Any:
         # the class with the largest sum of latent function and Gumbel noise

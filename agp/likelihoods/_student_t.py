@@ -7,14 +7,13 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.likelihoods._base import Prediction, check_by_output
-from agp.likelihoods._panels import FLOATS, ByPanels, Datum
+from agp.likelihoods._panels import ByPanels, Datum
 from agp.likelihoods._quadrature import ByQuadrature
 from agp.quantiles import ObservationModel, t_tail
 from agp.scaling import unit_by_column
 
+
 # lgamma((nu+1)/2) - lgamma(nu/2) - 1/2 log(nu pi c^2) - (nu+1)/2 log1p((y-f)^2 / (nu c^2))
-
-
 def _density(
     B: Backend, f: Array, y: Array, scale: Array, nu: float, power: float, constant: float
 ) -> tuple[Array, Array, Array]:
@@ -112,10 +111,6 @@ class StudentT(ByPanels, ByQuadrature):
 
     def _sample(self, f: Any, rng: Any) -> Any:
         return f + self.scale * rng.standard_t(self.degrees_of_freedom, f.shape)
-
-    @property
-    def floats_per_row(self) -> int:
-        return 8 * self.points + FLOATS
 
     def from_data(self, variance: float, /) -> Self:
         return tree.with_defaults(self, scale=math.sqrt(0.1 * variance), scale_unit=math.sqrt(variance))
