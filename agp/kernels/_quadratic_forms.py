@@ -10,13 +10,13 @@ ROWS_PER_STRIP = 192
 """The number of inputs in a strip of the lower triangle; for fewer inputs, a single call for the square is faster."""
 
 
-def quadratic_forms(kernel: Any, X: Array, w: Array, height: int = ROWS_PER_STRIP) -> tuple[Array, Pullback]:
+def quadratic_forms(kernel: Any, X: Array, w: Array, height: int | None = None) -> tuple[Array, Pullback]:
     """Compute `Kernel.quadratic_forms` in strips of rows; `height` is the number of rows of each group in a strip.
 
     The blocks on the diagonal come from calls with one argument and include white noise.
     """
     xp = backend_of(X).xp
-    found = [_strip(kernel, X, w, i, j) for i, j in row_ranges(X.shape[1], height)]
+    found = [_strip(kernel, X, w, i, j) for i, j in row_ranges(X.shape[1], height or ROWS_PER_STRIP)]
     product = None  # k(X_g, X_g) w_g
     for Kw, _ in found:
         product = tree.add(product, Kw)

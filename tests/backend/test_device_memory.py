@@ -128,9 +128,8 @@ KERNELS = {
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", KERNELS)
 def test_launches_do_not_follow_the_number_of_images(name, torch_device, monkeypatch):
-    monkeypatch.setattr(
-        "agp.kernels._quadratic_forms.ROWS_PER_STRIP", 12
-    )  # three strips of 36 patches, as of 28 x 28 pixels
+    # three strips of 36 patches, as of 28 x 28 pixels
+    monkeypatch.setattr("agp.kernels._quadratic_forms.ROWS_PER_STRIP", 12)
     few, many = (_images(torch_device, count, 8, *KERNELS[name])[0].totals for count in (2, 7))
     assert few == many
     assert few[1:] == (1, 0)
