@@ -23,8 +23,6 @@ from agp.repairs import outside
 from agp.speculation import speculate
 from agp.summaries import summary_html
 
-__all__ = ["Model", "WithInducing", "WithoutInducing", "WithoutPosterior", "level_probabilities"]
-
 FORMER: dict[str, tuple[Callable[[Any], Any], str]] = {
     "batch": (lambda model: model._batch, "agp.batch.Batch(X, y), or model.bound(X, y)"),
     "draws": (lambda model: model._draws, "agp.train, which draws the noise"),

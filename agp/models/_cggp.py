@@ -22,8 +22,6 @@ from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.random import Draws, generator
 
-__all__ = ["CGGP"]
-
 TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
 """The relative residual and the maximum number of iterations of solves in comparisons between backends.
 

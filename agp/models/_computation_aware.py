@@ -34,8 +34,6 @@ from agp.priors import Prior, Priors, as_priors
 from agp.random import generator
 from agp.tree import copy_array
 
-__all__ = ["CaGP", "Uncertainty"]
-
 EXACT_MEMORY = 1024.0
 """The maximum memory of the exact posterior in a comparison, in MiB."""
 LISTED = 10**7

@@ -18,8 +18,6 @@ from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Deep
 
-__all__ = ["DeepGP"]
-
 
 @tree.model
 class DeepGP(Variational):

@@ -19,8 +19,6 @@ from agp.models._start import initialise_model, valid_weights
 from agp.predictors import Conditional, ExactConditional
 from agp.priors import Prior, Priors, as_priors
 
-__all__ = ["GPR"]
-
 
 @tree.model
 class GPR(Regression, WithoutInducing):

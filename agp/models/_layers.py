@@ -17,8 +17,6 @@ from agp.processes import Deep, FixedMap, Patchwise, Process, Sparse, Stack
 from agp.scaling import column_spreads
 from agp.starts import principal_directions
 
-__all__ = ["convolutional_process", "deep_process", "settings_by_layer"]
-
 LENGTHSCALE = 2.0
 """The minimum initial lengthscale in all layers, as a multiple of the spread of the layer's inputs."""
 INNER_VARIANCE = 1e-4

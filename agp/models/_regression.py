@@ -17,15 +17,6 @@ from agp.models._base import Model, WithInducing, WithoutPosterior
 from agp.models._start import initialise, refuse_lazy_rows
 from agp.tree import copy_array
 
-__all__ = [
-    "Regression",
-    "SparseRegression",
-    "check_without_white",
-    "exact_parts",
-    "first_datum",
-    "gaussian_only",
-]
-
 
 def exact_parts(
     model_class: type,

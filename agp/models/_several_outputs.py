@@ -13,8 +13,6 @@ from agp.processes import LinearMixing, Process, Sparse, Stack
 from agp.starts import correlation_root, starting_kernel
 from agp.tree import detach
 
-__all__ = ["Coregionalised", "Outputs", "initialise_process"]
-
 
 @dataclass(frozen=True)
 class Coregionalised:

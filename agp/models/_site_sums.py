@@ -16,8 +16,6 @@ from agp.linalg import cholesky
 from agp.models._sparse_sites import SparseSites
 from agp.posteriors import Sums
 
-__all__ = ["SummedSites", "empty_sums"]
-
 CACHED_SUMS = ("factor", "shift", "precision", "drift")
 """The names of the arrays that are cached between steps."""
 MAX_ROUNDINGS = 4e3

@@ -15,8 +15,6 @@ from agp.models._base import Model, WithoutPosterior
 from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step
 from agp.random import draws_with_prefix
 
-__all__ = ["DatumGradients", "SiteModel", "scatter_rows"]
-
 
 class DatumGradients(NamedTuple):
     """Derivatives [B, P] that determine a step of the sites of a batch."""

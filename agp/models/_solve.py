@@ -18,8 +18,6 @@ from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse
 from agp.starts import starting_kernel
 
-__all__ = ["SOLVEGP"]
-
 
 @tree.model
 class SOLVEGP(Variational):

@@ -30,8 +30,6 @@ from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse
 
-__all__ = ["SOLVEGPR"]
-
 
 @tree.model
 class SOLVEGPR(SparseRegression):

@@ -14,21 +14,6 @@ from agp.random import generator
 from agp.starts import repetitions, starting_kernel
 from agp.tree import constant_data, copy_array, detach
 
-__all__ = [
-    "Observed",
-    "Start",
-    "check_instance",
-    "held_data",
-    "initialise",
-    "initialise_model",
-    "prepare_data",
-    "refuse_lazy_rows",
-    "repeat_rows",
-    "sparse_parts",
-    "valid_data",
-    "valid_weights",
-]
-
 T = TypeVar("T", bound=Any)
 
 MAX_ROWS = 200_000

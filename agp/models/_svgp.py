@@ -15,8 +15,6 @@ from agp.models._variational import Variational
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Process
 
-__all__ = ["SVGP"]
-
 
 @tree.model
 class SVGP(Variational):

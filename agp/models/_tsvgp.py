@@ -19,8 +19,6 @@ from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
 from agp.priors import Prior, Priors, as_priors
 
-__all__ = ["TSVGP"]
-
 
 @tree.model
 class TSVGP(SparseSites, KeepsSums):

@@ -19,8 +19,6 @@ from agp.priors import Prior, Priors, as_priors
 from agp.random import draws_with_prefix
 from agp.tree import copy_array
 
-__all__ = ["TVGP"]
-
 
 @tree.model
 class TVGP(SiteModel, WithoutInducing):

@@ -18,8 +18,6 @@ from agp.priors import Priors
 from agp.processes import LinearMixing, Process, Sparse, check_process
 from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
-__all__ = ["Variational"]
-
 SEED = 0
 """Seed of the noise of sampled processes if a batch contains no noise, as in predictions and outside training."""
 NAMES = ("kernel", "inducing", "posterior", "mean_function")

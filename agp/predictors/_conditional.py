@@ -11,8 +11,6 @@ from agp.predictors._further import condition_process, refuse_data
 from agp.processes import MultiOutput, Paths, Process
 from agp.random import Draws
 
-__all__ = ["Conditional", "ProcessConditional", "delegate"]
-
 SEED = 0
 """Seed of the random draws of sampled processes."""
 

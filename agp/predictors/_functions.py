@@ -9,8 +9,6 @@ from agp.checks import check_finite, check_inputs, check_like, check_results
 from agp.chunking import row_ranges, rows_within
 from agp.processes import Paths
 
-__all__ = ["FunctionSamples"]
-
 
 @tree.model
 class FunctionSamples:

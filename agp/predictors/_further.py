@@ -19,8 +19,6 @@ from agp.posteriors import Dual, WhiteFactor, Whitened, WhiteSites
 from agp.processes import LinearMixing, Process, Sparse, Stack
 from agp.repairs import report
 
-__all__ = ["NewSites", "condition_process", "refuse_data", "sites_of_new", "with_known_noise"]
-
 STEPS, RATE, TOLERANCE = 500, 0.5, 1e-13
 """The maximum number of dual steps, their rate, and the relative change of the sites at which they stop."""
 MAX_BOUND_DROP, MIN_RATE = 1.0, RATE / 2**20

@@ -6,16 +6,6 @@ Arrays [S N, ...] hold the N rows of the first sample, then those of the second,
 from agp.backend import Array, Pullback, backend_of, like
 from agp.repairs import report
 
-__all__ = [
-    "average",
-    "cross_covariances",
-    "log_average",
-    "mixture",
-    "output_covariances",
-    "slopes",
-    "with_output_covariances",
-]
-
 
 def _by_sample(x: Array, rows: int) -> Array:
     return backend_of(x).xp.reshape(x, (-1, rows, *x.shape[1:]))

@@ -17,14 +17,6 @@ from agp.predictors._conditional import Conditional
 from agp.predictors._further import refuse_data, sites_of_new
 from agp.processes import Paths, conditional_paths
 
-__all__ = [
-    "ActionConditional",
-    "DataConditional",
-    "ExactConditional",
-    "IterativeConditional",
-    "SiteConditional",
-]
-
 
 class DataConditional(Conditional):
     """Base class of posteriors that hold the data. Subclasses compute the contribution of the data."""

@@ -8,8 +8,6 @@ from agp.predictors._conditional import Conditional, delegate
 from agp.predictors._predictor import Predictor
 from agp.processes import Paths
 
-__all__ = ["with_offsets"]
-
 
 @tree.model
 class OffsetConditional(Conditional):

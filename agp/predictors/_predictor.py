@@ -38,8 +38,6 @@ from agp.speculation import speculate
 from agp.summaries import summary_html
 from agp.tree import first_leaf
 
-__all__ = ["FREQUENCIES", "Predictor", "check_test_inputs"]
-
 FREQUENCIES = 1024
 """The default number of random frequencies per stationary kernel in `Predictor.sample_functions`."""
 
