@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self, get_args
 
 from agp import tree
 from agp._context import public
-from agp.actions import Actions, FixedActions, Init, Layout, Policy, column_spread, initialise_blocks, order_rows
+from agp.actions import Actions, FixedActions, Init, Layout, Policy, initialise_blocks, order_rows
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
@@ -21,17 +21,11 @@ from agp.models._base import Model, WithoutInducing
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, first_datum, gaussian_only
 from agp.models._start import initialise, initialise_model, refuse_lazy_rows
-from agp.posteriors import (
-    FollowsInverse,
-    InverseOwner,
-    Projected,
-    ProjectedCholesky,
-    ProjectedInverse,
-    ProjectedInverseFree,
-)
+from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.predictors import ActionConditional, Conditional, check_test_inputs
 from agp.priors import Prior, Priors, as_priors
 from agp.random import generator
+from agp.scaling import column_spreads
 from agp.tree import copy_array
 
 EXACT_MEMORY = 1024.0
@@ -165,7 +159,9 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         """
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
-            _check_known(name, value, get_args(known))
+            if value not in get_args(known):
+                msg = f"unknown {name} {value!r}; choose from {', '.join(get_args(known))}."
+                raise ValueError(msg)
         X, y, kernel, likelihood, mean_function = initialise(
             X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
         )
@@ -174,14 +170,16 @@ class CaGP(Model, InverseOwner, WithoutInducing):
             refuse_lazy_rows(cls, X, y)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
-            X, y = _take_rows(X, y, _random_rows(N, support, seed))
+            covered = _random_rows(N, support, seed)
+            X, y = backend_of(X).gather(X, covered), backend_of(y).gather(y, covered)
         if policy is not None:
             blank = cls(kernel, likelihood, actions=None, X=X, y=y, mean_function=mean_function)  # type: ignore[arg-type]
             actions = policy(blank)
         if actions is None:
             count = _resolve_num_actions(num_actions, X.shape[0])
             if layout == "tree":
-                X, y = _take_rows(X, y, order_rows(X / column_spread(X), count))
+                B, ordered = backend_of(X), order_rows(X / column_spreads(X), count)
+                X, y = B.rows_at(X, ordered), B.rows_at(y, ordered)
             actions = initialise_blocks(y - mean_function(X)[0], count, init, seed)
         _check_actions(actions, X.shape[0], policy)
         start = cls(
@@ -241,13 +239,12 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         X, y = (self.X, self.y) if shared else (batch.X, batch.y)
         return computation_aware_bound(self, X, y, scale=batch.scale, shared=shared, block_rows=rows)
 
-    def _matrix_to_invert(self, *, memory: float | None = None) -> Array:
+    def _matrix_to_invert(self) -> Array:
         """Return G = S^T (K + sigma^2 I) S [i, i]."""
-        moments, _ = support_moments(self, self._block_rows(memory))
+        moments, _ = support_moments(self, self._block_rows(None))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return G = S^T (K + sigma^2 I) S [i, i]."""
         return (self._matrix_to_invert(),)
 
     def _block_rows(self, memory: float | None) -> int:
@@ -266,17 +263,13 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _projected_targets(self, memory: float | None) -> tuple[Array, ProjectedInverse]:
-        """Return b = S^T (y - h) [i, P], and the inverse of G or approximations of this inverse."""
+    def _conditional(self, *, memory: float | None = None) -> Conditional:
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
-        posterior = self.posterior
+        posterior: Any = self.posterior
         if isinstance(posterior, FollowsInverse):
             posterior = posterior.recompute_factors(backend_of(G).xp.astype(G, self.X.dtype))
-        return b, posterior.invert_covariance(G)  # type: ignore[attr-defined]
-
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        b, found = self._projected_targets(memory)
+        found = posterior.invert_covariance(G)
         known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
         return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)
 
@@ -328,14 +321,6 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 # -- rows and actions --------------------------------------------------------------------------------------------------
 
 
-def _take_rows(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
-    """Return the given rows of X [N, D] and y [N, P]. Row numbers may be on the host."""
-    if type(rows) is not type(X):
-        return backend_of(X).gather(X, rows), backend_of(y).gather(y, rows)
-    B = backend_of(X)
-    return B.rows_at(X, rows), B.rows_at(y, rows)
-
-
 def _random_rows(N: int, support: int | None, seed: int) -> Any:
     """Return the rows of the support (all N rows by default) in random order, on the host."""
     m = N if support is None else check_whole("support", support)
@@ -355,13 +340,6 @@ def _resolve_num_actions(num_actions: int | None, m: int) -> int:
     return count
 
 
-def _check_known(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """Raise ValueError unless `known` contains the value."""
-    if value not in known:
-        msg = f"unknown {name} {value!r}; choose from {', '.join(known)}."
-        raise ValueError(msg)
-
-
 def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, support: int | None) -> None:
     """Raise ValueError if options of `CaGP.from_data` contradict each other."""
     if policy is not None and (actions is not None or num_actions is not None):
@@ -375,7 +353,7 @@ def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, suppor
         raise TypeError(msg)
 
 
-def _check_actions(actions: Any, m: int, policy: Any = None) -> None:
+def _check_actions(actions: Any, m: int, policy: Any) -> None:
     """Raise TypeError or ValueError unless the actions are linearly independent and cover m rows."""
     _check_action_sizes(actions, m, policy)
     if dependent := actions.dependent_columns():
