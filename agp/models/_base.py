@@ -344,20 +344,6 @@ class WithInducing(SparsePrior):
         return (self._inducing_covariance()[0],)
 
 
-class WithoutInducing:
-    """A model without inducing variables."""
-
-    inducing: ClassVar[None] = None
-    """None: the model has no inducing variables."""
-
-
-class WithoutPosterior:
-    """A model without a trained posterior. The data or the sites of the data determine the posterior."""
-
-    posterior: ClassVar[None] = None
-    """None: the data, or the sites of the data, determine the posterior, and ``model.predictor()`` computes it."""
-
-
 def level_probabilities(model: Any, X: Array, /) -> Array:
     """Compute the probabilities [N, K] of classes 0 to K - 1 at X [N, D] from a model or predictor with K classes.
 

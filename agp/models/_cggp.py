@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
@@ -15,7 +15,6 @@ from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
-from agp.models._base import WithoutInducing
 from agp.models._regression import Regression, check_without_white, exact_parts
 from agp.models._start import initialise_model
 from agp.predictors import Conditional, ExactConditional, IterativeConditional
@@ -36,7 +35,7 @@ PRECONDITIONER_COPIES = 16
 
 
 @tree.model
-class CGGP(Regression, WithoutInducing):
+class CGGP(Regression):
     """Exact GP regression with preconditioned conjugate gradients: O(N^2) time per iteration and O(N) memory.
 
     The model is that of `GPR`, with Gaussian noise. `CGGP` stores an N x N matrix only if the matrix fits in the memory
@@ -91,6 +90,8 @@ class CGGP(Regression, WithoutInducing):
     prediction_tolerance: float = 1e-6
     max_iterations: int = 512
     lanczos_steps: int = 100
+
+    inducing: ClassVar[None] = None
 
     @classmethod
     def from_data(

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 from agp import tree
 from agp._context import public
@@ -17,7 +17,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
-from agp.models._base import Model, WithoutInducing
+from agp.models._base import Model
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, first_datum, gaussian_only
 from agp.models._start import initialise, initialise_model, refuse_lazy_rows
@@ -48,7 +48,7 @@ class Uncertainty(NamedTuple):
 
 
 @tree.model
-class CaGP(Model, InverseOwner, WithoutInducing):
+class CaGP(Model, InverseOwner):
     """Computation-aware GP regression with Gaussian noise: the variance includes the error of the approximation.
 
     Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. The posterior
@@ -96,6 +96,8 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     priors: Priors = ()
     loss: Loss = "elbo"
     capped: bool = False
+
+    inducing: ClassVar[None] = None
 
     @classmethod
     def from_data(

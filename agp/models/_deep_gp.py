@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array
@@ -42,8 +42,6 @@ class DeepGP(Variational):
     likelihood: Likelihood
     priors: Priors = ()
     prediction_samples: int = 32
-
-    stochastic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

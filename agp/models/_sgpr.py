@@ -133,7 +133,6 @@ class SGPR(SparseRegression):
         return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
     def _drop_data(self) -> SVGP:
-        """Return `to_svgp()`."""
         return self.to_svgp()
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:

@@ -1,7 +1,7 @@
 """SOLVE-GPs, sparse variational GPs with two orthogonal groups of inducing inputs, for any likelihood."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array
@@ -39,8 +39,6 @@ class SOLVEGP(Variational):
     process: Sparse  # type: ignore[assignment]
     likelihood: Likelihood
     priors: Priors = ()
-
-    stochastic: ClassVar[bool] = True
 
     @classmethod
     def from_data(

@@ -134,14 +134,9 @@ class SOLVEGPR(SparseRegression):
             return tight_bound(self, batch.X, batch.y, sizes=self.sizes)
         rows = self._block_rows(batch.X, memory)
         if self.second is not None:
-            return free_collapsed_bound(self, batch.X, batch.y, sizes=self._pair, block_rows=rows)
+            return free_collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows)  # type: ignore[arg-type]
         kept = self._num_cached_rows(batch.X, memory)
         return collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows, kept_rows=kept)
-
-    @property
-    def _pair(self) -> tuple[int, int]:
-        M, M2 = self.sizes
-        return M, M2
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
@@ -163,11 +158,10 @@ class SOLVEGPR(SparseRegression):
         totals = totals_of(self, L, self.X, self.y, rows)[0]
         group = groups_of(self.sizes)[1]
         state = second.whitened_state(L[group, group])[0]
-        first = optimal_first_group(totals, self.likelihood.noise_variance, state, self._pair)
+        first = optimal_first_group(totals, self.likelihood.noise_variance, state, self.sizes)  # type: ignore[arg-type]
         return shared_covariance(*first), second
 
     def _drop_data(self) -> SOLVEGP:
-        """Return `to_solve()`."""
         return self.to_solve()
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:

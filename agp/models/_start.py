@@ -149,12 +149,11 @@ def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
 
 def subsample(*arrays: Array) -> tuple[Array, ...]:
     """Load rows of arrays [N, ...] for starting values: a random sample if N exceeds `MAX_ROWS`, otherwise all rows."""
-    N = arrays[0].shape[0]
+    N, sample = arrays[0].shape[0], None
     if N > MAX_ROWS:
         sample = generator(0, 12).choice(N, MAX_ROWS, replace=False, shuffle=False)
         sample.sort()
-        return tuple(backend_of(x).gather(x, sample) for x in arrays)
-    return tuple(backend_of(x).gather(x) for x in arrays)
+    return tuple(backend_of(x).gather(x, sample) for x in arrays)
 
 
 def repeat_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
@@ -218,8 +217,7 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 
     If `missing` is True, targets may be NaN.
     """
-    y = check_data(X, y, missing=missing)
-    X, y = constant_data(X, y)
+    X, y = constant_data(X, check_data(X, y, missing=missing))
     return X, y
 
 

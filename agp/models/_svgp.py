@@ -1,7 +1,7 @@
 """Sparse variational GPs with any process and any parameterisation of q(u)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array
@@ -42,8 +42,6 @@ class SVGP(Variational):
     process: Process
     likelihood: Likelihood
     priors: Priors = ()
-
-    stochastic: ClassVar[bool] = True
 
     @classmethod
     def from_data(

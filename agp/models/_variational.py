@@ -1,6 +1,6 @@
 """Models that consist of a process and a likelihood."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -30,6 +30,8 @@ class Variational(Model):
     process: Process
     likelihood: Likelihood
     priors: Priors
+
+    stochastic: ClassVar[bool] = True
 
     @property
     def kernel(self) -> Kernel:
