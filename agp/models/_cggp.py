@@ -1,7 +1,6 @@
 """Exact GP regression by conjugate gradients."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import Any, ClassVar, Self
@@ -10,7 +9,7 @@ from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.batch import Batch
 from agp.bounds import estimated_evidence, preconditioning_root
-from agp.checks import check_whole
+from agp.checks import check_positive, check_whole
 from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
@@ -158,10 +157,7 @@ class CGGP(Regression):
         for name in ("probes", "max_iterations", "lanczos_steps"):
             check_whole(name, getattr(self, name))
         for name in ("tolerance", "prediction_tolerance"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
-                msg = f"{name} is {value!r}, but must be a finite positive number, such as 1e-4."
-                raise ValueError(msg)
+            check_positive(name, getattr(self, name))
         check_without_white(type(self), self.kernel, self.X)
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:

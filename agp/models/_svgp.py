@@ -115,5 +115,5 @@ class SVGP(Variational):
         """
         data = prepare_data(X, y, None, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        process = initialise_process(data.X, data, outputs, kernel, posterior=posterior, **choice)
+        process = initialise_process(data, outputs, kernel, posterior=posterior, **choice)
         return initialise_model(cls(process, data.likelihood, as_priors(priors)))
