@@ -16,15 +16,7 @@ from agp.markup import html_with_fallback
 from agp.predictors._conditional import Conditional, check_outputs, check_test_inputs
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._further import with_known_noise
-from agp.predictors._mixture import (
-    average,
-    cross_covariances,
-    log_average,
-    mixture,
-    output_covariances,
-    slopes,
-    with_output_covariances,
-)
+from agp.predictors._mixture import average, combine, cross_covariances, log_average, mixture, slopes
 from agp.random import generator
 from agp.speculation import speculate
 from agp.summaries import summary_html
@@ -323,9 +315,10 @@ class Predictor:
 
         def joint(conditional: Conditional, X: Array) -> Array:
             latent, mixing = conditional.covariance(X), conditional.mixing
-            covariance = covariance_with(self._variance(conditional, X).mT, output_covariances(latent, mixing))
+            own = latent if mixing is None else combine(mixing * mixing, latent)
+            covariance = covariance_with(self._variance(conditional, X).mT, own)
             if cross_outputs:
-                covariance = with_output_covariances(covariance, cross_covariances(latent, mixing))
+                covariance = cross_covariances(covariance, latent, mixing)
             _refuse_nonfinite(covariance=covariance)
             return covariance
 
