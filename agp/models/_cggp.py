@@ -194,6 +194,8 @@ class CGGP(Regression):
         rows, noise = self._block_rows(memory), self.likelihood.noise_variance
         if rows == self.X.shape[0]:
             return ExactConditional.of(self, self.y)
+        fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
+        rank = max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0
         residual = self.y - self.mean_function(self.X)[0]
         found = IterativeConditional(
             self.kernel,
@@ -201,14 +203,9 @@ class CGGP(Regression):
             noise,
             self.X,
             residual,
-            preconditioning_root(self.kernel, self.X, self._prediction_rank(memory)),
+            preconditioning_root(self.kernel, self.X, rank),
             block_rows=rows,
             tolerance=self.prediction_tolerance,
             max_iterations=self.max_iterations,
         )
         return tree.with_leaves(found, {"weights": found.solve(residual)})
-
-    def _prediction_rank(self, memory: float | None) -> int:
-        """Return the rank of the preconditioner for predictions."""
-        fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
-        return max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0

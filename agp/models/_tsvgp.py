@@ -52,8 +52,7 @@ class TSVGP(SparseSites, KeepsSums):
     site_shift, site_precision
         The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
     jitter
-        The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean of
-        the diagonal.
+        See `SGPR`.
     mean_function
         The prior mean h of f. Sites and q(u) refer to f - h.
     priors
