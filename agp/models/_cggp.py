@@ -193,7 +193,7 @@ class CGGP(Regression):
     def _conditional(self, *, memory: float | None = None) -> Conditional:
         rows, noise = self._block_rows(memory), self.likelihood.noise_variance
         if rows == self.X.shape[0]:
-            return ExactConditional.of(self, self.y)
+            return ExactConditional.of(self)
         fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
         rank = max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0
         residual = self.y - self.mean_function(self.X)[0]

@@ -178,7 +178,11 @@ class CaGP(Model, InverseOwner):
             blank = cls(kernel, likelihood, actions=None, X=X, y=y, mean_function=mean_function)  # type: ignore[arg-type]
             actions = policy(blank)
         if actions is None:
-            count = _resolve_num_actions(num_actions, X.shape[0])
+            m = X.shape[0]
+            count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
+            if count > m:
+                msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
+                raise ValueError(msg)
             if layout == "tree":
                 B, ordered = backend_of(X), order_rows(X / column_spreads(X), count)
                 X, y = B.rows_at(X, ordered), B.rows_at(y, ordered)
@@ -331,15 +335,6 @@ def _random_rows(N: int, support: int | None, seed: int) -> Any:
         raise ValueError(msg)
     rng = generator(check_whole("seed", seed, least=0), 7)
     return rng.permutation(N)[:m] if N <= LISTED else rng.choice(N, m, replace=False)
-
-
-def _resolve_num_actions(num_actions: int | None, m: int) -> int:
-    """Check and return the number of sparse actions over m rows. The default is 128, or m if m is less."""
-    count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
-    if count > m:
-        msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
-        raise ValueError(msg)
-    return count
 
 
 def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, support: int | None) -> None:

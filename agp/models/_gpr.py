@@ -107,4 +107,4 @@ class GPR(Regression):
         return evidence, evidence
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return ExactConditional.of(self, self.y)
+        return ExactConditional.of(self)

@@ -184,10 +184,7 @@ def _values(data: Observed) -> Array | None:
 
 
 def _spreads(data: Observed) -> Array:
-    """Return the standard deviations [P] of the outputs.
-
-    The result is all ones if the targets are not observations of the latent functions.
-    """
+    """Return the standard deviations [P] of the outputs, or ones if targets are not observations of functions."""
     xp = backend_of(data.X).xp
     return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
 

@@ -107,9 +107,7 @@ class SOLVEGPR(SparseRegression):
             If the likelihood is not Gaussian, if `second` is combined with `tight`, or if the class `second` has sites.
         """
         second = find_posterior(second)
-        if second is not None:
-            check_part("second", second)
-        if second is not None and issubclass(second, SiteHolder):
+        if second is not None and issubclass(check_part("second", second), SiteHolder):
             msg = (
                 f"{cls.__name__} cannot train the sites of {second.__name__}; use SOLVEGP, or pass another class as "
                 "second."

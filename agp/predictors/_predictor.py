@@ -203,7 +203,7 @@ class Predictor:
             targets, _ = tile_samples(mu.shape[0] // y.shape[0], y, {})
             return over_samples(self.likelihood.predictive_log_density(mu, var, targets), y.shape[0])
 
-        return self._score("log density", density, X, self._targets(X, y), memory)
+        return self._score("log density", density, X, self._targets(X, y, self.likelihood), memory)
 
     @public
     def cdf(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
@@ -222,7 +222,7 @@ class Predictor:
         TypeError, ValueError
             For the reasons listed in `quantile`, or if the shape of y does not fit X.
         """
-        return self._cdf(X, self._thresholds(X, y), memory)
+        return self._cdf(X, self._thresholds(X, y, self.likelihood), memory)
 
     @public
     def pit(self, X: Array, y: Array, /, *, seed: int = 0, memory: float | None = None) -> Array:
@@ -517,9 +517,8 @@ class Predictor:
     def _check(self, X: Array) -> None:
         check_test_inputs(X, self.width, *self.conditionals[0].reference)
 
-    def _targets(self, X: Array, y: Array, likelihood: Likelihood | None = None) -> Array:
+    def _targets(self, X: Array, y: Array, likelihood: Likelihood) -> Array:
         """Check targets, and return them as [..., N, K]."""
-        likelihood = self.likelihood if likelihood is None else likelihood
         y = self._thresholds(X, y, likelihood, missing=likelihood.missing)
         columns = y if y.ndim == 2 else backend_of(y).xp.reshape(y, (-1, y.shape[-1]))
         if backend_of(columns).is_concrete(columns):
@@ -528,7 +527,7 @@ class Predictor:
 
     def _check_targets(self, X: Array, y: Array) -> Array:
         """Check targets that are not NaN, and return all targets as [..., N, K]."""
-        y = self._thresholds(X, y)
+        y = self._thresholds(X, y, self.likelihood)
         B = backend_of(y)
         if B.is_concrete(y) and not B.is_lazy:
             columns = B.xp.reshape(y, (-1, y.shape[-1]))
@@ -538,12 +537,11 @@ class Predictor:
                 self.likelihood.check_targets(known)
         return y
 
-    def _thresholds(self, X: Array, y: Array, likelihood: Likelihood | None = None, *, missing: bool = True) -> Array:
+    def _thresholds(self, X: Array, y: Array, likelihood: Likelihood, *, missing: bool = True) -> Array:
         """Check that y fits the rows and the outputs, and return it as [..., N, K].
 
         y may contain NaN if `missing` is True.
         """
-        likelihood = self.likelihood if likelihood is None else likelihood
         self._check(X)
         check_array_type("y", y)
         rows, columns = X, y
