@@ -165,7 +165,10 @@ class CGGP(Regression):
         return Draws({}, low | {"full": rng.standard_normal((rows, self.probes))})
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
-        draws = batch.draws.whole or self._fixed_draws()
+        draws = batch.draws.whole
+        if not draws:
+            fixed = self._draws(generator(0, 9), self.X.shape[0]).whole
+            draws = {name: asarray_like(x, self.X) for name, x in fixed.items()}
         rows = self._block_rows(memory)
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
@@ -177,10 +180,6 @@ class CGGP(Regression):
 
     def _with_tight_tolerance(self) -> Self:
         return dataclasses.replace(self, tolerance=TIGHT, max_iterations=TIGHT_ITERATIONS)
-
-    def _fixed_draws(self) -> dict[str, Array]:
-        noise = self._draws(generator(0, 9), self.X.shape[0]).whole
-        return {name: asarray_like(x, self.X) for name, x in noise.items()}
 
     def _block_rows(self, memory: float | None) -> int:
         N = self.X.shape[0]
