@@ -21,4 +21,4 @@ __all__ = [
 
 # for other subpackages
 from agp.actions._base import whole_numbers
-from agp.actions._layout import Init, Layout, column_spread, initialise_blocks, order_rows
+from agp.actions._blocks import Init, Layout, initialise_blocks, order_rows

@@ -1,10 +1,14 @@
 """Sparse actions: each row of the data belongs to one action."""
 
-from typing import Self
+from typing import Literal, Self, TypeAlias
 
 from agp import tree
 from agp.actions._base import Actions, whole_numbers
-from agp.backend import Array, Pullback, as_widest_float, backend_of, like, to_numpy
+from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, like, to_numpy
+from agp.random import generator
+
+Layout: TypeAlias = Literal["tree", "random"]
+Init: TypeAlias = Literal["constant", "normal", "residual"]
 
 
 @tree.model
@@ -118,3 +122,39 @@ class BlockActions(Actions):
         """Return the actions scaled to unit norm."""
         norms = backend_of(self.values).xp.sqrt(self._sum_parts(self.values * self.values))
         return tree.with_leaves(self, {"values": self.values / self._spread(norms)})
+
+
+def order_rows(X: Array, count: int, /) -> Array:
+    """Return a permutation [m] of the rows of X [m, D] that puts neighbouring rows into the same block.
+
+    The blocks are the leaves of a tree. Each split divides rows along the column with the widest range, in proportion
+    to the number of blocks on each side. Scale the columns of X before the call.
+    """
+    base, extra = divmod(X.shape[0], count)
+    sizes = [base + 1] * extra + [base] * (count - extra)
+    return backend_of(X).xp.concat(_leaves(X, whole_numbers(X.shape[0], X), sizes), axis=0)
+
+
+def _leaves(X: Array, rows: Array, sizes: list[int]) -> list[Array]:
+    if len(sizes) == 1:
+        return [rows]
+    B = backend_of(X)
+    xp, here = B.xp, B.rows_at(X, rows)
+    widest = xp.reshape(xp.argmax(xp.max(here, axis=0) - xp.min(here, axis=0)), (1,))  # stays on the device
+    ordered = xp.take(rows, xp.argsort(xp.take(here, widest, axis=1)[:, 0], stable=True))
+    half = len(sizes) // 2
+    edge = sum(sizes[:half])
+    return [*_leaves(X, ordered[:edge], sizes[:half]), *_leaves(X, ordered[edge:], sizes[half:])]
+
+
+def initialise_blocks(residual: Array, count: int, init: Init, seed: int, /) -> BlockActions:
+    """Return `count` sparse actions of unit norm over the m rows of the residuals y - h [m, P]."""
+    xp = backend_of(residual).xp
+    values = xp.ones_like(residual[:, 0])
+    if init == "normal":
+        values = asarray_like(generator(seed, 8).standard_normal(residual.shape[0]), residual)
+    elif init == "residual":
+        means = xp.mean(residual, axis=1)
+        # a block whose residuals are zero starts with constant entries
+        values = xp.where(BlockActions(means, count).empty(), values, means)
+    return BlockActions(values, count).normalise()

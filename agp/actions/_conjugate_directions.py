@@ -57,7 +57,8 @@ class ConjugateGradients:
         if concrete and not bool(xp.any(r != 0.0)):
             msg = "the targets equal the prior mean, so there is no residual to start from; use another policy."
             raise ValueError(msg)
-        r = r / _scale_of_squares(r)
+        size = xp.max(xp.abs(r))
+        r = r / xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))  # squares would underflow
         limit = self.tolerance * _norms(r)
         column = whole_numbers(count, X)
 
@@ -98,13 +99,6 @@ class ConjugateGradients:
         )
         taken = int(found[0]) if concrete else count
         return FixedActions(xp.astype(found[1][:, :taken], X.dtype))
-
-
-def _scale_of_squares(r: Array) -> Array:
-    """Return a divisor for r that prevents underflow of the squares; only the direction of r matters."""
-    xp = backend_of(r).xp
-    size = xp.max(xp.abs(r))
-    return xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))
 
 
 def _norms(r: Array) -> Array:

@@ -102,20 +102,17 @@ class UnitVectors:
         ValueError
             If row numbers are out of range or repeated, or if there are more actions than rows.
         """
-        m = model.X.shape[0]
+        X, m = model.X, model.X.shape[0]
         if self.rows is not None:
-            return self._units(model.X, _check_rows(self.rows, m))
-        assert self.count is not None
-        count = check_count(self.count, m)
-        if self.pivots == "greedy":
-            return FixedActions(_greedy_units(model, count))
-        return self._units(model.X, generator(self.seed, 9).permutation(m)[:count].tolist())
-
-    def _units(self, X: Array, rows: list[int]) -> FixedActions:
-        xp = backend_of(X).xp
-        every = whole_numbers(X.shape[0], X)
-        at = asarray_like(rows, X)
-        return FixedActions(xp.astype(every[:, None] == at[None, :], X.dtype))
+            rows = _check_rows(self.rows, m)
+        else:
+            assert self.count is not None
+            count = check_count(self.count, m)
+            if self.pivots == "greedy":
+                return FixedActions(_greedy_units(model, count))
+            rows = generator(self.seed, 9).permutation(m)[:count].tolist()
+        chosen = whole_numbers(m, X)[:, None] == asarray_like(rows, X)[None, :]
+        return FixedActions(backend_of(X).xp.astype(chosen, X.dtype))
 
 
 def _check_rows(rows: Sequence[int], m: int) -> list[int]:

@@ -1,9 +1,7 @@
 """Merge equal patches of an image, such as an empty background, into a single patch with the sum of their weights."""
 
-from collections.abc import Callable
-
 from agp import tree
-from agp.backend import Array, backend_of, like
+from agp.backend import Array, Pullback, backend_of, like
 from agp.kernels import Kernel, White
 
 MAX_MERGED_FRACTION = 0.9
@@ -11,34 +9,18 @@ MAX_MERGED_FRACTION = 0.9
 MIN_WEIGHT_FRACTION = 1e-3
 """Patches are merged only if |sum of their weights| exceeds this fraction of the sum of |weights|."""
 
-Merged = tuple[Array, Array, Callable[[Array, Array], tuple[Array, Array]]]
 
-
-def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /) -> Merged:
+def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /) -> tuple[Array, Array, Pullback]:
     """Merge equal patches and add their weights; weighted sums over the patches of each image do not change.
 
-    All patches that equal the first patch of their image are merged. Patches are merged only on a CPU. Patches are not
-    merged in traced programs, or if the gradient with respect to the patches is needed. All images keep the same number
-    K of patches. Surplus patches get the weight zero.
+    The arguments are patches [N, Q, D] and weights [Q], the same for all images. The results are patches [N, K, D],
+    weights [N, K], and the pullback ``(patches_bar, weights_bar) -> (patches_bar [N, Q, D], w_bar [Q])``. All patches
+    that equal the first patch of their image are merged. All images keep the same number K of patches. Surplus patches
+    get the weight zero.
 
-    Parameters
-    ----------
-    patches
-        [N, Q, D].
-    w
-        Weights [Q], the same for all images.
-    among
-        The kernel, if the sums are over pairs of patches. If the kernel contains white noise, no patches are merged,
-        because equal patches then have different noise.
-
-    Returns
-    -------
-    patches
-        [N, K, D], K at most Q.
-    weights
-        [N, K].
-    pullback
-        ``(patches_bar [N, K, D], weights_bar [N, K]) -> (patches_bar [N, Q, D], w_bar [Q])``.
+    Patches are merged only on a CPU, not in traced programs, and not if the gradient with respect to the patches is
+    needed. For sums over pairs of patches, `among` is the kernel. If it contains white noise, no patches are merged,
+    because equal patches then have different noise.
     """
     B = backend_of(patches)
     xp, (N, Q, D) = B.xp, patches.shape

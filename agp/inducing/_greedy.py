@@ -1,10 +1,8 @@
 """Greedy choice of inducing inputs by conditional variance."""
 
-import numbers
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
@@ -13,6 +11,7 @@ from agp.inducing._rows import ROWS, Rows, check_count, check_distinct, distinct
 from agp.kernels import Kernel
 from agp.linalg import add_diagonal, cholesky
 from agp.random import generator
+from agp.tree import place_leaves
 
 TIE_TOLERANCE = 1e-6
 """Variances within this relative distance count as equal, because backends round kernels differently."""
@@ -100,14 +99,9 @@ def _on_host(kernel: Any, width: int) -> Kernel:
     if absent := tree.missing(kernel):
         msg = f"{', '.join(absent)} of the kernel has no value; set it, or call kernel.from_data(X, variance) first."
         raise ValueError(msg)
-    host = tree.with_leaves(kernel, {name: _number(x) for name, x in tree.leaves(kernel).items()})
+    host = tree.to_backend(place_leaves(kernel, np.zeros(1)), "numpy", dtype="float64")
     host.check(width)
     return host
-
-
-def _number(x: Any) -> npt.NDArray[np.float64]:
-    given = isinstance(x, (numbers.Real, list, tuple))
-    return np.asarray(x if given else to_numpy(x), dtype=np.float64)
 
 
 def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: Rows) -> list[int]:
@@ -122,7 +116,9 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
     total, largest = left.sum(), left.max()
     E = np.empty((M0 + M, len(rows)))  # E = L^-1 Kuf with Kuu = L L^T
     if M0:
-        E[:M0] = _whitened_cross_covariance(kernel, given, rows)
+        K = np.asarray(kernel(given)[0])
+        L = cholesky(add_diagonal(K, JITTER * np.mean(np.diagonal(K))))  # K may be numerically singular
+        E[:M0] = backend_of(K).solve_triangular(L, np.asarray(kernel(given, rows)[0]))
         left = left - np.sum(E[:M0] * E[:M0], axis=0)
     free = np.asarray([k not in there for k in kind.tolist()])
     floor = max((M0 + M) * np.finfo(np.float64).eps, 100.0 * JITTER if M0 else 0.0)
@@ -144,13 +140,3 @@ def _pivots(kernel: Kernel, rows: Rows, M: int, tolerance: float | None, given: 
         free &= kind != kind[i]
         chosen.append(i)
     return chosen
-
-
-def _whitened_cross_covariance(kernel: Kernel, given: Rows, rows: Rows) -> Rows:
-    """Return L^-1 k(given, rows) with L L^T = k(given, given).
-
-    The matrix k(given, given) may be numerically singular.
-    """
-    K = np.asarray(kernel(given)[0])
-    L = cholesky(add_diagonal(K, JITTER * np.mean(np.diagonal(K))))
-    return backend_of(K).solve_triangular(L, np.asarray(kernel(given, rows)[0]))

@@ -95,10 +95,7 @@ class PatchGrid:
         return f"patches of {h} x {w} pixels{more}{' with places' if self.located else ''}"
 
     def usual_kernel(self) -> Kernel:
-        """Return an RBF kernel.
-
-        For located patches, return the product of an RBF kernel of the pixels and a Matern32 kernel of the centres.
-        """
+        """Return an RBF kernel of the pixels. For located patches, multiply it by a Matern32 kernel of the centres."""
         if not self.located:
             return RBF()
         place = self.pixels, self.pixels + 1
@@ -122,7 +119,10 @@ class PatchGrid:
         """Return the patches [N, Q, .] of images X [N, H W C], and the pullback ``bar -> X_bar``."""
         xp = backend_of(X).xp
         (h, w), (rows, columns), C, N = self.patch, self.shape, self.channels, X.shape[0]
-        images = _pad(xp.reshape(X, (N, *self.image, C)), self.padding)
+        images = xp.reshape(X, (N, *self.image, C))
+        if self.padding:
+            for axis in (1, 2):
+                images = _scatter(images, axis, self.padding, 1, images.shape[axis] + 2 * self.padding)
         cut = [images[:, _every(i, rows, self.stride), :, :] for i in range(h)]
         cut = [part[:, :, _every(j, columns, self.stride), :] for part in cut for j in range(w)]
         patches = xp.stack(cut, axis=3)  # [N, H', W', h w, C]
@@ -185,15 +185,6 @@ def _check_pair(name: str, value: Any) -> None:
 
 def _every(first: int, count: int, step: int) -> slice:
     return slice(first, first + step * (count - 1) + 1, step)
-
-
-def _pad(images: Array, around: int) -> Array:
-    """Pad images [N, H, W, C] with a border of zeros; `around` is the width of the border in pixels."""
-    if not around:
-        return images
-    for axis in (1, 2):
-        images = _scatter(images, axis, around, 1, images.shape[axis] + 2 * around)
-    return images
 
 
 def _scatter(x: Array, axis: int, first: int, step: int, size: int) -> Array:

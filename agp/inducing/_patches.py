@@ -46,15 +46,11 @@ class Patches(AtInputs):
     weights
         The weights w [Q], which are dimensionless and trained. By default, all weights are fixed at 1. If you pass a
         number, all weights start at this value.
-    stride, padding, channels
+    stride, padding, channels, per_channel
         As for `PatchGrid`.
-    per_channel
-        Whether g responds to patches of single channels (h w pixels) instead of all channels. If true, Q is the number
-        of patches of all channels together.
     located
-        Whether the response also depends on the place of a patch, given by two additional columns: the row and column
-        of its centre in pixels. If true, the default kernel is ``RBF().on(pixels) * Matern32(1.0).on(place)``. If
-        false, the default kernel is ``RBF()``.
+        As for `PatchGrid`. If true, the default kernel is ``RBF().on(pixels) * Matern32(1.0).on(place)``. If false, the
+        default kernel is ``RBF()``.
 
     Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017. Source of the patches
     with places: Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional
@@ -215,17 +211,13 @@ class Patches(AtInputs):
         place = placed_leaves(dataclasses.replace(self, weights=weights, Z_unit=column_spreads(rows)), X)
         plain = usable(kernel.from_data(rows, variance), X)
         place.check(plain)
-        kernel = usable(kernel.from_data(rows, variance / place._share(plain, some, variance)), X)
+        few = some[: min(FEW_IMAGES, some.shape[0]), :]
+        share = float(backend_of(few).xp.mean(place.diag(plain, few)[0])) / variance  # of f, relative to g
+        kernel = usable(kernel.from_data(rows, variance / (share if share > 0.0 else 1.0)), X)
         Z = choose_inputs(rows, self.Z, kernel, num_inducing, how=how, seed=seed)
         found = usable(dataclasses.replace(place, Z=Z), X)
         found.check(kernel)
         return found, kernel
-
-    def _share(self, kernel: Kernel, images: Array, variance: float) -> float:
-        """Return the mean variance of f over a few images, relative to the variance of the response."""
-        few = images[: min(FEW_IMAGES, images.shape[0]), :]
-        share = float(backend_of(few).xp.mean(self.diag(kernel, few)[0])) / variance
-        return share if share > 0.0 else 1.0
 
 
 def _responses(params: tuple[Patches, Kernel], patches: Array) -> tuple[Array, Pullback]:

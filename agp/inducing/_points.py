@@ -88,7 +88,8 @@ def choose_inputs(
     Raises
     ------
     TypeError, ValueError
-        If Z is not an array like X, Z has more rows than X, the numbers of columns differ, or M is out of range.
+        If Z is not an array like X, Z has more rows than X, the numbers of columns differ, M is out of range, or the
+        variance of the kernel is zero at all inducing inputs.
     """
     if num_inducing == "auto":
         msg = (
@@ -98,30 +99,25 @@ def choose_inputs(
     if Z is None:
         M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)
         Z = choose(X, kernel, M, seed=seed, how=how)
-        _check_variance(kernel, Z)
-        return Z
-    check_inputs("Z", Z)
-    check_like("Z", Z, "X", X)
-    if Z.shape[0] > X.shape[0]:
-        msg = f"Z has {Z.shape[0]} rows, but X has {X.shape[0]} rows; use at most {X.shape[0]} inducing inputs."
-        raise ValueError(msg)
-    if Z.shape[1] != X.shape[1]:
-        msg = f"Z has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass Z with {X.shape[1]} columns."
-        raise ValueError(msg)
-    _check_variance(kernel, Z)
-    return copy_array(*constant_data(Z))
-
-
-def _check_variance(kernel: Kernel, Z: Array) -> None:
-    """Raise ValueError if the kernel has variance zero at all inducing inputs, because Kuu is then zero."""
+    else:
+        check_inputs("Z", Z)
+        check_like("Z", Z, "X", X)
+        if Z.shape[0] > X.shape[0]:
+            msg = f"Z has {Z.shape[0]} rows, but X has {X.shape[0]} rows; use at most {X.shape[0]} inducing inputs."
+            raise ValueError(msg)
+        if Z.shape[1] != X.shape[1]:
+            msg = f"Z has {Z.shape[1]} columns, but X has {X.shape[1]} columns; pass Z with {X.shape[1]} columns."
+            raise ValueError(msg)
+        Z = copy_array(*constant_data(Z))
     xp = backend_of(Z).xp
-    if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):
+    if not bool(xp.any(kernel.diag(Z)[0] != 0.0)):  # Kuu would be zero
         zeros = "" if bool(xp.any(Z != 0.0)) else ", because all inducing inputs are zero"
         msg = (
             f"the kernel {type(kernel).__name__} has variance 0 at every inducing input{zeros}; add "
             "agp.kernels.Constant() to the kernel, or pass other inputs."
         )
         raise ValueError(msg)
+    return Z
 
 
 def resolve_inducing(inducing: Any, Z: Array | None, /) -> tuple[Inducing, Any]:

@@ -34,10 +34,7 @@ def take_rows(X: Array, index: npt.NDArray[np.integer]) -> Rows:
 
 
 def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the sorted positions of the first occurrences of distinct rows, and labels of all rows.
-
-    Two rows have the same label if they are equal.
-    """
+    """Return the sorted positions of the first of equal rows, and labels of all rows, equal for equal rows."""
     _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)  # -0.0 equals 0.0
     return np.sort(first), kind.reshape(-1)
 

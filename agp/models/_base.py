@@ -10,20 +10,18 @@ from agp._context import public
 from agp.adjoint import carrying_adjoint
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.checks import check_inputs, check_parameters, check_targets, check_whole
+from agp.checks import check_inputs, check_parameters, check_targets
 from agp.gradient import GradientMode, check_mode
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import html_with_fallback
 from agp.models._growth import add_inducing
-from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_test_inputs
+from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_outputs, check_test_inputs
 from agp.priors import Priors
 from agp.processes import SparsePrior
 from agp.random import Draws, prefix_draws
 from agp.repairs import outside
 from agp.speculation import speculate
 from agp.summaries import summary_html
-
-__all__ = ["Model", "WithInducing", "WithoutInducing", "WithoutPosterior", "level_probabilities"]
 
 FORMER: dict[str, tuple[Callable[[Any], Any], str]] = {
     "batch": (lambda model: model._batch, "agp.batch.Batch(X, y), or model.bound(X, y)"),
@@ -175,7 +173,6 @@ class Model(ABC):
     @public
     def sample(self, X: Array, count: int = 1, /, *, seed: int = 0) -> Array:
         """Draw joint samples [..., S, N, P] of the latent functions at X; see `Predictor.sample`."""
-        count = check_whole("count", count)
         return self._predictor_at(X).sample(X, count, seed=seed)
 
     @public
@@ -214,7 +211,7 @@ class Model(ABC):
         check_test_inputs(X, self._width, *self._reference())
         self._check_parts()
         y = check_targets(X, y, finite=False)
-        self._check_outputs(y)
+        check_outputs(self.likelihood, y, self.outputs)
         if not self.stochastic and scale != 1.0:
             msg = f"the bound of {type(self).__name__} needs all data at once, but scale is {scale!r}; omit scale=."
             raise ValueError(msg)
@@ -229,13 +226,6 @@ class Model(ABC):
 
     def _check_parts(self) -> None:  # noqa: B027 - most models have parts that always fit
         """Raise ValueError unless the parts fit each other."""
-
-    def _check_outputs(self, y: Array) -> None:
-        needed = self.likelihood.latents(y.shape[1])
-        if needed != self.outputs:
-            msg = f"y has {needed} outputs, but the model has {self.outputs}; build a new model from these targets."
-            raise ValueError(msg)
-        self.likelihood.check_outputs(needed)
 
     def _count(self, y: Array, /) -> float:
         """Return the number of observations in targets y [N, K]: N, or the sum of the weights."""
@@ -344,20 +334,6 @@ class WithInducing(SparsePrior):
     def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Return the covariance matrix Kuu of the inducing variables."""
         return (self._inducing_covariance()[0],)
-
-
-class WithoutInducing:
-    """A model without inducing variables."""
-
-    inducing: ClassVar[None] = None
-    """None: the model has no inducing variables."""
-
-
-class WithoutPosterior:
-    """A model without a trained posterior. The data or the sites of the data determine the posterior."""
-
-    posterior: ClassVar[None] = None
-    """None: the data, or the sites of the data, determine the posterior, and ``model.predictor()`` computes it."""
 
 
 def level_probabilities(model: Any, X: Array, /) -> Array:

@@ -1,28 +1,24 @@
 """Exact GP regression by conjugate gradients."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.batch import Batch
 from agp.bounds import estimated_evidence, preconditioning_root
-from agp.checks import check_whole
+from agp.checks import check_positive, check_whole
 from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
-from agp.models._base import WithoutInducing
 from agp.models._regression import Regression, check_without_white, exact_parts
 from agp.models._start import initialise_model
 from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.random import Draws, generator
-
-__all__ = ["CGGP"]
 
 TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
 """The relative residual and the maximum number of iterations of solves in comparisons between backends.
@@ -38,7 +34,7 @@ PRECONDITIONER_COPIES = 16
 
 
 @tree.model
-class CGGP(Regression, WithoutInducing):
+class CGGP(Regression):
     """Exact GP regression with preconditioned conjugate gradients: O(N^2) time per iteration and O(N) memory.
 
     The model is that of `GPR`, with Gaussian noise. `CGGP` stores an N x N matrix only if the matrix fits in the memory
@@ -93,6 +89,8 @@ class CGGP(Regression, WithoutInducing):
     prediction_tolerance: float = 1e-6
     max_iterations: int = 512
     lanczos_steps: int = 100
+
+    inducing: ClassVar[None] = None
 
     @classmethod
     def from_data(
@@ -159,10 +157,7 @@ class CGGP(Regression, WithoutInducing):
         for name in ("probes", "max_iterations", "lanczos_steps"):
             check_whole(name, getattr(self, name))
         for name in ("tolerance", "prediction_tolerance"):
-            value = getattr(self, name)
-            if not (isinstance(value, (int, float)) and 0.0 < value < math.inf):
-                msg = f"{name} is {value!r}, but must be a finite positive number, such as 1e-4."
-                raise ValueError(msg)
+            check_positive(name, getattr(self, name))
         check_without_white(type(self), self.kernel, self.X)
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:
@@ -170,7 +165,10 @@ class CGGP(Regression, WithoutInducing):
         return Draws({}, low | {"full": rng.standard_normal((rows, self.probes))})
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
-        draws = batch.draws.whole or self._fixed_draws()
+        draws = batch.draws.whole
+        if not draws:
+            fixed = self._draws(generator(0, 9), self.X.shape[0]).whole
+            draws = {name: asarray_like(x, self.X) for name, x in fixed.items()}
         rows = self._block_rows(memory)
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
@@ -183,10 +181,6 @@ class CGGP(Regression, WithoutInducing):
     def _with_tight_tolerance(self) -> Self:
         return dataclasses.replace(self, tolerance=TIGHT, max_iterations=TIGHT_ITERATIONS)
 
-    def _fixed_draws(self) -> dict[str, Array]:
-        noise = self._draws(generator(0, 9), self.X.shape[0]).whole
-        return {name: asarray_like(x, self.X) for name, x in noise.items()}
-
     def _block_rows(self, memory: float | None) -> int:
         N = self.X.shape[0]
         floats = N * (self.kernel.floats_per_entry + 2)
@@ -198,7 +192,9 @@ class CGGP(Regression, WithoutInducing):
     def _conditional(self, *, memory: float | None = None) -> Conditional:
         rows, noise = self._block_rows(memory), self.likelihood.noise_variance
         if rows == self.X.shape[0]:
-            return ExactConditional.of(self, self.y)
+            return ExactConditional.of(self)
+        fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
+        rank = max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0
         residual = self.y - self.mean_function(self.X)[0]
         found = IterativeConditional(
             self.kernel,
@@ -206,14 +202,9 @@ class CGGP(Regression, WithoutInducing):
             noise,
             self.X,
             residual,
-            preconditioning_root(self.kernel, self.X, self._prediction_rank(memory)),
+            preconditioning_root(self.kernel, self.X, rank),
             block_rows=rows,
             tolerance=self.prediction_tolerance,
             max_iterations=self.max_iterations,
         )
         return tree.with_leaves(found, {"weights": found.solve(residual)})
-
-    def _prediction_rank(self, memory: float | None) -> int:
-        """Return the rank of the preconditioner for predictions."""
-        fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
-        return max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0

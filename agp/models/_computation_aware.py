@@ -3,11 +3,11 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, ClassVar, NamedTuple, Self, get_args
 
 from agp import tree
 from agp._context import public
-from agp.actions import Actions, FixedActions, Init, Layout, Policy, column_spread, initialise_blocks, order_rows
+from agp.actions import Actions, FixedActions, Init, Layout, Policy, initialise_blocks, order_rows
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
@@ -17,24 +17,16 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
-from agp.models._base import Model, WithoutInducing
+from agp.models._base import Model
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, first_datum, gaussian_only
 from agp.models._start import initialise, initialise_model, refuse_lazy_rows
-from agp.posteriors import (
-    FollowsInverse,
-    InverseOwner,
-    Projected,
-    ProjectedCholesky,
-    ProjectedInverse,
-    ProjectedInverseFree,
-)
+from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.predictors import ActionConditional, Conditional, check_test_inputs
 from agp.priors import Prior, Priors, as_priors
 from agp.random import generator
+from agp.scaling import column_spreads
 from agp.tree import copy_array
-
-__all__ = ["CaGP", "Uncertainty"]
 
 EXACT_MEMORY = 1024.0
 """The maximum memory of the exact posterior in a comparison, in MiB."""
@@ -56,7 +48,7 @@ class Uncertainty(NamedTuple):
 
 
 @tree.model
-class CaGP(Model, InverseOwner, WithoutInducing):
+class CaGP(Model, InverseOwner):
     """Computation-aware GP regression with Gaussian noise: the variance includes the error of the approximation.
 
     Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. The posterior
@@ -104,6 +96,8 @@ class CaGP(Model, InverseOwner, WithoutInducing):
     priors: Priors = ()
     loss: Loss = "elbo"
     capped: bool = False
+
+    inducing: ClassVar[None] = None
 
     @classmethod
     def from_data(
@@ -167,7 +161,9 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         """
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
-            _check_known(name, value, get_args(known))
+            if value not in get_args(known):
+                msg = f"unknown {name} {value!r}; choose from {', '.join(get_args(known))}."
+                raise ValueError(msg)
         X, y, kernel, likelihood, mean_function = initialise(
             X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
         )
@@ -176,14 +172,20 @@ class CaGP(Model, InverseOwner, WithoutInducing):
             refuse_lazy_rows(cls, X, y)
         N = X.shape[0]
         if support is not None or (actions is None and policy is None):
-            X, y = _take_rows(X, y, _random_rows(N, support, seed))
+            covered = _random_rows(N, support, seed)
+            X, y = backend_of(X).gather(X, covered), backend_of(y).gather(y, covered)
         if policy is not None:
             blank = cls(kernel, likelihood, actions=None, X=X, y=y, mean_function=mean_function)  # type: ignore[arg-type]
             actions = policy(blank)
         if actions is None:
-            count = _resolve_num_actions(num_actions, X.shape[0])
+            m = X.shape[0]
+            count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
+            if count > m:
+                msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
+                raise ValueError(msg)
             if layout == "tree":
-                X, y = _take_rows(X, y, order_rows(X / column_spread(X), count))
+                B, ordered = backend_of(X), order_rows(X / column_spreads(X), count)
+                X, y = B.rows_at(X, ordered), B.rows_at(y, ordered)
             actions = initialise_blocks(y - mean_function(X)[0], count, init, seed)
         _check_actions(actions, X.shape[0], policy)
         start = cls(
@@ -243,13 +245,12 @@ class CaGP(Model, InverseOwner, WithoutInducing):
         X, y = (self.X, self.y) if shared else (batch.X, batch.y)
         return computation_aware_bound(self, X, y, scale=batch.scale, shared=shared, block_rows=rows)
 
-    def _matrix_to_invert(self, *, memory: float | None = None) -> Array:
+    def _matrix_to_invert(self) -> Array:
         """Return G = S^T (K + sigma^2 I) S [i, i]."""
-        moments, _ = support_moments(self, self._block_rows(memory))
+        moments, _ = support_moments(self, self._block_rows(None))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return G = S^T (K + sigma^2 I) S [i, i]."""
         return (self._matrix_to_invert(),)
 
     def _block_rows(self, memory: float | None) -> int:
@@ -268,17 +269,13 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _projected_targets(self, memory: float | None) -> tuple[Array, ProjectedInverse]:
-        """Return b = S^T (y - h) [i, P], and the inverse of G or approximations of this inverse."""
+    def _conditional(self, *, memory: float | None = None) -> Conditional:
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         (G, b), _, _ = projection_of(self, moments.A)
-        posterior = self.posterior
+        posterior: Any = self.posterior
         if isinstance(posterior, FollowsInverse):
             posterior = posterior.recompute_factors(backend_of(G).xp.astype(G, self.X.dtype))
-        return b, posterior.invert_covariance(G)  # type: ignore[attr-defined]
-
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        b, found = self._projected_targets(memory)
+        found = posterior.invert_covariance(G)
         known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
         return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)
 
@@ -330,14 +327,6 @@ class CaGP(Model, InverseOwner, WithoutInducing):
 # -- rows and actions --------------------------------------------------------------------------------------------------
 
 
-def _take_rows(X: Array, y: Array, rows: Any) -> tuple[Array, Array]:
-    """Return the given rows of X [N, D] and y [N, P]. Row numbers may be on the host."""
-    if type(rows) is not type(X):
-        return backend_of(X).gather(X, rows), backend_of(y).gather(y, rows)
-    B = backend_of(X)
-    return B.rows_at(X, rows), B.rows_at(y, rows)
-
-
 def _random_rows(N: int, support: int | None, seed: int) -> Any:
     """Return the rows of the support (all N rows by default) in random order, on the host."""
     m = N if support is None else check_whole("support", support)
@@ -346,22 +335,6 @@ def _random_rows(N: int, support: int | None, seed: int) -> Any:
         raise ValueError(msg)
     rng = generator(check_whole("seed", seed, least=0), 7)
     return rng.permutation(N)[:m] if N <= LISTED else rng.choice(N, m, replace=False)
-
-
-def _resolve_num_actions(num_actions: int | None, m: int) -> int:
-    """Check and return the number of sparse actions over m rows. The default is 128, or m if m is less."""
-    count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
-    if count > m:
-        msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
-        raise ValueError(msg)
-    return count
-
-
-def _check_known(name: str, value: Any, known: tuple[str, ...]) -> None:
-    """Raise ValueError unless `known` contains the value."""
-    if value not in known:
-        msg = f"unknown {name} {value!r}; choose from {', '.join(known)}."
-        raise ValueError(msg)
 
 
 def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, support: int | None) -> None:
@@ -377,7 +350,7 @@ def _check_one_choice(actions: Any, policy: Any, num_actions: int | None, suppor
         raise TypeError(msg)
 
 
-def _check_actions(actions: Any, m: int, policy: Any = None) -> None:
+def _check_actions(actions: Any, m: int, policy: Any) -> None:
     """Raise TypeError or ValueError unless the actions are linearly independent and cover m rows."""
     _check_action_sizes(actions, m, policy)
     if dependent := actions.dependent_columns():

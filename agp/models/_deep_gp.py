@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array
@@ -17,8 +17,6 @@ from agp.models._variational import Variational
 from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Deep
-
-__all__ = ["DeepGP"]
 
 
 @tree.model
@@ -44,8 +42,6 @@ class DeepGP(Variational):
     likelihood: Likelihood
     priors: Priors = ()
     prediction_samples: int = 32
-
-    stochastic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,9 +85,6 @@ class DeepGP(Variational):
 
         Parameters
         ----------
-        X, y
-            Floating-point arrays. X and y must have the same library, dtype and device. All arrays of the model also
-            have this library, dtype and device.
         layers
             The number of layers.
         width
@@ -106,7 +99,7 @@ class DeepGP(Variational):
             The size of a second group of inducing variables, and the class of its q; see `SOLVEGP.from_data`. A second
             group makes the model a deep SOLVE-GP. Pass a value for all layers, or a sequence with a value for each
             layer. The default, None, means no second group.
-        likelihood, mean_function, priors, seed, jitter
+        X, y, likelihood, mean_function, priors, seed, jitter
             See `SVGP.from_data`. The mean function belongs to the last layer.
         samples
             The number S of samples of the inner layers in each evaluation of the bound.
@@ -163,9 +156,6 @@ class DeepGP(Variational):
 
         Parameters
         ----------
-        X, y
-            Floating-point arrays. X and y must have the same library, dtype and device. All arrays of the model also
-            have this library, dtype and device.
         image
             The image size (H, W), or (H, W, C) for C channels. Each row of X contains the pixels of one image in
             row-major order. The channels of a pixel are adjacent.
@@ -180,7 +170,7 @@ class DeepGP(Variational):
             A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. The inputs of the
             kernels are patches. The default is RBF with one lengthscale, the square root of the summed variances of the
             pixels in a patch. If patches are `located`, this kernel is multiplied by a Matern32 kernel of the location.
-        likelihood, mean_function, samples, prediction_samples, priors, seed, jitter
+        X, y, likelihood, mean_function, samples, prediction_samples, priors, seed, jitter
             See `from_data`.
 
         Raises

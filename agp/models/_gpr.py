@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp._context import public
@@ -13,17 +13,14 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._base import WithoutInducing
 from agp.models._regression import Regression, exact_parts
 from agp.models._start import initialise_model, valid_weights
 from agp.predictors import Conditional, ExactConditional
 from agp.priors import Prior, Priors, as_priors
 
-__all__ = ["GPR"]
-
 
 @tree.model
-class GPR(Regression, WithoutInducing):
+class GPR(Regression):
     """Exact GP regression with Gaussian noise, in O(N^3) time and O(N^2) memory.
 
     Parameters
@@ -47,6 +44,8 @@ class GPR(Regression, WithoutInducing):
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
     weights: Array | None = tree.constant(default=None, optional=True)
+
+    inducing: ClassVar[None] = None
 
     @classmethod
     def from_data(
@@ -108,4 +107,4 @@ class GPR(Regression, WithoutInducing):
         return evidence, evidence
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return ExactConditional.of(self, self.y)
+        return ExactConditional.of(self)

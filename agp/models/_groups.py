@@ -8,8 +8,6 @@ from agp.checks import check_inputs, check_like, check_whole
 from agp.inducing import NUM_INDUCING
 from agp.posteriors import GroupPosterior, Orthogonal, WhitePosterior
 
-__all__ = ["check_groups", "check_part", "group_sizes", "start_of_groups"]
-
 
 def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
     """Return a function that builds the initial q for one or two groups.

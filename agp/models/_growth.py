@@ -8,8 +8,6 @@ from agp.inducing import Points
 from agp.posteriors import Posterior
 from agp.processes import LinearMixing, Process, Sparse, SparsePrior
 
-__all__ = ["add_inducing", "growing_part"]
-
 T = TypeVar("T", bound=Any)
 
 

@@ -17,8 +17,6 @@ from agp.processes import Deep, FixedMap, Patchwise, Process, Sparse, Stack
 from agp.scaling import column_spreads
 from agp.starts import principal_directions
 
-__all__ = ["convolutional_process", "deep_process", "settings_by_layer"]
-
 LENGTHSCALE = 2.0
 """The minimum initial lengthscale in all layers, as a multiple of the spread of the layer's inputs."""
 INNER_VARIANCE = 1e-4
@@ -171,7 +169,10 @@ def convolutional_process(
 ) -> Deep:
     """Build the layers of `DeepGP.convolutional` from the settings of each layer."""
     H = some_rows(data.X, IMAGES, seed)
-    shape, incoming = _shape(image)
+    if not isinstance(image, (tuple, list)) or len(image) not in (2, 3):
+        msg = f"image is {image!r}, but must be (H, W), or (H, W, C) for C channels."
+        raise ValueError(msg)
+    shape, incoming = (image[0], image[1]), image[2] if len(image) == 3 else 1
     made = [check_whole("channels", C) for C in channels]
     common = {"seed": seed, "jitter": jitter}
     layers: list[Process] = []
@@ -183,14 +184,6 @@ def convolutional_process(
         shape, incoming = grid.shape, outputs
     layers.append(_last_layer(_grid(len(made), shape, incoming, choices[-1]), H, data, choices[-1], weighted, common))
     return Deep(tuple(layers), samples)
-
-
-def _shape(image: Any) -> tuple[tuple[int, int], int]:
-    """Split the shape (H, W, C) of an image into (H, W) and C; for a shape (H, W), C is 1."""
-    if not isinstance(image, (tuple, list)) or len(image) not in (2, 3):
-        msg = f"image is {image!r}, but must be (H, W), or (H, W, C) for C channels."
-        raise ValueError(msg)
-    return (image[0], image[1]), image[2] if len(image) == 3 else 1
 
 
 def _grid(layer: int, shape: tuple[int, int], channels: int, choice: dict[str, Any]) -> PatchGrid:

@@ -13,18 +13,9 @@ from agp.chunking import budget, mebibytes, rows_within, tile_rows
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models._base import Model, WithInducing, WithoutPosterior
+from agp.models._base import Model, WithInducing
 from agp.models._start import initialise, refuse_lazy_rows
 from agp.tree import copy_array
-
-__all__ = [
-    "Regression",
-    "SparseRegression",
-    "check_without_white",
-    "exact_parts",
-    "first_datum",
-    "gaussian_only",
-]
 
 
 def exact_parts(
@@ -96,7 +87,7 @@ def first_datum(X: Array, y: Array) -> dict[str, Array]:
     return {"X": X[:1, :], "y": y[:1, :]}
 
 
-class Regression(Model, WithoutPosterior):
+class Regression(Model):
     """Base class of models with Gaussian noise that hold the training data.
 
     The bounds of these models need all data at once. Subclasses have the constant leaves `X` [N, D] and `y` [N, P].
@@ -108,6 +99,7 @@ class Regression(Model, WithoutPosterior):
     X: Array
     y: Array
 
+    posterior: ClassVar[None] = None
     stochastic: ClassVar[bool] = False
 
     @property

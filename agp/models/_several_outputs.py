@@ -13,8 +13,6 @@ from agp.processes import LinearMixing, Process, Sparse, Stack
 from agp.starts import correlation_root, starting_kernel
 from agp.tree import detach
 
-__all__ = ["Coregionalised", "Outputs", "initialise_process"]
-
 
 @dataclass(frozen=True)
 class Coregionalised:
@@ -50,8 +48,8 @@ MODELS_OF_OUTPUTS: dict[str, Coregionalised | None] = {
 }
 
 
-def initialise_process(X: Array, data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
-    """Build a process with starting values from the inputs X [N, D] and the observations in `data`.
+def initialise_process(data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
+    """Build a process with starting values from the data.
 
     The arguments are those of `SVGP.from_data`. `choice` maps names to values of the options posterior, inducing, Z,
     num_inducing, seed and jitter. Raises TypeError or ValueError if options are unknown, contradict each other, or do
@@ -59,10 +57,10 @@ def initialise_process(X: Array, data: Observed, outputs: Outputs, kernel: Any, 
     """
     chosen = _resolve_outputs(outputs, data)
     if chosen == "separate":
-        return _separate(X, data, _kernels(kernel, data.outputs, "outputs"), choice)
+        return _separate(data, _kernels(kernel, data.outputs, "outputs"), choice)
     if isinstance(chosen, Coregionalised):
-        return _coregionalised_process(X, data, chosen, kernel, choice)
-    return _shared_process(X, data, _one_kernel(kernel, "shared"), choice)
+        return _coregionalised_process(data, chosen, kernel, choice)
+    return _shared_process(data, _one_kernel(kernel, "shared"), choice)
 
 
 def _resolve_outputs(outputs: Outputs, data: Observed) -> str | Coregionalised:
@@ -95,72 +93,68 @@ def _kernels(kernel: Any, count: int, what: str) -> Sequence[Kernel | None]:
     return several
 
 
-def _shared_process(X: Array, data: Observed, kernel: Kernel | None, choice: dict[str, Any]) -> Process:
+def _shared_process(data: Observed, kernel: Kernel | None, choice: dict[str, Any]) -> Process:
     """Build a process in which all outputs share one kernel and the inducing variables.
 
     Each output has its own scale, unless the variance of the kernel is given.
     """
-    kernel = _starting(kernel, X, data, choice)
+    kernel = _starting(kernel, data, choice)
     parts = {"outputs": data.outputs, "kernel": kernel, **choice}
     given = kernel is not None and not any(name.endswith("variance") for name in tree.missing(kernel))
     if min(data.outputs, data.y.shape[1]) < 2 or data.variances is None or given:
         targets = {"mean_function": data.mean_function, "level": data.level, "variance": data.variance}
-        return Sparse.from_data(X, **parts, **targets)
-    return _mixed_process(X, data, Sparse.from_data(X, **parts), _spreads(X, data))
+        return Sparse.from_data(data.X, **parts, **targets)
+    return _mixed_process(data, Sparse.from_data(data.X, **parts), _spreads(data))
 
 
-def _separate(X: Array, data: Observed, kernels: Sequence[Kernel | None], choice: dict[str, Any]) -> Stack:
+def _separate(data: Observed, kernels: Sequence[Kernel | None], choice: dict[str, Any]) -> Stack:
     """Build a process with a kernel and inducing variables for each output.
 
     Starting values for an output use the rows in which it was observed.
     """
-    xp = backend_of(X).xp
+    xp = backend_of(data.X).xp
     variances = xp.ones_like(data.level) if data.variances is None else data.variances
     parts = []
     for p, kernel in enumerate(kernels):
         own = {"level": data.level[p : p + 1], "variance": float(variances[p]), "mean_function": data.mean_function}
-        kernel = _starting(kernel, X, data, choice, slice(p, p + 1))
-        parts.append(Sparse.from_data(_rows_of(X, data, p, choice), kernel=kernel, **own, **choice))
+        kernel = _starting(kernel, data, choice, slice(p, p + 1))
+        parts.append(Sparse.from_data(_rows_of(data, p, choice), kernel=kernel, **own, **choice))
     return Stack(tuple(parts))
 
 
-def _starting(
-    kernel: Kernel | None, X: Array, data: Observed, choice: dict[str, Any], outputs: slice = slice(None)
-) -> Kernel | None:
+def _starting(kernel: Kernel | None, data: Observed, choice: dict[str, Any], outputs: slice = slice(None)) -> Any:
     """Return the kernel for a slice of the outputs, with starting values for its lengthscales."""
-    return starting_kernel(kernel, X, data.y, data.likelihood, inducing=choice["inducing"], columns=outputs)
+    return starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=choice["inducing"], columns=outputs)
 
 
-def _rows_of(X: Array, data: Observed, p: int, choice: dict[str, Any]) -> Array:
+def _rows_of(data: Observed, p: int, choice: dict[str, Any]) -> Array:
     """Return the inputs at which output p was observed.
 
     If the number of these inputs is less than the number of inducing inputs, return all inputs.
     """
-    values = _values(data)
-    B = backend_of(X)
+    values, X = _values(data), data.X
     if values is None or not data.likelihood.missing:
         return X
+    B = backend_of(X)
     rows = B.xp.nonzero(~B.xp.isnan(values[:, p]))[0]
     return B.rows_at(X, rows) if rows.shape[0] >= max(2, choice["num_inducing"] or 2) else X
 
 
-def _coregionalised_process(
-    X: Array, data: Observed, chosen: Coregionalised, kernel: Any, choice: dict[str, Any]
-) -> LinearMixing:
-    W = _weights(X, data, chosen)
+def _coregionalised_process(data: Observed, chosen: Coregionalised, kernel: Any, choice: dict[str, Any]) -> Process:
+    W, X = _weights(data, chosen), data.X
     L = W.shape[1]
     if chosen.intrinsic:
-        kernel = _starting(_one_kernel(kernel, "intrinsic"), X, data, choice)
+        kernel = _starting(_one_kernel(kernel, "intrinsic"), data, choice)
         latent: Process = Sparse.from_data(X, outputs=L, kernel=kernel, **choice)
     else:
-        kernels = [_starting(one, X, data, choice) for one in _kernels(kernel, L, "latent functions")]
+        kernels = [_starting(one, data, choice) for one in _kernels(kernel, L, "latent functions")]
         latent = Stack(tuple(Sparse.from_data(X, kernel=one, **choice) for one in kernels))
-    return _mixed_process(X, data, latent, W)
+    return _mixed_process(data, latent, W)
 
 
-def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
+def _weights(data: Observed, chosen: Coregionalised) -> Array:
     """Return the initial W [P, L]."""
-    P, L = data.outputs, chosen.latents
+    X, P, L = data.X, data.outputs, chosen.latents
     if L is not None:
         check_whole("latents", L)
     if chosen.weights is not None:
@@ -179,7 +173,7 @@ def _weights(X: Array, data: Observed, chosen: Coregionalised) -> Array:
         raise ValueError(msg)
     values = _values(data)
     root = correlation_root(to_numpy(values), L) if values is not None else None
-    unit = _spreads(X, data)[:, None]
+    unit = _spreads(data)[:, None]
     return unit * (backend_of(X).xp.eye(P, L, **like(X)) if root is None else asarray_like(root, X))
 
 
@@ -189,18 +183,15 @@ def _values(data: Observed) -> Array | None:
     return data.y if values is None and data.y.shape[1] == data.outputs else values
 
 
-def _spreads(X: Array, data: Observed) -> Array:
-    """Return the standard deviations [P] of the outputs.
-
-    The result is all ones if the targets are not observations of the latent functions.
-    """
-    xp = backend_of(X).xp
+def _spreads(data: Observed) -> Array:
+    """Return the standard deviations [P] of the outputs, or ones if targets are not observations of functions."""
+    xp = backend_of(data.X).xp
     return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
 
 
-def _mixed_process(X: Array, data: Observed, latent: Process, weights: Array) -> LinearMixing:
-    spreads = _spreads(X, data)
-    mean = usable(data.mean_function.from_data(X, data.level, spreads), X)
-    mean.check(X.shape[1], data.outputs)
+def _mixed_process(data: Observed, latent: Process, weights: Array) -> LinearMixing:
+    spreads = _spreads(data)
+    mean = usable(data.mean_function.from_data(data.X, data.level, spreads), data.X)
+    mean.check(data.X.shape[1], data.outputs)
     unit = spreads if weights.ndim == 1 else spreads[:, None]
     return detach(LinearMixing(latent, weights, mean, weights_unit=unit))

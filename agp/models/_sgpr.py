@@ -23,8 +23,6 @@ from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse
 
-__all__ = ["SGPR", "collapsed_model", "exact_model", "shared_covariance"]
-
 
 def shared_covariance(mean: Array, L: Array) -> Whitened:
     """Return q(v_p) = N(m_p, (L L^T)^-1) for all outputs p, in whitened coordinates, from m [M, P] and L [M, M]."""
@@ -135,7 +133,6 @@ class SGPR(SparseRegression):
         return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
     def _drop_data(self) -> SVGP:
-        """Return `to_svgp()`."""
         return self.to_svgp()
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, backend_of, like
@@ -11,25 +11,12 @@ from agp.checks import check_inputs, check_like
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean
-from agp.models._base import Model, WithoutPosterior
+from agp.models._base import Model
 from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step
 from agp.random import draws_with_prefix
 
-__all__ = ["DatumGradients", "SiteModel", "scatter_rows"]
 
-
-class DatumGradients(NamedTuple):
-    """Derivatives [B, P] that determine a step of the sites of a batch."""
-
-    alpha: Array
-    """The derivatives of the expected log densities with respect to the means of f."""
-    beta: Array
-    """The derivatives of the expected log densities with respect to the variances of f, times -2."""
-    mu: Array
-    """The means of f - h."""
-
-
-class SiteModel(Model, SiteHolder, WithoutPosterior):
+class SiteModel(Model, SiteHolder):
     """Base class of models with a site exp(lam1 (f - h) - lam2 (f - h)^2 / 2) for each row and output.
 
     The leaves are the inputs `X` [N, D], `site_shift`, which is lam1 [N, P], and `site_precision`, which is
@@ -41,6 +28,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     X: Array
     site_shift: Array
     site_precision: Array
+
+    posterior: ClassVar[None] = None
 
     @property
     def outputs(self) -> int:
@@ -82,7 +71,7 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
         h = self.mean_function(batch.X)[0]
         draws = draws_with_prefix("likelihood", batch.draws).by_row or None
         alpha, beta = self.likelihood.site_gradients(mu + h, var, batch.y, draws)
-        return {"": SiteGradients(allowed, DatumGradients(alpha, beta, mu))}
+        return {"": SiteGradients(allowed, (alpha, beta, mu))}
 
     def _site_step(
         self,
@@ -96,7 +85,8 @@ class SiteModel(Model, SiteHolder, WithoutPosterior):
     ) -> tuple[Self, dict[str, Array]]:
         """Return the model after a step of the sites at the rows of a batch.
 
-        The step does not depend on the scale of the batch. Raises ValueError for a minibatch without row numbers.
+        `found.sums` contains alpha and beta [B, P] (`Likelihood.site_gradients`), and the means [B, P] of f - h. The
+        step does not depend on the scale of the batch. Raises ValueError for a minibatch without row numbers.
         """
         alpha, beta, mu = found.sums
         if rows is None and beta.shape[0] != self.X.shape[0]:

@@ -1,7 +1,7 @@
 """SOLVE-GPs, sparse variational GPs with two orthogonal groups of inducing inputs, for any likelihood."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array
@@ -17,8 +17,6 @@ from agp.posteriors import Whitened, find_posterior
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse
 from agp.starts import starting_kernel
-
-__all__ = ["SOLVEGP"]
 
 
 @tree.model
@@ -41,8 +39,6 @@ class SOLVEGP(Variational):
     process: Sparse  # type: ignore[assignment]
     likelihood: Likelihood
     priors: Priors = ()
-
-    stochastic: ClassVar[bool] = True
 
     @classmethod
     def from_data(

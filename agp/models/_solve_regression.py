@@ -30,8 +30,6 @@ from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Sparse
 
-__all__ = ["SOLVEGPR"]
-
 
 @tree.model
 class SOLVEGPR(SparseRegression):
@@ -109,9 +107,7 @@ class SOLVEGPR(SparseRegression):
             If the likelihood is not Gaussian, if `second` is combined with `tight`, or if the class `second` has sites.
         """
         second = find_posterior(second)
-        if second is not None:
-            check_part("second", second)
-        if second is not None and issubclass(second, SiteHolder):
+        if second is not None and issubclass(check_part("second", second), SiteHolder):
             msg = (
                 f"{cls.__name__} cannot train the sites of {second.__name__}; use SOLVEGP, or pass another class as "
                 "second."
@@ -136,40 +132,32 @@ class SOLVEGPR(SparseRegression):
             return tight_bound(self, batch.X, batch.y, sizes=self.sizes)
         rows = self._block_rows(batch.X, memory)
         if self.second is not None:
-            return free_collapsed_bound(self, batch.X, batch.y, sizes=self._pair, block_rows=rows)
+            pair: Any = self.sizes
+            return free_collapsed_bound(self, batch.X, batch.y, sizes=pair, block_rows=rows)
         kept = self._num_cached_rows(batch.X, memory)
         return collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows, kept_rows=kept)
-
-    @property
-    def _pair(self) -> tuple[int, int]:
-        M, M2 = self.sizes
-        return M, M2
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def to_solve(self, *, memory: float | None = None) -> SOLVEGP:
         """Return a SOLVE-GP with the optimal q, the same bound and the same predictions, but without the data."""
         rows = self._block_rows(self.X, memory)
-        parts = self._optimal(rows) if self.second is None else self._optimal_first(rows)
+        second: Any = self.second
+        if second is None:
+            _, LB, c, factors = collapsed_posterior(self, self.X, self.y, sizes=self.sizes, block_rows=rows)
+            mean = backend_of(LB).solve_triangular(LB, c, transpose=True)
+            groups = zip(groups_of(self.sizes), factors, strict=True)
+            parts = tuple(shared_covariance(mean[group, :], LG) for group, LG in groups)
+        else:
+            L = cholesky(self._inducing_covariance()[0])
+            totals = totals_of(self, L, self.X, self.y, rows)[0]
+            group = groups_of(self.sizes)[1]
+            state, noise = second.whitened_state(L[group, group])[0], self.likelihood.noise_variance
+            first = optimal_first_group(totals, noise, state, self.sizes)  # type: ignore[arg-type]
+            parts = shared_covariance(*first), second
         return SOLVEGP(Sparse.of(self, Orthogonal(parts, self.sizes)), self.likelihood, self.priors)
 
-    def _optimal(self, rows: int | None) -> tuple[Any, ...]:
-        _, LB, c, factors = collapsed_posterior(self, self.X, self.y, sizes=self.sizes, block_rows=rows)
-        mean = backend_of(LB).solve_triangular(LB, c, transpose=True)
-        groups = zip(groups_of(self.sizes), factors, strict=True)
-        return tuple(shared_covariance(mean[group, :], LG) for group, LG in groups)
-
-    def _optimal_first(self, rows: int | None) -> tuple[Any, ...]:
-        second: Any = self.second
-        L = cholesky(self._inducing_covariance()[0])
-        totals = totals_of(self, L, self.X, self.y, rows)[0]
-        group = groups_of(self.sizes)[1]
-        state = second.whitened_state(L[group, group])[0]
-        first = optimal_first_group(totals, self.likelihood.noise_variance, state, self._pair)
-        return shared_covariance(*first), second
-
     def _drop_data(self) -> SOLVEGP:
-        """Return `to_solve()`."""
         return self.to_solve()
 
     def _conditional(self, *, memory: float | None = None) -> Conditional:

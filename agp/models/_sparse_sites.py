@@ -19,8 +19,6 @@ from agp.predictors import Conditional
 from agp.priors import Priors
 from agp.processes import Sparse
 
-__all__ = ["SparseSites"]
-
 
 class SparseSites(WithInducing, SiteModel):
     """Base class of sparse variational GPs with a site for each row of X [N, D]. Subclasses sum the sites."""

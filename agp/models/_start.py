@@ -14,21 +14,6 @@ from agp.random import generator
 from agp.starts import repetitions, starting_kernel
 from agp.tree import constant_data, copy_array, detach
 
-__all__ = [
-    "Observed",
-    "Start",
-    "check_instance",
-    "held_data",
-    "initialise",
-    "initialise_model",
-    "prepare_data",
-    "refuse_lazy_rows",
-    "repeat_rows",
-    "sparse_parts",
-    "valid_data",
-    "valid_weights",
-]
-
 T = TypeVar("T", bound=Any)
 
 MAX_ROWS = 200_000
@@ -164,12 +149,11 @@ def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
 
 def subsample(*arrays: Array) -> tuple[Array, ...]:
     """Load rows of arrays [N, ...] for starting values: a random sample if N exceeds `MAX_ROWS`, otherwise all rows."""
-    N = arrays[0].shape[0]
+    N, sample = arrays[0].shape[0], None
     if N > MAX_ROWS:
         sample = generator(0, 12).choice(N, MAX_ROWS, replace=False, shuffle=False)
         sample.sort()
-        return tuple(backend_of(x).gather(x, sample) for x in arrays)
-    return tuple(backend_of(x).gather(x) for x in arrays)
+    return tuple(backend_of(x).gather(x, sample) for x in arrays)
 
 
 def repeat_rows(X: Array, y: Array, weights: Array, /) -> tuple[Array, Array]:
@@ -233,8 +217,7 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
 
     If `missing` is True, targets may be NaN.
     """
-    y = check_data(X, y, missing=missing)
-    X, y = constant_data(X, y)
+    X, y = constant_data(X, check_data(X, y, missing=missing))
     return X, y
 
 

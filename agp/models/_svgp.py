@@ -1,7 +1,7 @@
 """Sparse variational GPs with any process and any parameterisation of q(u)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from agp import tree
 from agp.backend import Array
@@ -14,8 +14,6 @@ from agp.models._start import initialise_model, prepare_data
 from agp.models._variational import Variational
 from agp.priors import Prior, Priors, as_priors
 from agp.processes import Process
-
-__all__ = ["SVGP"]
 
 
 @tree.model
@@ -44,8 +42,6 @@ class SVGP(Variational):
     process: Process
     likelihood: Likelihood
     priors: Priors = ()
-
-    stochastic: ClassVar[bool] = True
 
     @classmethod
     def from_data(
@@ -119,5 +115,5 @@ class SVGP(Variational):
         """
         data = prepare_data(X, y, None, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        process = initialise_process(data.X, data, outputs, kernel, posterior=posterior, **choice)
+        process = initialise_process(data, outputs, kernel, posterior=posterior, **choice)
         return initialise_model(cls(process, data.likelihood, as_priors(priors)))

@@ -1,5 +1,6 @@
 """t-SVGP with a site for each row of data and each output."""
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -12,14 +13,17 @@ from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import cholesky, relative_cholesky_pullback
 from agp.means import Mean, ZeroMean
-from agp.models._site_sums import SummedSites, empty_sums
 from agp.models._sparse_sites import SparseSites
 from agp.models._start import held_data, initialise_model, prepare_data, refuse_lazy_rows, sparse_parts
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
+from agp.predictors import delegate
 from agp.priors import Prior, Priors, as_priors
 
-__all__ = ["TSVGP"]
+CACHED_SUMS = ("factor", "shift", "precision", "drift")
+"""The names of the arrays that are cached between steps."""
+MAX_ROUNDINGS = 4e3
+"""The maximum error of the sums, in units of the rounding error of their largest entries."""
 
 
 @tree.model
@@ -48,8 +52,7 @@ class TSVGP(SparseSites, KeepsSums):
     site_shift, site_precision
         The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
     jitter
-        The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean of
-        the diagonal.
+        See `SGPR`.
     mean_function
         The prior mean h of f. Sites and q(u) refer to f - h.
     priors
@@ -100,7 +103,6 @@ class TSVGP(SparseSites, KeepsSums):
         return initialise_model(cls(**sparse_parts(data, kernel, **choice), X=X, **sites, priors=as_priors(priors)))
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
-        """Sum the sites of v = Lu^-1 u over the data; return the sums [M, P] and [P, M, M] and their pullback."""
         Kuu, pull_Kuu = self._inducing_covariance()
         Lu = cholesky(Kuu)
         rows = tile_rows(memory, self._floats_per_row, self.X)
@@ -113,10 +115,30 @@ class TSVGP(SparseSites, KeepsSums):
         return sums, pullback
 
     def _no_sums(self) -> dict[str, Any]:
-        return empty_sums(self)
+        M, P = self.inducing.count, self.outputs
+        xp, new = backend_of(self.X).xp, like(self.X)
+        shapes = {"factor": (M, M), "shift": (M, P), "precision": (P, M, M)}
+        none = {name: xp.zeros(shape, **new) for name, shape in shapes.items()}
+        at = {name: xp.full_like(x, float("nan")) for name, x in _dependencies(self).items()}
+        return none | {"drift": xp.ones((2,), **new), "at": at}
 
-    def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> SummedSites:
-        return SummedSites.of(self, kept, memory)
+    def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> "SummedSites":
+        xp, now = backend_of(self.X).xp, _dependencies(self)
+        same = [xp.all(kept["at"][name] == x) for name, x in now.items()]
+        sizes = _sizes(Sums(kept["shift"], kept["precision"]))
+        accurate = xp.all(kept["drift"] <= MAX_ROUNDINGS * float(xp.finfo(sizes.dtype).eps) * sizes)  # false for NaN
+        fits = xp.all(xp.stack(same)) & accurate
+        untouched = all(kept["at"][name] is x for name, x in now.items())  # true for frozen hyperparameters
+
+        def old() -> tuple[Array, ...]:
+            return tuple(kept[name] for name in CACHED_SUMS)
+
+        def new() -> tuple[Array, ...]:
+            Lu = cholesky(self._inducing_covariance()[0])
+            return Lu, *self._white_sites(memory=memory)[0], xp.zeros_like(kept["drift"])
+
+        held = dict(zip(CACHED_SUMS, backend_of(self.X).cond(fits, old, new, likely=untouched), strict=True))
+        return SummedSites(model=self, **held, memory=memory)
 
     # -- conversion -------------------------------------------------------------------------------------------------
 
@@ -129,3 +151,82 @@ class TSVGP(SparseSites, KeepsSums):
         """Return a t-SVGP with the same parameters and q(u), but with tied sites, as in `Dual`."""
         Lu = cholesky(self._inducing_covariance()[0])
         return self._sparse(Dual.from_white_sites(*self._white_sites(memory=memory)[0], Lu, tied=tied))
+
+
+# -- sums between steps ------------------------------------------------------------------------------------------------
+
+
+@tree.model
+class SummedSites(SparseSites):
+    """A TSVGP with cached sums over the sites of all rows, used during a site step.
+
+    A step on a minibatch changes only the sites of its B rows. If the kernel and the inducing variables do not change,
+    the sums can be updated in O(B M^2) operations, instead of O(N M^2) for all rows. Each update adds rounding errors.
+    The sums are recomputed from all rows when a bound on these errors exceeds `MAX_ROUNDINGS`.
+
+    The sums [M, P] and [P, M, M] are for v = Lu^-1 u, and the field `factor` is Lu [M, M]. The field `drift` [2] bounds
+    the errors of the two sums. The memory budget for working arrays is in MiB.
+    """
+
+    model: SparseSites
+    factor: Array = tree.auxiliary()
+    shift: Array = tree.auxiliary()
+    precision: Array = tree.auxiliary()
+    drift: Array = tree.auxiliary()
+    memory: float | None = None
+
+    def _release_sums(self) -> tuple[SparseSites, dict[str, Any]]:
+        """Separate the sums from the model; return the model without sums, and the sums."""
+        return self.model, {name: getattr(self, name) for name in CACHED_SUMS} | {"at": _dependencies(self.model)}
+
+    # -- parts of the model -----------------------------------------------------------------------------------------
+
+    kernel = delegate("model", "kernel")
+    likelihood = delegate("model", "likelihood")
+    inducing = delegate("model", "inducing")
+    mean_function = delegate("model", "mean_function")
+    jitter = delegate("model", "jitter")
+    priors = delegate("model", "priors")
+    X = delegate("model", "X")
+    site_shift = delegate("model", "site_shift")
+    site_precision = delegate("model", "site_precision")
+
+    # -- sums -------------------------------------------------------------------------------------------------------
+
+    def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:  # noqa: ARG002
+        def pullback(_bar):
+            msg = "cached sums cannot be differentiated; use TSVGP instead of SummedSites."
+            raise TypeError(msg)
+
+        return Sums(self.shift, self.precision), pullback
+
+    def _with_sites(self, shift: Array, precision: Array, rows: Array | None = None, /) -> Self:
+        moved = self.model._with_sites(shift, precision, rows)
+        xp = backend_of(shift).xp
+        placed = xp.sort(rows)
+        # a row that occurs twice in a batch counts once
+        first = xp.concat([placed[:1] == placed[:1], placed[1:] != placed[:-1]])
+        weight = xp.astype(first, shift.dtype)[:, None]
+        changes = [
+            weight * (xp.take(getattr(moved, name), placed, axis=0) - xp.take(getattr(self, name), placed, axis=0))
+            for name in ("site_shift", "site_precision")
+        ]
+        X = backend_of(self.X).rows_at(self.X, placed)
+        block_rows = tile_rows(self.memory, self._floats_per_row, X)
+        added = white_site_sums(self, self.factor, X, *changes, block_rows=block_rows)[0]
+        sums = Sums(self.shift + added.shift, self.precision + added.precision)
+        rounding = float(xp.finfo(shift.dtype).eps) * (_sizes(self) + _sizes(sums))
+        return dataclasses.replace(self, model=moved, drift=self.drift + rounding, **sums._asdict())
+
+
+def _dependencies(model: SparseSites) -> dict[str, Array]:
+    """Return the arrays that determine the sums: the sites, and the leaves of the kernel and the inducing variables."""
+    leaves = {part: tree.leaves(getattr(model, part)) for part in ("kernel", "inducing")}
+    found = {tree.join_path(part, name): x for part, several in leaves.items() for name, x in several.items()}
+    return found | {"site_shift": model.site_shift, "site_precision": model.site_precision}
+
+
+def _sizes(sums: Any) -> Array:
+    """Return the largest magnitude in each of the two sums, as an array [2]."""
+    xp = backend_of(sums.shift).xp
+    return xp.stack([xp.max(xp.abs(sums.shift)), xp.max(xp.abs(sums.precision))])

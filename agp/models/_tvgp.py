@@ -10,7 +10,6 @@ from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._base import WithoutInducing
 from agp.models._sites import SiteModel
 from agp.models._start import initialise, initialise_model, refuse_lazy_rows
 from agp.posteriors import moments_of_sites
@@ -19,11 +18,9 @@ from agp.priors import Prior, Priors, as_priors
 from agp.random import draws_with_prefix
 from agp.tree import copy_array
 
-__all__ = ["TVGP"]
-
 
 @tree.model
-class TVGP(SiteModel, WithoutInducing):
+class TVGP(SiteModel):
     """A variational GP for any likelihood with a Gaussian site for each datum, in O(P N^3) time and O(P N^2) memory.
 
     q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0. `agp.posteriors.moments_of_sites`
@@ -54,6 +51,7 @@ class TVGP(SiteModel, WithoutInducing):
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
 
+    inducing: ClassVar[None] = None
     stochastic: ClassVar[bool] = False
 
     @classmethod

@@ -1,6 +1,6 @@
 """Models that consist of a process and a likelihood."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -18,8 +18,6 @@ from agp.priors import Priors
 from agp.processes import LinearMixing, Process, Sparse, check_process
 from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
-__all__ = ["Variational"]
-
 SEED = 0
 """Seed of the noise of sampled processes if a batch contains no noise, as in predictions and outside training."""
 NAMES = ("kernel", "inducing", "posterior", "mean_function")
@@ -33,6 +31,8 @@ class Variational(Model):
     likelihood: Likelihood
     priors: Priors
 
+    stochastic: ClassVar[bool] = True
+
     @property
     def kernel(self) -> Kernel:
         """The kernel of the only sparse process. Raises AttributeError if there are several sparse processes."""
@@ -40,23 +40,17 @@ class Variational(Model):
 
     @property
     def inducing(self) -> Inducing:
-        """The inducing variables of the only sparse process.
-
-        Raises AttributeError if there are several sparse processes.
-        """
+        """The inducing variables of the only sparse process; see `kernel`."""
         return self._only("inducing").inducing
 
     @property
     def posterior(self) -> Posterior:
-        """The q(u) of the only sparse process. Raises AttributeError if there are several sparse processes."""
+        """The q(u) of the only sparse process; see `kernel`."""
         return self._only("posterior").posterior
 
     @property
     def mean_function(self) -> Mean:
-        """The mean function of the mixture, or of the only sparse process.
-
-        Raises AttributeError if there are several sparse processes and no mixture.
-        """
+        """The mean function of the mixture, or else of the only sparse process; see `kernel`."""
         own = self.process
         return own.mean_function if isinstance(own, LinearMixing) else self._only("mean_function").mean_function
 
@@ -113,12 +107,10 @@ class Variational(Model):
                 return dict(prefix_draws("process", self.process.row_draws(SEED, start, rows)).by_row)
 
             draws = Draws(backend_of(batch.X).generate_rows(fixed, batch.X), draws.whole)
-        process = (
-            self.process.with_draws(Draws({}, draws_with_prefix("process", draws).whole))
-            if draws.whole
-            else self.process
-        )
-        return (self if process is self.process else tree.replace(self, {"process": process})), draws
+        if not draws.whole:
+            return self, draws
+        process = self.process.with_draws(Draws({}, draws_with_prefix("process", draws).whole))
+        return tree.replace(self, {"process": process}), draws
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         self, draws = self._with_draws(batch)
@@ -135,12 +127,12 @@ class Variational(Model):
     # -- sites ------------------------------------------------------------------------------------------------------
 
     def _prepare_site_step(self) -> Self:
-        nodes = {path: node for path, node in tree.nodes(self, Sparse).items() if node.posterior.inverse_factors}
         new = {
             tree.join_path(path, "posterior"): node.posterior.prepare_site_step(node.inducing_covariance()[0])
-            for path, node in nodes.items()
+            for path, node in tree.nodes(self, Sparse).items()
+            if node.posterior.inverse_factors
         }
-        return tree.replace(self, new) if new else self
+        return tree.replace(self, new)
 
     @property
     def _site_paths(self) -> tuple[str, ...]:

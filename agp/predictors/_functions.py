@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 from agp import tree
 from agp._context import public
-from agp.backend import Array, Pullback, backend_of, check_array_type
-from agp.checks import check_finite, check_inputs, check_like, check_results
+from agp.backend import Array, Pullback, backend_of
+from agp.checks import check_finite, check_results
 from agp.chunking import row_ranges, rows_within
+from agp.predictors._conditional import check_test_inputs
 from agp.processes import Paths
-
-__all__ = ["FunctionSamples"]
 
 
 @tree.model
@@ -93,17 +92,9 @@ class FunctionSamples:
         return found
 
     def _check(self, X: Array) -> None:
-        rows = X
-        check_array_type("X", X)
-        if X.ndim == 3:
-            if X.shape[0] != self.count:
-                msg = f"X has shape {tuple(X.shape)}, but there are {self.count} samples; pass [N, D] or [S, N, D]."
-                raise ValueError(msg)
-            rows = X[0, ...]
-        check_inputs("X", rows, finite=False)
-        check_like("X", X, *self.paths.reference)
-        if X.shape[-1] != self.paths.width:
-            msg = f"X has {X.shape[-1]} columns, but must have {self.paths.width}, as in training."
+        check_test_inputs(X, self.paths.width, *self.paths.reference)
+        if tuple(X.shape[:-2]) not in ((), (self.count,)):
+            msg = f"X has shape {tuple(X.shape)}, but there are {self.count} samples; pass [N, D] or [S, N, D]."
             raise ValueError(msg)
         check_finite("X", backend_of(X).xp.reshape(X, (-1, X.shape[-1])))
 

@@ -19,8 +19,6 @@ from agp.posteriors import Dual, WhiteFactor, Whitened, WhiteSites
 from agp.processes import LinearMixing, Process, Sparse, Stack
 from agp.repairs import report
 
-__all__ = ["NewSites", "condition_process", "refuse_data", "sites_of_new", "with_known_noise"]
-
 STEPS, RATE, TOLERANCE = 500, 0.5, 1e-13
 """The maximum number of dual steps, their rate, and the relative change of the sites at which they stop."""
 MAX_BOUND_DROP, MIN_RATE = 1.0, RATE / 2**20
@@ -169,12 +167,8 @@ def condition_process(process: Process, factor: Any, X: Array, y: Array, likelih
         for path, sparse in tree.nodes(process, Sparse).items()
     }
     xp = backend_of(X).xp
-    mean, C, rest = (
-        parts[0] if len(parts) == 1 else xp.concat(list(parts), axis=axis)
-        for parts, axis in zip(
-            zip(*(place.marginals() for place in places.values()), strict=True), (1, 0, 1), strict=True
-        )
-    )
+    parts = zip(*(place.marginals() for place in places.values()), strict=True)
+    mean, C, rest = (xp.concat(list(part), axis=axis) for part, axis in zip(parts, (1, 0, 1), strict=True))
     A = process.mixing
     outputs = _Outputs() if A is None else _Outputs(process.project_mean(factor, X) - mean @ A.mT, A)
     new = sites_of_new(mean, C, rest, y, likelihood, outputs)

@@ -6,16 +6,6 @@ Arrays [S N, ...] hold the N rows of the first sample, then those of the second,
 from agp.backend import Array, Pullback, backend_of, like
 from agp.repairs import report
 
-__all__ = [
-    "average",
-    "cross_covariances",
-    "log_average",
-    "mixture",
-    "output_covariances",
-    "slopes",
-    "with_output_covariances",
-]
-
 
 def _by_sample(x: Array, rows: int) -> Array:
     return backend_of(x).xp.reshape(x, (-1, rows, *x.shape[1:]))
@@ -81,37 +71,25 @@ def log_average(density: Array, rows: int) -> Array:
 # -- covariances of outputs f = A g -----------------------------------------------------------------------------------
 
 
-def output_covariances(latent: Array, mixing: Array | None, /) -> Array:
-    """Compute the covariances [P, N, N] of the outputs f = A g.
-
-    `latent` holds the covariances [L, N, N] of the functions g, and `mixing` is A [P, L]. None means A = I.
-    """
-    return latent if mixing is None else _combine(mixing * mixing, latent)
-
-
-def cross_covariances(latent: Array, mixing: Array | None, /) -> Array:
+def cross_covariances(own: Array, latent: Array, mixing: Array | None, /) -> Array:
     """Compute Cov[f_np, f_mq] = sum_l A_pl A_ql Cov_l[n, m] as an array [N, P, N, P].
 
-    `latent` holds the covariances [L, N, N] of the functions g, and `mixing` is A [P, L]. None means A = I.
+    `latent` holds the covariances [L, N, N] of the functions g, and `mixing` is A [P, L]. None means A = I. `own`
+    [P, N, N] replaces the covariances within each output.
     """
     xp = backend_of(latent).xp
     A = xp.eye(latent.shape[0], **like(latent)) if mixing is None else mixing
     P, L = A.shape
     pairs = xp.reshape(A[:, None, :] * A[None, :, :], (P * P, L))
     N = latent.shape[-1]
-    return xp.permute_dims(xp.reshape(_combine(pairs, latent), (P, P, N, N)), (2, 0, 3, 1))
-
-
-def with_output_covariances(own: Array, cross: Array, /) -> Array:
-    """Return `cross` [N, P, N, P] with the covariances within each output replaced by `own` [P, N, N]."""
-    xp = backend_of(own).xp
-    outputs = xp.arange(own.shape[0], **{**like(own), "dtype": xp.int64})
+    cross = xp.permute_dims(xp.reshape(combine(pairs, latent), (P, P, N, N)), (2, 0, 3, 1))
+    outputs = xp.arange(P, **{**like(own), "dtype": xp.int64})
     same = outputs[:, None, None] == outputs[None, None, :]
     return xp.where(same, xp.permute_dims(own, (1, 0, 2))[..., None], cross)
 
 
-def _combine(weights: Array, latent: Array) -> Array:
-    """Compute sum_l weights_rl latent_l, an array [R, N, N]."""
+def combine(weights: Array, latent: Array, /) -> Array:
+    """Compute sum_l weights_rl latent_l [R, N, N] from weights [R, L] and covariances [L, N, N]."""
     L, N, _ = latent.shape
     xp = backend_of(latent).xp
     return xp.reshape(weights @ xp.reshape(latent, (L, N * N)), (weights.shape[0], N, N))

@@ -17,14 +17,6 @@ from agp.predictors._conditional import Conditional
 from agp.predictors._further import refuse_data, sites_of_new
 from agp.processes import Paths, conditional_paths
 
-__all__ = [
-    "ActionConditional",
-    "DataConditional",
-    "ExactConditional",
-    "IterativeConditional",
-    "SiteConditional",
-]
-
 
 class DataConditional(Conditional):
     """Base class of posteriors that hold the data. Subclasses compute the contribution of the data."""
@@ -140,15 +132,15 @@ class ExactConditional(GaussianConditional):
     weights: Array = tree.auxiliary()
 
     @classmethod
-    def of(cls, model: Any, y: Array, /) -> Self:
-        """Compute the posterior of a model that holds its inputs, for targets y [N, P], in O(N^3) operations.
+    def of(cls, model: Any, /) -> Self:
+        """Compute the posterior of a model that holds its data, in O(N^3) operations.
 
         A row of weight w has the noise variance sigma^2 / w.
         """
         noise, weights = model.likelihood.noise_variance, model._row_weights
         L = noisy_cholesky(model.kernel(model.X)[0], noise, weights)
         noise = noise if weights is None else (noise / weights)[:, None]
-        residual = backend_of(L).solve_triangular(L, y - model.mean_function(model.X)[0])
+        residual = backend_of(L).solve_triangular(L, model.y - model.mean_function(model.X)[0])
         return cls(model.kernel, model.mean_function, noise, model.X, L, residual, _solve_transposed(L, residual))
 
     def contribution(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:

@@ -4,11 +4,10 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
+from agp.bounds import tile_samples
 from agp.predictors._conditional import Conditional, delegate
 from agp.predictors._predictor import Predictor
 from agp.processes import Paths
-
-__all__ = ["with_offsets"]
 
 
 @tree.model
@@ -29,11 +28,12 @@ class OffsetConditional(Conditional):
 
     def mean(self, X: Array, /) -> Array:
         mean = self.conditional.mean(X[:, :-1])
-        return mean + _tile_samples(X[:, -1:], mean)
+        return mean + tile_samples(mean.shape[0] // X.shape[0], X[:, -1:], {})[0]
 
     def moments(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         (mean, variance), pull = self.conditional.moments(X[:, :-1])
         xp, rows = backend_of(X).xp, X.shape[0]
+        offset, _ = tile_samples(mean.shape[0] // rows, X[:, -1:], {})
 
         def pullback(mu_bar, var_bar):
             X_bar = pull(mu_bar, var_bar)
@@ -41,7 +41,7 @@ class OffsetConditional(Conditional):
             offset_bar = xp.sum(xp.reshape(mu_bar, (-1, rows, mu_bar.shape[1])), axis=(0, 2))
             return xp.concat([X_bar, offset_bar[:, None]], axis=1)
 
-        return (mean + _tile_samples(X[:, -1:], mean), variance), pullback
+        return (mean + offset, variance), pullback
 
     def covariance(self, X: Array, /) -> Array:
         return self.conditional.covariance(X[:, :-1])
@@ -78,11 +78,6 @@ class OffsetPaths(Paths):
             return xp.concat([pull(bar), offset_bar], axis=-1)
 
         return samples + X[..., -1:], pullback
-
-
-def _tile_samples(offset: Array, mean: Array) -> Array:
-    """Repeat offsets [N, 1] for each of S samples, to match means [S N, P]."""
-    return backend_of(mean).xp.tile(offset, (mean.shape[0] // offset.shape[0], 1))
 
 
 def with_offsets(predictor: Predictor, /) -> Predictor:

@@ -8,37 +8,19 @@ from agp import tree
 from agp._context import public
 from agp.backend import Array, asarray_like, backend_of, check_array_type
 from agp.bounds import tile_samples
-from agp.checks import (
-    check_finite,
-    check_inputs,
-    check_levels,
-    check_like,
-    check_results,
-    check_targets,
-    check_whole,
-)
+from agp.checks import check_finite, check_levels, check_results, check_targets, check_whole
 from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood, Prediction
 from agp.linalg import covariance_with, nonnegative
 from agp.markup import html_with_fallback
-from agp.predictors._conditional import Conditional
+from agp.predictors._conditional import Conditional, check_outputs, check_test_inputs
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._further import with_known_noise
-from agp.predictors._mixture import (
-    average,
-    cross_covariances,
-    log_average,
-    mixture,
-    output_covariances,
-    slopes,
-    with_output_covariances,
-)
+from agp.predictors._mixture import average, combine, cross_covariances, log_average, mixture, slopes
 from agp.random import generator
 from agp.speculation import speculate
 from agp.summaries import summary_html
 from agp.tree import first_leaf
-
-__all__ = ["FREQUENCIES", "Predictor", "check_test_inputs"]
 
 FREQUENCIES = 1024
 """The default number of random frequencies per stationary kernel in `Predictor.sample_functions`."""
@@ -169,7 +151,8 @@ class Predictor:
 
         def found(conditional: Conditional, X: Array) -> tuple[Array, ...]:
             parts = []
-            for chunk, (mu, var) in self._moments(conditional, X, memory):
+            for chunk, here in self._chunks(conditional, X, memory):
+                mu, var = _moments_at(here, chunk)
                 samples = mu.shape[0] // chunk.shape[0]
                 parts.append(self.likelihood.predictive_quantiles(mu, var, levels, samples=samples))
             quantiles = backend_of(X).xp.concat(parts, axis=1)
@@ -220,7 +203,7 @@ class Predictor:
             targets, _ = tile_samples(mu.shape[0] // y.shape[0], y, {})
             return over_samples(self.likelihood.predictive_log_density(mu, var, targets), y.shape[0])
 
-        return self._score("log density", density, X, self._targets(X, y), memory)
+        return self._score("log density", density, X, self._targets(X, y, self.likelihood), memory)
 
     @public
     def cdf(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
@@ -239,7 +222,7 @@ class Predictor:
         TypeError, ValueError
             For the reasons listed in `quantile`, or if the shape of y does not fit X.
         """
-        return self._cdf(X, self._thresholds(X, y), memory)
+        return self._cdf(X, self._thresholds(X, y, self.likelihood), memory)
 
     @public
     def pit(self, X: Array, y: Array, /, *, seed: int = 0, memory: float | None = None) -> Array:
@@ -331,11 +314,11 @@ class Predictor:
         """
 
         def joint(conditional: Conditional, X: Array) -> Array:
-            variance = _concat([moments for _, moments in self._moments(conditional, X, None)])[1]
             latent, mixing = conditional.covariance(X), conditional.mixing
-            covariance = covariance_with(variance.mT, output_covariances(latent, mixing))
+            own = latent if mixing is None else combine(mixing * mixing, latent)
+            covariance = covariance_with(self._variance(conditional, X).mT, own)
             if cross_outputs:
-                covariance = with_output_covariances(covariance, cross_covariances(latent, mixing))
+                covariance = cross_covariances(covariance, latent, mixing)
             _refuse_nonfinite(covariance=covariance)
             return covariance
 
@@ -368,8 +351,7 @@ class Predictor:
         def sampled(conditional: Conditional, X: Array) -> Array:
             latent, mean, mixing = conditional.covariance(X), conditional.mean(X), conditional.mixing
             if mixing is None:
-                variance = _concat([moments for _, moments in self._moments(conditional, X, None)])[1]
-                latent = covariance_with(variance.mT, latent)
+                latent = covariance_with(self._variance(conditional, X).mT, latent)
             _refuse_nonfinite(covariance=latent, mean=mean)
             xp = backend_of(X).xp
             eigenvalues, vectors = xp.linalg.eigh(0.5 * (latent + latent.mT))
@@ -511,11 +493,8 @@ class Predictor:
 
     def _reshape_batch(self, parts: list[Array], batch: tuple[int, ...]) -> Array:
         """Combine the arrays [N, ...] of all posteriors into one array [*lead, *batch, ...]."""
-        shape = tuple(batch) + tuple(parts[0].shape[1:])
-        if not self.lead:
-            return parts[0] if tuple(parts[0].shape) == shape else backend_of(parts[0]).xp.reshape(parts[0], shape)
-        xp = backend_of(parts[0]).xp
-        return xp.reshape(xp.stack(parts), (*self.lead, *shape))
+        xp, one = backend_of(parts[0]).xp, parts[0]
+        return xp.reshape(xp.stack(parts) if self.lead else one, (*self.lead, *batch, *one.shape[1:]))
 
     def _gather(self, X: Array) -> Array:
         """Load the rows into memory, as an array of the library and dtype of the leaves."""
@@ -523,12 +502,8 @@ class Predictor:
         x = backend_of(X).gather(X)
         return x if backend_of(x) is backend_of(reference) else asarray_like(x, reference)
 
-    def _moments(
-        self, conditional: Conditional, X: Array, memory: float | None
-    ) -> Iterator[tuple[Array, tuple[Array, Array]]]:
-        """Yield each chunk of X [N, D] with its marginals."""
-        for chunk, here in self._chunks(conditional, X, memory):
-            yield chunk, _moments_at(here, chunk)
+    def _variance(self, conditional: Conditional, X: Array) -> Array:
+        return _concat([_moments_at(here, chunk) for chunk, here in self._chunks(conditional, X, None)])[1]
 
     def _chunks(self, conditional: Conditional, X: Array, memory: float | None) -> Iterator[tuple[Array, Conditional]]:
         rows_of = rows_within if conditional.rows_share_work else tile_rows
@@ -542,9 +517,8 @@ class Predictor:
     def _check(self, X: Array) -> None:
         check_test_inputs(X, self.width, *self.conditionals[0].reference)
 
-    def _targets(self, X: Array, y: Array, likelihood: Likelihood | None = None) -> Array:
+    def _targets(self, X: Array, y: Array, likelihood: Likelihood) -> Array:
         """Check targets, and return them as [..., N, K]."""
-        likelihood = self.likelihood if likelihood is None else likelihood
         y = self._thresholds(X, y, likelihood, missing=likelihood.missing)
         columns = y if y.ndim == 2 else backend_of(y).xp.reshape(y, (-1, y.shape[-1]))
         if backend_of(columns).is_concrete(columns):
@@ -553,7 +527,7 @@ class Predictor:
 
     def _check_targets(self, X: Array, y: Array) -> Array:
         """Check targets that are not NaN, and return all targets as [..., N, K]."""
-        y = self._thresholds(X, y)
+        y = self._thresholds(X, y, self.likelihood)
         B = backend_of(y)
         if B.is_concrete(y) and not B.is_lazy:
             columns = B.xp.reshape(y, (-1, y.shape[-1]))
@@ -563,12 +537,11 @@ class Predictor:
                 self.likelihood.check_targets(known)
         return y
 
-    def _thresholds(self, X: Array, y: Array, likelihood: Likelihood | None = None, *, missing: bool = True) -> Array:
+    def _thresholds(self, X: Array, y: Array, likelihood: Likelihood, *, missing: bool = True) -> Array:
         """Check that y fits the rows and the outputs, and return it as [..., N, K].
 
         y may contain NaN if `missing` is True.
         """
-        likelihood = self.likelihood if likelihood is None else likelihood
         self._check(X)
         check_array_type("y", y)
         rows, columns = X, y
@@ -580,28 +553,8 @@ class Predictor:
             rows, columns = xp.reshape(X, (N, -1)), xp.reshape(y, (N, -1))
         columns = check_targets(rows, columns, missing=missing)
         columns = likelihood.with_columns(columns, self.outputs)
-        needed = likelihood.latents(columns.shape[1])
-        if needed != self.outputs:
-            msg = f"y has {needed} outputs, but the model has {self.outputs}; build a new model from these targets."
-            raise ValueError(msg)
-        likelihood.check_outputs(needed)
+        check_outputs(likelihood, columns, self.outputs)
         return columns if X.ndim == 2 else backend_of(y).xp.reshape(columns, (*X.shape[:-1], columns.shape[1]))
-
-
-def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None:
-    """Raise TypeError or ValueError unless X [..., N, D] fits the model.
-
-    X must have `width` columns, and the library, dtype and device of the reference.
-    """
-    check_array_type("X", X)
-    if X.ndim > 2 and 0 in X.shape:
-        msg = f"X has shape {tuple(X.shape)}, but must have at least one row and one column."
-        raise ValueError(msg)
-    check_inputs("X", X if X.ndim <= 2 else X[(0,) * (X.ndim - 2)], finite=False)
-    check_like("X", X, name, reference)
-    if X.shape[-1] != width:
-        msg = f"X has {X.shape[-1]} columns, but the model was built for {width}."
-        raise ValueError(msg)
 
 
 def _moments_at(conditional: Conditional, X: Array) -> tuple[Array, Array]:
@@ -627,8 +580,6 @@ def _moments_at(conditional: Conditional, X: Array) -> tuple[Array, Array]:
 
 def _sets(X: Array) -> list[Array]:
     """Split an array [..., N, .] into its sets [N, .]."""
-    if X.ndim == 2:
-        return [X]
     flat = backend_of(X).xp.reshape(X, (-1, *X.shape[-2:]))
     return [flat[i, :, :] for i in range(flat.shape[0])]
 

@@ -272,7 +272,7 @@ def test_solves_that_do_not_converge_name_the_remedy():
         ({"probes": 0}, "probes is 0"),
         ({"max_iterations": 0}, "max_iterations is 0"),
         ({"lanczos_steps": 0}, "lanczos_steps is 0"),
-        ({"tolerance": 0.0}, "tolerance is 0.0"),
+        ({"tolerance": 0.0}, "tolerance is 0, "),
         ({"prediction_tolerance": float("nan")}, "prediction_tolerance is nan"),
         ({"tolerance": "tight"}, "tolerance is 'tight'"),
         ({"kernel": agp.RBF() + agp.White(0.1)}, "remove White from the kernel"),

@@ -391,7 +391,7 @@ def test_white_noise_has_no_functions():
 @pytest.mark.parametrize(
     ("X", "error", "message"),
     [
-        (np.zeros((4, 2)), ValueError, "X has 2 columns, but must have 3"),
+        (np.zeros((4, 2)), ValueError, "X has 2 columns, but the model was built for 3"),
         (np.zeros((4, 2, 3)), ValueError, r"X has shape \(4, 2, 3\), but there are 2 samples"),
         (np.zeros(3), ValueError, "X has shape"),
         (np.full((4, 3), np.nan), ValueError, "X has 12 NaN or infinite entries"),
