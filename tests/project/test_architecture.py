@@ -31,7 +31,7 @@ HOUSE = (
     ("posteriors",),
     ("processes",),
     ("bounds",),
-    ("adjoint", "gradient"),
+    ("gradient",),
     ("summaries", "predictors"),
     ("models",),
     ("updates",),
