@@ -1,10 +1,10 @@
 """Collapsed lower bound on the log evidence of sparse GP regression, and an upper bound on the log evidence."""
 
-import math
 from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
+from agp.bounds._evidence import LOG_2PI
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -16,8 +16,6 @@ from agp.linalg import (
     relative_cholesky_pullback,
     times_own_transpose,
 )
-
-LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Collapsed(NamedTuple):

@@ -1,11 +1,11 @@
 """Further bounds for sparse GP regression with orthogonal groups of inducing inputs."""
 
-import math
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._collapsed import Statistics, bound_from_totals, totals_of
+from agp.bounds._evidence import LOG_2PI
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -17,8 +17,6 @@ from agp.linalg import (
     symmetric_from_blocks,
     times_own_transpose,
 )
-
-LOG_2PI = math.log(2.0 * math.pi)
 
 
 def free_collapsed_bound(

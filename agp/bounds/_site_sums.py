@@ -23,21 +23,10 @@ def site_sums(
 ) -> dict[str, Any]:
     """Sums over the rows for a site step of each posterior that has sites.
 
-    One pass over the rows differentiates `scale` times the expected log density at the marginals of the process. The
-    derivatives are alpha = d/dmu and beta = -2 d/dvar. `agp.processes.Process.project_to_sites` maps these derivatives
-    to the sums of each posterior. The pass needs memory for one block of rows. Returns a dictionary whose keys are the
-    paths of the posteriors in the process.
-
-    Parameters
-    ----------
-    model
-        A model with the fields `process` and `likelihood`.
-    factor
-        The factor of the process, from `factorise`.
-    X, y, scale, draws
-        As for `agp.bounds.elbo`.
-    block_rows
-        Number of rows per block.
+    One pass over the rows, with memory for one block, differentiates `scale` times the expected log density at the
+    marginals of the process: alpha = d/dmu and beta = -2 d/dvar. `agp.processes.Process.project_to_sites` maps these
+    derivatives to the sums of each posterior. The keys of the result are the paths of the posteriors in the process.
+    The factor is that of the process, and the other arguments are those of `agp.bounds.elbo`.
     """
     _, reference = model.process.reference  # X may be a lazy array
     weight = scale * backend_of(reference).xp.ones((), **like(reference))
@@ -71,29 +60,14 @@ def _add_optional(a: dict | None, b: dict | None) -> dict | None:
 def white_site_sums(
     prior: Any, Lu: Array, X: Array, shift: Array, precision: Array, /, *, block_rows: int
 ) -> tuple[Sums, Pullback]:
-    """Whitened sums of the sites over their inputs, with memory for one block of rows.
+    """Whitened sums of the sites over their inputs X [N, D], with memory for one block of rows.
 
-    With A = Lu^-1 Kuf, the sums are sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M].
+    With A = Lu^-1 Kuf, the sums are sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M], for the linear
+    parameters lam1 [N, P] (`shift`) and precisions lam2 [N, P] of the sites. `prior` is an `agp.processes.SparsePrior`
+    with the Cholesky factor Lu [M, M] of Kuu.
 
-    Parameters
-    ----------
-    prior
-        An `agp.processes.SparsePrior`.
-    Lu
-        Cholesky factor [M, M] of the covariance Kuu of the prior.
-    X
-        Inputs [N, D] of the sites.
-    shift, precision
-        Linear parameters lam1 [N, P] and precisions lam2 [N, P] of the sites.
-    block_rows
-        Number of rows per block.
-
-    Returns
-    -------
-    sums
-    pullback
-        A function ``sums_bar -> (prior_bar, S_bar)``, where `S_bar` is the cotangent of Lu^-1 dLu. The cotangent of the
-        precision must be symmetric.
+    The pullback is ``sums_bar -> (prior_bar, S_bar)``, where `S_bar` is the cotangent of Lu^-1 dLu. The cotangent of
+    the precision sum must be symmetric.
     """
     rows = X, shift, precision
     return backend_of(X).fold(_white_block, (prior, Lu), rows, block_rows, add=tree.add)
