@@ -16,7 +16,6 @@ from agp.means import Mean
 from agp.posteriors import Posterior, start_of
 from agp.processes import Process, Sparse
 from agp.random import Draws
-from agp.tree import place_leaves as fill_leaves
 
 NOISE = 0.1
 """The number added to the prior variances of inducing variables, to keep all variances above their lower bound."""
@@ -62,10 +61,8 @@ def stages_of(part: Any, points: Points, /) -> list[Stage]:
         msg = f"part is the class {part.__name__}, but only posteriors may be classes; pass an instance."
         raise TypeError(msg)
     if isinstance(part, (type, str)) or callable(part):
-        start = start_of(part)
-        joint = _joint_covariance(points)
-        Kuu = joint[: points.inducing, : points.inducing]
-        return stages_of(start(Kuu, points.outputs), points)
+        Kuu = _joint_covariance(points)[: points.inducing, : points.inducing]
+        return stages_of(start_of(part)(Kuu, points.outputs), points)
     msg = (
         f"{type(part).__name__} has no pullback to check; pass a kernel, a likelihood, a mean function, a posterior, "
         "inducing variables or a process."
@@ -89,7 +86,7 @@ def _with_inputs(outputs: tuple[Array, ...], pull: Any, *names: str) -> tuple[tu
 @stages_of.register
 def _(kernel: Kernel, points: Points, /) -> list[Stage]:
     X = points.X
-    kernel = fill_leaves(kernel.from_data(X, 1.0), X)
+    kernel = tree.place_leaves(kernel.from_data(X, 1.0), X)
     kernel.check(X.shape[1])
     half = X.shape[0] // 2
 
@@ -111,7 +108,7 @@ def _of_inputs(value: Array, pull: Pullback) -> tuple[tuple, Pullback]:
 @stages_of.register
 def _(mean: Mean, points: Points, /) -> list[Stage]:
     X = points.X
-    mean = fill_leaves(mean.from_data(X, np.ones(points.outputs), 1.0), X)
+    mean = tree.place_leaves(mean.from_data(X, np.ones(points.outputs), 1.0), X)
     mean.check(X.shape[1], points.outputs)
 
     def of_inputs(mean: Mean, inputs: Inputs) -> tuple[tuple, Pullback]:
@@ -132,7 +129,7 @@ def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
         raise TypeError(msg)
     y = np.asarray(points.y, dtype=np.float64)
     y = y[:, None] if y.ndim == 1 else y
-    likelihood = fill_leaves(likelihood.from_data(1.0), y)
+    likelihood = tree.place_leaves(likelihood.from_data(1.0), y)
     likelihood.check_parameters()
     likelihood.check_targets(y)
     rows, latents = y.shape[0], likelihood.latents(y.shape[1])
@@ -166,7 +163,7 @@ def _joint_covariance(points: Points) -> Any:
 @stages_of.register
 def _(posterior: Posterior, points: Points, /) -> list[Stage]:
     joint, M = _joint_covariance(points), points.inducing
-    posterior = fill_leaves(posterior, joint)
+    posterior = tree.place_leaves(posterior, joint)
     noise = posterior.draws(points.rng)
     covariances = {"Kuu": joint[:M, :M], "Kuf": joint[:M, M:], "kff": np.diagonal(joint)[M:].copy()}
 
