@@ -197,13 +197,7 @@ class TorchBackend(Backend):
     gradients = ("closed-form", "autodiff")
     special_module = "torch.special"
     needs_context = True
-    special_functions: ClassVar = {
-        "ndtr": _ndtr,
-        "polygamma": _polygamma,
-    }
-
-    def version(self) -> str:
-        return torch.__version__
+    special_functions: ClassVar = {"ndtr": _ndtr, "polygamma": _polygamma}
 
     def devices(self) -> list[str]:
         return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
