@@ -16,12 +16,7 @@ T = TypeVar("T")
 CHECKSUM_ROWS = 65_536
 
 
-@former_methods(
-    gathered="gather",
-    generated_rows="generate_rows",
-    rows_elsewhere="is_lazy",
-    selected="take_rows",
-)
+@former_methods(gathered="gather", generated_rows="generate_rows", rows_elsewhere="is_lazy", selected="take_rows")
 class Backend(Mathematics, ControlFlow, Folds):
     """Interface to an array library; the defaults are for eager libraries without automatic differentiation.
 

@@ -111,10 +111,7 @@ def collapsed_bound(
 def collapsed_posterior(
     model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
 ) -> Collapsed:
-    """The q(u) that maximises the bound of sparse variational regression.
-
-    The arguments are those of `collapsed_bound`.
-    """
+    """The q(u) that maximises the bound of sparse variational regression, for the arguments of `collapsed_bound`."""
     Lu = cholesky(model._inducing_covariance()[0])
     totals = totals_of(model, Lu, X, y, block_rows)[0]
     return posterior_of(Lu, totals, model.likelihood.noise_variance, sizes)
@@ -248,10 +245,7 @@ def statistics_of(A: Array, kff: Array, r: Array, weights: Array | None = None) 
 
 
 def _weight_rows(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple[Array, Array, Array]:
-    """Scale the rows so that plain sums over them are sums weighted by W = diag(weights).
-
-    Returns A W^(1/2), W kff and W^(1/2) r.
-    """
+    """Return A W^(1/2), W kff and W^(1/2) r with W = diag(weights): plain sums over them are weighted sums."""
     if weights is None:
         return A, kff, r
     root = backend_of(A).xp.sqrt(weights)
@@ -269,10 +263,7 @@ def _sums(A: Array, kff: Array, r: Array) -> tuple[Statistics, Pullback]:
 
 
 def scaled_statistics(totals: Statistics, factor: Array | float, /) -> Statistics:
-    """The statistics after multiplying the kernel by a factor.
-
-    The factor multiplies kff, and its square root multiplies A = Lu^-1 Kuf.
-    """
+    """The statistics after multiplying the kernel by a factor, and thus A = Lu^-1 Kuf by its square root."""
     root = factor**0.5
     return Statistics(factor * totals.gram, root * totals.projected, factor * totals.residual, totals.square)
 

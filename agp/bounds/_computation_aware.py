@@ -50,8 +50,7 @@ class Projection(NamedTuple):
 def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None]) -> tuple[Moments, Pullback]:
     """Sums over a block of rows, and their pullback.
 
-    The block contains the inputs [b, D], the targets, and the row numbers in the support. The targets and the row
-    numbers may be None.
+    The block contains the inputs [b, D], and the targets and the row numbers in the support, which may be None.
     """
     X, y, at = block
     xp = backend_of(X).xp

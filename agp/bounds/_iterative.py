@@ -50,10 +50,7 @@ class CovarianceSystem(NamedTuple):
         max_iterations: int,
         coefficients: int = 0,
     ) -> "CovarianceSystem":
-        """Create the system of a kernel and a noise variance at inputs X [N, D].
-
-        `root` is the result of `preconditioning_root`.
-        """
+        """Create the system at inputs X [N, D]; `root` is the result of `preconditioning_root`."""
         B = backend_of(X)
         kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(as_widest_float(noise_variance))
         known = kernel(X)[0] if block_rows >= X.shape[0] else None  # keep K if it is a single tile
@@ -89,10 +86,7 @@ def _constants(kernel: Kernel) -> Kernel:
 
 
 def preconditioning_root(kernel: Kernel, X: Array, rank: int, /) -> Array | None:
-    """Low-rank factor U [N, rank] with U U^T ~ K at X [N, D], in float64; None if the rank is 0.
-
-    The factor is computed by a partial pivoted Cholesky factorisation.
-    """
+    """Factor U [N, rank] with U U^T ~ K at X [N, D] in float64, by pivoted Cholesky; None if the rank is 0."""
     B = backend_of(X)
     if not rank:
         return None

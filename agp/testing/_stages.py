@@ -53,10 +53,7 @@ class Points(NamedTuple):
 
 @singledispatch
 def stages_of(part: Any, points: Points, /) -> list[Stage]:
-    """Return the stages of a part, after giving values to missing leaves.
-
-    Raises TypeError for parts of an unknown kind.
-    """
+    """Return the stages of a part, with values for missing leaves; raise a TypeError for parts of an unknown kind."""
     if isinstance(part, type) and not issubclass(part, Posterior):
         msg = f"part is the class {part.__name__}, but only posteriors may be classes; pass an instance."
         raise TypeError(msg)

@@ -182,10 +182,7 @@ class _Noise(Noise):
 
 
 def _pack(arrays: Sequence[Array]) -> Array:
-    """Concatenate arrays to one vector; pad each array with ones for alignment.
-
-    The padding is 1 because every function is defined at 1.
-    """
+    """Concatenate arrays to one vector; pad each for alignment with ones, where every function is defined."""
     ones = constant((1.0,) * APART, arrays[0])
     return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
 
