@@ -67,14 +67,14 @@ def stages_of(part: Any, points: Points, /) -> list[Stage]:
     raise TypeError(msg)
 
 
-def _with_inputs(outputs: tuple[Array, ...], pull: Any, *names: str) -> tuple[tuple[Array, ...], Pullback]:
-    """Return the outputs, and a pullback that returns the cotangents of the inputs by name."""
+def _with_inputs(output: Array, pull: Any, *names: str) -> tuple[tuple[Array], Pullback]:
+    """Return the output, and a pullback that returns the cotangents of the inputs by name."""
 
-    def pullback(*bars):
-        part_bar, *input_bars = pull(*bars)
+    def pullback(bar):
+        part_bar, *input_bars = pull(bar)
         return part_bar, dict(zip(names, input_bars, strict=True))
 
-    return outputs, pullback
+    return (output,), pullback
 
 
 # -- kernels and mean functions ---------------------------------------------------------------------------------------
@@ -88,18 +88,13 @@ def _(kernel: Kernel, points: Points, /) -> list[Stage]:
     half = X.shape[0] // 2
 
     def cross(kernel: Kernel, inputs: Inputs) -> tuple[tuple, Pullback]:
-        K, pull = kernel(inputs["X"], inputs["Z"])
-        return _with_inputs((K,), pull, "X", "Z")
+        return _with_inputs(*kernel(inputs["X"], inputs["Z"]), "X", "Z")
 
     return [
         Stage("k(X, Z)", kernel, {"X": X[:half], "Z": X[half:]}, cross),
-        Stage("k(X)", kernel, {"X": X}, lambda kernel, inputs: _of_inputs(*kernel(inputs["X"]))),
-        Stage("diag(X)", kernel, {"X": X}, lambda kernel, inputs: _of_inputs(*kernel.diag(inputs["X"]))),
+        Stage("k(X)", kernel, {"X": X}, lambda kernel, inputs: _with_inputs(*kernel(inputs["X"]), "X")),
+        Stage("diag(X)", kernel, {"X": X}, lambda kernel, inputs: _with_inputs(*kernel.diag(inputs["X"]), "X")),
     ]
-
-
-def _of_inputs(value: Array, pull: Pullback) -> tuple[tuple, Pullback]:
-    return _with_inputs((value,), pull, "X")
 
 
 @stages_of.register
@@ -111,7 +106,7 @@ def _(mean: Mean, points: Points, /) -> list[Stage]:
     def of_inputs(mean: Mean, inputs: Inputs) -> tuple[tuple, Pullback]:
         h, pull = mean(inputs["X"])
         xp = backend_of(h).xp
-        return _of_inputs(xp.broadcast_to(h, (h.shape[0], points.outputs)), pull)
+        return _with_inputs(xp.broadcast_to(h, (h.shape[0], points.outputs)), pull, "X")
 
     return [Stage("h(X)", mean, {"X": X}, of_inputs)]
 
@@ -140,7 +135,7 @@ def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
         mu = inputs["mu"]
         draws = {name: asarray_like(x, mu) for name, x in noise.items()} or None
         ell, pull = likelihood.expected_log_density(mu, inputs["var"], asarray_like(y, mu), draws)
-        return _with_inputs((ell,), pull, "mu", "var")
+        return _with_inputs(ell, pull, "mu", "var")
 
     return [Stage("expected_log_density", likelihood, moments, of_moments)]
 
@@ -203,28 +198,19 @@ def _(inducing: Inducing, points: Points, /) -> list[Stage]:
     choice: dict[str, Any] = {"num_inducing": points.inducing, "how": "random", "seed": 0}
     pair = _Placed(*inducing.initialise(X, kernel, 1.0, **choice))
 
-    def covariance(pair: _Placed, _inputs: Inputs) -> tuple[tuple, Pullback]:
-        Kuu, pull = pair.inducing.covariance(pair.kernel)
-
-        def pullback(bar):
-            inducing_bar, kernel_bar = pull(bar)
-            return tree.cotangent(pair, inducing=inducing_bar, kernel=kernel_bar), {}
-
-        return (Kuu,), pullback
-
-    def with_inputs(name: str) -> Stage:
+    def stage(name: str, inputs: dict[str, Any]) -> Stage:
         def run(pair: _Placed, inputs: Inputs) -> tuple[tuple, Pullback]:
-            K, pull = getattr(pair.inducing, name)(pair.kernel, inputs["X"])
+            K, pull = getattr(pair.inducing, name)(pair.kernel, *inputs.values())
 
             def pullback(bar):
-                inducing_bar, kernel_bar, X_bar = pull(bar)
-                return tree.cotangent(pair, inducing=inducing_bar, kernel=kernel_bar), {"X": X_bar}
+                inducing_bar, kernel_bar, *input_bars = pull(bar)
+                return tree.cotangent(pair, inducing=inducing_bar, kernel=kernel_bar), *input_bars
 
-            return (K,), pullback
+            return _with_inputs(K, pullback, *inputs)
 
-        return Stage(name, pair, {"X": X}, run)
+        return Stage(name, pair, inputs, run)
 
-    return [Stage("covariance", pair, {}, covariance), *map(with_inputs, ("cross", "diag", "full"))]
+    return [stage("covariance", {}), *(stage(name, {"X": X}) for name in ("cross", "diag", "full"))]
 
 
 def _with_fixed_jitter(process: Process) -> Process:
