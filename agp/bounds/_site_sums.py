@@ -34,7 +34,7 @@ def site_sums(
     return backend_of(X).fold(_block, (model, factor, weight), rows, block_rows, add=_add_optional)[0]
 
 
-def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, Array]]) -> tuple[dict, Pullback]:
+def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, Array]]) -> tuple[dict, None]:
     (model, factor, weight), (X, y, noise) = params, block
     draws = Draws(rows_first(noise), {})
     process = model.process.with_draws(draws_with_prefix("process", draws))
@@ -43,12 +43,7 @@ def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, 
     y, own = tile_samples(samples, y, draws_with_prefix("likelihood", draws).by_row)
     alpha, beta = model.likelihood.site_gradients(mu, var, y, own)
     each = weight / samples
-
-    def pullback(_bar):
-        msg = "the sums of a site step cannot be differentiated."
-        raise TypeError(msg)
-
-    return to_sites(each * alpha, -0.5 * each * beta), pullback
+    return to_sites(each * alpha, -0.5 * each * beta), None  # `site_sums` asks for no pullback
 
 
 def _add_optional(a: dict | None, b: dict | None) -> dict | None:
