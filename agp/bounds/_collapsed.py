@@ -14,7 +14,6 @@ from agp.linalg import (
     lower_of,
     nonnegative,
     relative_cholesky_pullback,
-    times_own_transpose,
 )
 
 
@@ -139,7 +138,7 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
     noise = model.likelihood.noise_variance
     xp = backend_of(noise).xp
     N, P = _count(model, X), y.shape[1]
-    totals = totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
+    totals = collapsed_statistics(model, X, y, block_rows=block_rows)
     LB, _ = _whitened_factors(totals, noise)
     inflated = noise + totals.residual
     _, c = _whitened_factors(totals, inflated)
@@ -157,7 +156,7 @@ def _group_factors(LB: Array, sizes: tuple[int, ...] | None) -> tuple[Array, ...
     """The Cholesky factors of the diagonal blocks of LB LB^T."""
     if sizes is None or len(sizes) == 1:
         return (LB,)
-    return tuple(cholesky(times_own_transpose(LB[rows, :])) for rows in groups_of(sizes))
+    return tuple(cholesky(backend_of(LB).times_own_transpose(LB[rows, :])) for rows in groups_of(sizes))
 
 
 def bound_from_totals(
@@ -254,9 +253,10 @@ def _weight_rows(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple
 
 def _sums(A: Array, kff: Array, r: Array) -> tuple[Statistics, Pullback]:
     """The statistics, and the pullback of the residual variances kff_n - |a_n|^2."""
-    xp = backend_of(A).xp
+    B = backend_of(A)
+    xp = B.xp
     residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
-    return Statistics(times_own_transpose(A), A @ r, xp.sum(residual), xp.sum(r * r)), pull_residual
+    return Statistics(B.times_own_transpose(A), A @ r, xp.sum(residual), xp.sum(r * r)), pull_residual
 
 
 # -- the bound by kernel variance and noise ---------------------------------------------------------------------------

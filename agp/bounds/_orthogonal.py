@@ -15,7 +15,6 @@ from agp.linalg import (
     lower_of,
     relative_cholesky_pullback,
     symmetric_from_blocks,
-    times_own_transpose,
 )
 
 
@@ -185,7 +184,7 @@ def _inverse_with_noise(A: Array, noise: Array) -> tuple[Array, Array]:
     """The inverse [N, N] and the log determinant of A^T A + noise I for A [M, N], by an M x M factorisation."""
     B = backend_of(A)
     xp = B.xp
-    N, gram = A.shape[1], times_own_transpose(A)
+    N, gram = A.shape[1], B.times_own_transpose(A)
     LB = cholesky(identity(gram) + gram / noise)
     F = B.solve_triangular(LB, A)
     log_det = N * xp.log(noise) + 2.0 * xp.sum(xp.log(diagonal(LB)))

@@ -113,11 +113,6 @@ def phi(A: Array) -> Array:
     return B.add_diagonal(B.tril(A), -0.5 * B.diagonal(A))
 
 
-def inverse_from_cholesky(L: Array) -> Array:
-    """Return the inverse (L L^T)^-1 [M, M] for lower triangular L [M, M]."""
-    return backend_of(L).inverse_from_cholesky(L)
-
-
 def cholesky_pullback(L: Array, L_bar: Array) -> Array:
     """Return the symmetric cotangent of A = L L^T [M, M], given the lower triangle of the cotangent of L.
 

@@ -135,11 +135,6 @@ def gram(A: Array, L: Array) -> Array:
     return lower_transposed_product(L, lower_product(A, L))
 
 
-def times_own_transpose(A: Array) -> Array:
-    """Return A A^T [..., M, M] for A [..., M, K]."""
-    return backend_of(A).times_own_transpose(A)
-
-
 def congruence(L: Array, X: Array) -> Array:
     """Return L X L^T for lower triangular L and symmetric X [M, M], in M^3 operations."""
     # low(C L^T) needs only low(C), since L^T is upper
