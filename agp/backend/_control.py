@@ -56,8 +56,8 @@ def current_collector() -> list[Any] | None:
 def collect_reports(reports: list[Any] | None = None) -> Iterator[list[Any]]:
     """Append the reports made inside the block to a list, instead of issuing warnings.
 
-    The entries are instances of `agp.repairs.Report`. Compiled functions can return reports in the same way as
-    arrays. `agp.repairs.Tally` reads the reports outside the function.
+    The entries are instances of `agp.repairs.Report`. Inside a transformation they are traced values, so a tracing
+    library returns them with the results, and reports them again outside, where `agp.repairs.Tally` reads them.
     """
     reports = [] if reports is None else reports
     token = _collector.set(reports)
@@ -69,9 +69,6 @@ def collect_reports(reports: list[Any] | None = None) -> Iterator[list[Any]]:
 
 class ControlFlow(Library):
     """Branches, loops, compilation and differentiation, for an eager library without automatic differentiation."""
-
-    # Reports to `agp.repairs` inside a transformation are traced values. A tracing library returns them with the
-    # results, and reports them again outside.
 
     def cond(
         self,
