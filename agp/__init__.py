@@ -218,6 +218,9 @@ _MOVED: dict[str, str] = {
 }
 """Names that this package had in 0.2, by their present subpackage. They work for one more release."""
 
+_RENAMED = {"EachPatch": "Patchwise", "Known": "FixedMap", "Mixed": "LinearMixing", "Together": "JointInducing"}
+"""Present names of those that were also renamed."""
+
 _NEEDED = {"estimators": ("narwhals", "sklearn"), "plot": ("matplotlib",)}
 """The optional libraries that subpackages need."""
 
@@ -237,25 +240,15 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES.split() or name == "draws":  # deprecated
         return importlib.import_module(f"agp.{name}")
     if name in _NEW_PACKAGE_OF:
-        return _import_moved(name, _NEW_PACKAGE_OF[name])
+        import warnings
+
+        home = f"agp.{_NEW_PACKAGE_OF[name]}"
+        new = _RENAMED.get(name, name)
+        msg = f"agp.{name} will be removed in the next release; write {home}.{new}."
+        warnings.warn(msg, DeprecationWarning, stacklevel=2)
+        return vars(importlib.import_module(home))[new]
     msg = f"module 'agp' has no attribute {name!r}"
     raise AttributeError(msg)
-
-
-_RENAMED = {
-    "EachPatch": "Patchwise",
-    "Known": "FixedMap",
-    "Mixed": "LinearMixing",
-    "Together": "JointInducing",
-}
-
-
-def _import_moved(name: str, package: str) -> Any:
-    import warnings
-
-    msg = f"agp.{name} will be removed in the next release; write agp.{package}.{_RENAMED.get(name, name)}."
-    warnings.warn(msg, DeprecationWarning, stacklevel=3)
-    return vars(importlib.import_module(f"agp.{package}"))[_RENAMED.get(name, name)]
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,7 @@
 """Settings during calls of public functions: device, precision, threads, ignored floating-point errors, repair reports.
 
-CuPy computes on the current device of the thread, which may differ from the device of the data. By default, JAX
-rounds the factors of float32 products to three digits on most accelerators. Three digits are too few for inverse
-matrices. On a CPU, thread pools slow down small operations. `Backend.context` changes these settings, and restores the
-user's settings on exit.
+`Backend.context` changes the settings of a library. For example, JAX rounds the factors of float32 products to three
+digits on most accelerators, which are too few for inverse matrices.
 """
 
 from collections.abc import Callable, Iterable

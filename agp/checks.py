@@ -97,10 +97,7 @@ def _conversion_hint(name: str, x: Any) -> str:
 
 
 def check_model(model: Any) -> None:
-    """Raise a TypeError unless `model` is a model to train.
-
-    Classes, parts of models and training results are not models to train.
-    """
+    """Raise a TypeError unless `model` is a model to train; classes, parts of models and training results are not."""
     if isinstance(model, type):
         msg = f"model is the class {model.__name__}; build a model with {model.__name__}.from_data(X, y)."
         raise TypeError(msg)
@@ -175,8 +172,7 @@ def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
 def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = False) -> Array:
     """Return targets y [N] or [N, P] as [N, P].
 
-    Raise a TypeError or ValueError unless the targets match X [N, D] and are finite. If `missing` is true, NaN is
-    allowed.
+    Raise a TypeError or ValueError unless they match X [N, D] and are finite, or NaN if `missing` is true.
     """
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
@@ -209,10 +205,7 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    """Raise an error unless two arrays have the same library, dtype and device.
-
-    For lazy arrays, only the dtypes must be equal.
-    """
+    """Raise an error unless two arrays have the same library, dtype and device; lazy arrays need only equal dtypes."""
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
     lazy = here.is_lazy or there.is_lazy

@@ -49,16 +49,13 @@ def budget(memory: float | None, x: Array) -> float:
         check_memory(memory)
         return memory
     whole = backend_of(x).device_memory(x)
-    return (
-        MEMORY_MIB if whole is None else max(MEMORY_MIB, 2.0 ** math.floor(math.log2(DEVICE_MEMORY_FRACTION * whole)))
-    )
+    if whole is None:
+        return MEMORY_MIB
+    return max(MEMORY_MIB, 2.0 ** math.floor(math.log2(DEVICE_MEMORY_FRACTION * whole)))
 
 
 def rows_within(memory: float | None, floats_per_row: int, X: Array) -> int:
-    """Return how many rows of X [N, D] fit into `memory` MiB if each row needs `floats_per_row` numbers.
-
-    The result is from 1 to N.
-    """
+    """Return how many rows of X [N, D], from 1 to N, fit into `memory` MiB with `floats_per_row` numbers each."""
     memory = budget(memory, X)
     return int(max(1, min(X.shape[0], memory // mebibytes(floats_per_row, X))))
 

@@ -73,9 +73,7 @@ def generator(seed: int, *purpose: int) -> np.random.Generator:
 
 
 def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.float64]:
-    """Return standard normal numbers [rows, count] for rows from `start` on.
-
-    The numbers of a row do not depend on the division of the rows into chunks.
+    """Return standard normal numbers [rows, count] for rows from `start` on, whatever the chunks of the rows are.
 
     A counter-based generator is advanced to the first row, and each number needs one draw.
     """
@@ -92,9 +90,8 @@ def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.
 def common_normals(seed: int, samples: int, rows: int, width: int) -> npt.NDArray[np.float64]:
     """Return standard normal numbers [samples, rows, width] of a Latin hypercube, the same for all rows.
 
-    The normal distribution is divided into intervals of equal probability, one interval per sample. Each column has
-    exactly one number in each interval. Averages over the samples are therefore closer to expectations than averages of
-    independent numbers.
+    Each column has one number in each of `samples` intervals of equal probability. Averages over the samples are
+    therefore closer to expectations than averages of independent numbers.
     """
     from scipy.special import ndtri
 

@@ -19,13 +19,8 @@ from agp.errors import NotPositiveDefiniteError, RepairWarning
 
 __all__ = ["Kind", "Report", "Tally", "collect_reports", "pack_reports", "propagate_reports", "report", "sum_reports"]
 
-
 __getattr__ = former_names(
-    __name__,
-    collected="collect_reports",
-    packed="pack_reports",
-    reported="propagate_reports",
-    summed="sum_reports",
+    __name__, collected="collect_reports", packed="pack_reports", reported="propagate_reports", summed="sum_reports"
 )
 
 

@@ -1,4 +1,4 @@
-"""Control flow that a tracing library keeps on the device, speculation about predicates, and differentiation.
+"""Control flow that a tracing library keeps on the device, speculation about predicates, reports, differentiation.
 
 When the host reads a number from a device, the host waits for all earlier computations, and then the device waits for
 the host. Inside a `speculating` block, a branch with a likely outcome is therefore taken without reading its predicate.
@@ -17,6 +17,7 @@ from agp.errors import BackendError
 
 _guesses: ContextVar[list[Any] | None] = ContextVar("guesses", default=None)
 _blind: ContextVar[bool] = ContextVar("blind", default=False)
+_collector: ContextVar[list[Any] | None] = ContextVar("collector", default=None)
 
 
 @contextlib.contextmanager
@@ -46,11 +47,28 @@ def assume(predicate: Any, /, likely: bool | None) -> bool:
     return likely
 
 
+def current_collector() -> list[Any] | None:
+    """The list of the innermost `collect_reports` block, or None outside such blocks."""
+    return _collector.get()
+
+
+@contextlib.contextmanager
+def collect_reports(reports: list[Any] | None = None) -> Iterator[list[Any]]:
+    """Append the reports made inside the block to a list, instead of issuing warnings.
+
+    The entries are instances of `agp.repairs.Report`. Inside a transformation they are traced values, so a tracing
+    library returns them with the results, and reports them again outside, where `agp.repairs.Tally` reads them.
+    """
+    reports = [] if reports is None else reports
+    token = _collector.set(reports)
+    try:
+        yield reports
+    finally:
+        _collector.reset(token)
+
+
 class ControlFlow(Library):
     """Branches, loops, compilation and differentiation, for an eager library without automatic differentiation."""
-
-    # Reports to `agp.repairs` inside a transformation are traced values. A tracing library returns them with the
-    # results, and reports them again outside.
 
     def cond(
         self,

@@ -187,10 +187,7 @@ def _no_array(name: str, kind: type) -> str:
 
 
 def _candidates(x: Any) -> Iterator[str]:
-    """Yield names of backends that may serve x, starting with the most likely.
-
-    The names come from the type and its base classes, from the namespace, and from all imported libraries.
-    """
+    """Yield names of backends that may serve x, from its base classes, its namespace, and all imported libraries."""
     seen: dict[str, None] = {}
     for cls in type(x).__mro__[:-1]:
         seen |= {name: None for name, B in _REGISTERED.items() if cls in B.array_types}

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from agp.backend._control import collect_reports
 from agp.backend._library import Array, Library, Pullback
-from agp.backend._reports import collect_reports
 
 
 def row_blocks(rows: Any, block_rows: int, /) -> Iterator[Any]:

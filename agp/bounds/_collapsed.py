@@ -1,10 +1,10 @@
 """Collapsed lower bound on the log evidence of sparse GP regression, and an upper bound on the log evidence."""
 
-import math
 from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
+from agp.bounds._evidence import LOG_2PI
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -14,10 +14,7 @@ from agp.linalg import (
     lower_of,
     nonnegative,
     relative_cholesky_pullback,
-    times_own_transpose,
 )
-
-LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Collapsed(NamedTuple):
@@ -113,10 +110,7 @@ def collapsed_bound(
 def collapsed_posterior(
     model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
 ) -> Collapsed:
-    """The q(u) that maximises the bound of sparse variational regression.
-
-    The arguments are those of `collapsed_bound`.
-    """
+    """The q(u) that maximises the bound of sparse variational regression, for the arguments of `collapsed_bound`."""
     Lu = cholesky(model._inducing_covariance()[0])
     totals = totals_of(model, Lu, X, y, block_rows)[0]
     return posterior_of(Lu, totals, model.likelihood.noise_variance, sizes)
@@ -144,7 +138,7 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
     noise = model.likelihood.noise_variance
     xp = backend_of(noise).xp
     N, P = _count(model, X), y.shape[1]
-    totals = totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
+    totals = collapsed_statistics(model, X, y, block_rows=block_rows)
     LB, _ = _whitened_factors(totals, noise)
     inflated = noise + totals.residual
     _, c = _whitened_factors(totals, inflated)
@@ -162,7 +156,7 @@ def _group_factors(LB: Array, sizes: tuple[int, ...] | None) -> tuple[Array, ...
     """The Cholesky factors of the diagonal blocks of LB LB^T."""
     if sizes is None or len(sizes) == 1:
         return (LB,)
-    return tuple(cholesky(times_own_transpose(LB[rows, :])) for rows in groups_of(sizes))
+    return tuple(cholesky(backend_of(LB).times_own_transpose(LB[rows, :])) for rows in groups_of(sizes))
 
 
 def bound_from_totals(
@@ -250,10 +244,7 @@ def statistics_of(A: Array, kff: Array, r: Array, weights: Array | None = None) 
 
 
 def _weight_rows(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple[Array, Array, Array]:
-    """Scale the rows so that plain sums over them are sums weighted by W = diag(weights).
-
-    Returns A W^(1/2), W kff and W^(1/2) r.
-    """
+    """Return A W^(1/2), W kff and W^(1/2) r with W = diag(weights): plain sums over them are weighted sums."""
     if weights is None:
         return A, kff, r
     root = backend_of(A).xp.sqrt(weights)
@@ -262,19 +253,17 @@ def _weight_rows(weights: Array | None, A: Array, kff: Array, r: Array) -> tuple
 
 def _sums(A: Array, kff: Array, r: Array) -> tuple[Statistics, Pullback]:
     """The statistics, and the pullback of the residual variances kff_n - |a_n|^2."""
-    xp = backend_of(A).xp
+    B = backend_of(A)
+    xp = B.xp
     residual, pull_residual = nonnegative(kff - xp.sum(A * A, axis=0))
-    return Statistics(times_own_transpose(A), A @ r, xp.sum(residual), xp.sum(r * r)), pull_residual
+    return Statistics(B.times_own_transpose(A), A @ r, xp.sum(residual), xp.sum(r * r)), pull_residual
 
 
 # -- the bound by kernel variance and noise ---------------------------------------------------------------------------
 
 
 def scaled_statistics(totals: Statistics, factor: Array | float, /) -> Statistics:
-    """The statistics after multiplying the kernel by a factor.
-
-    The factor multiplies kff, and its square root multiplies A = Lu^-1 Kuf.
-    """
+    """The statistics after multiplying the kernel by a factor, and thus A = Lu^-1 Kuf by its square root."""
     root = factor**0.5
     return Statistics(factor * totals.gram, root * totals.projected, factor * totals.residual, totals.square)
 

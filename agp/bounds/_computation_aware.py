@@ -9,14 +9,12 @@ Tiles of K may be float32. Sums are float64, because the relative error of their
 condition number of G / sigma^2.
 """
 
-import math
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from agp import tree
 from agp.actions import whole_numbers
 from agp.backend import Array, Pullback, as_widest_float, backend_of
-
-LOG_2PI = math.log(2.0 * math.pi)
+from agp.bounds._evidence import LOG_2PI
 
 Loss: TypeAlias = Literal["elbo", "projected"]
 
@@ -52,8 +50,7 @@ class Projection(NamedTuple):
 def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None]) -> tuple[Moments, Pullback]:
     """Sums over a block of rows, and their pullback.
 
-    The block contains the inputs [b, D], the targets, and the row numbers in the support. The targets and the row
-    numbers may be None.
+    The block contains the inputs [b, D], and the targets and the row numbers in the support, which may be None.
     """
     X, y, at = block
     xp = backend_of(X).xp
@@ -128,7 +125,6 @@ def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Momen
     """Compute A = S^T K S from blocks of the support. With `data=True`, also compute the other sums over these rows."""
     at = whole_numbers(model.X.shape[0], model.X)
     moments, pull = _sum_moments(model, (model.X, model.y if data else None, at), rows)
-    assert moments.A is not None
     return moments._replace(A=0.5 * (moments.A + moments.A.mT)), pull
 
 
@@ -180,7 +176,6 @@ def computation_aware_bound(
     if elbo and not shared:
         data, pull_data = _sum_moments(model, (X, y, None), block_rows)
         moments = Moments(moments.A, *(scale * x for x in data[1:]))
-    assert moments.A is not None
     projection, log_det, pull_projection = projection_of(model, moments.A)
     inverse = model.posterior.invert_covariance(projection.G)
     N = scale * X.shape[0]

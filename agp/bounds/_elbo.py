@@ -65,10 +65,7 @@ def elbo(
 def expectation_block(
     params: tuple[Any, Any], block: tuple[Array, Array, Mapping[str, Array]]
 ) -> tuple[Array, Pullback]:
-    """Expected log density of the rows of a block, and its pullback.
-
-    The value is sum_n E_q[log p(y_n | f_n)], and the pullback is ``bar -> (model_bar, factor_bar, X_bar)``.
-    """
+    """The sum of E_q[log p(y_n | f_n)] over a block, and its pullback ``bar -> (model_bar, factor_bar, X_bar)``."""
     (model, factor), (X, y, draws) = params, block
     process = model.process.with_draws(draws_with_prefix("process", Draws(draws, {}))) if draws else model.process
     (mu, var), pull_project = process.project(factor, X)
@@ -97,10 +94,7 @@ def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def tile_samples(samples: int, y: Array, draws: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array] | None]:
-    """Repeat targets [N, K] along axis 0 and draws [., N, ...] along axis 1, once for each of S samples.
-
-    Empty draws are returned as None.
-    """
+    """Repeat targets [N, K] along axis 0 and draws [., N, ...] along axis 1, for each of S samples; {} becomes None."""
     if samples > 1:
         xp = backend_of(y).xp
         y = xp.concat([y] * samples, axis=0)

@@ -5,7 +5,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import add_diagonal, cholesky, diagonal, inverse_from_cholesky, nonnegative
+from agp.linalg import add_diagonal, cholesky, diagonal, nonnegative
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -61,7 +61,7 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
     def pullback(bar=1.0):
         # K_bar = 1/2 (al al^T - P Ky^-1) with al = Ky^-1 y
         al = B.solve_triangular(L, white, transpose=True)
-        K_bar = 0.5 * bar * (al @ al.mT - P * inverse_from_cholesky(L))
+        K_bar = 0.5 * bar * (al @ al.mT - P * B.inverse_from_cholesky(L))
         kernel_bar, X_bar = pull_kernel(K_bar)
         if weights is None:
             noise_bar = xp.sum(diagonal(K_bar))
@@ -84,9 +84,10 @@ def leave_one_out(model: Any, X: Array, y: Array, /) -> Array:
 
     Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
     """
-    xp = backend_of(X).xp
+    B = backend_of(X)
+    xp = B.xp
     noise, weights = model.likelihood.noise_variance, model._row_weights
-    inverse = inverse_from_cholesky(noisy_cholesky(model.kernel(X)[0], noise, weights))
+    inverse = B.inverse_from_cholesky(noisy_cholesky(model.kernel(X)[0], noise, weights))
     residual = y - model.mean_function(X)[0]
     if weights is None:
         variance = 1.0 / diagonal(inverse)[:, None]

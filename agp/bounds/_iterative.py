@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, backend_of, row_blocks
+from agp.bounds._evidence import LOG_2PI
 from agp.kernels import Kernel
 from agp.linalg import (
     Preconditioner,
@@ -18,8 +19,6 @@ from agp.linalg import (
 )
 from agp.repairs import report
 
-LOG_2PI = math.log(2.0 * math.pi)
-
 
 class CovarianceSystem(NamedTuple):
     """Linear systems with the matrix K + sigma^2 I, solved by preconditioned conjugate gradients in float64."""
@@ -31,14 +30,10 @@ class CovarianceSystem(NamedTuple):
     coefficients: int
 
     @classmethod
-    def of(cls, model: Any, X: Array, block_rows: int, /, *, rank: int | None = None) -> "CovarianceSystem":
-        """Create the system of a model at inputs X [N, D].
-
-        The model has the fields `kernel`, `likelihood`, `rank`, `max_iterations` and `lanczos_steps`. If `rank` is
-        given, it replaces `model.rank` as the rank of the preconditioner. The rank is at most N.
-        """
+    def of(cls, model: Any, X: Array, block_rows: int, /) -> "CovarianceSystem":
+        """Create the system of a model at inputs X [N, D]; `model.rank` is at most N."""
         kernel, X = _constants(model.kernel), backend_of(X).stop_gradient(X)
-        root = preconditioning_root(kernel, X, model.rank if rank is None else rank)
+        root = preconditioning_root(kernel, X, model.rank)
         limits = {"max_iterations": model.max_iterations, "coefficients": model.lanczos_steps}
         return cls.at(kernel, model.likelihood.noise_variance, X, block_rows, root, **limits)
 
@@ -55,10 +50,7 @@ class CovarianceSystem(NamedTuple):
         max_iterations: int,
         coefficients: int = 0,
     ) -> "CovarianceSystem":
-        """Create the system of a kernel and a noise variance at inputs X [N, D].
-
-        `root` is the result of `preconditioning_root`.
-        """
+        """Create the system at inputs X [N, D]; `root` is the result of `preconditioning_root`."""
         B = backend_of(X)
         kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(as_widest_float(noise_variance))
         known = kernel(X)[0] if block_rows >= X.shape[0] else None  # keep K if it is a single tile
@@ -94,10 +86,7 @@ def _constants(kernel: Kernel) -> Kernel:
 
 
 def preconditioning_root(kernel: Kernel, X: Array, rank: int, /) -> Array | None:
-    """Low-rank factor U [N, rank] with U U^T ~ K at X [N, D], in float64; None if the rank is 0.
-
-    The factor is computed by a partial pivoted Cholesky factorisation.
-    """
+    """Factor U [N, rank] with U U^T ~ K at X [N, D] in float64, by pivoted Cholesky; None if the rank is 0."""
     B = backend_of(X)
     if not rank:
         return None
@@ -242,9 +231,6 @@ def _kernel_form(
     def pullback(bar: Array) -> Any:
         if not B.is_concrete(left):
             return B.fold(tile, kernel, (X, left), rows, add=tree.add)[1](bar)
-        total = None
-        for block in row_blocks((X, left), rows):  # skip the value
-            total = tree.add(total, tile(kernel, block)[1](bar))
-        return total
+        return B.fold_cotangent(tile, kernel, (X, left), rows, bar, add=tree.add)  # without the value
 
     return lambda: B.fold(tile, kernel, (X, left), rows, add=tree.add)[0], pullback

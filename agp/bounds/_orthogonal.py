@@ -1,11 +1,11 @@
 """Further bounds for sparse GP regression with orthogonal groups of inducing inputs."""
 
-import math
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._collapsed import Statistics, bound_from_totals, totals_of
+from agp.bounds._evidence import LOG_2PI
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -15,10 +15,7 @@ from agp.linalg import (
     lower_of,
     relative_cholesky_pullback,
     symmetric_from_blocks,
-    times_own_transpose,
 )
-
-LOG_2PI = math.log(2.0 * math.pi)
 
 
 def free_collapsed_bound(
@@ -187,7 +184,7 @@ def _inverse_with_noise(A: Array, noise: Array) -> tuple[Array, Array]:
     """The inverse [N, N] and the log determinant of A^T A + noise I for A [M, N], by an M x M factorisation."""
     B = backend_of(A)
     xp = B.xp
-    N, gram = A.shape[1], times_own_transpose(A)
+    N, gram = A.shape[1], B.times_own_transpose(A)
     LB = cholesky(identity(gram) + gram / noise)
     F = B.solve_triangular(LB, A)
     log_det = N * xp.log(noise) + 2.0 * xp.sum(xp.log(diagonal(LB)))

@@ -23,21 +23,10 @@ def site_sums(
 ) -> dict[str, Any]:
     """Sums over the rows for a site step of each posterior that has sites.
 
-    One pass over the rows differentiates `scale` times the expected log density at the marginals of the process. The
-    derivatives are alpha = d/dmu and beta = -2 d/dvar. `agp.processes.Process.project_to_sites` maps these derivatives
-    to the sums of each posterior. The pass needs memory for one block of rows. Returns a dictionary whose keys are the
-    paths of the posteriors in the process.
-
-    Parameters
-    ----------
-    model
-        A model with the fields `process` and `likelihood`.
-    factor
-        The factor of the process, from `factorise`.
-    X, y, scale, draws
-        As for `agp.bounds.elbo`.
-    block_rows
-        Number of rows per block.
+    One pass over the rows, with memory for one block, differentiates `scale` times the expected log density at the
+    marginals of the process: alpha = d/dmu and beta = -2 d/dvar. `agp.processes.Process.project_to_sites` maps these
+    derivatives to the sums of each posterior. The keys of the result are the paths of the posteriors in the process.
+    The factor is that of the process, and the other arguments are those of `agp.bounds.elbo`.
     """
     _, reference = model.process.reference  # X may be a lazy array
     weight = scale * backend_of(reference).xp.ones((), **like(reference))
@@ -45,7 +34,7 @@ def site_sums(
     return backend_of(X).fold(_block, (model, factor, weight), rows, block_rows, add=_add_optional)[0]
 
 
-def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, Array]]) -> tuple[dict, Pullback]:
+def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, Array]]) -> tuple[dict, None]:
     (model, factor, weight), (X, y, noise) = params, block
     draws = Draws(rows_first(noise), {})
     process = model.process.with_draws(draws_with_prefix("process", draws))
@@ -54,12 +43,7 @@ def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, 
     y, own = tile_samples(samples, y, draws_with_prefix("likelihood", draws).by_row)
     alpha, beta = model.likelihood.site_gradients(mu, var, y, own)
     each = weight / samples
-
-    def pullback(_bar):
-        msg = "the sums of a site step cannot be differentiated."
-        raise TypeError(msg)
-
-    return to_sites(each * alpha, -0.5 * each * beta), pullback
+    return to_sites(each * alpha, -0.5 * each * beta), None  # `site_sums` asks for no pullback
 
 
 def _add_optional(a: dict | None, b: dict | None) -> dict | None:
@@ -71,29 +55,14 @@ def _add_optional(a: dict | None, b: dict | None) -> dict | None:
 def white_site_sums(
     prior: Any, Lu: Array, X: Array, shift: Array, precision: Array, /, *, block_rows: int
 ) -> tuple[Sums, Pullback]:
-    """Whitened sums of the sites over their inputs, with memory for one block of rows.
+    """Whitened sums of the sites over their inputs X [N, D], with memory for one block of rows.
 
-    With A = Lu^-1 Kuf, the sums are sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M].
+    With A = Lu^-1 Kuf, the sums are sum_n A_n lam1_n [M, P] and sum_n lam2_n A_n A_n^T [P, M, M], for the linear
+    parameters lam1 [N, P] (`shift`) and precisions lam2 [N, P] of the sites. `prior` is an `agp.processes.SparsePrior`
+    with the Cholesky factor Lu [M, M] of Kuu.
 
-    Parameters
-    ----------
-    prior
-        An `agp.processes.SparsePrior`.
-    Lu
-        Cholesky factor [M, M] of the covariance Kuu of the prior.
-    X
-        Inputs [N, D] of the sites.
-    shift, precision
-        Linear parameters lam1 [N, P] and precisions lam2 [N, P] of the sites.
-    block_rows
-        Number of rows per block.
-
-    Returns
-    -------
-    sums
-    pullback
-        A function ``sums_bar -> (prior_bar, S_bar)``, where `S_bar` is the cotangent of Lu^-1 dLu. The cotangent of the
-        precision must be symmetric.
+    The pullback is ``sums_bar -> (prior_bar, S_bar)``, where `S_bar` is the cotangent of Lu^-1 dLu. The cotangent of
+    the precision sum must be symmetric.
     """
     rows = X, shift, precision
     return backend_of(X).fold(_white_block, (prior, Lu), rows, block_rows, add=tree.add)

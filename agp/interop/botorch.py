@@ -11,12 +11,11 @@ from typing import Any, NamedTuple, Self
 from agp import tree
 from agp.backend import backend_of
 from agp.checks import check_finite, check_model, check_results
-from agp.errors import missing_package_message as _not_installed
+from agp.errors import missing_package_message
 from agp.predictors import Predictor, check_test_inputs
 from agp.tree import first_leaf
 
 try:
-    import botorch as _botorch  # noqa: F401
     import torch
     from botorch.models.model import FantasizeMixin, Model
     from botorch.posteriors import GPyTorchPosterior, Posterior
@@ -24,8 +23,8 @@ try:
     from linear_operator import LinearOperator, to_linear_operator
     from torch.utils._pytree import tree_map
 except ImportError as error:
-    _msg = f"agp.interop.botorch needs {_not_installed('botorch', 'botorch')}."
-    raise ImportError(_msg) from error
+    msg = f"agp.interop.botorch needs {missing_package_message('botorch', 'botorch')}."
+    raise ImportError(msg) from error
 
 __all__ = ["BoTorchModel"]
 
@@ -263,10 +262,7 @@ def _stack(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
 
 
 def _joint(predictor: Predictor, X: Tensor, *, cross: bool) -> tuple[Tensor, Tensor]:
-    """Return means [q, P] and covariances at X [q, D].
-
-    Covariances are [q, P, q, P] if `cross` is true, otherwise [P, q, q].
-    """
+    """Return means [q, P] and covariances, [q, P, q, P] if `cross` is true, otherwise [P, q, q], at X [q, D]."""
     return predictor.predict_mean(X), predictor.predict_covariance(X, cross_outputs=cross)
 
 

@@ -36,7 +36,7 @@ from agp.linalg._blocks import (
     groups_of,
     solve_each,
 )
-from agp.linalg._cholesky import inverse_from_cholesky, phi, positive_definite
+from agp.linalg._cholesky import phi, positive_definite
 from agp.linalg._conjugate_gradients import LOOK_EVERY, Solution, conjugate_gradients, log_quadrature
 from agp.linalg._diagonal import add_diagonal, check_jitter, covariance_with, default_jitter, diagonal, identity
 from agp.linalg._inverse import Gap, report_fallbacks, report_restarts
@@ -55,5 +55,4 @@ from agp.linalg._triangular import (
     symmetric_from_blocks,
     symmetric_from_lower,
     times_lower,
-    times_own_transpose,
 )

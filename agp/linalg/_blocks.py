@@ -16,10 +16,9 @@ def groups_of(sizes: Sequence[int]) -> list[slice]:
 def block_diagonal(
     blocks: Sequence[Array | None], sizes: Sequence[int], columns: Sequence[int] | None = None
 ) -> Array | None:
-    """Return the matrix with these blocks on its diagonal.
+    """Return the matrix with these blocks on its diagonal; a block of zeros, or the whole result, may be None.
 
-    A block of zeros may be None. If all blocks are None, the result is None. Block i has `sizes[i]` rows and, unless
-    `columns` is given, the same number of columns.
+    Block i has `sizes[i]` rows and, unless `columns` is given, the same number of columns.
     """
     there = next((block for block in blocks if block is not None), None)
     if there is None:
@@ -54,10 +53,7 @@ def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
 
 
 def each_cholesky(S: Array, /) -> Array:
-    """Return the Cholesky factors of S [P, M, M], each repaired separately if necessary.
-
-    The function raises the same errors as `cholesky`.
-    """
+    """Return the Cholesky factors of S [P, M, M], each repaired separately, with the errors of `cholesky`."""
     return backend_of(S).xp.stack([cholesky(S[p, ...]) for p in range(S.shape[0])], axis=0)
 
 

@@ -5,7 +5,7 @@ import math
 from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError
 from agp.linalg._diagonal import default_jitter, diagonal, identity
-from agp.linalg._triangular import lower_of, symmetric_from_blocks
+from agp.linalg._triangular import blocks_of, lower_of, symmetric_from_blocks
 from agp.repairs import report
 
 REPAIRS = 3
@@ -113,11 +113,6 @@ def phi(A: Array) -> Array:
     return B.add_diagonal(B.tril(A), -0.5 * B.diagonal(A))
 
 
-def inverse_from_cholesky(L: Array) -> Array:
-    """Return the inverse (L L^T)^-1 [M, M] for lower triangular L [M, M]."""
-    return backend_of(L).inverse_from_cholesky(L)
-
-
 def cholesky_pullback(L: Array, L_bar: Array) -> Array:
     """Return the symmetric cotangent of A = L L^T [M, M], given the lower triangle of the cotangent of L.
 
@@ -129,10 +124,10 @@ def cholesky_pullback(L: Array, L_bar: Array) -> Array:
     if L.shape[-1] <= BLOCK or L.shape[-1] <= B.device_block(L):
         return _dense_pullback(L, L.mT @ B.tril(L_bar))
     # L22 is the factor of A22 - L21 L21^T, and L21 = A21 L11^-T; takes two thirds of M^3 operations
-    L11, L21, L22 = _quarters(L)
-    bar11, bar21, bar22 = _quarters(L_bar)
+    L11, L21, L22 = blocks_of(L)
+    bar11, bar21, bar22 = blocks_of(L_bar)
     W22 = cholesky_pullback(L22, bar22)
-    W12 = _solve_transposed(L11, (0.5 * bar21 - W22 @ L21).mT)
+    W12 = B.solve_triangular(L11, (0.5 * bar21 - W22 @ L21).mT, transpose=True)
     W11 = cholesky_pullback(L11, bar11 - lower_of(2.0 * W12, L21))
     return symmetric_from_blocks(W11, W12, W22)
 
@@ -145,25 +140,20 @@ def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
     """
     if L.shape[-1] <= BLOCK or L.shape[-1] <= backend_of(L).device_block(L):
         return _dense_pullback(L, S_bar)
+    B = backend_of(L)
     # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), from the last block on: M^3 operations, mostly products;
     # two triangular solves would need 2 M^3 operations
-    L11, L21, L22 = _quarters(L)
-    S11, S21, S22 = _quarters(S_bar)
+    L11, L21, L22 = blocks_of(L)
+    S11, S21, S22 = blocks_of(S_bar)
     W22 = relative_cholesky_pullback(L22, S22)
     # L22^T (W21 L11 + W22 L21) = S21
     known = W22 @ L21
-    rest = _solve_transposed(L22, 0.5 * S21) - known
-    W12 = _solve_transposed(L11, rest.mT)
+    rest = B.solve_triangular(L22, 0.5 * S21, transpose=True) - known
+    W12 = B.solve_triangular(L11, rest.mT, transpose=True)
     # L11^T W11 L11 = S11 - Q - Q^T, Q = L21^T (W21 L11 + W22 L21 / 2); doubled, since Phi will halve it
     Q = L21.mT @ (2.0 * rest + known)
     W11 = relative_cholesky_pullback(L11, S11 - Q - Q.mT)
     return symmetric_from_blocks(W11, W12, W22)
-
-
-def _quarters(A: Array) -> tuple[Array, Array, Array]:
-    """Return the blocks 11, 21 and 22 of A [M, M]."""
-    h = A.shape[-1] // 2
-    return A[:h, :h], A[h:, :h], A[h:, h:]
 
 
 def _dense_pullback(L: Array, S_bar: Array) -> Array:
@@ -172,8 +162,3 @@ def _dense_pullback(L: Array, S_bar: Array) -> Array:
     half = B.solve_triangular(L, phi(S_bar), transpose=True)
     both = B.solve_triangular(L, half.mT, transpose=True)
     return 0.5 * (both + both.mT)
-
-
-def _solve_transposed(L: Array, X: Array) -> Array:
-    """Return L^-T X for lower triangular L [M, M] and X [M, N]."""
-    return backend_of(L).solve_triangular(L, X, transpose=True)

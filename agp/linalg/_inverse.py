@@ -247,10 +247,9 @@ def _rescale_start(L: Array, B: Array, eigenvalue: Array) -> tuple[Array, Array,
 
 
 def report_restarts(found: InverseFactor, name: str, /, *, among: Array | None = None) -> InverseFactor:
-    """Return `found` unchanged; report a repair if the given factor was discarded.
+    """Return `found` unchanged; report a repair if the given factor, with this name, was discarded.
 
-    `name` is the name of the factor in the report. `among` is a 0-d Boolean. If it is False, nothing is reported,
-    because no earlier factor existed.
+    Nothing is reported if the 0-d Boolean `among` is False, because no earlier factor existed.
     """
     xp = backend_of(found.restarts).xp
     restarts = found.restarts

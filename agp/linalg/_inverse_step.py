@@ -23,10 +23,7 @@ def starting_factor(A: Array) -> Array:
 def natural_step(
     L: Array, B: Array, gamma: Array | float, *, product: Callable[[Array, Array], Array] = lower_times_lower
 ) -> Array:
-    """Return L (I - gamma Phi(B - I)) for lower triangular L [M, M] and the lower triangle of B = L^T A L [M, M].
-
-    `product` multiplies two lower triangles.
-    """
+    """Return L (I - gamma Phi(B - I)) [M, M] from the lower triangle of B = L^T A L; `product` multiplies triangles."""
     own = backend_of(B)
     Y = own.add_diagonal(B, -0.5 * (own.diagonal(B) + 1.0))
     return L - gamma * product(L, Y)

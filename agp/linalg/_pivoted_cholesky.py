@@ -7,8 +7,6 @@ from agp.backend import Array, backend_of, like
 
 TIE_TOLERANCE = 1e-6
 """Pivots within this relative distance count as equal, since backends may round kernels differently."""
-
-
 ROUNDING = 100.0
 """Pivots below this multiple of the rounding error end the factorisation."""
 

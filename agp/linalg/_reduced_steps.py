@@ -27,32 +27,26 @@ MAX_ROUNDING_ERROR = 5e-3
 
 
 class ReducedSteps(NamedTuple):
-    """The result of steps in a lower precision."""
+    """The state of the iteration in a lower precision."""
 
-    factor: Array
-    """The factor L [M, M] in the precision of A."""
     steps: Array
     """The number of steps taken (0-d)."""
+    factor: Array
+    """The factor L [M, M] in the precision of A."""
+    before: Array
+    """The factor before the last step."""
+    merit: Array
+    """The merit before the last step (0-d)."""
     vector: Array
     """The last power iterate [M]."""
     rounding: Array
     """The residual due to the rounding of products (0-d)."""
+    going: Array
+    """Whether to continue (0-d)."""
     refused: Array
     """Whether the last step was rejected, because of rounding or because it increased the merit (0-d)."""
     reached: Array
     """Whether the residual in this precision is below the tolerance (0-d)."""
-
-
-class _Carry(NamedTuple):
-    count: Array
-    L: Array
-    before: Array
-    merit: Array
-    vector: Array
-    rounding: Array
-    going: Array
-    refused: Array
-    reached: Array
 
 
 class _Products:
@@ -119,47 +113,46 @@ def run_reduced_steps(
     limit = 0.5 * max(tolerance, MAX_ROUNDING_ERROR)
 
     def advance(*carry: Array) -> tuple[Array, ...]:
-        return _advance(low, step, tolerance, limit, least_steps, _Carry(*carry))
+        return _advance(low, step, tolerance, limit, least_steps, ReducedSteps(*carry))
 
     def unfinished(*carry: Array) -> Array:
-        c = _Carry(*carry)
-        return c.going & (c.count < max_steps)
+        c = ReducedSteps(*carry)
+        return c.going & (c.steps < max_steps)
 
     zero = xp.zeros((), **like(A))
     rounding = low.rounding(start)
     fits = rounding <= limit
-    first = _Carry(zero, start, start, zero + math.inf, vector, rounding, fits, ~fits, ~fits & fits)
-    last = _Carry(*backend.while_loop(unfinished, advance, first))
-    return ReducedSteps(last.L, last.count, last.vector, last.rounding, last.refused, last.reached)
+    first = ReducedSteps(zero, start, start, zero + math.inf, vector, rounding, fits, ~fits, ~fits & fits)
+    return ReducedSteps(*backend.while_loop(unfinished, advance, first))
 
 
 def _advance(
-    low: _Products, step: StepRule, tolerance: float, limit: float, least_steps: int, c: _Carry
+    low: _Products, step: StepRule, tolerance: float, limit: float, least_steps: int, c: ReducedSteps
 ) -> tuple[Array, ...]:
     backend = low.backend
-    xp, dtype, M = backend.xp, c.L.dtype, c.L.shape[-1]
-    low_L = low.low(c.L)
+    xp, dtype, M = backend.xp, c.factor.dtype, c.factor.shape[-1]
+    low_L = low.low(c.factor)
     B = low.gram(low_L)
     eigenvalue, vector = (xp.astype(x, dtype) for x in largest_eigenvalue(B, xp.astype(c.vector, B.dtype)))
     residual = xp.astype(residual_of(B), dtype)
-    merit = xp.astype(merit_of(xp.astype(c.L, B.dtype), B), dtype)
+    merit = xp.astype(merit_of(xp.astype(c.factor, B.dtype), B), dtype)
     slack = 10.0 * low.unit * (M + xp.abs(merit))
     sound = (eigenvalue <= COLD_START) & (merit <= c.merit + slack) & (c.rounding <= limit)
     target = xp.maximum(2.0 * c.rounding, xp.full_like(c.rounding, tolerance))
-    there = sound & (residual < target) & (c.count >= least_steps)
-    gamma = step(c.count, eigenvalue)
-    L_new = natural_step(c.L, B, xp.astype(gamma, dtype), product=lambda _, Y: low.times(low_L, Y))
+    there = sound & (residual < target) & (c.steps >= least_steps)
+    gamma = step(c.steps, eigenvalue)
+    L_new = natural_step(c.factor, B, xp.astype(gamma, dtype), product=lambda _, Y: low.times(low_L, Y))
     taken = sound & ~there & xp.all(diagonal(L_new) > 0.0)
     # after a unit step, |G+|_F <= sqrt(5)/2 |G|_F^2 + |G|_F^3 / 2: B need not be computed again
     size = residual * math.sqrt(M)
     left = (1.118 + 0.5 * size) * size**2 / math.sqrt(M) + c.rounding
     left = xp.where(gamma == 1.0, left, xp.full_like(left, math.inf))
-    enough = taken & (left < target) & (c.count + 1.0 >= least_steps)
+    enough = taken & (left < target) & (c.steps + 1.0 >= least_steps)
     going = taken & ~enough
-    return _Carry(
-        count=c.count + xp.astype(taken, dtype),
-        L=backend.cond(taken, lambda: L_new, lambda: backend.cond(sound, lambda: c.L, lambda: c.before)),
-        before=c.L,
+    return ReducedSteps(
+        steps=c.steps + xp.astype(taken, dtype),
+        factor=backend.cond(taken, lambda: L_new, lambda: backend.cond(sound, lambda: c.factor, lambda: c.before)),
+        before=c.factor,
         merit=merit,
         vector=xp.where(xp.isfinite(eigenvalue), vector, c.vector),
         rounding=backend.cond(going, lambda: low.rounding(L_new), lambda: c.rounding),

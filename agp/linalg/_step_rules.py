@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from agp.backend import Array, backend_of
 
 StepRule = Callable[[Array, Array], Array]
-"""A function from the number of steps so far and the largest eigenvalue of B (both 0-d) to the step size gamma.
-"""
+"""A function from the number of steps so far and the largest eigenvalue of B (both 0-d) to the step size gamma."""
 
 
 def safe_step(count: Array, eigenvalue: Array) -> Array:  # noqa: ARG001 - all rules have the same signature

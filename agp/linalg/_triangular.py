@@ -14,9 +14,10 @@ DENSE_BLOCK = 512
 """Up to this size, a triangle of a general product is computed densely, because joining blocks takes time."""
 
 
-def _blocks(L: Array) -> tuple[Array, Array, Array]:
-    h = L.shape[-1] // 2
-    return L[..., :h, :h], L[..., h:, :h], L[..., h:, h:]
+def blocks_of(A: Array) -> tuple[Array, Array, Array]:
+    """Return the blocks 11, 21 and 22 of A [..., M, M]."""
+    h = A.shape[-1] // 2
+    return A[..., :h, :h], A[..., h:, :h], A[..., h:, h:]
 
 
 def _rows(A: Array) -> tuple[Array, Array]:
@@ -51,7 +52,7 @@ def times_lower(A: Array, L: Array) -> Array:
     if L.shape[-1] <= 2 * B.triangular_block or L.shape[-1] <= 2 * B.device_block(L):
         return B.triangular_product(A, L, right="lower")
     A1, A2 = _columns(A)
-    L11, L21, L22 = _blocks(L)
+    L11, L21, L22 = blocks_of(L)
     return backend_of(A).xp.concat([times_lower(A1, L11) + A2 @ L21, times_lower(A2, L22)], axis=-1)
 
 
@@ -61,7 +62,7 @@ def lower_times(L: Array, C: Array) -> Array:
     if L.shape[-1] <= 2 * B.triangular_block or L.shape[-1] <= 2 * B.device_block(L):
         return B.triangular_product(L, C, left="lower")
     C1, C2 = _rows(C)
-    L11, L21, L22 = _blocks(L)
+    L11, L21, L22 = blocks_of(L)
     return backend_of(C).xp.concat([lower_times(L11, C1), L21 @ C1 + lower_times(L22, C2)], axis=-2)
 
 
@@ -71,7 +72,7 @@ def lower_transposed_times(L: Array, C: Array) -> Array:
     if L.shape[-1] <= 2 * B.triangular_block or L.shape[-1] <= 2 * B.device_block(L):
         return B.triangular_product(L.mT, C, left="upper")
     C1, C2 = _rows(C)
-    L11, L21, L22 = _blocks(L)
+    L11, L21, L22 = blocks_of(L)
     top = lower_transposed_times(L11, C1) + L21.mT @ C2
     return backend_of(C).xp.concat([top, lower_transposed_times(L22, C2)], axis=-2)
 
@@ -81,7 +82,7 @@ def lower_product(A: Array, L: Array) -> Array:
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(A, L, right="lower", lower=True)
-    (A1, A2), (L11, L21, L22) = _rows(A), _blocks(L)
+    (A1, A2), (L11, L21, L22) = _rows(A), blocks_of(L)
     (A11, A12), (A21, A22) = _columns(A1), _columns(A2)
     top = lower_product(A11, L11) + lower_of(A12, L21)
     return _join_lower(top, times_lower(A21, L11) + A22 @ L21, lower_product(A22, L22))
@@ -92,7 +93,7 @@ def product_lower(L: Array, X: Array) -> Array:
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(L, X, left="lower", lower=True)
-    (X1, X2), (L11, L21, L22) = _rows(X), _blocks(L)
+    (X1, X2), (L11, L21, L22) = _rows(X), blocks_of(L)
     (X11, X12), (X21, X22) = _columns(X1), _columns(X2)
     low = product_lower(L22, X22) + lower_of(L21, X12)
     return _join_lower(product_lower(L11, X11), L21 @ X11 + lower_times(L22, X21), low)
@@ -103,7 +104,7 @@ def lower_transposed_product(L: Array, C: Array) -> Array:
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(L.mT, C, left="upper", right="lower", lower=True)
-    (L11, L21, L22), (C11, C21, C22) = _blocks(L), _blocks(C)
+    (L11, L21, L22), (C11, C21, C22) = blocks_of(L), blocks_of(C)
     top = lower_transposed_product(L11, C11) + lower_of(L21.mT, C21)
     return _join_lower(top, lower_transposed_times(L22, C21), lower_transposed_product(L22, C22))
 
@@ -113,7 +114,7 @@ def product_lower_transposed(C: Array, L: Array) -> Array:
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(C, L.mT, left="lower", right="upper", lower=True)
-    (C11, C21, C22), (L11, L21, L22) = _blocks(C), _blocks(L)
+    (C11, C21, C22), (L11, L21, L22) = blocks_of(C), blocks_of(L)
     low = product_lower_transposed(C22, L22) + lower_of(C21, L21.mT)
     return _join_lower(product_lower_transposed(C11, L11), lower_times(L11, C21.mT).mT, low)
 
@@ -123,7 +124,7 @@ def lower_times_lower(L: Array, Y: Array) -> Array:
     B = backend_of(L)
     if L.shape[-1] <= B.triangular_block or L.shape[-1] <= B.device_block(L):
         return B.triangular_product(L, Y, left="lower", right="lower")
-    (L11, L21, L22), (Y11, Y21, Y22) = _blocks(L), _blocks(Y)
+    (L11, L21, L22), (Y11, Y21, Y22) = blocks_of(L), blocks_of(Y)
     left = times_lower(L21, Y11) + lower_times(L22, Y21)
     return _join_lower(lower_times_lower(L11, Y11), left, lower_times_lower(L22, Y22))
 
@@ -132,11 +133,6 @@ def gram(A: Array, L: Array) -> Array:
     """Return the lower triangle of L^T A L for symmetric A and lower triangular L [M, M], in M^3 operations."""
     # low(L^T C) needs only low(C), since L^T is upper
     return lower_transposed_product(L, lower_product(A, L))
-
-
-def times_own_transpose(A: Array) -> Array:
-    """Return A A^T [..., M, M] for A [..., M, K]."""
-    return backend_of(A).times_own_transpose(A)
 
 
 def congruence(L: Array, X: Array) -> Array:

@@ -7,11 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agp._context import public
-from agp.adjoint import carrying_adjoint
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_inputs, check_parameters, check_targets
-from agp.gradient import GradientMode, check_mode
+from agp.gradient import GradientMode, carrying_adjoint, check_mode
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import html_with_fallback
 from agp.models._growth import add_inducing

@@ -18,7 +18,6 @@ from agp.linalg import (
     diagonal,
     gram,
     identity,
-    inverse_from_cholesky,
     symmetric_from_lower,
 )
 from agp.posteriors._base import FollowsInverse
@@ -53,7 +52,7 @@ class ProjectedCholesky(Projected):
     def invert_covariance(self, G: Array, /) -> ProjectedInverse:
         B = backend_of(G)
         L = cholesky(G)
-        inverse = inverse_from_cholesky(L)
+        inverse = B.inverse_from_cholesky(L)
         return ProjectedInverse(inverse, inverse, 2.0 * B.xp.sum(B.xp.log(diagonal(L))))
 
 

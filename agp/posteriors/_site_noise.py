@@ -18,7 +18,6 @@ from agp.linalg import (
     lower_transposed_times,
     phi,
     symmetric_from_lower,
-    times_own_transpose,
 )
 
 
@@ -126,7 +125,7 @@ class FactoredNoise:
         return type(self)(block_diagonal([self.leaf, self.independent(variances).leaf], sizes))
 
     def add_to_covariance(self, K: Array, /) -> Array:
-        return K + times_own_transpose(self.leaf)
+        return K + backend_of(self.leaf).times_own_transpose(self.leaf)
 
     def pullback(self, S_bar: Array, /) -> Array:
         return 2.0 * lower_product(S_bar, self.leaf)
@@ -152,7 +151,7 @@ class FactoredNoise:
         V = lower_transposed_times(L, self.leaf)
         relaxed = V - G @ V
         leaf_bar = 2.0 * xp.tril(lower_times(L, relaxed))
-        return NoiseTrace(xp.sum(V * relaxed), leaf_bar, lambda: times_own_transpose(V))
+        return NoiseTrace(xp.sum(V * relaxed), leaf_bar, lambda: backend_of(V).times_own_transpose(V))
 
 
 SiteNoise = DiagonalNoise | FactoredNoise

@@ -98,7 +98,9 @@ def check_pullback(
         X = rng.standard_normal((ROWS, part.width if isinstance(part, Process) else WIDTH))
     if tree.is_model(part):
         part = _on(get_backend("numpy"), part)
-    others = [get_backend(name) for name in (_able() if backends is None else backends)]
+    if backends is None:
+        backends = [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
+    others = [get_backend(name) for name in backends]
     for stage in stages_of(part, Points(np.asarray(X), y, kernel, outputs, inducing, rng)):
         problem = _Problem(stage, type(part).__name__ if tree.is_model(part) else _name_of(part), rng)
         values, gradient = problem.closed_form(get_backend("numpy"))
@@ -113,11 +115,6 @@ def check_pullback(
 
 def _name_of(part: Any) -> str:
     return part.__name__ if isinstance(part, type) else str(part)
-
-
-def _able() -> list[str]:
-    """Return the names of usable libraries that support automatic differentiation."""
-    return [status.name for status in known_backends() if status.usable and "autodiff" in status.gradients]
 
 
 def _on(B: Backend, part: Any) -> Any:

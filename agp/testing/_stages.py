@@ -16,7 +16,6 @@ from agp.means import Mean
 from agp.posteriors import Posterior, start_of
 from agp.processes import Process, Sparse
 from agp.random import Draws
-from agp.tree import place_leaves as fill_leaves
 
 NOISE = 0.1
 """The number added to the prior variances of inducing variables, to keep all variances above their lower bound."""
@@ -54,18 +53,13 @@ class Points(NamedTuple):
 
 @singledispatch
 def stages_of(part: Any, points: Points, /) -> list[Stage]:
-    """Return the stages of a part, after giving values to missing leaves.
-
-    Raises TypeError for parts of an unknown kind.
-    """
+    """Return the stages of a part, with values for missing leaves; raise a TypeError for parts of an unknown kind."""
     if isinstance(part, type) and not issubclass(part, Posterior):
         msg = f"part is the class {part.__name__}, but only posteriors may be classes; pass an instance."
         raise TypeError(msg)
     if isinstance(part, (type, str)) or callable(part):
-        start = start_of(part)
-        joint = _joint_covariance(points)
-        Kuu = joint[: points.inducing, : points.inducing]
-        return stages_of(start(Kuu, points.outputs), points)
+        Kuu = _joint_covariance(points)[: points.inducing, : points.inducing]
+        return stages_of(start_of(part)(Kuu, points.outputs), points)
     msg = (
         f"{type(part).__name__} has no pullback to check; pass a kernel, a likelihood, a mean function, a posterior, "
         "inducing variables or a process."
@@ -73,14 +67,14 @@ def stages_of(part: Any, points: Points, /) -> list[Stage]:
     raise TypeError(msg)
 
 
-def _with_inputs(outputs: tuple[Array, ...], pull: Any, *names: str) -> tuple[tuple[Array, ...], Pullback]:
-    """Return the outputs, and a pullback that returns the cotangents of the inputs by name."""
+def _with_inputs(output: Array, pull: Any, *names: str) -> tuple[tuple[Array], Pullback]:
+    """Return the output, and a pullback that returns the cotangents of the inputs by name."""
 
-    def pullback(*bars):
-        part_bar, *input_bars = pull(*bars)
+    def pullback(bar):
+        part_bar, *input_bars = pull(bar)
         return part_bar, dict(zip(names, input_bars, strict=True))
 
-    return outputs, pullback
+    return (output,), pullback
 
 
 # -- kernels and mean functions ---------------------------------------------------------------------------------------
@@ -89,35 +83,30 @@ def _with_inputs(outputs: tuple[Array, ...], pull: Any, *names: str) -> tuple[tu
 @stages_of.register
 def _(kernel: Kernel, points: Points, /) -> list[Stage]:
     X = points.X
-    kernel = fill_leaves(kernel.from_data(X, 1.0), X)
+    kernel = tree.place_leaves(kernel.from_data(X, 1.0), X)
     kernel.check(X.shape[1])
     half = X.shape[0] // 2
 
     def cross(kernel: Kernel, inputs: Inputs) -> tuple[tuple, Pullback]:
-        K, pull = kernel(inputs["X"], inputs["Z"])
-        return _with_inputs((K,), pull, "X", "Z")
+        return _with_inputs(*kernel(inputs["X"], inputs["Z"]), "X", "Z")
 
     return [
         Stage("k(X, Z)", kernel, {"X": X[:half], "Z": X[half:]}, cross),
-        Stage("k(X)", kernel, {"X": X}, lambda kernel, inputs: _of_inputs(*kernel(inputs["X"]))),
-        Stage("diag(X)", kernel, {"X": X}, lambda kernel, inputs: _of_inputs(*kernel.diag(inputs["X"]))),
+        Stage("k(X)", kernel, {"X": X}, lambda kernel, inputs: _with_inputs(*kernel(inputs["X"]), "X")),
+        Stage("diag(X)", kernel, {"X": X}, lambda kernel, inputs: _with_inputs(*kernel.diag(inputs["X"]), "X")),
     ]
-
-
-def _of_inputs(value: Array, pull: Pullback) -> tuple[tuple, Pullback]:
-    return _with_inputs((value,), pull, "X")
 
 
 @stages_of.register
 def _(mean: Mean, points: Points, /) -> list[Stage]:
     X = points.X
-    mean = fill_leaves(mean.from_data(X, np.ones(points.outputs), 1.0), X)
+    mean = tree.place_leaves(mean.from_data(X, np.ones(points.outputs), 1.0), X)
     mean.check(X.shape[1], points.outputs)
 
     def of_inputs(mean: Mean, inputs: Inputs) -> tuple[tuple, Pullback]:
         h, pull = mean(inputs["X"])
         xp = backend_of(h).xp
-        return _of_inputs(xp.broadcast_to(h, (h.shape[0], points.outputs)), pull)
+        return _with_inputs(xp.broadcast_to(h, (h.shape[0], points.outputs)), pull, "X")
 
     return [Stage("h(X)", mean, {"X": X}, of_inputs)]
 
@@ -132,7 +121,7 @@ def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
         raise TypeError(msg)
     y = np.asarray(points.y, dtype=np.float64)
     y = y[:, None] if y.ndim == 1 else y
-    likelihood = fill_leaves(likelihood.from_data(1.0), y)
+    likelihood = tree.place_leaves(likelihood.from_data(1.0), y)
     likelihood.check_parameters()
     likelihood.check_targets(y)
     rows, latents = y.shape[0], likelihood.latents(y.shape[1])
@@ -146,7 +135,7 @@ def _(likelihood: Likelihood, points: Points, /) -> list[Stage]:
         mu = inputs["mu"]
         draws = {name: asarray_like(x, mu) for name, x in noise.items()} or None
         ell, pull = likelihood.expected_log_density(mu, inputs["var"], asarray_like(y, mu), draws)
-        return _with_inputs((ell,), pull, "mu", "var")
+        return _with_inputs(ell, pull, "mu", "var")
 
     return [Stage("expected_log_density", likelihood, moments, of_moments)]
 
@@ -166,7 +155,7 @@ def _joint_covariance(points: Points) -> Any:
 @stages_of.register
 def _(posterior: Posterior, points: Points, /) -> list[Stage]:
     joint, M = _joint_covariance(points), points.inducing
-    posterior = fill_leaves(posterior, joint)
+    posterior = tree.place_leaves(posterior, joint)
     noise = posterior.draws(points.rng)
     covariances = {"Kuu": joint[:M, :M], "Kuf": joint[:M, M:], "kff": np.diagonal(joint)[M:].copy()}
 
@@ -209,28 +198,19 @@ def _(inducing: Inducing, points: Points, /) -> list[Stage]:
     choice: dict[str, Any] = {"num_inducing": points.inducing, "how": "random", "seed": 0}
     pair = _Placed(*inducing.initialise(X, kernel, 1.0, **choice))
 
-    def covariance(pair: _Placed, _inputs: Inputs) -> tuple[tuple, Pullback]:
-        Kuu, pull = pair.inducing.covariance(pair.kernel)
-
-        def pullback(bar):
-            inducing_bar, kernel_bar = pull(bar)
-            return tree.cotangent(pair, inducing=inducing_bar, kernel=kernel_bar), {}
-
-        return (Kuu,), pullback
-
-    def with_inputs(name: str) -> Stage:
+    def stage(name: str, inputs: dict[str, Any]) -> Stage:
         def run(pair: _Placed, inputs: Inputs) -> tuple[tuple, Pullback]:
-            K, pull = getattr(pair.inducing, name)(pair.kernel, inputs["X"])
+            K, pull = getattr(pair.inducing, name)(pair.kernel, *inputs.values())
 
             def pullback(bar):
-                inducing_bar, kernel_bar, X_bar = pull(bar)
-                return tree.cotangent(pair, inducing=inducing_bar, kernel=kernel_bar), {"X": X_bar}
+                inducing_bar, kernel_bar, *input_bars = pull(bar)
+                return tree.cotangent(pair, inducing=inducing_bar, kernel=kernel_bar), *input_bars
 
-            return (K,), pullback
+            return _with_inputs(K, pullback, *inputs)
 
-        return Stage(name, pair, {"X": X}, run)
+        return Stage(name, pair, inputs, run)
 
-    return [Stage("covariance", pair, {}, covariance), *map(with_inputs, ("cross", "diag", "full"))]
+    return [stage("covariance", {}), *(stage(name, {"X": X}) for name in ("cross", "diag", "full"))]
 
 
 def _with_fixed_jitter(process: Process) -> Process:

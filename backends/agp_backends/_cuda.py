@@ -8,8 +8,7 @@ LARGE, SMALL = 1024, 256
 def whole_block(double: bool, capability: tuple[int, int]) -> float:
     """Value of `Backend.device_block` for a CUDA device, for arrays in float64 (`double`) or float32.
 
-    Assume 5 microseconds per launch and 50 TFLOP/s. At M = 1024, the launches of one level of the recursion then take
-    as long as the operations that the level saves. On devices with slow float64 units, the
-    size for float64 is far smaller.
+    With 5 microseconds per launch and 50 TFLOP/s, the launches of one level of the recursion take as long as the
+    operations that the level saves at M = 1024. With slow float64 units, the size for float64 is far smaller.
     """
     return SMALL if double and capability not in FAST_FLOAT64 else LARGE

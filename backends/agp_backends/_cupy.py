@@ -226,10 +226,7 @@ class _InsideKernel(CupyBackend):
 
 @functools.lru_cache(maxsize=256)
 def _kernel(f: Callable[..., tuple]) -> Callable[..., tuple]:
-    """Fuse an elementwise function into one kernel, compiled at the first call for each set of dtypes and ranks.
-
-    CuPy traces f once. In f, avoid operations between Python numbers, because CuPy computes them in half precision.
-    """
+    """Fuse an elementwise function into one kernel, compiled at the first call for each set of dtypes and ranks."""
     return cupy.fuse(kernel_name=f.__name__)(functools.partial(f, _InsideKernel()))
 
 

@@ -12,6 +12,7 @@ import scipy.linalg
 import scipy.special
 
 from agp.backend import Array, Backend, is_row_major
+from agp.chunking import row_ranges
 from agp_backends._threads import one_thread
 
 BLOCK = 64
@@ -189,8 +190,8 @@ class NumpyBackend(Backend):
         by_rows = left == "upper" or (left == "lower" and right != "upper") or not right
         by_columns = right == "upper" or (right == "lower" and left != "upper")
         out = np.empty_like(X, shape=(*np.broadcast_shapes(X.shape[:-2], Y.shape[:-2]), M, N), order="C")
-        for r0, r1 in _panels(M) if by_rows else [(0, M)]:
-            for c0, c1 in _panels(N) if by_columns else [(0, N)]:
+        for r0, r1 in row_ranges(M, PANEL) if by_rows else [(0, M)]:
+            for c0, c1 in row_ranges(N, PANEL) if by_columns else [(0, N)]:
                 first = max(r0 if left == "upper" else 0, c0 if right == "lower" else 0)
                 last = min(r1 if left == "lower" else K, c1 if right == "upper" else K)
                 rows = slice(max(r0, c0) if lower else r0, r1)
@@ -284,7 +285,7 @@ class NumpyBackend(Backend):
             np.copyto(out, 0.0, where=_above(*A.shape[-2:]))
             return out
         out = np.zeros_like(A)
-        for start, stop in _panels(A.shape[-1]):
+        for start, stop in row_ranges(A.shape[-1], PANEL):
             out[..., start:stop, :stop] = A[..., start:stop, :stop]
             out[..., start:stop, start:stop] = self.tril(A[..., start:stop, start:stop])
         return out
@@ -295,21 +296,16 @@ class NumpyBackend(Backend):
             np.copyto(out, A.mT, where=_above(*A.shape[-2:]))
             return out
         out = A.copy()
-        for start, stop in _panels(A.shape[-1]):
+        for start, stop in row_ranges(A.shape[-1], PANEL):
             block = out[..., start:stop, start:stop]
             block[...] = self.symmetric_from_lower(block)
             out[..., start:stop, stop:] = A[..., stop:, start:stop].mT
         return out
 
 
-def _panels(size: int) -> list[tuple[int, int]]:
-    """List (start, stop) of consecutive panels of `size` rows or columns."""
-    return [(start, min(start + PANEL, size)) for start in range(0, size, PANEL)]
-
-
 def _clear_upper(A: Array) -> Array:
     """Set the entries of A [..., M, M] above the diagonal to zero, in place, and return A."""
-    for start, stop in _panels(A.shape[-1]):
+    for start, stop in row_ranges(A.shape[-1], PANEL):
         np.copyto(A[..., start:stop, start:stop], 0.0, where=_above(stop - start, stop - start))
         A[..., start:stop, stop:] = 0.0
     return A

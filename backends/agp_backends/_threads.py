@@ -38,7 +38,7 @@ class OneThread:
         shared, own = _pools(interface)
         self._shared, self.here = _Limit(shared), _Here(own)
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+            os.register_at_fork(after_in_child=lambda: self._shared.after_fork(int(self.here.depth > 0)))
 
     def __enter__(self) -> None:
         here = self.here
@@ -73,9 +73,6 @@ class OneThread:
             for limit in limits:
                 limit.raise_to(1)
             _Spinners.count, _Spinners.until = count - 1, time.monotonic() + SPIN_SECONDS
-
-    def _after_fork(self) -> None:
-        self._shared.after_fork(int(self.here.depth > 0))
 
 
 @cache

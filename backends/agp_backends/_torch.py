@@ -182,10 +182,7 @@ class _Noise(Noise):
 
 
 def _pack(arrays: Sequence[Array]) -> Array:
-    """Concatenate arrays to one vector; pad each array with ones for alignment.
-
-    The padding is 1 because every function is defined at 1.
-    """
+    """Concatenate arrays to one vector; pad each for alignment with ones, where every function is defined."""
     ones = constant((1.0,) * APART, arrays[0])
     return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
 
@@ -197,13 +194,7 @@ class TorchBackend(Backend):
     gradients = ("closed-form", "autodiff")
     special_module = "torch.special"
     needs_context = True
-    special_functions: ClassVar = {
-        "ndtr": _ndtr,
-        "polygamma": _polygamma,
-    }
-
-    def version(self) -> str:
-        return torch.__version__
+    special_functions: ClassVar = {"ndtr": _ndtr, "polygamma": _polygamma}
 
     def devices(self) -> list[str]:
         return ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]

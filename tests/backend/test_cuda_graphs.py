@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agp.backend import get_backend
+from agp.backend import Backend, get_backend
 from agp.backend._control import ControlFlow, assume, speculating
-from agp.backend._graphs import Graphs
 from agp.errors import BackendError
 
 torch = pytest.importorskip("torch")
@@ -141,7 +140,7 @@ def test_on_the_host_there_are_no_graphs(kind):
 @pytest.mark.parametrize("own", [True, False], ids=["plug-in", "default"])
 def test_arrays_are_overwritten_together_where_the_predicate_holds(own, backend):
     B, xp = get_backend(backend.name), get_backend(backend.name).xp
-    overwrite = B.overwrite if own else lambda *args, where: Graphs.overwrite(B, *args, where=where)
+    overwrite = B.overwrite if own else lambda *args, where: Backend.overwrite(B, *args, where=where)
     if backend.name == "jax":
         pytest.skip("its arrays are never written to")
     for holds in (True, False):

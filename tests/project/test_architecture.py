@@ -31,7 +31,7 @@ LAYERS = (
     ("posteriors",),
     ("processes",),
     ("bounds",),
-    ("adjoint", "gradient"),
+    ("gradient",),
     ("summaries", "predictors"),
     ("models",),
     ("updates",),
