@@ -8,8 +8,6 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.models import repeat_rows
 from agp.random import generator
 
-__all__ = ["HELD_OUT", "Data", "Rows", "average", "subsample_rows"]
-
 HELD_OUT = 2000
 """The maximum number of held-out rows."""
 
