@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length
 
-from agp.backend import Array, backend_of, to_numpy
-from agp.estimators._arrays import asarray_in_range, fill_masked, is_foreign, take_rows
+from agp.backend import Array, backend_of
+from agp.estimators._arrays import asarray_in_range, fill_masked, on_host, take_rows
 from agp.likelihoods import Exposed, Likelihood, Weighted
 
 MIN_REPEATS = 1.5
@@ -112,9 +112,7 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
     """
     if given is None:
         return None
-    if is_foreign(given):
-        given = to_numpy(given)
-    numbers: Any = check_array(fill_masked(given), ensure_2d=False, dtype="float64", input_name=name)
+    numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name=name)
     if numbers.ndim != 1:
         msg = f"{name} has shape {numbers.shape}, but must be 1D, with one number for each row."
         raise ValueError(msg)
@@ -128,10 +126,3 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
         msg = f"{name} is zero in every row; at least one entry must be positive."
         raise ValueError(msg)
     return asarray_in_range(name, numbers, X, positive=positive)
-
-
-def log_exposures(exposure: Any, X: Array) -> Array:
-    """Compute the logarithms [N, 1] of the exposures of the rows of X."""
-    numbers = row_numbers("exposure", exposure, X, positive=True)
-    assert numbers is not None
-    return backend_of(numbers).xp.log(numbers)[:, None]
