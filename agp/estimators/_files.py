@@ -284,10 +284,7 @@ def state_of(columns: Columns) -> dict[str, Any]:
 
 
 def columns_of(state: dict[str, Any]) -> Columns:
-    """Restore columns from a result of `state_of`.
-
-    Raise LookupError, TypeError or ValueError if the result is damaged.
-    """
+    """Restore columns from a result of `state_of`. Raise LookupError, TypeError or ValueError if it is damaged."""
     means, holes = state["means"], state["holes"]
     width = len(means)
     sound = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
@@ -309,18 +306,11 @@ def columns_of(state: dict[str, Any]) -> Columns:
     if width != max(1, len(found.numbers)) or len(values) != len(found.categories):
         msg = "its columns do not match the fitted means and categories"
         raise ValueError(msg)
-    found.encoder = _encoder_of(values)
+    found.encoder = new_encoder()
+    if values:  # refit the encoder on rows with these values
+        rows = [[column[i % len(column)] for column in values] for i in range(max(map(len, values)))]
+        found.encoder.fit(np.asarray(rows, dtype=object))
+        if [column.tolist() for column in found.encoder.categories_] != values:
+            msg = "its categories are not sorted, or some categories are repeated"
+            raise ValueError(msg)
     return found
-
-
-def _encoder_of(values: list[list[Any]]) -> Any:
-    """Return an encoder that is fitted to rows with the given values of each column of categories."""
-    encoder = new_encoder()
-    if not values:
-        return encoder
-    rows = [[column[i % len(column)] for column in values] for i in range(max(map(len, values)))]
-    encoder.fit(np.asarray(rows, dtype=object))
-    if [column.tolist() for column in encoder.categories_] != values:
-        msg = "its categories are not sorted, or some categories are repeated"
-        raise ValueError(msg)
-    return encoder

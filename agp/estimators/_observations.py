@@ -53,10 +53,7 @@ class Observations(NamedTuple):
         return data._replace(weights=data.weights / B.xp.mean(data.weights))
 
     def _distinct(self) -> tuple["Observations", float]:
-        """Return the distinct rows, and the fraction of the total weight in replicated rows.
-
-        A row is replicated if its inputs also occur with another target.
-        """
+        """Return the distinct rows, and the fraction of the total weight in replicated rows."""
         columns = [self.X, self.y, *([] if self.exposure is None else [self.exposure[:, None]])]
         _, first, inverse = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
         if self.weights is None and len(first) * MIN_REPEATS > len(self.X):
@@ -70,10 +67,7 @@ class Observations(NamedTuple):
 
 
 def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """Wrap the likelihood to add a column of exposures and a column of weights to its targets.
-
-    A column is added only if `data` contains its numbers. If `weighted` is false, there is no column of weights.
-    """
+    """Wrap the likelihood so that its targets have columns of the exposures and, if `weighted`, weights of `data`."""
     likelihood = likelihood if data.exposure is None else Exposed(likelihood)
     return Weighted(likelihood) if weighted and data.weights is not None else likelihood
 

@@ -366,10 +366,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:
-        """Return the likelihood for targets [N, K].
-
-        Raise ValueError if the method does not support the likelihood or the targets.
-        """
+        """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support one of them."""
         exact = method in GAUSSIAN_METHODS
         known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
         if exact and not self._is_gaussian:

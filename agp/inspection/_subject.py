@@ -113,9 +113,9 @@ class Subject:
         ends = [latent.mean + side * latent.variance**0.5 for side in (-Z95, Z95)]
         return Predicted(mean, variance, *(host(of_function(predictor.likelihood, f)) for f in ends))
 
-    def interval(self, X: Array, level: float = 0.95) -> tuple[Host, Host]:
-        """Return the ends [N, K] of intervals that contain an observation with probability `level`."""
-        low, high = self.predictor().interval(X, level)
+    def interval(self, X: Array) -> tuple[Host, Host]:
+        """Return the ends [N, K] of intervals that contain an observation with a probability of 95 %."""
+        low, high = self.predictor().interval(X, 0.95)
         return host(low), host(high)
 
     def targets(self, y: Any) -> Host:

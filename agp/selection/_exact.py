@@ -64,10 +64,7 @@ class Tuned(NamedTuple):
 
     @classmethod
     def of(cls, model: Any, pieces: dict[str, Any]) -> "Tuned":
-        """Return the model with the hyperparameters and scores of a checkpoint.
-
-        Raise ValueError unless the checkpoint has the leaves of the model.
-        """
+        """Return the model with the pieces of a checkpoint. Raise ValueError unless they have the model's leaves."""
         expected = {name: tuple(x.shape) for name, x in tree.leaves(model, "parameter").items()}
         if {name: np.shape(x) for name, x in pieces.items()} != expected | {"evidence": (), "log": ()}:
             msg = "the file stores the hyperparameters of another model"

@@ -255,9 +255,7 @@ class _Plan(NamedTuple):
 def _describe_part(part: Any) -> str:
     """Return an argument as text that depends on every bit of its leaves."""
     text = strip_addresses(f"{part!r}")[:2000]
-    if not isinstance(part, Kernel | Likelihood | Mean):
-        return text
-    return f"{text} {_checksum(part)}"
+    return f"{text} {_checksum(part)}" if isinstance(part, Kernel | Likelihood | Mean) else text
 
 
 def _checksum(part: Any) -> str:
@@ -389,11 +387,7 @@ class _Fit:
 
     def _search_kernel(self, name: str, kernel: Kernel, data: Data) -> Tuned:
         parts = self.plan.parts(kernel, data)
-
-        def among() -> Array:
-            return self.rows.first(COMPARED_ROWS).X
-
-        settings = (self.watch, self.plan.least_gain, among)
+        settings = (self.watch, self.plan.least_gain, lambda: self.rows.first(COMPARED_ROWS).X)
         model = exact_gp(data, kernel=kernel, **parts)
         return self._run_piece(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
 

@@ -79,10 +79,7 @@ class Rows(NamedTuple):
 
 
 def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
-    """Draw a sample of the rows; `most` is its maximum size.
-
-    If `hold_out` is true, also draw held-out rows: a tenth of all rows, but at most 2,000.
-    """
+    """Draw a sample of at most `most` rows. If `hold_out` is true, also draw a tenth of all rows, but at most 2,000."""
     N = data.X.shape[0]
     if hold_out and N == 1:
         msg = "X has one row, but a collapsed posterior needs two, because one row is held out; pass method='gpr'."
