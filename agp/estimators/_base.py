@@ -49,7 +49,7 @@ from agp.predictors import Predictor
 from agp.selection import select_kernel
 from agp.summaries import summary_html
 from agp.training import FINAL_RATE_FRACTION, RATE, Batches, Round, fit, fit_growing, initial_state
-from agp.tree import leaves, replace, to_backend
+from agp.tree import first_leaf, leaves, replace, to_backend
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -453,7 +453,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Convert test inputs to model inputs. Return also whether to convert results to NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
-        return asarray_like(A, next(iter(leaves(self.model_).values()))) if host else self._to_array(A), host
+        return asarray_like(A, first_leaf(self.model_)) if host else self._to_array(A), host
 
     @property
     def predictor_(self) -> Predictor:

@@ -23,7 +23,6 @@ from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
 from agp.models import level_probabilities
 
-LIKELIHOODS = ("auto", "ordinal")
 FULL_ROWS = 128
 """The maximum number of rows for which the default method uses no inducing inputs."""
 
@@ -162,7 +161,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return Observations(A, self._targets(labels, A), weights).drop_zero_weights()
 
     def _labels(self, X: Any, y: Any) -> Any:
-        check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        check_choice("likelihood", self.likelihood, ("auto", "ordinal"))
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)

@@ -166,7 +166,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         estimator.growth_ = {name: found.arrays[f"growth.{name}"].tolist() for name in Round._fields}
     if cls is GPClassifier:
         classes = _classes(facts["classes"])
-        beside = next(iter(tree.leaves(found.model).values()))
+        beside = tree.first_leaf(found.model)
         foreign = facts["classes"]["foreign"] and is_foreign(beside)
         estimator.classes_ = asarray_like(classes, beside) if foreign else classes
         if "order" in facts:

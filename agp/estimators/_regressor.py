@@ -51,14 +51,12 @@ from agp.models import GPR, Coregionalised
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
 
-TRANSFORMS = (None, "log")
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with one set of inducing inputs. Training can choose their number."""
 NOISE_KINDS = ("shared", "separate")
 """The values of `outputs` with independent outputs, which the likelihood "latent-noise" needs."""
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
 """Likelihoods with a trained noise parameter, about which copies of a row carry no information."""
-MISSING_TARGETS = ("refuse", "ignore")
 LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
 
 
@@ -406,8 +404,8 @@ class GPRegressor(RegressorMixin, Distribution):
             known = ", ".join(map(repr, LIKELIHOODS))
             msg = f"likelihood is {self.likelihood!r}, but must be one of {known}, or an agp.likelihoods.Likelihood."
             raise TypeError(msg)
-        check_choice("target_transform", self.target_transform, TRANSFORMS)
-        check_choice("missing_targets", self.missing_targets, MISSING_TARGETS)
+        check_choice("target_transform", self.target_transform, (None, "log"))
+        check_choice("missing_targets", self.missing_targets, ("refuse", "ignore"))
         if self.target_transform is not None and not self._is_gaussian:
             msg = (
                 f"target_transform={self.target_transform!r} is for likelihood='gaussian', not {self._likelihood_name}."

@@ -145,7 +145,7 @@ class Subject:
 def subject_of(x: Any) -> Subject:
     """Wrap a model of the library or a fitted estimator. Raise TypeError for anything else."""
     if isinstance(x, Model):
-        reference = next(iter(tree.leaves(x).values()))
+        reference = tree.first_leaf(x)
         columns = column_names(x._width)
         classes = _classes_of(x.likelihood)
         return Subject(x, x.predictor, lambda X: _beside(X, reference), None, columns, classes, sources=columns)

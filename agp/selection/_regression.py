@@ -429,28 +429,24 @@ class _Fit:
 
     def _compare(self, found: list[_Chosen], before: Sequence[_Chosen] = ()) -> list[_Chosen]:
         """Score candidates on the held-out rows; return these and the earlier candidates, the best first."""
-        compared: list[_Chosen] = []
+        both = [*before]
         rows = self._rows_to_compare(len(found))
         data, held = self.rows.first(rows), self.rows.held_out()
         with self.watch.stage("compare", data.X.shape[0]):
             for one in found:
-                if (compared or before) and self.watch.is_done:
+                if both and self.watch.is_done:
                     break
                 begun = self.watch.elapsed()
                 try:
                     model = one.tuned.model
                     passed = collapse(model, data.X[: self.few, :], data, held, self.plan.memory, inside=False)
                     seconds = (self.watch.elapsed() - begun) / passed.rows
-                    compared.append(self._score_candidate(one, passed)._replace(seconds=seconds))
+                    scored = self._score_candidate(one, passed)._replace(seconds=seconds)
                 except ArithmeticError:  # the precision of the dtype is too low
                     continue
-                if not before:
-                    self._keep_collapsed(_sort_by_density(compared)[0])
-        both = _sort_by_density([*before, *compared])
-        if not both:
-            return []
-        self._keep_collapsed(both[0])
-        return [both[0], *(one._replace(passed=None) for one in both[1:])]  # free the large arrays of the others
+                both = _sort_by_density([*both, scored])
+                self._keep_collapsed(both[0])
+        return [*both[:1], *(one._replace(passed=None) for one in both[1:])]  # free the large arrays of the others
 
     def _rows_to_compare(self, passes: int) -> int:
         rows = min(COMPARED_ROWS, len(self.rows.order))

@@ -41,7 +41,7 @@ class Data(NamedTuple):
         """Return the means and the variances [P] of the targets, on the host."""
         y, weights = self.targets_on_host()
         mean = np.average(y, axis=0, weights=weights)
-        return mean, np.var(y, axis=0) if weights is None else np.average((y - mean) ** 2, axis=0, weights=weights)
+        return mean, np.average((y - mean) ** 2, axis=0, weights=weights)
 
     def repeat_rows(self) -> tuple[Array, Array]:
         """Return X and y with each row repeated by its weight, for starting values."""
