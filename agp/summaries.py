@@ -129,7 +129,7 @@ def _is_below(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(f"{above}.")
 
 
-def _lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> list[Line]:
+def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -> list[Line]:
     """Return a table row for each leaf of a model except units. Raise ValueError if a pattern matches no parameter."""
     patterns = tree.patterns(frozen)
     leaves = tree.describe(model)

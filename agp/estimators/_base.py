@@ -418,16 +418,20 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         likelihood = self.model_.likelihood
         X, y = valid_data(data.X, self._training_targets(likelihood, data), missing=likelihood.missing)
         self.model_._check(X, y)
-        seen = self.n_rows_seen_ + X.shape[0]
-        total = seen if self.total_rows is None else self._total(X.shape[0])
+        rows = X.shape[0]
+        seen = self.n_rows_seen_ + rows
+        total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
+        if total < rows:
+            msg = f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
+            raise ValueError(msg)
         if "_updates" not in vars(self):
             # after `fit`, use the final rate, because the initial rate would undo part of the training
             rate, fall = (FINAL_RATE_FRACTION * RATE, 1.0) if self.n_iter_ else (RATE, FINAL_RATE_FRACTION)
             self.model_ = initial_state(self.model_)
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
-        batch = Batches(X, y, X.shape[0], self._seed, self.model_._draws)[self.n_iter_]
-        batch = batch._replace(scale=total / X.shape[0])
+        batch = Batches(X, y, rows, self._seed, self.model_._draws)[self.n_iter_]
+        batch = batch._replace(scale=total / rows)
         model, states, logged = self.model_, [], {}
         for update, state in zip(self._updates, self._states, strict=True):
             model, state, info = update(model, batch, state)
@@ -438,14 +442,6 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         numbers = {name: float(value) for name, value in logged.items()}
         self.history_ = {name: [*self.history_.get(name, []), number] for name, number in numbers.items()}
         self.bound_, self.converged_, self.learned_ = numbers["bound"], False, True
-
-    def _total(self, rows: int) -> int:
-        """Return the total number of rows. Raise ValueError if one call has more rows than this total."""
-        total = check_whole("total_rows", self.total_rows)
-        if total < rows:
-            msg = f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
-            raise ValueError(msg)
-        return total
 
     # -- predictions ------------------------------------------------------------------------------------------------
 
