@@ -103,10 +103,7 @@ def refuse_words(name: str, x: Any, /) -> None:
 
 
 def take_rows(x: Array, rows: Array) -> Array:
-    """Return the rows of x [N, ...] where a Boolean array [N] is true.
-
-    If x is lazy, the chunks of the result have known lengths.
-    """
+    """Return the rows of x [N, ...] where a Boolean array [N] is true, in chunks of known lengths if x is lazy."""
     found: Any = x[rows]
     if not backend_of(x).is_lazy:
         return found

@@ -49,7 +49,7 @@ from agp.predictors import Predictor
 from agp.selection import select_kernel
 from agp.summaries import summary_html
 from agp.training import FINAL_RATE_FRACTION, RATE, Batches, Round, fit, fit_growing, initial_state
-from agp.tree import leaves, replace, to_backend
+from agp.tree import first_leaf, leaves, replace, to_backend
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,9 +70,9 @@ TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
 
 
 def usual_inducing(rows: int) -> int:
-    """Return the default number of inducing inputs for a given number of rows."""
+    """Return the default number of inducing inputs, which `_inducing` limits to the number of rows."""
     usual = max(MIN_INDUCING, min(MAX_INDUCING, int(SQUARE_ROOTS * rows**0.5)))
-    return min(rows, max(MIN_OF_FEW_ROWS, min(usual, rows // ROWS_PER_INDUCING)))
+    return max(MIN_OF_FEW_ROWS, min(usual, rows // ROWS_PER_INDUCING))
 
 
 def takes_parts(estimator: Any) -> bool:
@@ -181,10 +181,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return bundle | added
 
     def _learned_html(self) -> str:
-        """Return the HTML tables that notebooks show below scikit-learn's diagram.
-
-        Before training, the result is an empty string.
-        """
+        """Return the HTML tables that notebooks show below scikit-learn's diagram; nothing before training."""
 
         def tables() -> str:
             here = vars(self)
@@ -200,10 +197,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def _inputs(self, X: Any, *, reset: bool) -> Array:
-        """Convert rows of any type to an array [N, D].
-
-        Arrays keep their library. All other rows become NumPy arrays.
-        """
+        """Convert rows to an array [N, D]: arrays keep their library, and all other rows become NumPy arrays."""
         if is_foreign(X):
             return self._foreign_inputs(X, reset=reset)
         X = fill_masked(X)
@@ -237,7 +231,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             raise ValueError(msg)
         validate_data(self, X, skip_check_array=True, reset=reset)
         if reset:
-            self.columns_ = Columns(self.missing).fit(frame)  # type: ignore[arg-type]
+            self.columns_ = Columns(self.missing).fit(frame)
         return self.columns_.transform(frame)
 
     def _foreign_inputs(self, X: Array, *, reset: bool) -> Array:
@@ -360,7 +354,6 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         asked: Any = self.num_inducing
         if asked == "auto":
             self._check_grows(parts=parts)
-        if asked == "auto" or self._grows():
             asked = START_INDUCING
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
         return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
@@ -381,7 +374,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             seed=self._seed,
             progress=bool(self.verbose),
         )
-        self._keep(result, X.shape[0])
+        self._keep(result)
         if grows:
             columns = zip(*result.rounds, strict=True)
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
@@ -389,17 +382,11 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.bound_ = float(result.model.bound(X, y)[0])
         self.model_ = self.model_._drop_data()
 
-    def _keep(self, result: Any, rows: int) -> None:
+    def _keep(self, result: Any) -> None:
         """Store the result of training, and delete earlier results."""
-        self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = result.model, result.steps, rows, result.trace
+        self._start(result.model)
+        self.n_iter_, self.history_ = result.steps, result.trace
         self.converged_, self.learned_ = result.converged, result.learned
-        self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
-
-    def _keep_untrained(self, model: Any, data: Observations) -> None:
-        self._start_parts(model)
-        X, y = data.X, self._training_targets(model.likelihood, data)
-        self.n_rows_seen_, self.converged_, self.bound_ = X.shape[0], True, float(model.bound(X, y)[0])
-        self.learned_ = False
 
     def _batch(self, model: Any, X: Array) -> int | None:
         if self.batch_size is None or (self.method == "auto" and not model.stochastic):
@@ -418,7 +405,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         for name in names:
             vars(self).pop(name, None)
 
-    def _start_parts(self, model: Any) -> None:
+    def _start(self, model: Any) -> None:
         self.model_, self.n_iter_, self.n_rows_seen_, self.history_ = model, 0, 0, {}
         self._forget("growth_", "growth_reason_", "candidates_", "kernel_", "_updates", "_states")
 
@@ -431,16 +418,20 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         likelihood = self.model_.likelihood
         X, y = valid_data(data.X, self._training_targets(likelihood, data), missing=likelihood.missing)
         self.model_._check(X, y)
-        seen = self.n_rows_seen_ + X.shape[0]
-        total = seen if self.total_rows is None else self._total(X.shape[0])
+        rows = X.shape[0]
+        seen = self.n_rows_seen_ + rows
+        total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
+        if total < rows:
+            msg = f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
+            raise ValueError(msg)
         if "_updates" not in vars(self):
             # after `fit`, use the final rate, because the initial rate would undo part of the training
             rate, fall = (FINAL_RATE_FRACTION * RATE, 1.0) if self.n_iter_ else (RATE, FINAL_RATE_FRACTION)
             self.model_ = initial_state(self.model_)
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
-        batch = Batches(X, y, X.shape[0], self._seed, self.model_._draws)[self.n_iter_]
-        batch = batch._replace(scale=total / X.shape[0])
+        batch = Batches(X, y, rows, self._seed, self.model_._draws)[self.n_iter_]
+        batch = batch._replace(scale=total / rows)
         model, states, logged = self.model_, [], {}
         for update, state in zip(self._updates, self._states, strict=True):
             model, state, info = update(model, batch, state)
@@ -452,21 +443,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self.history_ = {name: [*self.history_.get(name, []), number] for name, number in numbers.items()}
         self.bound_, self.converged_, self.learned_ = numbers["bound"], False, True
 
-    def _total(self, rows: int) -> int:
-        """Return the total number of rows. Raise ValueError if one call has more rows than this total."""
-        total = check_whole("total_rows", self.total_rows)
-        if total < rows:
-            msg = f"total_rows is {total}, but {rows} rows were passed at once; give the total number, or leave it out."
-            raise ValueError(msg)
-        return total
-
     # -- predictions ------------------------------------------------------------------------------------------------
 
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
         """Convert test inputs to model inputs. Return also whether to convert results to NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
-        return asarray_like(A, next(iter(leaves(self.model_).values()))) if host else self._to_array(A), host
+        return asarray_like(A, first_leaf(self.model_)) if host else self._to_array(A), host
 
     @property
     def predictor_(self) -> Predictor:

@@ -23,7 +23,6 @@ from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
 from agp.models import level_probabilities
 
-LIKELIHOODS = ("auto", "ordinal")
 FULL_ROWS = 128
 """The maximum number of rows for which the default method uses no inducing inputs."""
 
@@ -69,11 +68,7 @@ class GPClassifier(ClassifierMixin, Distribution):
 
         `sample_weight` [N] is the number of times that each row was observed. Rows with weight 0 are left out.
         """
-        A = self._to_array(self._inputs(X, reset=True))
-        labels = self._labels(X, y)
-        weights = row_numbers("sample_weight", sample_weight, A)
-        self._learn_classes(labels, y)
-        data = Observations(A, self._targets(labels, A), weights).drop_zero_weights()
+        data = self._data(X, y, sample_weight, reset=True)
         rows, data = data.X.shape[0], data.distinct(spread_learned=False)
         self._fit(self._model(data, parts=False), data)
         self.n_rows_seen_ = rows
@@ -93,16 +88,9 @@ class GPClassifier(ClassifierMixin, Distribution):
             All labels. The first call needs this argument if its rows do not contain all labels.
         """
         first = not self._is_started
-        A = self._to_array(self._inputs(X, reset=first))
-        labels = self._labels(X, y)
+        data = self._data(X, y, sample_weight, classes, reset=first)
         if first:
-            self._learn_classes(
-                labels if classes is None else _beside(classes, labels), y if classes is None else classes
-            )
-        weights = row_numbers("sample_weight", sample_weight, A)
-        data = Observations(A, self._targets(labels, A), weights).drop_zero_weights()
-        if first:
-            self._start_parts(self._model(data, parts=True))
+            self._start(self._model(data, parts=True))
         self._fit_part(data)
         return self
 
@@ -110,7 +98,7 @@ class GPClassifier(ClassifierMixin, Distribution):
     def predict(self, X: Any) -> Any:
         """Return the most probable label [N] for each row of X [N, D], with the type of the training labels."""
         probabilities, host = self._probabilities(X)
-        classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
+        classes = on_host(self.classes_) if host else self.classes_
         if not is_foreign(classes):
             return classes[np.argmax(to_numpy(probabilities), axis=1)]
         B, codes = backend_of(classes), backend_of(probabilities).xp.argmax(probabilities, axis=1)
@@ -146,7 +134,7 @@ class GPClassifier(ClassifierMixin, Distribution):
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
         """Convert class numbers of the likelihood [N, 1, ...] to labels [N, ...]."""
         codes = self._order()[to_numpy(x[:, 0, ...]).astype(int)]
-        classes = to_numpy(self.classes_) if host and is_foreign(self.classes_) else self.classes_
+        classes = on_host(self.classes_) if host else self.classes_
         if not is_foreign(classes):
             return classes[codes]
         xp = backend_of(classes).xp
@@ -162,8 +150,18 @@ class GPClassifier(ClassifierMixin, Distribution):
             return Ordinal(count)
         return Bernoulli() if count == 2 else Softmax(count)
 
+    def _data(self, X: Any, y: Any, sample_weight: Any, classes: Any = None, *, reset: bool) -> Observations:
+        A = self._to_array(self._inputs(X, reset=reset))
+        labels = self._labels(X, y)
+        weights = row_numbers("sample_weight", sample_weight, A)
+        if reset and classes is None:
+            self._learn_classes(labels, y)
+        elif reset:
+            self._learn_classes(_beside(classes, labels), classes)
+        return Observations(A, self._targets(labels, A), weights).drop_zero_weights()
+
     def _labels(self, X: Any, y: Any) -> Any:
-        check_choice("likelihood", self.likelihood, LIKELIHOODS)
+        check_choice("likelihood", self.likelihood, ("auto", "ordinal"))
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)
@@ -181,12 +179,10 @@ class GPClassifier(ClassifierMixin, Distribution):
     def _learn_classes(self, labels: Any, given: Any) -> None:
         """Set `classes_`, in the library and on the device of the labels, and `order_` for ordinal classes."""
         if is_foreign(labels):
-            self._encoder: Any = None
             B = backend_of(labels)
             self.classes_ = B.gather(B.xp.unique_values(labels))
         else:
-            self._encoder = LabelEncoder().fit(labels)
-            self.classes_ = self._encoder.classes_
+            self.classes_ = LabelEncoder().fit(labels).classes_
         if self.classes_.shape[0] < 2:
             msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."
             raise ValueError(msg)
@@ -201,8 +197,8 @@ class GPClassifier(ClassifierMixin, Distribution):
     def _targets(self, labels: Any, X: Array) -> Array:
         """Convert labels [N] to class numbers [N, 1] of the likelihood."""
         if not is_foreign(labels):
-            known = self._encoder or LabelEncoder().fit(to_numpy(self.classes_))
-            return asarray_like(np.argsort(self._order())[known.transform(labels)].astype(np.float64)[:, None], X)
+            codes = LabelEncoder().fit(on_host(self.classes_)).transform(labels)
+            return asarray_like(np.argsort(self._order())[codes].astype(np.float64)[:, None], X)
         xp = backend_of(labels).xp
         found = labels[:, None] == _beside(self.classes_, labels)[None, :]
         if not bool(xp.all(xp.any(found, axis=1))):
@@ -227,8 +223,7 @@ class GPClassifier(ClassifierMixin, Distribution):
 def _order_of(classes: Any, values: list[Any] | None) -> Any:
     """Return the positions [C] of classes, from the lowest class to the highest.
 
-    `values` are the labels in ascending order. If `values` is None, classes are ordered as numbers. Raise
-    ValueError if `values` is None and the classes are not numbers.
+    `values` are the labels in ascending order. If `values` is None, classes must be numbers.
     """
     if values is not None:
         return np.asarray([position for value in values for position in np.flatnonzero(classes == value)])
@@ -255,6 +250,5 @@ def _check_labels(labels: Array) -> Array:
 
 def _beside(classes: Any, labels: Any) -> Any:
     """Convert the classes to an array of the same library as the labels."""
-    if not is_foreign(labels):
-        return to_numpy(classes) if is_foreign(classes) else np.asarray(classes)
-    return backend_of(labels).xp.asarray(to_numpy(classes) if is_foreign(classes) else classes, **like(labels))
+    classes = on_host(classes)
+    return backend_of(labels).xp.asarray(classes, **like(labels)) if is_foreign(labels) else np.asarray(classes)

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from decimal import Decimal
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -18,9 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 from agp.inspection import column_names
 from agp.repairs import outside
 
-Missing = Literal["refuse", "impute"]
-MISSING: tuple[Any, ...] = get_args(Missing)
-
+MISSING = ("refuse", "impute")
 NUMBER_TYPES = (Real, Decimal)  # in Python, Decimal is not a subclass of Real
 TEXT_TYPES = (str, bool, np.bool_)
 """The types of cells that make a column of Python objects a column of numbers, or a column of categories."""
@@ -79,7 +77,7 @@ class Columns:
         "refuse" or "impute".
     """
 
-    def __init__(self, missing: Missing) -> None:
+    def __init__(self, missing: str) -> None:
         self.missing = missing
         self.named = True
         self.numbers: list[str] = []

@@ -9,7 +9,7 @@ from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
-from agp.estimators._observations import log_exposures
+from agp.estimators._observations import row_numbers
 from agp.methods import DEEP_METHODS
 from agp.predictors import Predictor, with_offsets
 from agp.random import generator
@@ -110,4 +110,5 @@ class Distribution(GPEstimator):
             return predictor, A, host
         self._check_takes_exposure()
         xp = backend_of(A).xp
-        return with_offsets(predictor), xp.concat([A, log_exposures(exposure, A)], axis=1), host
+        exposures: Any = row_numbers("exposure", exposure, A, positive=True)
+        return with_offsets(predictor), xp.concat([A, xp.log(exposures)[:, None]], axis=1), host

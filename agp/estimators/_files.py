@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.validation import check_is_fitted
 
 from agp import tree
-from agp.backend import asarray_like, to_numpy
-from agp.estimators._arrays import check_choice, is_foreign
+from agp.backend import asarray_like
+from agp.estimators._arrays import check_choice, is_foreign, on_host
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
 from agp.estimators._columns import MISSING, UNITS, Columns, new_encoder, new_imputer
@@ -19,8 +18,8 @@ from agp.estimators._observations import plain
 from agp.estimators._regressor import GPRegressor
 from agp.inspection import column_names
 from agp.io import Kind, Stored, fits, register_kind
-from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
-from agp.methods import LIKELIHOODS, METHODS
+from agp.likelihoods import Ordinal
+from agp.methods import METHODS
 from agp.selection import Candidate
 from agp.training import Round
 
@@ -115,14 +114,13 @@ def _plain(name: str, value: Any) -> Any:
 
 def _labels(given: Any) -> dict[str, Any]:
     """Convert labels to the form that is written to a file; `foreign` marks arrays of libraries other than NumPy."""
-    foreign = is_foreign(given)
-    classes = to_numpy(given) if foreign else given
+    classes = on_host(given)
     name = "str" if classes.dtype.kind == "U" else classes.dtype.name
     values = classes.tolist()
     if name not in LABELS or (name in TEXT_LABELS and not all(type(value) is str for value in values)):
         msg = f"labels of dtype {classes.dtype} cannot be saved; use strings, numbers or Booleans, and fit again."
         raise TypeError(msg)
-    return {"dtype": name, "values": values, "foreign": foreign}
+    return {"dtype": name, "values": values, "foreign": is_foreign(given)}
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -168,10 +166,9 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         estimator.growth_ = {name: found.arrays[f"growth.{name}"].tolist() for name in Round._fields}
     if cls is GPClassifier:
         classes = _classes(facts["classes"])
-        beside = next(iter(tree.leaves(found.model).values()))
+        beside = tree.first_leaf(found.model)
         foreign = facts["classes"]["foreign"] and is_foreign(beside)
         estimator.classes_ = asarray_like(classes, beside) if foreign else classes
-        estimator._encoder = None if foreign else LabelEncoder().fit(classes)
         if "order" in facts:
             estimator.order_ = _order(facts["order"], len(classes))
     _check_fit(estimator)
@@ -257,10 +254,10 @@ def _check_fit(estimator: Any) -> None:
         msg = f"its {given} columns become {width} inputs, but its model needs {needed}"
         raise ValueError(msg)
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
-    likelihoods, outputs = _fitting(estimator, count)
-    if not isinstance(plain(model.likelihood), likelihoods) or outputs not in (None, model.outputs):
-        names = " or ".join(one.__name__ for one in likelihoods)
-        msg = f"its model has a likelihood other than {names}, or does not fit its labels"
+    expected = type(estimator._likelihood()) if count else estimator._likelihood_class
+    outputs = estimator._likelihood().latents(1) if count else model.outputs
+    if not isinstance(plain(model.likelihood), expected) or outputs != model.outputs:
+        msg = f"its model has a likelihood other than {expected.__name__}, or does not fit its labels"
         raise ValueError(msg)
     if isinstance(model.likelihood, Ordinal) and model.likelihood.classes != count:
         msg = f"its model has {model.likelihood.classes} ordered classes, but there are {count} labels"
@@ -268,19 +265,6 @@ def _check_fit(estimator: Any) -> None:
     if not count and estimator._single and model.outputs != plain(model.likelihood).latents(1):
         msg = f"its model has {model.outputs} outputs, but must have one output"
         raise ValueError(msg)
-
-
-def _fitting(estimator: Any, count: int) -> tuple[tuple[type[Likelihood], ...], int | None]:
-    """Return the possible likelihoods and the number of outputs; `count` is the number of labels.
-
-    In regression, `count` is 0 and the returned number of outputs is None.
-    """
-    if not count:
-        asked = estimator.likelihood
-        return (LIKELIHOODS[asked] if isinstance(asked, str) else type(asked),), None
-    if "order_" in vars(estimator):
-        return (Ordinal,), 1
-    return ((Bernoulli,), 1) if count == 2 else ((Softmax,), count)
 
 
 # -- columns ----------------------------------------------------------------------------------------------------------
@@ -300,10 +284,7 @@ def state_of(columns: Columns) -> dict[str, Any]:
 
 
 def columns_of(state: dict[str, Any]) -> Columns:
-    """Restore columns from a result of `state_of`.
-
-    Raise LookupError, TypeError or ValueError if the result is damaged.
-    """
+    """Restore columns from a result of `state_of`. Raise LookupError, TypeError or ValueError if it is damaged."""
     means, holes = state["means"], state["holes"]
     width = len(means)
     sound = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
@@ -325,18 +306,11 @@ def columns_of(state: dict[str, Any]) -> Columns:
     if width != max(1, len(found.numbers)) or len(values) != len(found.categories):
         msg = "its columns do not match the fitted means and categories"
         raise ValueError(msg)
-    found.encoder = _encoder_of(values)
+    found.encoder = new_encoder()
+    if values:  # refit the encoder on rows with these values
+        rows = [[column[i % len(column)] for column in values] for i in range(max(map(len, values)))]
+        found.encoder.fit(np.asarray(rows, dtype=object))
+        if [column.tolist() for column in found.encoder.categories_] != values:
+            msg = "its categories are not sorted, or some categories are repeated"
+            raise ValueError(msg)
     return found
-
-
-def _encoder_of(values: list[list[Any]]) -> Any:
-    """Return an encoder that is fitted to rows with the given values of each column of categories."""
-    encoder = new_encoder()
-    if not values:
-        return encoder
-    rows = [[column[i % len(column)] for column in values] for i in range(max(map(len, values)))]
-    encoder.fit(np.asarray(rows, dtype=object))
-    if [column.tolist() for column in encoder.categories_] != values:
-        msg = "its categories are not sorted, or some categories are repeated"
-        raise ValueError(msg)
-    return encoder

@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length
 
-from agp.backend import Array, backend_of, to_numpy
-from agp.estimators._arrays import asarray_in_range, fill_masked, is_foreign, take_rows
+from agp.backend import Array, backend_of
+from agp.estimators._arrays import asarray_in_range, fill_masked, on_host, take_rows
 from agp.likelihoods import Exposed, Likelihood, Weighted
 
 MIN_REPEATS = 1.5
@@ -53,10 +53,7 @@ class Observations(NamedTuple):
         return data._replace(weights=data.weights / B.xp.mean(data.weights))
 
     def _distinct(self) -> tuple["Observations", float]:
-        """Return the distinct rows, and the fraction of the total weight in replicated rows.
-
-        A row is replicated if its inputs also occur with another target.
-        """
+        """Return the distinct rows, and the fraction of the total weight in replicated rows."""
         columns = [self.X, self.y, *([] if self.exposure is None else [self.exposure[:, None]])]
         _, first, inverse = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
         if self.weights is None and len(first) * MIN_REPEATS > len(self.X):
@@ -70,10 +67,7 @@ class Observations(NamedTuple):
 
 
 def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """Wrap the likelihood to add a column of exposures and a column of weights to its targets.
-
-    A column is added only if `data` contains its numbers. If `weighted` is false, there is no column of weights.
-    """
+    """Wrap the likelihood so that its targets have columns of the exposures and, if `weighted`, weights of `data`."""
     likelihood = likelihood if data.exposure is None else Exposed(likelihood)
     return Weighted(likelihood) if weighted and data.weights is not None else likelihood
 
@@ -112,9 +106,7 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
     """
     if given is None:
         return None
-    if is_foreign(given):
-        given = to_numpy(given)
-    numbers: Any = check_array(fill_masked(given), ensure_2d=False, dtype="float64", input_name=name)
+    numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name=name)
     if numbers.ndim != 1:
         msg = f"{name} has shape {numbers.shape}, but must be 1D, with one number for each row."
         raise ValueError(msg)
@@ -128,10 +120,3 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
         msg = f"{name} is zero in every row; at least one entry must be positive."
         raise ValueError(msg)
     return asarray_in_range(name, numbers, X, positive=positive)
-
-
-def log_exposures(exposure: Any, X: Array) -> Array:
-    """Compute the logarithms [N, 1] of the exposures of the rows of X."""
-    numbers = row_numbers("exposure", exposure, X, positive=True)
-    assert numbers is not None
-    return backend_of(numbers).xp.log(numbers)[:, None]

@@ -51,14 +51,12 @@ from agp.models import GPR, Coregionalised
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
 
-TRANSFORMS = (None, "log")
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with one set of inducing inputs. Training can choose their number."""
 NOISE_KINDS = ("shared", "separate")
 """The values of `outputs` with independent outputs, which the likelihood "latent-noise" needs."""
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
 """Likelihoods with a trained noise parameter, about which copies of a row carry no information."""
-MISSING_TARGETS = ("refuse", "ignore")
 LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
 
 
@@ -183,13 +181,14 @@ class GPRegressor(RegressorMixin, Distribution):
         rows = data.X.shape[0]
         if self._method(rows, parts=backend_of(data.X).is_lazy) in WEIGHTED_METHODS:
             data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
-        constant = is_constant(data.y)
-        if not constant and self._chooses(data):
-            self._fit_regression(data)
-        elif constant:
+        if is_constant(data.y):
             text = "all targets are the same, so the model was not trained; do not rely on its error bars."
             warnings.warn(text, UserWarning, stacklevel=outside())
-            self._keep_untrained(self._model(data, parts=False), data)
+            self._start(self._model(data, parts=False))
+            y = self._training_targets(self.model_.likelihood, data)
+            self.converged_, self.learned_, self.bound_ = True, False, float(self.model_.bound(data.X, y)[0])
+        elif self._chooses(data):
+            self._fit_regression(data)
         else:
             self._fit(self._model(data, parts=False), data)
         self.bound_ -= self._log_jacobian(data)
@@ -208,7 +207,7 @@ class GPRegressor(RegressorMixin, Distribution):
         first = not self._is_started
         data = self._data(X, y, sample_weight, exposure, reset=first)
         if first:
-            self._start_parts(self._model(data, parts=True))
+            self._start(self._model(data, parts=True))
         self._fit_part(data)
         self.bound_ -= self._log_jacobian(data)
         return self
@@ -234,14 +233,14 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
         predictor, A, host = self._predictor_at(X, exposure)
         mean, variance = predictor.predict(A, observed=True)
+        found = self._reshape_targets(mean, host=host)
         if return_cov:
             covariance = self._joint_covariance(A, mean, variance)
             stacked = backend_of(covariance).xp.permute_dims(covariance, (1, 2, 0))
-            return self._reshape_targets(mean, host=host), self._reshape_output(stacked, host=host)
+            return found, as_output(stacked[..., 0] if self._single else stacked, host=host)
         if return_std:
-            deviation = backend_of(variance).xp.sqrt(variance)
-            return self._reshape_targets(mean, host=host), self._reshape_targets(deviation, host=host)
-        return self._reshape_targets(mean, host=host)
+            return found, self._reshape_targets(backend_of(variance).xp.sqrt(variance), host=host)
+        return found
 
     def _joint_covariance(self, A: Array, mean: Array, variance: Array) -> Array:
         """Return the covariances [K, N, N] of observations with these means and variances [N, K]."""
@@ -321,7 +320,7 @@ class GPRegressor(RegressorMixin, Distribution):
             callbacks=[] if steps is None else [lambda seen: seen.step >= steps],
             progress=bool(self.verbose),
         )
-        self._keep(result, data.X.shape[0])
+        self._keep(result)
         self.method_ = "gpr" if isinstance(result.model, GPR) else "sgpr"
         self.bound_, self.kernel_ = result.bound, result.kernel
         columns = zip(*result.candidates, strict=True)
@@ -365,10 +364,7 @@ class GPRegressor(RegressorMixin, Distribution):
         return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:
-        """Return the likelihood for targets [N, K].
-
-        Raise ValueError if the method does not support the likelihood or the targets.
-        """
+        """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support one of them."""
         exact = method in GAUSSIAN_METHODS
         known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
         if exact and not self._is_gaussian:
@@ -408,8 +404,8 @@ class GPRegressor(RegressorMixin, Distribution):
             known = ", ".join(map(repr, LIKELIHOODS))
             msg = f"likelihood is {self.likelihood!r}, but must be one of {known}, or an agp.likelihoods.Likelihood."
             raise TypeError(msg)
-        check_choice("target_transform", self.target_transform, TRANSFORMS)
-        check_choice("missing_targets", self.missing_targets, MISSING_TARGETS)
+        check_choice("target_transform", self.target_transform, (None, "log"))
+        check_choice("missing_targets", self.missing_targets, ("refuse", "ignore"))
         if self.target_transform is not None and not self._is_gaussian:
             msg = (
                 f"target_transform={self.target_transform!r} is for likelihood='gaussian', not {self._likelihood_name}."
@@ -455,17 +451,17 @@ class GPRegressor(RegressorMixin, Distribution):
             self._check_takes_exposure()
         A = self._to_array(self._inputs(X, reset=reset))
         targets = self._prepare_targets(X, y, A, reset=reset)
-        weights, exposures = (
-            row_numbers("sample_weight", sample_weight, A),
-            row_numbers("exposure", exposure, A, positive=True),
-        )
-        data = self._with_targets(Observations(A, targets, weights, exposures))
-        data = data.drop_zero_weights()
+        weights = row_numbers("sample_weight", sample_weight, A)
+        exposures = row_numbers("exposure", exposure, A, positive=True)
+        data = self._with_targets(Observations(A, targets, weights, exposures)).drop_zero_weights()
         return data if self.target_transform is None else data._replace(y=logarithms_of(data.y))
 
     def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         if is_foreign(y):
-            targets = self._foreign_targets(y, A)
+            targets = self._to_array(floating(y))
+            B = backend_of(targets)
+            if B is backend_of(A) and B.xp.isdtype(targets.dtype, "real floating"):
+                targets = B.xp.astype(targets, A.dtype)
         else:
             numbers = read_targets(y, self)
             check_consistent_length(X, numbers)
@@ -502,14 +498,5 @@ class GPRegressor(RegressorMixin, Distribution):
         rows = xp.sum(xp.where(xp.isnan(data.y), xp.zeros_like(data.y), data.y), axis=1)
         return float(xp.sum(rows if data.weights is None else rows * data.weights))
 
-    def _foreign_targets(self, y: Array, X: Array) -> Array:
-        y = self._to_array(floating(y))
-        B = backend_of(y)
-        return B.xp.astype(y, X.dtype) if B is backend_of(X) and B.xp.isdtype(y.dtype, "real floating") else y
-
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
         return as_output(x[:, 0, ...] if self._single else x, host=host)
-
-    def _reshape_output(self, x: Array, *, host: bool) -> Any:
-        """Remove the last axis of a result [..., K] if the training targets were [N]."""
-        return as_output(x[..., 0] if self._single else x, host=host)

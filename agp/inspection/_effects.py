@@ -83,11 +83,9 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     )
     mean = _average_groups(mean_of_observations(subject.model, many), len(values))
     middle, lower, upper = average_prediction(subject.model, few, len(values), samples=samples, seed=seed)
+    lower, upper = mean + lower - middle, mean + upper - middle
     if subject.classes:  # probabilities, or numbers of ordered classes
-        top = max(1.0, len(subject.order) - 1.0)
-        lower, upper = np.maximum(mean + lower - middle, 0.0), np.minimum(mean + upper - middle, top)
-    else:
-        lower, upper = mean + lower - middle, mean + upper - middle
+        lower, upper = np.maximum(lower, 0.0), np.minimum(upper, max(1.0, len(subject.order) - 1.0))
     return Effect(table.names[where], values, mean, lower, upper, table.is_number(where))
 
 
@@ -119,10 +117,7 @@ def average_prediction(
 
 
 def mean_of_observations(model: Any, X: Array) -> Array:
-    """Compute the mean of observations [N, P].
-
-    If this mean equals the mean of the function, no variances are computed.
-    """
+    """Compute the mean of observations [N, P], without variances if it equals the mean of the function."""
     return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
 
 

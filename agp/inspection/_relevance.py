@@ -26,7 +26,6 @@ PAIRS = 2000
 CURVATURE_ROWS = 1000
 STEP = 1e-5
 """The step of the finite differences of relevances, in raw coordinates."""
-NO_DATA_MESSAGE = "the model does not contain its training data; pass X and y"
 MIN_PROBABILITY = 1e-300
 """The lower limit of probabilities in the log loss."""
 
@@ -131,7 +130,7 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
         return unknown._replace(reason=f"the model was trained with {likelihood.column}")
     sample = _training_sample(subject, None if X is None else rows, y, seed)
     if sample is None:
-        return unknown._replace(reason=NO_DATA_MESSAGE)
+        return unknown._replace(reason="the model does not contain its training data; pass X and y")
     try:
         found = laplace(*sample)
     except (ArithmeticError, TypeError, ValueError) as error:
@@ -158,10 +157,7 @@ def _check_columns(model: Any) -> None:
 
 
 def _rows(subject: Subject, X: Any) -> Host:
-    """Return X [N, D] if given, otherwise the rows in the model.
-
-    If the model contains no rows, return its inducing inputs.
-    """
+    """Return X [N, D] if given, otherwise the rows in the model, or its inducing inputs if it contains no rows."""
     if X is not None:
         return host(subject.inputs(X))
     held = tree.leaves(subject.model)
@@ -175,10 +171,7 @@ def _rows(subject: Subject, X: Any) -> Host:
 
 
 def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
-    """Return the model and a sample of its training data.
-
-    If the model contains no training data, return a sample of X and y instead. If X or y is missing too, return None.
-    """
+    """Return the model and a sample of its training data, or else of X and y; return None without either."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
         weights = [held["weights"][:, None]] if "weights" in held else []

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from array_api_compat import is_array_api_obj
 
 from agp import tree
-from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.backend import Array, asarray_like, to_numpy
 from agp.errors import RepairWarning
 from agp.inducing import Points
-from agp.inspection._table import column_names, is_array
+from agp.inspection._table import column_names
 from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, RobustMax, Softmax
 from agp.models import Model, level_probabilities
 
@@ -101,36 +102,35 @@ class Subject:
         """
         predictor = self.predictor()
         if self.order:
-            found = host(level_probabilities(predictor, X))[:, np.argsort(self.order)]
-            return Predicted(found, found * (1.0 - found), np.full_like(found, np.nan), np.full_like(found, np.nan))
-        latent, observed = predictor.predict(X), predictor.predict(X, observed=True)
-        mean, variance = host(observed.mean), host(observed.variance)
+            mean = host(level_probabilities(predictor, X))[:, np.argsort(self.order)]
+            variance = mean * (1.0 - mean)
+        else:
+            mean, variance = map(host, predictor.predict(X, observed=True))
         if self.several_classes:
-            return Predicted(mean, variance, np.full_like(mean, np.nan), np.full_like(mean, np.nan))
+            unknown = np.full_like(mean, np.nan)
+            return Predicted(mean, variance, unknown, unknown)
+        latent = predictor.predict(X)
         ends = [latent.mean + side * latent.variance**0.5 for side in (-Z95, Z95)]
         return Predicted(mean, variance, *(host(of_function(predictor.likelihood, f)) for f in ends))
 
-    def interval(self, X: Array, level: float = 0.95) -> tuple[Host, Host]:
-        """Return the ends [N, K] of intervals that contain an observation with probability `level`."""
-        low, high = self.predictor().interval(X, level)
+    def interval(self, X: Array) -> tuple[Host, Host]:
+        """Return the ends [N, K] of intervals that contain an observation with a probability of 95 %."""
+        low, high = self.predictor().interval(X, 0.95)
         return host(low), host(high)
 
     def targets(self, y: Any) -> Host:
         """Convert targets or labels to a NumPy array [N, K] for the model. Raise ValueError for unknown labels."""
-        y = np.asarray(to_numpy(y) if is_array(y) else y)
+        y = np.asarray(to_numpy(y) if is_array_api_obj(y) else y)
         if self.classes:
-            y = self._codes(y)
+            known = np.asarray(self.classes)
+            unseen = ~np.isin(y, known)
+            if unseen.any():
+                first, labels = y[unseen].flat[0], ", ".join(map(str, known.tolist()))
+                msg = f"y has the label {str(first)!r}, but the model was trained on {labels}."
+                raise ValueError(msg)
+            y = np.searchsorted(known, y)
         values = np.asarray(y, dtype=np.float64)
         return values.reshape(len(values), -1)
-
-    def _codes(self, y: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        known = np.asarray(self.classes)
-        unseen = ~np.isin(y, known)
-        if unseen.any():
-            first, labels = y[unseen].flat[0], ", ".join(map(str, known.tolist()))
-            msg = f"y has the label {str(first)!r}, but the model was trained on {labels}."
-            raise ValueError(msg)
-        return np.searchsorted(known, y)
 
     def pit(self, X: Array, y: Host, seed: int = 0) -> Host:
         """Return the probability integral transforms [N, K] of targets; the transform of NaN is NaN."""
@@ -145,7 +145,7 @@ class Subject:
 def subject_of(x: Any) -> Subject:
     """Wrap a model of the library or a fitted estimator. Raise TypeError for anything else."""
     if isinstance(x, Model):
-        reference = next(iter(tree.leaves(x).values()))
+        reference = tree.first_leaf(x)
         columns = column_names(x._width)
         classes = _classes_of(x.likelihood)
         return Subject(x, x.predictor, lambda X: _beside(X, reference), None, columns, classes, sources=columns)
@@ -183,7 +183,7 @@ def _beside(X: Any, reference: Array) -> Array:
 
 def host(x: Array) -> Host:
     """Convert an array of any library to a NumPy array of float64."""
-    return np.asarray(backend_of(x).to_numpy(x), dtype=np.float64)
+    return np.asarray(to_numpy(x), dtype=np.float64)
 
 
 def inducing_inputs(model: Any, /) -> dict[str, npt.NDArray[np.float64]]:
@@ -192,4 +192,4 @@ def inducing_inputs(model: Any, /) -> dict[str, npt.NDArray[np.float64]]:
     Inducing inputs of inner layers and patches of images are left out, because they are not in the input space.
     """
     found = tree.nodes(model, Points)
-    return {path: np.asarray(to_numpy(node.Z), np.float64) for path, node in found.items() if not INNER.search(path)}
+    return {path: host(node.Z) for path, node in found.items() if not INNER.search(path)}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from array_api_compat import is_array_api_obj
 
 from agp.backend import to_numpy
 from agp.errors import require
@@ -26,14 +27,10 @@ class Table(ABC):
         """Return the entries [N] of a column."""
 
     @abstractmethod
-    def native(self) -> Any:
-        """Return the rows as a NumPy array [N, D] or as a data frame of the library that the user passed."""
-
-    @abstractmethod
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         """Repeat the n given rows once for each of G values, and set the column to this value.
 
-        Return G n rows in the form of `native`.
+        Return the G n rows as a NumPy array, or as a data frame of the library that the user passed.
         """
 
     def position(self, column: str | int) -> int:
@@ -58,9 +55,6 @@ class ArrayTable(Table):
     def values(self, column: int) -> npt.NDArray[Any]:
         return self.array[:, column]
 
-    def native(self) -> Any:
-        return self.array
-
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         found = self.array[np.tile(rows, len(values))]
         found[:, column] = np.repeat(values, len(rows))
@@ -84,9 +78,6 @@ class FrameTable(Table):
             return np.asarray(found.to_list(), dtype=object)
         return np.asarray(found.cast(nw.Float64).to_numpy(), dtype=np.float64)
 
-    def native(self) -> Any:
-        return self.frame.to_native()
-
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
         import narwhals.stable.v2 as nw
 
@@ -106,7 +97,7 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
     """
     if isinstance(X, (list, tuple)):
         X = np.asarray(X)
-    if is_array(X):
+    if is_array_api_obj(X):
         values = np.asarray(to_numpy(X))
         if values.ndim != 2 or 0 in values.shape:
             msg = f"X has shape {values.shape}, but must be a table [N, D] with rows and columns."
@@ -122,13 +113,6 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
         msg = "X has no rows."
         raise ValueError(msg)
     return FrameTable(frame)
-
-
-def is_array(x: Any) -> bool:
-    """Whether x is an array of any library. Lists, data frames and their columns are not arrays."""
-    import array_api_compat
-
-    return array_api_compat.is_array_api_obj(x)
 
 
 def column_names(count: int) -> tuple[str, ...]:

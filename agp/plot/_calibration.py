@@ -111,10 +111,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
 
 
 def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
-    """Return the model in a wrapper, the inputs, and the targets [N, K].
-
-    Raises ValueError if X and y have different numbers of rows.
-    """
+    """Return the wrapped model, the inputs and the targets [N, K]. Raise ValueError unless they have as many rows."""
     subject = subject_of(model)
     table, targets = as_table(X, subject.names), subject.targets(y)
     if len(targets) != table.rows:

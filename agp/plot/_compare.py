@@ -40,7 +40,6 @@ def plot_map(data: Dataset, reference: str | Path, method: str, /) -> Figure:
     Predictions are the mean and the standard deviation, or the most probable class and its probability. Values are
     standardised, except for classes and counts.
     """
-    assert data.X_all is not None
     assert data.y_all is not None
     with np.load(reference) as file:
         arrays = {name: file[name] for name in file.files if name.startswith("map:")}
@@ -48,7 +47,7 @@ def plot_map(data: Dataset, reference: str | Path, method: str, /) -> Figure:
     figure = Figure(figsize=(14, 4.3), layout="constrained")
     panels = figure.subplots(1, 3, sharex=True, sharey=True)
     draw = _draw_classes if data.classes else _draw_values
-    draw(figure, panels, data, arrays)
+    draw(figure, panels, data, data.y_all[:, 0], arrays)
     if Z is not None:
         panels[2].autoscale(False)  # some inducing inputs may lie outside the data
         dots = {"color": "white", "markeredgecolor": "black", "markeredgewidth": 0.4}
@@ -62,9 +61,7 @@ def plot_map(data: Dataset, reference: str | Path, method: str, /) -> Figure:
     return figure
 
 
-def _draw_values(figure: Figure, panels: Any, data: Dataset, arrays: dict[str, npt.NDArray]) -> None:
-    assert data.y_all is not None
-    truth = data.y_all[:, 0]
+def _draw_values(figure: Figure, panels: Any, data: Dataset, truth: npt.NDArray, arrays: dict[str, Any]) -> None:
     low, high = np.percentile(truth, [0.5, 99.5])
     # avoid white on scatter plots, where single points would be invisible
     heights, spread = ("viridis", "plasma") if data.grid is None else ("terrain", "magma")
@@ -78,14 +75,13 @@ def _draw_values(figure: Figure, panels: Any, data: Dataset, arrays: dict[str, n
         figure.colorbar(image, ax=ax)
 
 
-def _draw_classes(figure: Figure, panels: Any, data: Dataset, arrays: dict[str, npt.NDArray]) -> None:
-    assert data.y_all is not None
+def _draw_classes(figure: Figure, panels: Any, data: Dataset, truth: npt.NDArray, arrays: dict[str, Any]) -> None:
     probability = arrays["map:probability"]
     C = data.classes
     colours = {"cmap": _class_colours(C), "vmin": -0.5, "vmax": C - 0.5}
     chosen = np.argmax(probability, axis=1)
     for ax, values, title in (
-        (panels[0], data.y_all[:, 0], "truth"),
+        (panels[0], truth, "truth"),
         (panels[1], chosen.astype(float), "most probable class"),
     ):
         image = _paint(ax, data, values, colours)

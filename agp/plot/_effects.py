@@ -61,8 +61,8 @@ def plot_effects(
     effects = [partial_dependence(model, X, column, samples=samples, seed=seed) for column in chosen]
     outputs = effects[0].mean.shape[1]
     rows = 1 if subject.classes else outputs
-    shape = {"columns": min(len(effects), 4)} if rows == 1 else {"columns": len(effects)}
-    figure, axes = panels(ax, rows * len(effects), size=(3.3, 2.9), sharey=True if rows == 1 else "row", **shape)
+    width = min(len(effects), 4) if rows == 1 else len(effects)
+    figure, axes = panels(ax, rows * len(effects), columns=width, size=(3.3, 2.9), sharey=True if rows == 1 else "row")
     several = subject.several_classes and not subject.order
     labels = [str(c) for c in subject.classes] if several else [None] * outputs
     for i, one in enumerate(axes):
@@ -71,7 +71,7 @@ def plot_effects(
             _draw(one, effect, p, f"C{p % 10}", labels[p])
         one.set_xlabel(effect.name)
         one.grid(alpha=0.25)
-        if i % shape["columns"] == 0:
+        if i % width == 0:
             one.set_ylabel(_what(subject, i // len(effects), rows))
     if several:
         legend(axes[-1])

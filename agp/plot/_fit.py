@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from agp.inspection import Z95, Host, Predicted, Subject, Table, as_table, host, inducing_inputs, subject_of
+from agp.inspection import Z95, Host, Predicted, Subject, as_table, host, inducing_inputs, subject_of
 from agp.models import CaGP
 from agp.plot._panels import DATA, FUNCTION, OBSERVATIONS, band, legend, panels, thin_rows
 
@@ -54,11 +54,14 @@ def plot_fit(
     low, high = np.nanmin(x), np.nanmax(x)
     reach = margin * (high - low)
     grid = np.linspace(low - reach, high + reach, POINTS)
-    at = subject.inputs(table.cartesian_product(0, grid, np.zeros(1, dtype=int)))
+    first = np.zeros(1, dtype=int)
+    at = subject.inputs(table.cartesian_product(0, grid, first))
     found = subject.predict(at)
     outputs = 1 if subject.several_classes else found.mean.shape[1]
     figure, axes = panels(ax, outputs, columns=3)
-    split = _split(subject, at, table) if computational else None
+    split = None
+    if computational and isinstance(subject.model, CaGP):
+        split = _split(subject.model, at, subject.inputs(table.cartesian_product(0, x, first)))
     ends = None if subject.classes else subject.interval(at)
     for p, one in enumerate(axes):
         if subject.several_classes:
@@ -76,13 +79,10 @@ def plot_fit(
     return figure
 
 
-def _split(subject: Subject, at: Any, table: Table) -> Host | None:
-    """Return the standard deviations [N, P] of the exact posterior of a `CaGP`; None for other models."""
-    model = subject.model
-    if not isinstance(model, CaGP):
-        return None
+def _split(model: CaGP, at: Any, X: Any) -> Host:
+    """Return the standard deviations [N, P] of the exact posterior."""
     try:
-        return np.sqrt(host(model.uncertainty(at, subject.inputs(table.native())).mathematical))
+        return np.sqrt(host(model.uncertainty(at, X).mathematical))
     except ValueError as error:
         msg = f"{error} Alternatively, set computational=False to omit the split of the uncertainty."
         raise ValueError(msg) from error

@@ -51,9 +51,13 @@ def plot_inducing(model: Any, X: Any, /, *, columns: Sequence[str | int] | None 
     one.set_xlim(*limits[0])
     if len(where) == 2:
         one.set_ylim(*limits[1])
-    inside = {name: _inside(Z[:, where], limits) for name, Z in groups.items()}
-    labels = {name: _label(name, inside[name], several=len(groups) > 1) for name in groups}
-    shown = {labels[name]: Z[:, where][inside[name]] for name, Z in groups.items()}
+    low, high = np.asarray(limits).T
+    shown = {}
+    for name, Z in groups.items():
+        inside = (abs(2.0 * Z[:, where] - low - high) <= high - low).all(axis=1)
+        beyond = int(np.sum(~inside))
+        label = f"{len(Z)} inducing inputs" + (f" ({beyond} beyond the plot)" if beyond else "")
+        shown[f"{label}, {name}" if len(groups) > 1 else label] = Z[inside][:, where]
     (_draw_plane if len(where) == 2 else _draw_line)(one, seen, where, shown)
     one.set_xlabel(seen.names[where[0]])
     one.grid(alpha=0.25)
@@ -65,17 +69,6 @@ def _limits(values: Any) -> tuple[float, float]:
     low, high = float(np.min(values)), float(np.max(values))
     reach = REACH * (high - low) or 1.0
     return low - reach, high + reach
-
-
-def _inside(Z: Any, limits: list[tuple[float, float]]) -> Any:
-    low, high = np.asarray(limits).T
-    return (abs(2.0 * Z - low - high) <= high - low).all(axis=1)
-
-
-def _label(name: str, inside: Any, *, several: bool) -> str:
-    beyond = int(np.sum(~inside))
-    label = f"{len(inside)} inducing inputs" + (f" ({beyond} beyond the plot)" if beyond else "")
-    return f"{label}, {name}" if several else label
 
 
 def _draw_plane(ax: Axes, seen: ArrayTable, where: list[int], shown: dict[str, Any]) -> None:

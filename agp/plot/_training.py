@@ -59,7 +59,7 @@ def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> 
     return figure
 
 
-def _trace(result: Any) -> tuple[dict[str, npt.NDArray[np.float64]], float | None]:
+def _trace(result: Any) -> tuple[Columns, float | None]:
     """Return the logged numbers by name, and the total time in seconds if known."""
     seconds, logged = None, result
     if isinstance(result, Result):
@@ -92,11 +92,10 @@ def _times(trace: dict[str, Any], seconds: float | None, against: str) -> tuple[
 
 
 def _draw_bound(ax: Axes, x: npt.NDArray[Any], bound: npt.NDArray[np.float64]) -> None:
-    smooth = _running_mean(bound)
     noisy = len(bound) > WINDOWS and np.mean(np.diff(bound) < 0.0) > 0.1
     ax.plot(x, bound, color="C0", alpha=0.3 if noisy else 1.0, linewidth=0.8 if noisy else 1.6, label="each step")
     if noisy:
-        ax.plot(x, smooth, color="C0", linewidth=1.6, label="running mean")
+        ax.plot(x, _running_mean(bound), color="C0", linewidth=1.6, label="running mean")
         ax.legend(fontsize=8, loc="lower right")
     ax.set_ylabel("bound on the log evidence [nats]")
     later = bound[len(bound) // FIRST_PART :]
@@ -154,12 +153,17 @@ def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
         left.plot(M, found["upper"], color="C1", marker="o", markersize=4, label="upper bound")
         band(left, M, found["bound"], found["upper"], "0.5", "gap", alpha=0.15)
         right.plot(M, found["gap"], color="0.3", marker="o", markersize=4, label="gap")
-    at, gains = _gains(found)
-    right.plot(at, gains, color="C2", marker="s", markersize=4, label="gain of a doubling")
+    sizes, index = np.unique(M, return_index=True)  # without the gain of the final training
+    gains = np.diff(found["bound"][index])
+    right.plot(sizes[1:], gains, color="C2", marker="s", markersize=4, label="gain of a doubling")
     left.set_ylabel("nats per datum")
     for one in (left, right):
-        _set_sizes(one, M)
-        one.legend(fontsize=8, framealpha=0.85)
+        one.set_xscale("log", base=2)
+        one.set_xticks(sizes, [f"{m:.0f}" for m in sizes])
+        one.xaxis.set_minor_locator(NullLocator())
+        one.set_xlabel("inducing inputs M")
+        one.grid(alpha=0.25)
+        legend(one)
     shown = np.concatenate([found["gap"], gains])
     if (shown > 0.0).any():
         right.set_yscale("log", nonpositive="mask")
@@ -176,17 +180,3 @@ def _columns(result: Any) -> Columns:
         msg = f"a {type(result).__name__} has no record of growth; pass a result of {by}."
         raise TypeError(msg)
     return {name: np.asarray(values, dtype=np.float64) for name, values in rounds.items()}
-
-
-def _gains(found: Columns) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the gain of the bound from each model to the next larger one, without the gain of the final training."""
-    M, first = np.unique(found["num_inducing"], return_index=True)
-    return M[1:], np.diff(found["bound"][first])
-
-
-def _set_sizes(ax: Axes, M: npt.NDArray[np.float64]) -> None:
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(np.unique(M), [f"{m:.0f}" for m in np.unique(M)])
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.set_xlabel("inducing inputs M")
-    ax.grid(alpha=0.25)

@@ -24,8 +24,6 @@ from agp.processes import Sparse
 from agp.scaling import column_spreads
 from agp.selection._rows import Data, average
 
-__all__ = ["Collapse", "collapse"]
-
 LOG_2PI = math.log(2.0 * math.pi)
 SQUARES = 3
 """The memory budget of a pass over the rows, in M x M arrays, unless the default budget is larger."""
@@ -82,10 +80,7 @@ class Collapse(NamedTuple):
         return factor, noise * s, -float(best.fun)
 
     def log_density(self, factor: float, noise: float, count: int | None = None) -> float:
-        """Return the average log density of the held-out rows, given `count` inducing inputs.
-
-        If the average is not finite, return -inf.
-        """
+        """Return the average log density of the held-out rows given `count` inducing inputs, or -inf if not finite."""
         M = self.totals.gram.shape[0] if count is None else count
         s = asarray_like(np.asarray(noise), self.Lu)
         posterior = posterior_of(self.Lu[:M, :M], scaled_statistics(first_inducing(self.totals, M), factor), s)
@@ -101,9 +96,8 @@ class Collapse(NamedTuple):
         mean = float(average(density, weights))
         return mean if math.isfinite(mean) else -math.inf
 
-    def posterior(self, factor: float, noise: float, count: int | None = None) -> tuple[SVGP, float]:
+    def posterior(self, factor: float, noise: float, M: int) -> tuple[SVGP, float]:
         """Return the model with the posterior of all rows, including the held-out ones, and its bound in nats."""
-        M = self.totals.gram.shape[0] if count is None else count
         both = Statistics(*(a + b for a, b in zip(self.totals, self.held, strict=True)))
         totals = scaled_statistics(first_inducing(both, M), factor)
         s = asarray_like(np.asarray(noise), self.Lu)

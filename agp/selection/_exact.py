@@ -17,18 +17,6 @@ from agp.selection._watch import Watch
 from agp.starts import starting_kernels
 from agp.training import Gain, fit_lbfgs
 
-__all__ = [
-    "LONG",
-    "Tuned",
-    "default_priors",
-    "evaluate_on",
-    "exact_gp",
-    "log_density_of",
-    "on_rows",
-    "search_hyperparameters",
-    "train_exact",
-]
-
 SHORT, LONG = 20, 40
 """The number of L-BFGS iterations from each start, and of further iterations from the best starts."""
 NUM_KEPT_STARTS = 2
@@ -59,18 +47,14 @@ class Tuned(NamedTuple):
     """The average log density of a row given the other rows."""
 
     @property
-    def observations(self) -> float:
-        """The number of observations, which is the sum of the weights."""
-        return Data(self.model.X, self.model.y, self.model.weights).observations
-
-    @property
     def score(self) -> float:
         """The score that compares models of the same sample: the log density, or the evidence if there are few rows.
 
         With fewer than five rows per column, rows predict each other well by chance, so the score is the evidence. With
         more rows, the log density is the better criterion because models are never exactly right.
         """
-        few = self.observations < ROWS_PER_COLUMN * self.model.X.shape[1]
+        data = Data(self.model.X, self.model.y, self.model.weights)
+        few = data.observations < ROWS_PER_COLUMN * data.X.shape[1]
         return self.evidence if few else self.log_density
 
     def pieces(self) -> dict[str, Any]:
@@ -80,10 +64,7 @@ class Tuned(NamedTuple):
 
     @classmethod
     def of(cls, model: Any, pieces: dict[str, Any]) -> "Tuned":
-        """Return the model with the hyperparameters and scores of a checkpoint.
-
-        Raise ValueError unless the checkpoint has the leaves of the model.
-        """
+        """Return the model with the pieces of a checkpoint. Raise ValueError unless they have the model's leaves."""
         expected = {name: tuple(x.shape) for name, x in tree.leaves(model, "parameter").items()}
         if {name: np.shape(x) for name, x in pieces.items()} != expected | {"evidence": (), "log": ()}:
             msg = "the file stores the hyperparameters of another model"
@@ -93,10 +74,7 @@ class Tuned(NamedTuple):
 
 
 def default_priors(rows: float, kernel: Kernel, columns: int) -> dict[str, Any]:
-    """Return a dictionary of priors for the lengthscales of a kernel.
-
-    If there are at least five rows per column, the dictionary is empty.
-    """
+    """Return a dictionary of priors for the lengthscales of a kernel, empty with at least five rows per column."""
     some = any(name.endswith("lengthscale") for name in (*tree.missing(kernel), *tree.leaves(kernel)))
     return {"kernel.*lengthscale": LENGTHSCALE} if some and rows < ROWS_PER_COLUMN * columns else {}
 

@@ -13,8 +13,6 @@ from agp.selection._regression import COMPARED_ROWS, KERNELS, SAMPLE
 from agp.selection._rows import Data
 from agp.selection._watch import Watch
 
-__all__ = ["select_kernel"]
-
 MIN_ROWS = 8
 """With fewer rows than this, kernels are not compared."""
 

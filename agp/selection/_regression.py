@@ -39,8 +39,6 @@ from agp.selection._rows import Data, Rows, subsample_rows
 from agp.selection._watch import Pieces, Watch
 from agp.training import Callback, baseline, strip_addresses
 
-__all__ = ["EXACT_ROWS", "fit_regression"]
-
 SAMPLE, LARGER, EXACT_ROWS = 500, 2000, 4000
 """The number of rows that compare starts and kernels, the number of rows that train the best kernels, and the maximum
 number of rows of an exact GP."""
@@ -257,9 +255,7 @@ class _Plan(NamedTuple):
 def _describe_part(part: Any) -> str:
     """Return an argument as text that depends on every bit of its leaves."""
     text = strip_addresses(f"{part!r}")[:2000]
-    if not isinstance(part, Kernel | Likelihood | Mean):
-        return text
-    return f"{text} {_checksum(part)}"
+    return f"{text} {_checksum(part)}" if isinstance(part, Kernel | Likelihood | Mean) else text
 
 
 def _checksum(part: Any) -> str:
@@ -391,11 +387,7 @@ class _Fit:
 
     def _search_kernel(self, name: str, kernel: Kernel, data: Data) -> Tuned:
         parts = self.plan.parts(kernel, data)
-
-        def among() -> Array:
-            return self.rows.first(COMPARED_ROWS).X
-
-        settings = (self.watch, self.plan.least_gain, among)
+        settings = (self.watch, self.plan.least_gain, lambda: self.rows.first(COMPARED_ROWS).X)
         model = exact_gp(data, kernel=kernel, **parts)
         return self._run_piece(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
 
@@ -437,28 +429,24 @@ class _Fit:
 
     def _compare(self, found: list[_Chosen], before: Sequence[_Chosen] = ()) -> list[_Chosen]:
         """Score candidates on the held-out rows; return these and the earlier candidates, the best first."""
-        compared: list[_Chosen] = []
+        both = [*before]
         rows = self._rows_to_compare(len(found))
         data, held = self.rows.first(rows), self.rows.held_out()
         with self.watch.stage("compare", data.X.shape[0]):
             for one in found:
-                if (compared or before) and self.watch.is_done:
+                if both and self.watch.is_done:
                     break
                 begun = self.watch.elapsed()
                 try:
                     model = one.tuned.model
                     passed = collapse(model, data.X[: self.few, :], data, held, self.plan.memory, inside=False)
                     seconds = (self.watch.elapsed() - begun) / passed.rows
-                    compared.append(self._score_candidate(one, passed)._replace(seconds=seconds))
+                    scored = self._score_candidate(one, passed)._replace(seconds=seconds)
                 except ArithmeticError:  # the precision of the dtype is too low
                     continue
-                if not before:
-                    self._keep_collapsed(_sort_by_density(compared)[0])
-        both = _sort_by_density([*before, *compared])
-        if not both:
-            return []
-        self._keep_collapsed(both[0])
-        return [both[0], *(one._replace(passed=None) for one in both[1:])]  # free the large arrays of the others
+                both = _sort_by_density([*both, scored])
+                self._keep_collapsed(both[0])
+        return [*both[:1], *(one._replace(passed=None) for one in both[1:])]  # free the large arrays of the others
 
     def _rows_to_compare(self, passes: int) -> int:
         rows = min(COMPARED_ROWS, len(self.rows.order))
@@ -471,9 +459,9 @@ class _Fit:
         factor, noise, bound = passed.profile()
         settings = ((1.0, float(passed.model.likelihood.noise_variance)), (factor, noise))
         scored = sorted(((passed.log_density(*setting), setting) for setting in settings), reverse=True)
-        best, (density, setting) = scored[0][0], scored[0]
-        gain = best - passed.log_density(*setting, count=max(1, self.few // 2))
-        behind = one.tuned.log_density - best
+        density, setting = scored[0]
+        gain = density - passed.log_density(*setting, count=max(1, self.few // 2))
+        behind = one.tuned.log_density - density
         gain = behind if behind > FAR else gain  # too few inducing inputs to see the signal
         tuned, rows = one.tuned, one.tuned.model.X.shape[0]
         self.candidates.append(Candidate(one.name, rows, tuned.evidence, tuned.log_density, bound, density))
@@ -559,7 +547,7 @@ class _Fit:
     def _collapsed_candidate(
         self, one: _Chosen, passed: Any, setting: tuple[float, float], count: int, density: float
     ) -> _Found:
-        model, bound = passed.posterior(*setting, count=count)
+        model, bound = passed.posterior(*setting, count)
         seen = self.rows.data if passed.inside else self.rows.targets_seen(passed.rows)
         kind = f"a collapsed posterior with {count:,} inducing inputs on {seen.y.shape[0]:,} rows"
         return _Found(model, one.name, kind, bound, seen, density, held_out=True)
@@ -637,10 +625,9 @@ class _Fit:
 
 
 def _doublings(gain: float) -> int:
-    """Return how many further doublings are expected to gain at least `MIN_GAIN_PER_ROW` each.
+    """Return how many further doublings gain `MIN_GAIN_PER_ROW`, if each gains half as much as the one before.
 
-    `gain` is the gain of the last doubling. The function assumes that each doubling gains half as much as the
-    previous one.
+    `gain` is the gain of the last doubling.
     """
     return 0 if gain < MIN_GAIN_PER_ROW else int(math.log2(min(gain, 1.0) / MIN_GAIN_PER_ROW))
 
@@ -651,10 +638,7 @@ def _sort_by_density(found: Iterable[_Chosen]) -> list[_Chosen]:
 
 
 def _select_best(found: list[_Chosen]) -> _Chosen:
-    """Return the candidate whose exact GP predicts best.
-
-    Only candidates with a log density within `ALIKE` of the highest are compared.
-    """
+    """Return the candidate whose exact GP predicts best, among those with a log density within `ALIKE` of the first."""
     as_good = [one for one in found if one.log_density >= found[0].log_density - ALIKE]
     return max(as_good, key=lambda one: one.tuned.log_density)
 
@@ -667,8 +651,8 @@ def _close(found: list[_Chosen]) -> list[_Chosen]:
 def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], float]:
     """Return the kernel factor and noise variance that predict the held-out rows best, and their log density.
 
-    The function compares the given settings and their geometric mean. The given settings were found with fewer
-    inducing inputs.
+    The settings, which were found with fewer inducing inputs, are compared with each other and with their geometric
+    mean.
     """
     middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
     density, setting = max((passed.log_density(*at), at) for at in {*settings, middle})

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from agp.training import FitResult
 
-__all__ = ["Candidate", "RegressionResult", "Stage"]
-
 
 class Candidate(NamedTuple):
     """The scores of a kernel. Scores that were not computed are NaN."""

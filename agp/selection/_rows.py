@@ -8,8 +8,6 @@ from agp.backend import Array, backend_of, to_numpy
 from agp.models import repeat_rows
 from agp.random import generator
 
-__all__ = ["HELD_OUT", "Data", "Rows", "average", "subsample_rows"]
-
 HELD_OUT = 2000
 """The maximum number of held-out rows."""
 
@@ -43,7 +41,7 @@ class Data(NamedTuple):
         """Return the means and the variances [P] of the targets, on the host."""
         y, weights = self.targets_on_host()
         mean = np.average(y, axis=0, weights=weights)
-        return mean, np.var(y, axis=0) if weights is None else np.average((y - mean) ** 2, axis=0, weights=weights)
+        return mean, np.average((y - mean) ** 2, axis=0, weights=weights)
 
     def repeat_rows(self) -> tuple[Array, Array]:
         """Return X and y with each row repeated by its weight, for starting values."""
@@ -81,10 +79,7 @@ class Rows(NamedTuple):
 
 
 def subsample_rows(data: Data, most: int, seed: int, *, hold_out: bool) -> Rows:
-    """Draw a sample of the rows; `most` is its maximum size.
-
-    If `hold_out` is true, also draw held-out rows: a tenth of all rows, but at most 2,000.
-    """
+    """Draw a sample of at most `most` rows. If `hold_out` is true, also draw a tenth of all rows, but at most 2,000."""
     N = data.X.shape[0]
     if hold_out and N == 1:
         msg = "X has one row, but a collapsed posterior needs two, because one row is held out; pass method='gpr'."

@@ -21,8 +21,6 @@ from agp.training import (
     write_checkpoint,
 )
 
-__all__ = ["Pieces", "Watch"]
-
 KIND = "fit_regression"
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Tables of the parts and leaves of a model, as text and as HTML."""
+"""Summaries of models as text and as tables in notebooks."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -15,6 +15,8 @@ from agp.means import Mean
 from agp.posteriors import Posterior
 from agp.priors import assign_priors
 from agp.processes import Deep
+
+__all__ = ["summary", "summary_html"]
 
 MAX_ENTRIES, SHOWN_HTML = 4, 12
 """The maximum number of entries of a leaf in text and in HTML. For larger leaves, the shape and the range are shown."""
@@ -127,7 +129,7 @@ def _is_below(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(f"{above}.")
 
 
-def _lines_of(model: Any, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> list[Line]:
+def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -> list[Line]:
     """Return a table row for each leaf of a model except units. Raise ValueError if a pattern matches no parameter."""
     patterns = tree.patterns(frozen)
     leaves = tree.describe(model)
