@@ -259,7 +259,7 @@ def _check_fit(estimator: Any) -> None:
     if not isinstance(plain(model.likelihood), expected) or outputs != model.outputs:
         msg = f"its model has a likelihood other than {expected.__name__}, or does not fit its labels"
         raise ValueError(msg)
-    if isinstance(model.likelihood, Ordinal) and model.likelihood.classes != count:
+    if count and isinstance(model.likelihood, Ordinal) and model.likelihood.classes != count:
         msg = f"its model has {model.likelihood.classes} ordered classes, but there are {count} labels"
         raise ValueError(msg)
     if not count and estimator._single and model.outputs != plain(model.likelihood).latents(1):

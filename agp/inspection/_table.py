@@ -56,7 +56,7 @@ class ArrayTable(Table):
         return self.array[:, column]
 
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
-        found = self.array[np.tile(rows, len(values))]
+        found = self.array[np.tile(rows, len(values))].astype(np.result_type(self.array, values))
         found[:, column] = np.repeat(values, len(rows))
         return found
 

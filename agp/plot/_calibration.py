@@ -121,10 +121,10 @@ def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, 
 
 
 def _draw_coverage(ax: Axes, mean: Host, variance: Host, targets: Host, pit: Host) -> None:
-    fewest = None
+    fewest = len(targets)
     for p in range(mean.shape[1]):
         seen = np.isfinite(targets[:, p])
-        fewest = min(int(seen.sum()), fewest or len(seen))
+        fewest = min(int(seen.sum()), fewest)
         at, var, y = mean[seen, p], variance[seen, p], targets[seen, p]
         inside = np.abs(2.0 * pit[seen, p] - 1.0)  # the level of the central interval that ends at y
         name = "" if mean.shape[1] == 1 else f"output {p + 1}: "

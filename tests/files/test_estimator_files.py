@@ -66,6 +66,7 @@ CASES = {
     "whole": lambda: (trained(GPClassifier(**QUICK), X, np.where(X[:, 0] > 0, 7, -3)), X),
     "floats": lambda: (trained(GPClassifier(**QUICK), X, np.where(X[:, 0] > 0, 2.0, 1.0)), X),
     "grades": lambda: (trained(GPClassifier(likelihood="ordinal", **QUICK), X, in_order(WORDS)), X),
+    "levels": lambda: (trained(GPRegressor(likelihood=agp.Ordinal(3), **QUICK), X, np.digitize(X[:, 0], (-0.5, 0.5))), X),
     "noise": lambda: (trained(GPRegressor(likelihood="latent-noise", **QUICK), X, Y), X),
     "gaps": lambda: (trained(GPRegressor(missing_targets="ignore", **QUICK), X, np.stack([Y, HOLES[:, 0]], axis=1)), X),
     "deep": lambda: (trained(GPRegressor(method="deep-rsvgp", layers=3, **QUICK), X, Y), X),

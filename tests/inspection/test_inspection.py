@@ -144,6 +144,8 @@ def test_tables_keep_the_kind_of_their_columns():
     assert crossed["b"].tolist() == ["u", "u", "v", "v", "w", "w"]
     crossed = as_table([[1.0, 2.0]]).cartesian_product(0, np.asarray([5.0, 6.0]), np.zeros(1, dtype=int))
     assert crossed.tolist() == [[5.0, 2.0], [6.0, 2.0]]
+    crossed = as_table(np.asarray([[1, 2]])).cartesian_product(0, np.asarray([1.5, 2.5]), np.zeros(1, dtype=int))
+    assert crossed.tolist() == [[1.5, 2.0], [2.5, 2.0]]  # a grid is not rounded to the integers of the table
     for wrong, message in ((np.ones(3), "shape"), (np.ones((0, 2)), "shape"), (pd.DataFrame({"a": []}), "no rows")):
         with pytest.raises(ValueError, match=message):
             as_table(wrong)
