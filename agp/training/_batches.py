@@ -11,8 +11,6 @@ from agp.batch import Batch
 from agp.random import NO_DRAWS, Draws, generator
 from agp.training._order import Order, Pooled
 
-__all__ = ["Batches", "Place", "check_place"]
-
 DrawsOf = Callable[[Any, int], Draws]
 Place = Literal["host", "device"]
 

@@ -15,8 +15,6 @@ from agp.posteriors import InverseOwner, Posterior
 from agp.repairs import outside
 from agp.updates import ActionsUpdate, InverseUpdate, SiteStep, Update, moves_of
 
-__all__ = ["check_training", "frozen_parameters", "initial_state", "kept_leaves", "warn_about_untouched"]
-
 M = TypeVar("M", bound=Any)
 
 

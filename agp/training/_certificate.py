@@ -10,8 +10,6 @@ from agp.likelihoods import Likelihood
 from agp.models import collapsed_model
 from agp.random import generator
 
-__all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certify"]
-
 BASELINE_ROWS = 10_000
 """The maximum number of targets in a baseline that is computed by iterations."""
 CERTIFIED_ROWS = 200_000

@@ -9,8 +9,6 @@ from agp.backend import Array, asarray_like, backend_of
 from agp.random import Draws
 from agp.training._batches import Batches
 
-__all__ = ["MIN_STEPS_PER_CALL", "Epochs", "check_loops"]
-
 MIN_STEPS_PER_CALL = 100
 """The minimum number of steps in one call of the compiled loop."""
 

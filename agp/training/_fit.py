@@ -28,8 +28,6 @@ from agp.training._result import Callback, Progress, Result
 from agp.training._resume import checkpoint_exists, load_trace
 from agp.updates import Update
 
-__all__ = ["FitResult", "Gain", "check_plan", "fit", "resume_training"]
-
 BATCH_ROWS = 1024
 """The default number of rows in a minibatch."""
 LBFGS_ROWS = 2048

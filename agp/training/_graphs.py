@@ -20,8 +20,6 @@ from agp.repairs import collect_reports
 from agp.training._batches import Batches
 from agp.tree import first_leaf
 
-__all__ = ["EAGER_STEPS", "StepGraph"]
-
 EAGER_STEPS = 3
 """The number of steps before a graph is recorded; libraries initialise during these steps."""
 PAUSE_STEPS = 10

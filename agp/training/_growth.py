@@ -25,8 +25,6 @@ from agp.training._lbfgs import fit_lbfgs
 from agp.training._result import Callback, Progress, call_all
 from agp.updates import Update
 
-__all__ = ["GROWTH_TOLERANCE", "MAX_INDUCING", "GrowthResult", "Round", "fit_growing"]
-
 MAX_INDUCING = 1024
 """The default maximum number of inducing inputs."""
 GROWTH_TOLERANCE = 0.005

@@ -21,8 +21,6 @@ from agp.training._objective import Objective, closed_form_leaves, inner_updates
 from agp.updates import NaturalGradient, Repeat
 from agp.vectors import Unflatten
 
-__all__ = ["Laplace", "laplace"]
-
 STEP = 1e-4
 """The step of the finite differences, in raw coordinates."""
 MAX_INDUCING = 300

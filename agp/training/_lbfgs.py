@@ -27,8 +27,6 @@ from agp.training._result import Callback, LBFGSResult, Progress, call_all, prog
 from agp.tree import detach
 from agp.updates import Adam, Update
 
-__all__ = ["fit_lbfgs", "why_not_lbfgs"]
-
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 """The leaves that a restart draws at random; inducing inputs and q(u) start at their values in the model."""
 

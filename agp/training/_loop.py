@@ -20,8 +20,6 @@ from agp.training._run import Run
 from agp.tree import detach, first_leaf
 from agp.updates import Update
 
-__all__ = ["train"]
-
 
 @public(repairs=False)
 def train(

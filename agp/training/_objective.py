@@ -21,8 +21,6 @@ from agp.speculation import speculate
 from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, moves_of
 from agp.vectors import Unflatten
 
-__all__ = ["Objective", "Point", "closed_form_leaves", "inner_updates", "moves_posteriors"]
-
 ROUNDING = 1e3
 """The minimum of a positive leaf, as a multiple of machine precision times the leaf's unit."""
 TOLERANCE = 1e-7

@@ -12,8 +12,6 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.chunking import mebibytes
 from agp.random import generator
 
-__all__ = ["MAX_LISTED_ROWS", "Order", "Pooled", "Pools", "Rows", "permute_index"]
-
 MAX_LISTED_ROWS = 2**24
 """The order of at most this many rows is stored as a list. Longer orders are computed without storing them."""
 ROUNDS = 4

@@ -11,8 +11,6 @@ from agp.inducing import Inducing
 from agp.posteriors import InverseOwner
 from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, Update, delayed, linear
 
-__all__ = ["recipe"]
-
 RATE = 5e-2
 """Adam's initial learning rate, for dimensionless raw leaves."""
 FINAL_RATE_FRACTION = 0.1

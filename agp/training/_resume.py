@@ -16,17 +16,6 @@ from agp.errors import CheckpointError
 from agp.io import REMEDY, arrays_by_path, load_checkpoint, save_checkpoint
 from agp.repairs import Tally
 
-__all__ = [
-    "Saved",
-    "check_checkpoint",
-    "checkpoint_exists",
-    "load_trace",
-    "not_finite",
-    "read",
-    "strip_addresses",
-    "write_checkpoint",
-]
-
 MAX_EXTRA_BYTES = 2**30
 """The maximum size in bytes of the part of a file, such as traces, that is neither leaves nor states."""
 MAX_FACT_CHARS = 2000

@@ -22,8 +22,6 @@ from agp.training._resume import checkpoint_exists, not_finite, read, strip_addr
 from agp.tree import make_contiguous, row_major
 from agp.updates import Update, apply_updates, moves_of
 
-__all__ = ["Run"]
-
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
 """The number of steps between checks of the numbers; at each check, the host waits for the device."""

@@ -11,8 +11,6 @@ from agp.batch import Batch
 from agp.checks import check_whole
 from agp.updates._base import Info, Moved, State
 
-__all__ = ["ActionsUpdate", "Normalise"]
-
 
 @dataclass(frozen=True)
 class ActionsUpdate:

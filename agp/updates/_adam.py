@@ -16,9 +16,6 @@ from agp.updates._base import Info, Moved, State
 from agp.updates._natural import root_steps, stepping_leaves
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
 
-__all__ = ["Adam", "Group"]
-
-
 OTHER_LEAVES = "other leaves"
 """The name in the state for leaves without a group. It differs from every name of a leaf."""
 

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from agp.backend import Array
 from agp.batch import Batch
 
-__all__ = ["Batch", "Info", "Moved", "MovesLeaves", "State", "Update", "apply_updates", "moves_of"]
-
 State: TypeAlias = dict[str, Any]
 """Arrays that are saved and passed to the next call of an update, in dictionaries that may be nested."""
 

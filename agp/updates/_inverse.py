@@ -25,8 +25,6 @@ from agp.tree import first_leaf
 from agp.updates._base import Info, Moved, State
 from agp.updates._stopping import Residual, Stopping
 
-__all__ = ["InverseUpdate"]
-
 LOGGED_KEYS = ("residual", "steps", "restarts", "gap", "fallbacks")
 """The results of an inversion that are logged, summarised over the factors."""
 

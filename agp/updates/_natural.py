@@ -15,8 +15,6 @@ from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
 from agp.updates._schedules import Rate, check_step, rate_at
 
-__all__ = ["NaturalGradient", "backtrack_on_bound", "posterior_names", "root_steps", "stepping_leaves"]
-
 SHORTENED = 40
 """The maximum number of times that a step is halved before it is skipped."""
 ROUNDING = 1e3

@@ -11,8 +11,6 @@ from agp.checks import check_whole
 from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State, Update, apply_updates, moves_of
 
-__all__ = ["Repeat"]
-
 
 @dataclass(frozen=True)
 class Repeat:

@@ -12,8 +12,6 @@ from agp.updates._base import Info, Moved, State
 from agp.updates._natural import backtrack_on_bound, posterior_names
 from agp.updates._schedules import Rate, check_step, rate_at
 
-__all__ = ["SiteStep"]
-
 
 @dataclass(frozen=True)
 class SiteStep:

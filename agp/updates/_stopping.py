@@ -10,8 +10,6 @@ from agp.linalg import Gap
 from agp.posteriors import InverseOwner
 from agp.processes import Process
 
-__all__ = ["Residual", "Stopping", "VarianceGap"]
-
 
 class Stopping(Protocol):
     """A stopping rule, which defines a quantity. An `InverseUpdate` reduces this quantity to the tolerance.
