@@ -59,12 +59,6 @@ def kept_leaves(model: Any, updates: Sequence[Update]) -> frozenset[str]:
     return found.kept | (frozenset(tree.leaves(model, "parameter")) - found.leaves if complete else frozenset())
 
 
-def frozen_parameters(model: Any, updates: Sequence[Update]) -> tuple[str, ...]:
-    """Return the names of the parameters among `kept_leaves`."""
-    kept = kept_leaves(model, updates)
-    return tuple(name for name in tree.leaves(model, "parameter") if name in kept)
-
-
 def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
     """Warn about inverse factors, sites and chosen actions that no update moves, and name the missing updates.
 

@@ -84,21 +84,14 @@ def write_checkpoint(path: Path, arrays: dict[str, Any], meta: dict[str, Any], r
         raise CheckpointError(msg) from error
 
 
-def read(
-    path: Path,
-    facts: dict[str, Any],
-    model: Any,
-    states: dict[str, Any],
-    resized: AbstractSet[str] = frozenset(),
-) -> Saved:
+def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any], resized: AbstractSet[str]) -> Saved:
     """Read a run from a file; raise ValueError unless the file matches the given facts, leaves and states.
 
     Leaves and states must have the given shapes and dtypes. Only the shapes of the leaves in `resized` may differ.
     """
     expected = arrays_by_path(tree.leaves(model))
-    arrays, meta = load_checkpoint(
-        path, sum(x.nbytes for x in (*expected.values(), *states.values())) + MAX_EXTRA_BYTES
-    )
+    known_bytes = sum(x.nbytes for x in (*expected.values(), *states.values()))
+    arrays, meta = load_checkpoint(path, known_bytes + MAX_EXTRA_BYTES)
     if not meta.keys() >= {"facts", "progress"} or not all(isinstance(part, dict) for part in meta.values()):
         msg = f"{path} is not a checkpoint of a training run; {REMEDY}"
         raise ValueError(msg)

@@ -14,7 +14,7 @@ from agp.io import arrays_by_path, path_layout, remove_leftovers, unflatten_arra
 from agp.repairs import Report, Tally, collect_reports, fetch_reports
 from agp.speculation import speculate
 from agp.training._batches import Batches
-from agp.training._begun import frozen_parameters
+from agp.training._begun import kept_leaves
 from agp.training._epochs import Epochs
 from agp.training._graphs import StepGraph
 from agp.training._result import Callback, Progress, Result, call_all
@@ -93,7 +93,9 @@ class Run:
             info = self._reach(step, wait=look or save or bool(callbacks))
             if look:
                 self._look()
-                self._show(bar)
+                if bar is not None:
+                    latest = {name: values[-1] for name, values in self.looks[-1].items()}
+                    bar.show(self.step, latest, self.repairs.total)
             elif callbacks:
                 for value in info.values():  # the device must finish the step before the clock is read
                     backend_of(value).synchronise(value)
@@ -133,7 +135,8 @@ class Run:
     def _advance_to(self, last: int) -> dict[str, Array]:
         assert self.epochs is not None
         with collect_reports() as reports:
-            model, states, logged = self._make_contiguous(*self.epochs(self.model, self.states, self.step, last))
+            model, states, logged = self.epochs(self.model, self.states, self.step, last)
+            model, states = make_contiguous(model, states)
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
         # repairs were counted over all steps; report them with the first non-finite step, or else with the last step
         good = [all(np.isfinite(x) for x in info.values()) for info in infos]
@@ -162,7 +165,8 @@ class Run:
         """Take a step with guessed branches, and check the guesses at its end; after a wrong guess, pause guessing."""
 
         def once() -> tuple[Any, list, dict]:
-            return self._make_contiguous(*self._apply(self.model, self.states, batch))
+            model, states, info = self._apply(self.model, self.states, batch)
+            return *make_contiguous(model, states), info  # as from a file, so that a resumed run rounds equally
 
         if self.step < self.wary_until:
             return once()
@@ -170,19 +174,6 @@ class Run:
         if not as_likely:
             self.wary_until = self.step + 1 + CHECK_EVERY
         return done
-
-    @staticmethod
-    def _make_contiguous(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
-        """Return the results in the memory layout of a loaded file.
-
-        A resumed run then has the same rounding errors as an uninterrupted run.
-        """
-        return *make_contiguous(model, states), info
-
-    def _show(self, bar: Any) -> None:
-        if bar is not None:
-            latest = {name: values[-1] for name, values in self.looks[-1].items()} if self.looks else {}
-            bar.show(self.step, latest, self.repairs.total)
 
     # -- checks of numbers -------------------------------------------------------------------------------
 
@@ -249,7 +240,8 @@ class Run:
 
     def _last_finite(self) -> Result:
         step, model = self.finite
-        frozen = frozen_parameters(model, self.updates)
+        kept = kept_leaves(model, self.updates)
+        frozen = tuple(name for name in tree.leaves(model, "parameter") if name in kept)
         told = {"frozen": frozen, "launched_singly": self.graph.reason if self.graph else ""}
         return Result(model, step, self.seconds, _join_logs(self.looks), self.repairs.messages, **told)
 
@@ -309,7 +301,7 @@ class Run:
     def _resume(self, path: Path) -> None:
         """Continue from the checkpoint if the file exists."""
         start = arrays_by_path(self._named_states())
-        self.unset = {name: x for name, x in start.items() if not_finite({name: x}, {})}
+        self.unset = {name: start[name] for name in not_finite(start, {})}
         if not checkpoint_exists(path):
             return
         resized = moves_of(self.model, self.updates)[0].resized
