@@ -1,6 +1,5 @@
 """The Laplace approximation: a normal distribution over the hyperparameters from the curvature of the bound."""
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,7 +10,6 @@ from agp import tree
 from agp.actions import Actions
 from agp.backend import Array
 from agp.batch import Batch
-from agp.constraints import POSITIVE
 from agp.inducing import Inducing, some_rows
 from agp.posteriors import NaturalSteps, SiteHolder, start_of
 from agp.processes import Sparse
@@ -95,9 +93,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     hessian = X.shape[0] * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
     # a raw value r with softplus(r) = v has dr / dlog v = v / (1 - exp(-v))
     values = np.logaddexp(mean, 0.0)
-    leaves = objective.unflatten.leaves
-    positive = np.concatenate([np.full(math.prod(leaf.value.shape), leaf.constraint is POSITIVE) for leaf in leaves])
-    scale = np.where(positive, values / -np.expm1(-values), 1.0)
+    scale = np.where(objective.positive, values / -np.expm1(-values), 1.0)
     curvatures, directions = np.linalg.eigh(0.5 * scale[:, None] * (hessian + hessian.T) * scale)
     root = scale[:, None] * directions / np.sqrt(np.maximum(curvatures, 0.0) + PRIOR_STD**-2)
     return Laplace(objective.unflatten, mean, root @ root.T)

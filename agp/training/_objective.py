@@ -104,12 +104,15 @@ class Objective:
         memory: float | None,
     ) -> None:
         self.given = self.settled = model
-        self.batch, self.moving, self.count = batch, moving, model._count(batch.y)
+        self.moving, self.count = moving, model._count(batch.y)
         moved = closed_form_leaves(model, inner).union(moving)
         self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
         self.unflatten = Unflatten(model, moving)
-        self.reference = self.unflatten.leaves[0].value  # the data may be on another device
+        leaves = self.unflatten.leaves
+        self.reference = leaves[0].value  # the data may be on another device
         self.B = backend_of(self.reference)
+        # [n], True for the entries of positive leaves
+        self.positive = np.concatenate([np.full(math.prod(x.value.shape), x.constraint is POSITIVE) for x in leaves])
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
@@ -126,17 +129,12 @@ class Objective:
         self._evaluated = lambda model: compiled(model, batch, states)
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return lower bounds [n] of the raw leaves.
+        """Return lower bounds [n] of the raw leaves, which keep positive leaves above the level of rounding errors.
 
-        The bounds keep positive leaves above the level of rounding errors. Without these bounds, the noise variance
-        would shrink to zero for data without noise.
+        Without these bounds, the noise variance would shrink to zero for data without noise.
         """
         rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
-        least = [
-            np.full(math.prod(leaf.value.shape), np.log(rounding) if leaf.constraint is POSITIVE else -np.inf)
-            for leaf in self.unflatten.leaves
-        ]
-        return np.minimum(np.concatenate(least), start)
+        return np.where(self.positive, np.minimum(np.log(rounding), start), -np.inf)
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
         """Return the moving raw leaves of a model in one vector."""
