@@ -9,7 +9,7 @@ from agp.actions import Actions, Policy
 from agp.backend import backend_of, like
 from agp.batch import Batch
 from agp.checks import check_whole
-from agp.updates._base import Info, Moved, State
+from agp.updates._base import Info, Moved, State, class_names
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class ActionsUpdate:
     def init(self, model: Any, /) -> State:
         """Return a step count of zero. Raise TypeError unless a policy chose the model's actions (`FixedActions`)."""
         if not any(actions.is_chosen for actions in tree.nodes(model, Actions).values()):
-            msg = f"ActionsUpdate needs actions chosen by a policy, not {_kinds(model)}; build the model with policy=."
+            names = class_names(model, Actions)
+            msg = f"ActionsUpdate needs actions chosen by a policy, not {names}; build the model with policy=."
             raise TypeError(msg)
         return {"count": backend_of(model.actions.values).xp.zeros((), **like(model.actions.values))}
 
@@ -72,7 +73,7 @@ class Normalise:
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the model has no actions to scale, such as `BlockActions`."""
         if not self._scale(model):
-            msg = f"Normalise needs BlockActions, not {_kinds(model)}; remove Normalise from the updates."
+            msg = f"Normalise needs BlockActions, not {class_names(model, Actions)}; remove Normalise from the updates."
             raise TypeError(msg)
         return {}
 
@@ -92,9 +93,3 @@ class Normalise:
 
 def _leaves_of(nodes: Mapping[str, Actions]) -> frozenset[str]:
     return frozenset(tree.join_path(path, name) for path, node in nodes.items() for name in tree.leaves(node))
-
-
-def _kinds(model: Any) -> str:
-    """Return the class names of a model's actions for messages, or the class name of a model without actions."""
-    found = sorted({type(actions).__name__ for actions in tree.nodes(model, Actions).values()})
-    return " and ".join(found) or f"the actions of {type(model).__name__}"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from agp import tree
 from agp.backend import Array
 from agp.batch import Batch
 
@@ -53,6 +54,12 @@ def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
     found = [update.moves(model) for update in updates if isinstance(update, MovesLeaves)]
     together = Moved(*(frozenset().union(*(one[i] for one in found)) for i in range(3)))
     return together, len(found) == len(updates)
+
+
+def class_names(model: Any, kind: type, /) -> str:
+    """Return the class names of all nodes of a kind, or of a model without such nodes, as text for a message."""
+    found = sorted({type(node).__name__ for node in tree.nodes(model, kind).values()})
+    return " and ".join(found) or type(model).__name__
 
 
 def apply_updates(

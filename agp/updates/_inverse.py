@@ -19,10 +19,10 @@ from agp.linalg import (
     safe_step,
     starting_vector,
 )
-from agp.posteriors import InverseOwner
+from agp.posteriors import InverseOwner, Posterior
 from agp.processes import Process
 from agp.tree import first_leaf
-from agp.updates._base import Info, Moved, State
+from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._stopping import Residual, Stopping
 
 LOGGED_KEYS = ("residual", "steps", "restarts", "gap", "fallbacks")
@@ -96,9 +96,7 @@ class InverseUpdate:
         """
         owners = _owners(model)
         if not owners:
-            found = sorted({type(owner.posterior).__name__ for owner in tree.nodes(model, InverseOwner).values()})
-            what = " and ".join(found) or type(model).__name__
-            msg = f"{what} has no inverse factors to update; remove InverseUpdate."
+            msg = f"{class_names(model, Posterior)} has no inverse factors to update; remove InverseUpdate."
             raise TypeError(msg)
         self.stopping.check(model)
         leaves = tree.leaves(model)

@@ -12,7 +12,7 @@ from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.posteriors import NaturalSteps, Posterior, RootSteps
 from agp.repairs import collect_reports, propagate_reports
 from agp.tree import zero_like
-from agp.updates._base import Info, Moved, State
+from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._schedules import Rate, check_step, rate_at
 
 SHORTENED = 40
@@ -79,7 +79,7 @@ class NaturalGradient:
     def init(self, model: Any, /) -> State:
         """Return a step count of zero. Raise TypeError if no posterior takes natural-gradient steps."""
         if not self.stepping(model):
-            msg = f"natural gradients need the posterior Whitened or Marginal, not {posterior_names(model)}."
+            msg = f"natural gradients need the posterior Whitened or Marginal, not {class_names(model, Posterior)}."
             raise TypeError(msg)
         return {"count": zero_like(model)}
 
@@ -112,15 +112,6 @@ class NaturalGradient:
         return moved, {"count": state["count"] + 1.0}, info
 
 
-def posterior_names(model: Any) -> str:
-    """Return the class names of all q(u) in a model, as text for a message.
-
-    If the model has no q(u), return the class name of the model.
-    """
-    found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
-    return " and ".join(found) or type(model).__name__
-
-
 # -- guard ------------------------------------------------------------------------------------------------------------
 
 
@@ -142,20 +133,17 @@ def backtrack_on_bound(
     least = before - ROUNDING * float(xp.finfo(before.dtype).eps) * xp.abs(before)
     none = xp.zeros_like(before)
 
-    def helps(value: Array) -> Array:
-        return xp.isfinite(value) & ((value >= least) | ~xp.isfinite(before))
-
     def attempt(rate: Any) -> tuple[tuple[Any, Info], Array]:
         moved = step(rate)
-        return moved, helps(_bound(moved[0], batch, memory))
+        value = _bound(moved[0], batch, memory)
+        return moved, xp.isfinite(value) & ((value >= least) | ~xp.isfinite(before))
 
     with collect_reports() as seen:
         first, good = attempt(rate + none)
 
     def taken() -> tuple[Any, Info]:
         propagate_reports(seen)
-        moved, info = first
-        return moved, info | {"shortened": none}
+        return first[0], first[1] | {"shortened": none}
 
     def search() -> tuple[Any, Info]:
         def shorten(rate: Array, _good: Array, count: Array) -> tuple[Array, Array, Array]:
