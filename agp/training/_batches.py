@@ -11,7 +11,6 @@ from agp.batch import Batch
 from agp.random import NO_DRAWS, Draws, generator
 from agp.training._order import Order, Pooled
 
-DrawsOf = Callable[[Any, int], Draws]
 Place = Literal["host", "device"]
 
 NOISE_STEPS, NOISE_MIB = 10, 16.0
@@ -47,7 +46,7 @@ class Batches:
         y: Array,
         size: int,
         seed: int,
-        draws: DrawsOf | None = None,
+        draws: Callable[[Any, int], Draws] | None = None,
         place: Place = "host",
         *,
         reference: Array | None = None,
@@ -134,7 +133,7 @@ class Batches:
 
     def _draws_from_host(self, step: int) -> Draws:
         """Draw the noise of a step on the host; return it as arrays of the library of the batches."""
-        if self.draws is not None and backend_of(self.reference).reading_waits(self.reference):
+        if backend_of(self.reference).reading_waits(self.reference):
             group, i = divmod(step, NOISE_STEPS)
             if (several := self._joined_draws(group)) is not None:
                 return Draws(*({name: x[i, ...] for name, x in part.items()} for part in several))

@@ -29,7 +29,7 @@ class Order:
     """A permutation of N rows for each epoch, stored as a list only if N is at most `most_listed`."""
 
     def __init__(self, N: int, seed: int, most_listed: int = MAX_LISTED_ROWS) -> None:
-        self.N, self.seed, self.listed = N, seed, most_listed >= N
+        self.N, self.listed = N, most_listed >= N
         self._listed = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(N))
         self._keys = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).integers(2**63, size=(ROUNDS, 2)))
 

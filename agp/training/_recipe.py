@@ -4,11 +4,9 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from agp import tree
-from agp.actions import Actions
 from agp.checks import check_model
 from agp.gradient import GradientMode
 from agp.inducing import Inducing
-from agp.posteriors import InverseOwner
 from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, Update, delayed, linear
 
 RATE = 5e-2
@@ -84,10 +82,9 @@ def recipe(
     adam = Adam(falling(rate), gradient=gradient, memory=memory, **settings)
     adam.init(model)  # raise errors early
     updates: list[Update] = [adam]
-    actions = tree.nodes(model, Actions).values()
-    if any(node.is_scale_invariant for node in actions):
+    if Normalise().moves(model).leaves:
         updates.append(Normalise())  # before the inverse update, which depends on the norms
-    if any(owner.posterior.inverse_factors for owner in tree.nodes(model, InverseOwner).values()):
+    if InverseUpdate.moves(model).leaves:
         updates.append(InverseUpdate())
     sites = SiteStep(SITE_RATE, memory=memory)
     return [sites, *updates] if sites.applies(model) else updates
