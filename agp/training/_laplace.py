@@ -43,27 +43,15 @@ class Laplace(NamedTuple):
 def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     """Compute the Laplace approximation to the posterior of the kernel, likelihood and mean function parameters.
 
-    The objective is the bound at the optimal q(u) plus the log priors, as a function of the logarithms of positive
-    parameters. The precision is the negative Hessian of the objective. It is computed by finite differences of the
-    closed-form gradient, with one evaluation for each parameter. Inducing inputs are fixed, and at most 300 are used.
-    The logarithms have a weak normal prior with standard deviation 3, which corresponds to a factor of 20. This prior
-    keeps the covariance finite if the bound is flat or not at a maximum in some direction. Needs float64.
+    The model was trained on X [N, D] and y [N, K]. The objective is the bound at the optimal q(u) plus the log priors,
+    as a function of the logarithms of positive parameters. The precision is the negative Hessian of the objective. It
+    is computed by finite differences of the closed-form gradient, with one evaluation for each parameter. Inducing
+    inputs are fixed, and at most 300 are used. The logarithms have a weak normal prior with standard deviation 3, which
+    corresponds to a factor of 20. This prior keeps the covariance finite if the bound is flat or not at a maximum in
+    some direction. Needs float64.
 
-    Parameters
-    ----------
-    model
-        A trained `agp.models.Model`.
-    X, y
-        Its training data [N, D] and [N, K].
-
-    Raises
-    ------
-    TypeError
-        If the optimal q(u) cannot be computed, or the bound needs random draws.
-    ValueError
-        If the data do not fit the model.
-    FloatingPointError
-        If the bound or its gradient is not finite.
+    Raises TypeError if the optimal q(u) cannot be computed or the bound needs random draws, ValueError if the data do
+    not fit the model, and FloatingPointError if the bound or its gradient is not finite.
 
     Source: MacKay, "A practical Bayesian framework for backpropagation networks", Neural Computation 1992.
     """

@@ -255,10 +255,7 @@ def _extend_moments(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...
 
 @lru_cache(maxsize=256)
 def _by_pattern(patterns: tuple[str, ...], names: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the names of the leaves in each group, by pattern.
-
-    The first matching pattern determines the group of a leaf.
-    """
+    """Return the names of the leaves in each group, by pattern. The first matching pattern determines the group."""
     found: dict[str, list[str]] = {}
     for name in names:
         pattern = next((pattern for pattern in patterns if tree.matches(name, pattern)), OTHER_LEAVES)
