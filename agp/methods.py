@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import add, mul
 from typing import Any
 
 from agp import kernels, likelihoods, posteriors
@@ -142,14 +143,11 @@ def parse_kernel(name: str, *others: str) -> Kernel:
     A number in parentheses is the initial lengthscale, or the period, in the units of the inputs:
     ``"matern32(3000) + seasonal(365.25) * rbf"``. An unknown name raises a ValueError that lists the known names.
     """
-    total: Any = None
-    for term in name.split("+"):
-        product: Any = None
-        for part in term.split("*"):
-            factor = _single_kernel(part.strip(), name, others)
-            product = factor if product is None else product * factor
-        total = product if total is None else total + product
-    return total
+
+    def product(term: str) -> Kernel:
+        return reduce(mul, [_single_kernel(part.strip(), name, others) for part in term.split("*")])
+
+    return reduce(add, map(product, name.split("+")))
 
 
 def _single_kernel(part: str, name: str, others: tuple[str, ...]) -> Kernel:
