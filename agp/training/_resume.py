@@ -124,12 +124,8 @@ def _refuse(path: Path, what: str) -> NoReturn:
     raise ValueError(msg)
 
 
-FORMER_DEFAULTS = {"draws": "host"}
-"""The facts of runs saved by older versions, which did not have these options."""
-
-
 def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
-    saved = FORMER_DEFAULTS | saved
+    saved = {"draws": "host"} | saved  # runs saved by older versions, which did not have this option
     for name, value in mine.items():
         if saved.get(name) != value:
             other = f"{saved.get(name)}"[:MAX_FACT_CHARS]

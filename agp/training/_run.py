@@ -58,15 +58,13 @@ class Run:
         self.saved: int | None = None
         self.unset: dict[str, Any] = {}
         if path is not None:
-            self.facts = (
-                {"dtype": backend_of(batches.reference).dtype_name(batches.reference)}
-                | facts
-                | {
-                    "model": strip_addresses(tree.outline(model)),
-                    "updates": strip_addresses(repr(updates)),
-                    "data": batches.fingerprint(),
-                }
-            )
+            self.facts = {
+                "dtype": backend_of(batches.reference).dtype_name(batches.reference),
+                **facts,
+                "model": strip_addresses(tree.outline(model)),
+                "updates": strip_addresses(repr(updates)),
+                "data": batches.fingerprint(),
+            }
             self._resume(path)
         self._apply = batches.backend.compile(self._apply_updates)
         self.epochs = Epochs(self._apply_updates, batches) if on_device else None
@@ -114,8 +112,7 @@ class Run:
         if self.epochs is not None:
             return self._advance_to(step)
         if self.graph is not None:
-            wary = step <= self.wary_until
-            if not wary and self.graph.launch(self.model, self.states, step - 1) and not wait:
+            if step > self.wary_until and self.graph.launch(self.model, self.states, step - 1) and not wait:
                 return {}
             self._arrive()
         while self.step < step:

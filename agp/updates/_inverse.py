@@ -25,9 +25,6 @@ from agp.tree import first_leaf
 from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._stopping import Residual, Stopping
 
-LOGGED_KEYS = ("residual", "steps", "restarts", "gap", "fallbacks")
-"""The results of an inversion that are logged, summarised over the factors."""
-
 TOLERANCE = 5e-3
 """The tolerance of the residual in models with one layer."""
 DEEP_TOLERANCE, ROUNDINGS = 1e-9, 1e3
@@ -145,7 +142,8 @@ class InverseUpdate:
                 done = {name: found[leaf].factor}
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
         xp = backend_of(next(iter(found.values())).factor).xp
-        all_of = {field: xp.stack(list(map(attrgetter(field), found.values()))) for field in LOGGED_KEYS}
+        logged = ("residual", "steps", "restarts", "gap", "fallbacks")
+        all_of = {field: xp.stack(list(map(attrgetter(field), found.values()))) for field in logged}
         info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
         if self.precision is not None:
             info |= {"fallbacks": xp.sum(all_of["fallbacks"])}
