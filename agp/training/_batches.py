@@ -140,10 +140,7 @@ class Batches:
         return _beside(self.reference, self.host_draws(step))
 
     def _together(self, group: int) -> Draws | None:
-        """Return the noise of several steps, stacked along a new first axis.
-
-        If the stack would take too much memory, return None.
-        """
+        """Return the noise of several steps, stacked along a new first axis, or None if it takes too much memory."""
         first = self.host_draws(group * NOISE_STEPS)
         if sum(x.nbytes for part in first for x in part.values()) * NOISE_STEPS > NOISE_MIB * 2**20:
             return None

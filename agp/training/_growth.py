@@ -73,10 +73,7 @@ def _behind(rounds: list[Round]) -> bool:
 
 
 class _Limits:
-    """A callback with the limits of the growth.
-
-    Methods that check a limit return None, or the reason to stop as a keyword and as a sentence.
-    """
+    """A callback with limits of the growth. Checks return None, or the reason to stop as a keyword and a sentence."""
 
     def __init__(
         self,
@@ -364,10 +361,7 @@ def fit_growing(
 
 
 def _tune_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, settings: dict[str, Any]) -> FitResult:
-    """Train an exact GP on a sample of the rows.
-
-    If the GP learns anything, return the model with the hyperparameters of the GP.
-    """
+    """Train an exact GP on a sample of the rows; if it learns anything, give its hyperparameters to the model."""
     index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
     X, y = backend_of(X).gather(X, index), backend_of(y).gather(y, index)
     weights = model._row_weights

@@ -96,8 +96,7 @@ def train(
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written. The checkpoint is already written before the first step. `.result`
-        holds everything so far.
+        If the checkpoint cannot be written; `.result` holds everything so far.
 
     Warns
     -----

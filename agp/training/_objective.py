@@ -53,10 +53,7 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
 
 
 def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
-    """Return the names of leaves that inner updates set to their optimum.
-
-    Raise TypeError if an update has no method `moves`.
-    """
+    """Return the names of leaves that inner updates optimise. Raise TypeError if an update has no method `moves`."""
     found, complete = moves_of(model, inner)
     if not complete:
         unknown = next(update for update in inner if not isinstance(update, MovesLeaves))

@@ -95,10 +95,7 @@ class Pools:
         return pools, np.cumsum([self.chunks[pool].sum() for pool in pools])
 
     def parts(self, epoch: int, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Split positions `start` to `stop` of an epoch by pool; return (pool, start, stop) for each pool.
-
-        The returned positions are counted from the start of the pool.
-        """
+        """Split these positions of an epoch by pool; return (pool, start, stop), counted from the start of the pool."""
         _, ends = self.pools(epoch)
         found, first = [], int(np.searchsorted(ends, start, side="right"))
         for pool in range(first, len(ends)):

@@ -65,10 +65,7 @@ def class_names(model: Any, kind: type, /) -> str:
 def apply_updates(
     updates: Iterable[Update], model: Any, batch: Batch, states: Iterable[State], /
 ) -> tuple[Any, list[State], Info]:
-    """Apply the updates in order; return the model, the new states and the values to log.
-
-    Raise ValueError if two updates log the same name.
-    """
+    """Apply updates in order; return the model, the states and the logs. Raise ValueError if two log the same name."""
     info: Info = {}
     new: list[State] = []
     for update, state in zip(updates, states, strict=True):
