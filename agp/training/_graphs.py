@@ -18,7 +18,6 @@ from agp.errors import BackendError
 from agp.random import Draws
 from agp.repairs import collect_reports
 from agp.training._batches import Batches
-from agp.tree import first_leaf
 
 EAGER_STEPS = 3
 """The number of steps before a graph is recorded; libraries initialise during these steps."""
@@ -37,11 +36,11 @@ class _Recording:
 
     def __init__(self, step: Step, batches: Batches, model: Any, states: list[Any], parts: Any) -> None:
         self.step, self.batches, self.key = step, batches, _key(model, states, parts)
-        B = backend_of(first_leaf(model))
+        B = backend_of(tree.first_leaf(model))
         self.held = B.copies(_arrays(tree.leaves(model), *states))
         self.parts = map_arrays(parts, lambda x: B.copies([x])[0])
         self.model, self.states = _with_arrays(model, states, self.held)
-        self.reference = first_leaf(self.model)
+        self.reference = tree.first_leaf(self.model)
         # whether all guesses were right so far; False while recording, so that nothing changes
         self.right = B.xp.zeros((), dtype=B.xp.bool, device=self.reference.device)
         self.count = B.xp.zeros((), **B.like(self.reference))

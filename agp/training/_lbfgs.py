@@ -24,7 +24,6 @@ from agp.repairs import collect_reports
 from agp.training._begun import check_training, initial_state
 from agp.training._objective import Objective, Point, closed_form_leaves
 from agp.training._result import Callback, LBFGSResult, Progress, call_all, progress_bar
-from agp.tree import detach
 from agp.updates import Adam, Update, check_rate
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
@@ -106,7 +105,7 @@ def fit_lbfgs(
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
     """
     X, y = check_training(model, X, y)
-    model = detach(model)
+    model = tree.detach(model)
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
     max_iterations = check_whole("max_iterations", max_iterations, least=0)

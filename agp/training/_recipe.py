@@ -78,8 +78,7 @@ def recipe(
     }
     if natural == "usual":
         natural = None if model.likelihood.slopes_vanish else SITE_RATE
-    settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": natural}
-    adam = Adam(falling(rate), gradient=gradient, memory=memory, **settings)
+    adam = Adam(falling(rate), groups, frozen, gradient, natural=natural, memory=memory)
     adam.init(model)  # raise errors early
     updates: list[Update] = [adam]
     if Normalise().moves(model).leaves:

@@ -19,7 +19,6 @@ from agp.training._epochs import Epochs
 from agp.training._graphs import StepGraph
 from agp.training._result import Callback, Progress, Result, call_all
 from agp.training._resume import checkpoint_exists, not_finite, read, strip_addresses, write_checkpoint
-from agp.tree import make_contiguous, row_major
 from agp.updates import Update, apply_updates, moves_of
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
@@ -45,9 +44,9 @@ class Run:
         on_device: bool = False,
         graphs: bool = False,
     ) -> None:
-        model, _ = make_contiguous(model)
+        model, _ = tree.make_contiguous(model)
         self.model, self.updates, self.batches, self.path, self.facts = model, updates, batches, path, facts
-        self.states = [row_major(update.init(model)) for update in updates]
+        self.states = [tree.row_major(update.init(model)) for update in updates]
         self.step, self.seconds = 0, 0.0
         self.wary_until = 0
         self.pending: list[tuple[dict[str, Array], list[Report]]] = []
@@ -133,7 +132,7 @@ class Run:
         assert self.epochs is not None
         with collect_reports() as reports:
             model, states, logged = self.epochs(self.model, self.states, self.step, last)
-            model, states = make_contiguous(model, states)
+            model, states = tree.make_contiguous(model, states)
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
         # repairs were counted over all steps; report them with the first non-finite step, or else with the last step
         good = [all(np.isfinite(x) for x in info.values()) for info in infos]
@@ -163,7 +162,7 @@ class Run:
 
         def once() -> tuple[Any, list, dict]:
             model, states, info = self._apply(self.model, self.states, batch)
-            return *make_contiguous(model, states), info  # as from a file, so that a resumed run rounds equally
+            return *tree.make_contiguous(model, states), info  # as from a file, so that a resumed run rounds equally
 
         if self.step < self.wary_until:
             return once()
@@ -310,7 +309,7 @@ class Run:
             for found in (saved.leaves, saved.states)
         )
         states = unflatten_arrays(path_layout(self._named_states()), arrays)
-        self.model, self.states = make_contiguous(tree.with_leaves(self.model, leaves), [*states.values()])
+        self.model, self.states = tree.make_contiguous(tree.with_leaves(self.model, leaves), [*states.values()])
         self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
         self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
 

@@ -11,7 +11,6 @@ from agp.batch import Batch
 from agp.constraints import LOWER
 from agp.gradient import GradientMode, check_mode, gradient_of_batch
 from agp.priors import check_priors
-from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
 from agp.updates._natural import root_steps, stepping_leaves
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
@@ -135,19 +134,17 @@ class Adam:
         """
         parameters = tree.leaves(model, "parameter")
         freezable = [*parameters, *tree.leaves(model, "auxiliary")]
-        for pattern, names in [
-            *((one, [*parameters]) for one in self.groups),
-            *((one, freezable) for one in self.frozen),
-        ]:
-            if not any(tree.matches(name, pattern) for name in names):
-                msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
-                raise ValueError(msg)
+        for patterns, names in ((self.groups, parameters), (self.frozen, freezable)):
+            for pattern in patterns:
+                if not any(tree.matches(name, pattern) for name in names):
+                    msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
+                    raise ValueError(msg)
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
         natural = set() if self.natural is None else set(stepping_leaves(model, tuple(self.frozen)))
         moving = {name: x for name, x in parameters.items() if name not in natural and not self._freezes(name)}
         zeros = {name: backend_of(x).xp.zeros_like(x) for name, x in moving.items()}
-        count = zero_like(model)
+        count = tree.zero_like(model)
         state = {"count": count, "first": zeros, "second": dict(zeros)}
         waiting = {name: group.plateau.start(count) for name, group in self._all_groups.items() if group.plateau}
         if waiting:

@@ -21,7 +21,6 @@ from agp.linalg import (
 )
 from agp.posteriors import InverseOwner, Posterior
 from agp.processes import Process
-from agp.tree import first_leaf
 from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._stopping import Residual, Stopping
 
@@ -118,7 +117,7 @@ class InverseUpdate:
         for path, owner in _owners(model).items():
             tolerance = TOLERANCE if self.tolerance is None else self.tolerance
             if self.tolerance is None and path in deep:
-                first = first_leaf(model)
+                first = tree.first_leaf(model)
                 tolerance = max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(first).xp.finfo(first.dtype).eps))
             matrix, gap, posterior = owner._matrix_to_invert(), self.stopping.gap(model, owner, batch), owner.posterior
             done: dict[str, Array] = {}

@@ -11,7 +11,6 @@ from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.posteriors import NaturalSteps, Posterior, RootSteps
 from agp.repairs import collect_reports, propagate_reports
-from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._schedules import Rate, check_step, rate_at
 
@@ -81,7 +80,7 @@ class NaturalGradient:
         if not self.stepping(model):
             msg = f"natural gradients need the posterior Whitened or Marginal, not {class_names(model, Posterior)}."
             raise TypeError(msg)
-        return {"count": zero_like(model)}
+        return {"count": tree.zero_like(model)}
 
     def moves(self, model: Any, /) -> Moved:
         """Return the parameters of every q(u) that takes natural-gradient steps."""
@@ -164,7 +163,7 @@ def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
         with collect_reports():  # the optimiser reports the same repairs
             return model._objective(batch, memory=memory)[0]
     except (NonFiniteError, NotPositiveDefiniteError):
-        return zero_like(model) + float("nan")
+        return tree.zero_like(model) + float("nan")
 
 
 # -- steps from the gradient of an optimiser --------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
 from agp.posteriors import KeepsSums, Posterior, SiteHolder
-from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._natural import backtrack_on_bound
 from agp.updates._schedules import Rate, check_step, rate_at
@@ -73,7 +72,7 @@ class SiteStep:
                 "posterior Dual or DualInverseFree."
             )
             raise TypeError(msg)
-        return {"count": zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
+        return {"count": tree.zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
 
     def moves(self, model: Any, /) -> Moved:
         """Return the sites and the inverse factors of the chosen groups; by default, of all groups."""
