@@ -16,7 +16,7 @@ from agp.processes import Sparse
 from agp.training._begun import check_training
 from agp.training._lbfgs import why_not_lbfgs
 from agp.training._objective import Objective, closed_form_leaves, inner_updates, moves_posteriors
-from agp.updates import NaturalGradient, Repeat
+from agp.updates import NaturalGradient, Repeat, leaves_of
 from agp.vectors import Unflatten
 
 STEP = 1e-4
@@ -65,13 +65,8 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     if moves_posteriors(model, inner):
         msg = f"laplace needs natural gradients, but {type(model).__name__} does not support them; use another model."
         raise TypeError(msg)
-    fixed = {
-        tree.join_path(path, name)
-        for kind in (Inducing, Actions)
-        for path, node in tree.nodes(model, kind).items()
-        for name in tree.leaves(node, "parameter")
-    }
-    moving = [name for name in tree.leaves(model, "parameter") if name not in fixed | closed_form_leaves(model, inner)]
+    fixed = leaves_of(tree.nodes(model, Inducing) | tree.nodes(model, Actions)) | closed_form_leaves(model, inner)
+    moving = [name for name in tree.leaves(model, "parameter") if name not in fixed]
     objective = Objective(model, Batch(X, y), moving, inner, "closed-form", None)
     mean = objective.vector_of(model)
     for _ in range(1 if model.likelihood.quadratic else ROUNDS):

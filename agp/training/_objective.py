@@ -18,7 +18,7 @@ from agp.gradient import GradientMode, gradient_of_batch
 from agp.posteriors import Posterior
 from agp.repairs import Report, Tally, collect_reports
 from agp.speculation import speculate
-from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, moves_of
+from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, leaves_of, moves_of
 from agp.vectors import Unflatten
 
 ROUNDING = 1e3
@@ -64,11 +64,7 @@ def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
 
 def moves_posteriors(model: Any, inner: Sequence[Update]) -> bool:
     """Whether L-BFGS itself moves parameters of a q(u)."""
-    own = {
-        tree.join_path(path, leaf)
-        for path, posterior in tree.nodes(model, Posterior).items()
-        for leaf in tree.leaves(posterior, "parameter")
-    }
+    own = leaves_of(tree.nodes(model, Posterior), "parameter")
     return bool(own - closed_form_leaves(model, inner))
 
 

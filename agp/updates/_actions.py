@@ -1,6 +1,5 @@
 """Updates that change the actions of computation-aware GPs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ from agp.actions import Actions, Policy
 from agp.backend import backend_of, like
 from agp.batch import Batch
 from agp.checks import check_whole
-from agp.updates._base import Info, Moved, State, class_names
+from agp.updates._base import Info, Moved, State, class_names, leaves_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class ActionsUpdate:
     @staticmethod
     def moves(model: Any, /) -> Moved:
         """Return the actions chosen by a policy. Steps may change the number of actions."""
-        found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.is_chosen})
+        found = leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.is_chosen})
         return Moved(found, resized=found)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
@@ -79,7 +78,7 @@ class Normalise:
 
     def moves(self, model: Any, /) -> Moved:
         """Return the actions that the update scales."""
-        return Moved(_leaves_of(self._scale(model)))
+        return Moved(leaves_of(self._scale(model)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with actions of unit norm; nothing is logged."""
@@ -89,7 +88,3 @@ class Normalise:
     @staticmethod
     def _scale(model: Any) -> dict[str, Actions]:
         return {path: actions for path, actions in tree.nodes(model, Actions).items() if actions.is_scale_invariant}
-
-
-def _leaves_of(nodes: Mapping[str, Actions]) -> frozenset[str]:
-    return frozenset(tree.join_path(path, name) for path, node in nodes.items() for name in tree.leaves(node))

@@ -1,6 +1,6 @@
 """The interface of updates."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from agp import tree
@@ -54,6 +54,11 @@ def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
     found = [update.moves(model) for update in updates if isinstance(update, MovesLeaves)]
     together = Moved(*(frozenset().union(*(one[i] for one in found)) for i in range(3)))
     return together, len(found) == len(updates)
+
+
+def leaves_of(nodes: Mapping[str, Any], role: str | None = None, /) -> frozenset[str]:
+    """Return the names of the leaves of some nodes of a model, which are given by path."""
+    return frozenset(tree.join_path(path, name) for path, node in nodes.items() for name in tree.leaves(node, role))
 
 
 def class_names(model: Any, kind: type, /) -> str:

@@ -1,7 +1,4 @@
-"""The update of inverse factors after the parameters have changed.
-
-For an inverse factor L, the product L L^T approximates an inverse.
-"""
+"""The update of inverse factors L, for which L L^T approximates an inverse, after the parameters have changed."""
 
 from dataclasses import dataclass
 from operator import attrgetter

@@ -11,7 +11,7 @@ from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.posteriors import NaturalSteps, Posterior, RootSteps
 from agp.repairs import collect_reports, propagate_reports
-from agp.updates._base import Info, Moved, State, class_names
+from agp.updates._base import Info, Moved, State, class_names, leaves_of
 from agp.updates._schedules import Rate, check_step, rate_at
 
 SHORTENED = 40
@@ -84,10 +84,7 @@ class NaturalGradient:
 
     def moves(self, model: Any, /) -> Moved:
         """Return the parameters of every q(u) that takes natural-gradient steps."""
-        stepping = self.stepping(model).items()
-        return Moved(
-            frozenset(tree.join_path(path, leaf) for path, q in stepping for leaf in tree.leaves(q, "parameter"))
-        )
+        return Moved(leaves_of(self.stepping(model), "parameter"))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with a new q(u). The info contains the largest number of halvings.
@@ -170,10 +167,7 @@ def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
 
 
 def _stepping(model: Any, frozen: tuple[str, ...]) -> dict[str, RootSteps]:
-    """Return the posteriors that take natural-gradient steps from Adam's gradient, by path.
-
-    Raises ValueError if only some leaves of a posterior are frozen.
-    """
+    """Return the posteriors that take natural-gradient steps from Adam's gradient, by path."""
     wholes = model._site_paths
     found = tree.nodes(model, RootSteps).items()
     return {path: posterior for path, posterior in found if _steps_at(path, wholes, frozen)}
@@ -188,7 +182,8 @@ def _leaves_at(path: str) -> tuple[str, str]:
 def _steps_at(path: str, wholes: tuple[str, ...], frozen: tuple[str, ...]) -> bool:
     """Return whether the posterior at `path` takes natural-gradient steps.
 
-    The posterior must not be frozen. Its marginals, or the marginals of its owner, must enter the likelihood.
+    The posterior must not be frozen. Its marginals, or the marginals of its owner, must enter the likelihood. Raises
+    ValueError if only one of its leaves is frozen.
     """
     if not any(path == whole or path.startswith(f"{whole}.") for whole in wholes):
         return False
