@@ -14,9 +14,7 @@ MIN_STEPS_PER_CALL = 100
 
 
 class Epochs:
-    """Run an epoch in one call of a loop that is compiled once.
-
-    If an epoch is shorter than `MIN_STEPS_PER_CALL` steps, a call runs that many steps.
+    """Run an epoch, or `MIN_STEPS_PER_CALL` steps if it is shorter, in one call of a loop that is compiled once.
 
     A step is ``(model, states, batch) -> (model, states, info)``. The row numbers of all batches are transferred before
     the call. The noise of all batches is transferred too, unless the device draws the noise.

@@ -175,9 +175,8 @@ def fit(
         reached = RATE * (1.0 - (1.0 - FINAL_RATE_FRACTION) * found.steps / steps)
         calmer = planned(found.model, cooling, rate=reached)
         settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "checkpoint": cooled, **launched}
-        return warn_without_signal(
-            _with_message(resume_training(found, train, X, y, settings), True, clock, slope.message), y
-        )
+        found = resume_training(found, train, X, y, settings)
+        return warn_without_signal(_with_message(found, True, clock, slope.message), y)
     return _with_message(found, False, clock, _ending(found, steps))
 
 

@@ -342,9 +342,8 @@ def fit_growing(
             found, resets = more, resets + lost
             continue
         if _behind(rounds):  # after a reset, or at the end of the budget
-            found, seen = trained(
-                replace(found, model=reached[_highest(rounds)], converged=False), FINAL_TOLERANCES * fit_tolerance
-            )
+            found = replace(found, model=reached[_highest(rounds)], converged=False)
+            found, seen = trained(found, FINAL_TOLERANCES * fit_tolerance)
         if _behind(rounds):  # further training did not help
             found, seen = noted(replace(found, model=reached[_highest(rounds)]))
         reason, message = ending or ("most", "the inducing inputs explain the prior variance up to rounding")

@@ -274,11 +274,9 @@ class _Search:
         run.trace["gradient"].append(float(np.max(np.abs(at.slope))))
         if self.bar is not None:
             self.bar.show(self.steps, {"bound": float(at.bound)}, self.objective.repairs.total)
-        if self.callbacks:
-            seen = Progress(self.steps, at.model, {"bound": at.bound}, self.seconds)
-            if call_all(self.callbacks, seen):
-                self.stopped = True
-                raise StopIteration
+        if call_all(self.callbacks, Progress(self.steps, at.model, {"bound": at.bound}, self.seconds)):
+            self.stopped = True
+            raise StopIteration
 
     def result(self) -> LBFGSResult:
         """Return the best result so far, or the given model if there is no result yet."""

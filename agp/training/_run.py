@@ -99,8 +99,7 @@ class Run:
             self.seconds += time.perf_counter() - began
             if save:
                 self.save()
-            seen = Progress(self.step, self.model, info, self.seconds)
-            if callbacks and call_all(callbacks, seen):
+            if callbacks and call_all(callbacks, Progress(self.step, self.model, info, self.seconds)):
                 return
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
