@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import partial, reduce
+from operator import add, mul
 from typing import Any
 
 from agp import kernels, likelihoods, posteriors
@@ -12,7 +13,6 @@ from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, DeepGP
-from agp.posteriors import Posterior
 from agp.training import SITE_RATE, recipe
 from agp.updates import ActionsUpdate, NaturalGradient, Update
 
@@ -65,10 +65,6 @@ STORAGES: dict[str, Callable[..., Any]] = {
 _decoupled = partial(SOLVEGP.from_data, posterior=posteriors.Whitened, second=posteriors.PriorSpread)
 
 
-def _deep(kind: type[Posterior]) -> Callable[..., Any]:
-    return partial(DeepGP.from_data, posterior=kind)
-
-
 def _deep_solve(X: Array, y: Array, *, num_inducing: int, num_orthogonal: int | None, **parts: Any) -> DeepGP:
     """Build a deep GP with two groups of inducing variables per layer. By default, the groups have equal size."""
     M2 = num_inducing if num_orthogonal is None else num_orthogonal
@@ -93,11 +89,11 @@ METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
     "cagp-opt": ("computation-aware GP, learned sparse actions", CaGP.from_data),
     "cagp-cg": ("computation-aware GP, conjugate gradients", _with_policy),
     "cggp": ("exact GP by conjugate gradients", CGGP.from_data),
-    "deep-msvgp": ("deep GP, M-SVGP layers", _deep(posteriors.Marginal)),
-    "deep-wsvgp": ("deep GP, W-SVGP layers", _deep(posteriors.Whitened)),
-    "deep-lsvgp": ("deep GP, L-SVGP layers", _deep(posteriors.LikelihoodForm)),
-    "deep-rsvgp": ("deep GP, R-SVGP layers", _deep(posteriors.Relaxed)),
-    "deep-asvgp": ("deep GP, A-SVGP layers", _deep(posteriors.InverseFree)),
+    "deep-msvgp": ("deep GP, M-SVGP layers", partial(DeepGP.from_data, posterior=posteriors.Marginal)),
+    "deep-wsvgp": ("deep GP, W-SVGP layers", partial(DeepGP.from_data, posterior=posteriors.Whitened)),
+    "deep-lsvgp": ("deep GP, L-SVGP layers", partial(DeepGP.from_data, posterior=posteriors.LikelihoodForm)),
+    "deep-rsvgp": ("deep GP, R-SVGP layers", partial(DeepGP.from_data, posterior=posteriors.Relaxed)),
+    "deep-asvgp": ("deep GP, A-SVGP layers", partial(DeepGP.from_data, posterior=posteriors.InverseFree)),
     "deep-solve": ("deep GP, SOLVE-GP layers", _deep_solve),
 }
 """The description and the constructor of each method.
@@ -147,14 +143,11 @@ def parse_kernel(name: str, *others: str) -> Kernel:
     A number in parentheses is the initial lengthscale, or the period, in the units of the inputs:
     ``"matern32(3000) + seasonal(365.25) * rbf"``. An unknown name raises a ValueError that lists the known names.
     """
-    total: Any = None
-    for term in name.split("+"):
-        product: Any = None
-        for part in term.split("*"):
-            factor = _single_kernel(part.strip(), name, others)
-            product = factor if product is None else product * factor
-        total = product if total is None else total + product
-    return total
+
+    def product(term: str) -> Kernel:
+        return reduce(mul, [_single_kernel(part.strip(), name, others) for part in term.split("*")])
+
+    return reduce(add, map(product, name.split("+")))
 
 
 def _single_kernel(part: str, name: str, others: tuple[str, ...]) -> Kernel:

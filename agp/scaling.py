@@ -18,10 +18,7 @@ def column_spreads(X: Array) -> Array:
 
 
 def unit_by_column(value: Any, scales: Array) -> Array:
-    """Return the unit of a parameter, given the scales [D] of the columns.
-
-    The unit is `scales` if the parameter has one entry per column, otherwise the geometric mean of `scales`.
-    """
+    """Return the scales [D] as the unit of a parameter with one entry per column, else their geometric mean."""
     xp = backend_of(scales).xp
     if value is None or isinstance(value, (list, tuple)) or (not isinstance(value, numbers.Real) and value.ndim):
         return scales

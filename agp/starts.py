@@ -16,7 +16,6 @@ from agp.inducing import Inducing, Points
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Likelihood
 from agp.random import generator
-from agp.tree import place_leaves as with_arrays
 
 Numbers = npt.NDArray[np.float64]
 
@@ -48,25 +47,14 @@ def starting_kernel(
     inducing: Any = None,
     columns: slice = slice(None),
 ) -> Any:
-    """Return the kernel with values for missing lengthscales; other leaves do not change.
+    """Return the kernel (`RBF` by default) with values for missing lengthscales, given X [N, D] and y [N, K] in memory.
 
-    The default kernel is `RBF`. The function tries several multiples of the lengthscales of `Kernel.from_data`. For
-    each candidate, it computes the log evidence of an exact GP with Gaussian noise on at most 256 rows. Some candidates
-    use the same multiple for all columns. Others use a larger multiple for columns that predict little by themselves.
-    Each candidate is evaluated at its best variance and its best ratio of noise to variance. The comparison runs on the
-    host in float64, so that all libraries start at the same values. Labels and counts are replaced by
-    `Likelihood.proxies`.
-
-    Parameters
-    ----------
-    kernel, likelihood
-        The kernel and the likelihood of the model.
-    X, y
-        Inputs [N, D] and targets [N, K] in memory.
-    inducing
-        As in `SVGP.from_data`. With inducing variables other than points, the kernel is returned unchanged.
-    columns
-        The outputs to use; all by default.
+    Candidates are multiples of the lengthscales of `Kernel.from_data`: the same multiple for all columns, or larger
+    ones for columns that predict little by themselves. The kernel with the highest log evidence of an exact GP on at
+    most 256 rows is chosen. Each candidate has its best variance and ratio of Gaussian noise to variance. The
+    comparison runs on the host in float64, so that all libraries start at the same values. Labels and counts are
+    replaced by `Likelihood.proxies`. `columns` are the outputs to use. With `inducing` variables other than points, the
+    kernel is returned unchanged.
     """
     if isinstance(inducing, Inducing) and not isinstance(inducing, Points):
         return kernel
@@ -99,8 +87,10 @@ def starting_kernels(
     sample, targets = _sample(X, likelihood.proxies(y), columns)
     if len(targets) < LEAST_ROWS:
         return []
-    given = with_arrays(kernel, X)
-    tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if _is_ours(kernel) else (given, X)
+    given = tree.place_leaves(kernel, X)
+    # parts that users define might not run on NumPy
+    ours = all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
+    tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if ours else (given, X)
     found = []
     varied = asarray_like(_perturb_constants(sample, (lambda: X) if among is None else among), inputs)
     for start, lengthscales in _starts(tried, missing, varied, _relevance(sample, targets)):
@@ -108,11 +98,6 @@ def starting_kernels(
         evidence = _log_evidence(to_numpy(start(asarray_like(sample, inputs))[0]), targets)
         found.append((evidence / len(sample), tree.with_leaves(kernel, values)))
     return found
-
-
-def _is_ours(kernel: Kernel) -> bool:
-    """Return True if all parts are defined in agp. Parts that users define might not run on NumPy."""
-    return all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
 
 
 def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]:
@@ -128,10 +113,7 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
 
 
 def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
-    """Let each constant column of a sample [n, D] alternate between value - spread and value + spread.
-
-    The spread of the column is computed from all rows.
-    """
+    """Let constant columns of a sample [n, D] alternate between value - spread and value + spread over all rows."""
     constant = sample.max(axis=0) == sample.min(axis=0)
     if not constant.any():
         return sample
@@ -200,8 +182,7 @@ def _log_evidence(K: npt.NDArray[Any], targets: Numbers) -> float:
 def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
     """Return the leading eigenvectors [D, count] of x^T x, for x [N, D]. The largest entry per column is positive."""
     x = np.asarray(x, dtype=np.float64)
-    vectors = np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count]
-    return _fix_signs(vectors)
+    return _fix_signs(np.linalg.eigh(x.T @ x)[1][:, ::-1][:, :count])
 
 
 def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:

@@ -11,9 +11,6 @@ from agp.batch import Batch
 from agp.random import NO_DRAWS, Draws, generator
 from agp.training._order import Order, Pooled
 
-__all__ = ["Batches", "Place", "check_place"]
-
-DrawsOf = Callable[[Any, int], Draws]
 Place = Literal["host", "device"]
 
 NOISE_STEPS, NOISE_MIB = 10, 16.0
@@ -49,7 +46,7 @@ class Batches:
         y: Array,
         size: int,
         seed: int,
-        draws: DrawsOf | None = None,
+        draws: Callable[[Any, int], Draws] | None = None,
         place: Place = "host",
         *,
         reference: Array | None = None,
@@ -136,17 +133,14 @@ class Batches:
 
     def _draws_from_host(self, step: int) -> Draws:
         """Draw the noise of a step on the host; return it as arrays of the library of the batches."""
-        if self.draws is not None and backend_of(self.reference).reading_waits(self.reference):
+        if backend_of(self.reference).reading_waits(self.reference):
             group, i = divmod(step, NOISE_STEPS)
             if (several := self._joined_draws(group)) is not None:
                 return Draws(*({name: x[i, ...] for name, x in part.items()} for part in several))
         return _beside(self.reference, self.host_draws(step))
 
     def _together(self, group: int) -> Draws | None:
-        """Return the noise of several steps, stacked along a new first axis.
-
-        If the stack would take too much memory, return None.
-        """
+        """Return the noise of several steps, stacked along a new first axis, or None if it takes too much memory."""
         first = self.host_draws(group * NOISE_STEPS)
         if sum(x.nbytes for part in first for x in part.values()) * NOISE_STEPS > NOISE_MIB * 2**20:
             return None

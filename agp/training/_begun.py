@@ -15,8 +15,6 @@ from agp.posteriors import InverseOwner, Posterior
 from agp.repairs import outside
 from agp.updates import ActionsUpdate, InverseUpdate, SiteStep, Update, moves_of
 
-__all__ = ["check_training", "frozen_parameters", "initial_state", "kept_leaves", "warn_about_untouched"]
-
 M = TypeVar("M", bound=Any)
 
 
@@ -59,12 +57,6 @@ def kept_leaves(model: Any, updates: Sequence[Update]) -> frozenset[str]:
     """Return the names of the leaves that updates keep fixed, and of the parameters that no update moves."""
     found, complete = moves_of(model, updates)
     return found.kept | (frozenset(tree.leaves(model, "parameter")) - found.leaves if complete else frozenset())
-
-
-def frozen_parameters(model: Any, updates: Sequence[Update]) -> tuple[str, ...]:
-    """Return the names of the parameters among `kept_leaves`."""
-    kept = kept_leaves(model, updates)
-    return tuple(name for name in tree.leaves(model, "parameter") if name in kept)
 
 
 def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:

@@ -10,8 +10,6 @@ from agp.likelihoods import Likelihood
 from agp.models import collapsed_model
 from agp.random import generator
 
-__all__ = ["CERTIFIED_ROWS", "Certificate", "baseline", "certify"]
-
 BASELINE_ROWS = 10_000
 """The maximum number of targets in a baseline that is computed by iterations."""
 CERTIFIED_ROWS = 200_000
@@ -81,9 +79,7 @@ class Certificate(NamedTuple):
     """The number of rows that the upper bound uses."""
 
 
-def certify(
-    model: Any, X: Array, y: Array, /, *, rows: int = CERTIFIED_ROWS, seed: int, memory: float | None
-) -> Certificate:
+def certify(model: Any, X: Array, y: Array, /, *, rows: int, seed: int, memory: float | None) -> Certificate:
     """Compute the bound of a model per datum and, for Gaussian noise, an upper bound, in O(N M^2) operations.
 
     With more than `rows` rows, the bounds use a random sample of `rows` rows. If the bound of the model needs

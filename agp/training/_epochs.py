@@ -9,16 +9,12 @@ from agp.backend import Array, asarray_like, backend_of
 from agp.random import Draws
 from agp.training._batches import Batches
 
-__all__ = ["MIN_STEPS_PER_CALL", "Epochs", "check_loops"]
-
 MIN_STEPS_PER_CALL = 100
 """The minimum number of steps in one call of the compiled loop."""
 
 
 class Epochs:
-    """Run an epoch in one call of a loop that is compiled once.
-
-    If an epoch is shorter than `MIN_STEPS_PER_CALL` steps, a call runs that many steps.
+    """Run an epoch, or `MIN_STEPS_PER_CALL` steps if it is shorter, in one call of a loop that is compiled once.
 
     A step is ``(model, states, batch) -> (model, states, info)``. The row numbers of all batches are transferred before
     the call. The noise of all batches is transferred too, unless the device draws the noise.

@@ -28,8 +28,6 @@ from agp.training._result import Callback, Progress, Result
 from agp.training._resume import checkpoint_exists, load_trace
 from agp.updates import Update
 
-__all__ = ["FitResult", "Gain", "check_plan", "fit", "resume_training"]
-
 BATCH_ROWS = 1024
 """The default number of rows in a minibatch."""
 LBFGS_ROWS = 2048
@@ -177,9 +175,8 @@ def fit(
         reached = RATE * (1.0 - (1.0 - FINAL_RATE_FRACTION) * found.steps / steps)
         calmer = planned(found.model, cooling, rate=reached)
         settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "checkpoint": cooled, **launched}
-        return warn_without_signal(
-            _with_message(resume_training(found, train, X, y, settings), True, clock, slope.message), y
-        )
+        found = resume_training(found, train, X, y, settings)
+        return warn_without_signal(_with_message(found, True, clock, slope.message), y)
     return _with_message(found, False, clock, _ending(found, steps))
 
 
@@ -364,17 +361,17 @@ class _Slope:
     def resume(self, bounds: list[float]) -> None:
         """Continue after an earlier training, given the bounds of its steps."""
         self.steps = len(bounds)
-        self.read = bounds[-(self.window + self.steps_since_check(self.steps)) :]
+        self.read = bounds[-(self.window + self.steps_since_check()) :]
         self._judge()
 
-    def steps_since_check(self, steps: int) -> int:
-        """Return the number of steps between the last computation of the slope and step `steps`."""
-        return steps % (self.window // 5)
+    def steps_since_check(self) -> int:
+        """Return the number of steps since the last computation of the slope."""
+        return self.steps % (self.window // 5)
 
     def __call__(self, seen: Progress) -> bool:
         self.waiting.append(seen.info["bound"])
         self.steps += 1
-        if not self.steps_since_check(self.steps):  # read in one transfer
+        if not self.steps_since_check():  # read in one transfer
             xp = backend_of(self.waiting[0]).xp
             self.read = [*self.read, *to_numpy(xp.stack(self.waiting)).tolist()][-self.window :]
             self.waiting = []
@@ -382,7 +379,7 @@ class _Slope:
         return self.converged
 
     def _judge(self) -> None:
-        if len(self.read) < self.window or self.steps_since_check(self.steps):
+        if len(self.read) < self.window or self.steps_since_check():
             return
         times = np.arange(self.window) - 0.5 * (self.window - 1)
         gained = float(times @ np.asarray(self.read)) / float(times @ times) * self.epoch / self.rows

@@ -18,9 +18,6 @@ from agp.errors import BackendError
 from agp.random import Draws
 from agp.repairs import collect_reports
 from agp.training._batches import Batches
-from agp.tree import first_leaf
-
-__all__ = ["EAGER_STEPS", "StepGraph"]
 
 EAGER_STEPS = 3
 """The number of steps before a graph is recorded; libraries initialise during these steps."""
@@ -39,10 +36,11 @@ class _Recording:
 
     def __init__(self, step: Step, batches: Batches, model: Any, states: list[Any], parts: Any) -> None:
         self.step, self.batches, self.key = step, batches, _key(model, states, parts)
-        B = backend_of(first_leaf(model))
-        self.held, self.parts = B.copies(_arrays(model, states)), map_arrays(parts, lambda x: B.copies([x])[0])
+        B = backend_of(tree.first_leaf(model))
+        self.held = B.copies(_arrays(tree.leaves(model), *states))
+        self.parts = map_arrays(parts, lambda x: B.copies([x])[0])
         self.model, self.states = _with_arrays(model, states, self.held)
-        self.reference = first_leaf(self.model)
+        self.reference = tree.first_leaf(self.model)
         # whether all guesses were right so far; False while recording, so that nothing changes
         self.right = B.xp.zeros((), dtype=B.xp.bool, device=self.reference.device)
         self.count = B.xp.zeros((), **B.like(self.reference))
@@ -51,10 +49,7 @@ class _Recording:
         self.kept = constants()  # the graph reads their memory, so keep it
 
     def _record(self) -> Array:
-        """Take one step on the fixed arrays; return a vector.
-
-        The first entry is 1.0 if all guesses so far were right, and 0.0 otherwise. The other entries are the log.
-        """
+        """Take one step on the fixed arrays; return 1.0 if all guesses so far were right, else 0.0, and the log."""
         B = backend_of(self.reference)
         xp, guesses = B.xp, [self.right]
         with speculating(guesses, blind=True), collect_reports() as reports:
@@ -67,7 +62,7 @@ class _Recording:
             msg = "the step changes settings or array shapes of the model or of a state."
             raise BackendError(msg)
         right = xp.all(xp.stack(guesses))
-        B.overwrite([*self.held, self.count], [*_arrays(model, states), self.count + 1.0], where=right)
+        B.overwrite([*self.held, self.count], [*_arrays(tree.leaves(model), *states), self.count + 1.0], where=right)
         self.right[...] = right
         self.dtypes = {name: x.dtype for name, x in info.items()}
         widest = B.widest_float(self.reference)
@@ -75,21 +70,15 @@ class _Recording:
 
     def load(self, model: Any, states: list[Any]) -> None:
         """Copy a model and states into the fixed arrays."""
-        for x, y in zip(self.held, _arrays(model, states), strict=True):
+        for x, y in zip(self.held, _arrays(tree.leaves(model), *states), strict=True):
             x[...] = y
         self.right[...] = True
         self.count[...] = 0.0
 
     def launch(self, parts: Any) -> Callable[[], Any]:
         """Launch a step; return a function that waits for its log."""
-        new: list[Array] = []
-        map_arrays(parts, new.append)
-        each = iter(new)
-
-        def copy(x: Array) -> None:
-            x[...] = next(each)
-
-        map_arrays(self.parts, copy)
+        for x, y in zip(_arrays(self.parts), _arrays(parts), strict=True):
+            x[...] = y
         self.replay()
         return backend_of(self.log).fetch(self.log)
 
@@ -177,23 +166,20 @@ class StepGraph:
             self.next = self.done + self.pause
 
 
-def _arrays(model: Any, states: list[Any]) -> list[Array]:
-    """Return the leaves of the model and the arrays of the states."""
+def _arrays(*nested: Any) -> list[Array]:
+    """Return the arrays in nested dictionaries and tuples."""
     found: list[Array] = []
-    map_arrays((tree.leaves(model), tuple(states)), found.append)
+    map_arrays(nested, found.append)
     return found
 
 
 def _with_arrays(model: Any, states: list[Any], arrays: list[Array]) -> tuple[Any, list[Any]]:
-    """Return the model and the states with these arrays, in the order of `_arrays`."""
+    """Return the model and the states with these arrays: first the leaves, then the arrays of the states."""
     each = iter(arrays)
     leaves, states = map_arrays((tree.leaves(model), tuple(states)), lambda _: next(each))
     return tree.with_leaves(model, leaves), list(states)
 
 
 def _key(model: Any, states: list[Any], parts: Any) -> tuple[Any, ...]:
-    """Return the properties that a recording fixes.
-
-    These are the classes and settings of the model, and the shapes and dtypes of all arrays.
-    """
+    """Return what a recording fixes: classes and settings of the model, and shapes and dtypes of all arrays."""
     return tree.outline(model), map_arrays((tuple(states), parts), lambda x: (list(x.shape), x.dtype))

@@ -25,8 +25,6 @@ from agp.training._lbfgs import fit_lbfgs
 from agp.training._result import Callback, Progress, call_all
 from agp.updates import Update
 
-__all__ = ["GROWTH_TOLERANCE", "MAX_INDUCING", "GrowthResult", "Round", "fit_growing"]
-
 MAX_INDUCING = 1024
 """The default maximum number of inducing inputs."""
 GROWTH_TOLERANCE = 0.005
@@ -75,10 +73,7 @@ def _behind(rounds: list[Round]) -> bool:
 
 
 class _Limits:
-    """A callback with the limits of the growth.
-
-    Methods that check a limit return None, or the reason to stop as a keyword and as a sentence.
-    """
+    """A callback with limits of the growth. Checks return None, or the reason to stop as a keyword and a sentence."""
 
     def __init__(
         self,
@@ -347,9 +342,8 @@ def fit_growing(
             found, resets = more, resets + lost
             continue
         if _behind(rounds):  # after a reset, or at the end of the budget
-            found, seen = trained(
-                replace(found, model=reached[_highest(rounds)], converged=False), FINAL_TOLERANCES * fit_tolerance
-            )
+            found = replace(found, model=reached[_highest(rounds)], converged=False)
+            found, seen = trained(found, FINAL_TOLERANCES * fit_tolerance)
         if _behind(rounds):  # further training did not help
             found, seen = noted(replace(found, model=reached[_highest(rounds)]))
         reason, message = ending or ("most", "the inducing inputs explain the prior variance up to rounding")
@@ -366,10 +360,7 @@ def fit_growing(
 
 
 def _tune_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, settings: dict[str, Any]) -> FitResult:
-    """Train an exact GP on a sample of the rows.
-
-    If the GP learns anything, return the model with the hyperparameters of the GP.
-    """
+    """Train an exact GP on a sample of the rows; if it learns anything, give its hyperparameters to the model."""
     index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
     X, y = backend_of(X).gather(X, index), backend_of(y).gather(y, index)
     weights = model._row_weights

@@ -1,6 +1,5 @@
 """The Laplace approximation: a normal distribution over the hyperparameters from the curvature of the bound."""
 
-import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,17 +10,14 @@ from agp import tree
 from agp.actions import Actions
 from agp.backend import Array
 from agp.batch import Batch
-from agp.constraints import POSITIVE
 from agp.inducing import Inducing, some_rows
 from agp.posteriors import NaturalSteps, SiteHolder, start_of
 from agp.processes import Sparse
 from agp.training._begun import check_training
 from agp.training._lbfgs import why_not_lbfgs
 from agp.training._objective import Objective, closed_form_leaves, inner_updates, moves_posteriors
-from agp.updates import NaturalGradient, Repeat
+from agp.updates import NaturalGradient, Repeat, leaves_of
 from agp.vectors import Unflatten
-
-__all__ = ["Laplace", "laplace"]
 
 STEP = 1e-4
 """The step of the finite differences, in raw coordinates."""
@@ -47,27 +43,15 @@ class Laplace(NamedTuple):
 def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     """Compute the Laplace approximation to the posterior of the kernel, likelihood and mean function parameters.
 
-    The objective is the bound at the optimal q(u) plus the log priors, as a function of the logarithms of positive
-    parameters. The precision is the negative Hessian of the objective. It is computed by finite differences of the
-    closed-form gradient, with one evaluation for each parameter. Inducing inputs are fixed, and at most 300 are used.
-    The logarithms have a weak normal prior with standard deviation 3, which corresponds to a factor of 20. This prior
-    keeps the covariance finite if the bound is flat or not at a maximum in some direction. Needs float64.
+    The model was trained on X [N, D] and y [N, K]. The objective is the bound at the optimal q(u) plus the log priors,
+    as a function of the logarithms of positive parameters. The precision is the negative Hessian of the objective. It
+    is computed by finite differences of the closed-form gradient, with one evaluation for each parameter. Inducing
+    inputs are fixed, and at most 300 are used. The logarithms have a weak normal prior with standard deviation 3, which
+    corresponds to a factor of 20. This prior keeps the covariance finite if the bound is flat or not at a maximum in
+    some direction. Needs float64.
 
-    Parameters
-    ----------
-    model
-        A trained `agp.models.Model`.
-    X, y
-        Its training data [N, D] and [N, K].
-
-    Raises
-    ------
-    TypeError
-        If the optimal q(u) cannot be computed, or the bound needs random draws.
-    ValueError
-        If the data do not fit the model.
-    FloatingPointError
-        If the bound or its gradient is not finite.
+    Raises TypeError if the optimal q(u) cannot be computed or the bound needs random draws, ValueError if the data do
+    not fit the model, and FloatingPointError if the bound or its gradient is not finite.
 
     Source: MacKay, "A practical Bayesian framework for backpropagation networks", Neural Computation 1992.
     """
@@ -81,13 +65,8 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     if moves_posteriors(model, inner):
         msg = f"laplace needs natural gradients, but {type(model).__name__} does not support them; use another model."
         raise TypeError(msg)
-    fixed = {
-        tree.join_path(path, name)
-        for kind in (Inducing, Actions)
-        for path, node in tree.nodes(model, kind).items()
-        for name in tree.leaves(node, "parameter")
-    }
-    moving = [name for name in tree.leaves(model, "parameter") if name not in fixed | closed_form_leaves(model, inner)]
+    fixed = leaves_of(tree.nodes(model, Inducing) | tree.nodes(model, Actions)) | closed_form_leaves(model, inner)
+    moving = [name for name in tree.leaves(model, "parameter") if name not in fixed]
     objective = Objective(model, Batch(X, y), moving, inner, "closed-form", None)
     mean = objective.vector_of(model)
     for _ in range(1 if model.likelihood.quadratic else ROUNDS):
@@ -97,9 +76,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     hessian = X.shape[0] * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
     # a raw value r with softplus(r) = v has dr / dlog v = v / (1 - exp(-v))
     values = np.logaddexp(mean, 0.0)
-    leaves = objective.unflatten.leaves
-    positive = np.concatenate([np.full(math.prod(leaf.value.shape), leaf.constraint is POSITIVE) for leaf in leaves])
-    scale = np.where(positive, values / -np.expm1(-values), 1.0)
+    scale = np.where(objective.positive, values / -np.expm1(-values), 1.0)
     curvatures, directions = np.linalg.eigh(0.5 * scale[:, None] * (hessian + hessian.T) * scale)
     root = scale[:, None] * directions / np.sqrt(np.maximum(curvatures, 0.0) + PRIOR_STD**-2)
     return Laplace(objective.unflatten, mean, root @ root.T)

@@ -24,10 +24,7 @@ from agp.repairs import collect_reports
 from agp.training._begun import check_training, initial_state
 from agp.training._objective import Objective, Point, closed_form_leaves
 from agp.training._result import Callback, LBFGSResult, Progress, call_all, progress_bar
-from agp.tree import detach
-from agp.updates import Adam, Update
-
-__all__ = ["fit_lbfgs", "why_not_lbfgs"]
+from agp.updates import Adam, Update, check_rate
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 """The leaves that a restart draws at random; inducing inputs and q(u) start at their values in the model."""
@@ -108,35 +105,28 @@ def fit_lbfgs(
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
     """
     X, y = check_training(model, X, y)
-    model = detach(model)
+    model = tree.detach(model)
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
     max_iterations = check_whole("max_iterations", max_iterations, least=0)
-    tolerance = _not_negative("tolerance", tolerance)
-    restarts = check_whole("restarts", restarts, least=0)
-    seed, spread = check_whole("seed", seed, least=0), _not_negative("spread", spread)
+    check_rate("tolerance", tolerance)
+    check_rate("spread", spread)
+    restarts, seed = check_whole("restarts", restarts, least=0), check_whole("seed", seed, least=0)
     moving = _moving(model, frozen, inner, gradient)
     if max_iterations:
         model = initial_state(model, tree.leaves(model).keys() - moving - closed_form_leaves(model, inner))
     objective = Objective(model, Batch(X, y), moving, inner, gradient, memory)
-    search = _Search(objective, max_iterations, tolerance, check_callables("callbacks", callbacks))
+    search = _Search(objective, max_iterations, float(tolerance), check_callables("callbacks", callbacks))
     total = max_iterations * (restarts + 1)
     with progress_bar(total) if progress else nullcontext() as bar, collect_reports(objective.aside):
         search.bar = bar
         try:
-            search.run(_starts(objective, restarts, seed, spread))
+            search.run(_starts(objective, restarts, seed, float(spread)))
         except KeyboardInterrupt as interrupt:
             raise Interrupted(search.result()) from interrupt
     result = search.result()
     objective.repairs.tell()
     return result
-
-
-def _not_negative(name: str, value: float) -> float:
-    if not 0.0 <= value < float("inf"):
-        msg = f"{name} is {value!r}, but must be a finite number, 0 or greater."
-        raise ValueError(msg)
-    return float(value)
 
 
 def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str:
@@ -209,13 +199,6 @@ class _Search:
         self.runs: list[_Start | None] = []
         self.steps, self.seconds, self.stopped = 0, 0.0, False
 
-    def run(self, starts: Iterator[npt.NDArray[np.float64]]) -> None:
-        """Optimise from each start in turn; stop early if a callback ends the search."""
-        for vector in starts:
-            self._run_from(vector)
-            if self.stopped:
-                return
-
     def _evaluate(self, vector: npt.NDArray[np.float64]) -> Point | None:
         began = time.perf_counter()
         try:
@@ -223,23 +206,27 @@ class _Search:
         finally:
             self.seconds += time.perf_counter() - began
 
-    def _run_from(self, vector: npt.NDArray[np.float64]) -> None:
-        self.objective.settled = self.objective.given
-        first = self._evaluate(vector)
-        if first is None and not self.runs:
-            reason = next(iter(self.objective.rejections))
-            msg = f"{reason} at the starting model; try standardised data, more jitter or float64."
-            raise NonFiniteError(msg, self.result())
-        if first is None:
-            self.runs.append(None)
-            return
-        run = _Start(first)
-        self.objective.repairs.merge(first.repairs)
-        self.runs.append(run)
-        if self.max_iterations:
-            self._minimise(run)
-        else:
-            run.message = "max_iterations is 0"
+    def run(self, starts: Iterator[npt.NDArray[np.float64]]) -> None:
+        """Optimise from each start in turn; stop early if a callback ends the search."""
+        for vector in starts:
+            self.objective.settled = self.objective.given
+            first = self._evaluate(vector)
+            if first is None and not self.runs:
+                reason = next(iter(self.objective.rejections))
+                msg = f"{reason} at the starting model; try standardised data, more jitter or float64."
+                raise NonFiniteError(msg, self.result())
+            if first is None:
+                self.runs.append(None)
+                continue
+            run = _Start(first)
+            self.objective.repairs.merge(first.repairs)
+            self.runs.append(run)
+            if self.max_iterations:
+                self._minimise(run)
+            else:
+                run.message = "max_iterations is 0"
+            if self.stopped:
+                return
 
     def _minimise(self, run: _Start) -> None:
         from scipy import optimize
@@ -287,11 +274,9 @@ class _Search:
         run.trace["gradient"].append(float(np.max(np.abs(at.slope))))
         if self.bar is not None:
             self.bar.show(self.steps, {"bound": float(at.bound)}, self.objective.repairs.total)
-        if self.callbacks:
-            seen = Progress(self.steps, at.model, {"bound": at.bound}, self.seconds)
-            if call_all(self.callbacks, seen):
-                self.stopped = True
-                raise StopIteration
+        if call_all(self.callbacks, Progress(self.steps, at.model, {"bound": at.bound}, self.seconds)):
+            self.stopped = True
+            raise StopIteration
 
     def result(self) -> LBFGSResult:
         """Return the best result so far, or the given model if there is no result yet."""

@@ -20,8 +20,6 @@ from agp.training._run import Run
 from agp.tree import detach, first_leaf
 from agp.updates import Update
 
-__all__ = ["train"]
-
 
 @public(repairs=False)
 def train(
@@ -98,8 +96,7 @@ def train(
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds everything so far.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written. The checkpoint is already written before the first step. `.result`
-        holds everything so far.
+        If the checkpoint cannot be written; `.result` holds everything so far.
 
     Warns
     -----
@@ -119,13 +116,13 @@ def train(
     checkpoint_every = check_whole("checkpoint_every", checkpoint_every)
     size = _batch_size(model, X.shape[0], batch_size)
     facts: dict[str, Any] = {"seed": check_whole("seed", seed, least=0), "batch_size": size}
-    rows = {"reference": first_leaf(model), "in_place": data_parallel} if elsewhere else {}
-    facts["draws"] = _source_of_draws(check_place(draws), rows.get("reference", X))
+    reference = first_leaf(model) if elsewhere else X
+    facts["draws"] = _source_of_draws(check_place(draws), reference)
     if updates is None:
         updates = recipe(model, steps)
         facts["steps"] = steps  # the recipe depends on the number of steps
     updates = _check_updates(updates)
-    batches = Batches(X, y, size, facts["seed"], model._draws, draws, **rows)
+    batches = Batches(X, y, size, facts["seed"], model._draws, draws, reference=reference, in_place=data_parallel)
     model = initial_state(model, kept_leaves(model, updates)) if steps else model
     run = Run(model, updates, batches, check_checkpoint(checkpoint), facts, on_device=on_device, graphs=graphs)
     if run.step > steps:

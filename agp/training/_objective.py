@@ -18,10 +18,8 @@ from agp.gradient import GradientMode, gradient_of_batch
 from agp.posteriors import Posterior
 from agp.repairs import Report, Tally, collect_reports
 from agp.speculation import speculate
-from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, moves_of
+from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, leaves_of, moves_of
 from agp.vectors import Unflatten
-
-__all__ = ["Objective", "Point", "closed_form_leaves", "inner_updates", "moves_posteriors"]
 
 ROUNDING = 1e3
 """The minimum of a positive leaf, as a multiple of machine precision times the leaf's unit."""
@@ -55,10 +53,7 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
 
 
 def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
-    """Return the names of leaves that inner updates set to their optimum.
-
-    Raise TypeError if an update has no method `moves`.
-    """
+    """Return the names of leaves that inner updates optimise. Raise TypeError if an update has no method `moves`."""
     found, complete = moves_of(model, inner)
     if not complete:
         unknown = next(update for update in inner if not isinstance(update, MovesLeaves))
@@ -69,11 +64,7 @@ def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
 
 def moves_posteriors(model: Any, inner: Sequence[Update]) -> bool:
     """Whether L-BFGS itself moves parameters of a q(u)."""
-    own = {
-        tree.join_path(path, leaf)
-        for path, posterior in tree.nodes(model, Posterior).items()
-        for leaf in tree.leaves(posterior, "parameter")
-    }
+    own = leaves_of(tree.nodes(model, Posterior), "parameter")
     return bool(own - closed_form_leaves(model, inner))
 
 
@@ -106,12 +97,15 @@ class Objective:
         memory: float | None,
     ) -> None:
         self.given = self.settled = model
-        self.batch, self.moving, self.count = batch, moving, model._count(batch.y)
+        self.moving, self.count = moving, model._count(batch.y)
         moved = closed_form_leaves(model, inner).union(moving)
         self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
         self.unflatten = Unflatten(model, moving)
-        self.reference = self.unflatten.leaves[0].value  # the data may be on another device
+        leaves = self.unflatten.leaves
+        self.reference = leaves[0].value  # the data may be on another device
         self.B = backend_of(self.reference)
+        # [n], True for the entries of positive leaves
+        self.positive = np.concatenate([np.full(math.prod(x.value.shape), x.constraint is POSITIVE) for x in leaves])
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
@@ -128,17 +122,12 @@ class Objective:
         self._evaluated = lambda model: compiled(model, batch, states)
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return lower bounds [n] of the raw leaves.
+        """Return lower bounds [n] of the raw leaves, which keep positive leaves above the level of rounding errors.
 
-        The bounds keep positive leaves above the level of rounding errors. Without these bounds, the noise variance
-        would shrink to zero for data without noise.
+        Without these bounds, the noise variance would shrink to zero for data without noise.
         """
         rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
-        least = [
-            np.full(math.prod(leaf.value.shape), np.log(rounding) if leaf.constraint is POSITIVE else -np.inf)
-            for leaf in self.unflatten.leaves
-        ]
-        return np.minimum(np.concatenate(least), start)
+        return np.where(self.positive, np.minimum(np.log(rounding), start), -np.inf)
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
         """Return the moving raw leaves of a model in one vector."""

@@ -12,8 +12,6 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.chunking import mebibytes
 from agp.random import generator
 
-__all__ = ["MAX_LISTED_ROWS", "Order", "Pooled", "Pools", "Rows", "permute_index"]
-
 MAX_LISTED_ROWS = 2**24
 """The order of at most this many rows is stored as a list. Longer orders are computed without storing them."""
 ROUNDS = 4
@@ -31,7 +29,7 @@ class Order:
     """A permutation of N rows for each epoch, stored as a list only if N is at most `most_listed`."""
 
     def __init__(self, N: int, seed: int, most_listed: int = MAX_LISTED_ROWS) -> None:
-        self.N, self.seed, self.listed = N, seed, most_listed >= N
+        self.N, self.listed = N, most_listed >= N
         self._listed = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).permutation(N))
         self._keys = lru_cache(maxsize=1)(lambda epoch: generator(seed, 2, epoch).integers(2**63, size=(ROUNDS, 2)))
 
@@ -97,10 +95,7 @@ class Pools:
         return pools, np.cumsum([self.chunks[pool].sum() for pool in pools])
 
     def parts(self, epoch: int, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Split positions `start` to `stop` of an epoch by pool; return (pool, start, stop) for each pool.
-
-        The returned positions are counted from the start of the pool.
-        """
+        """Split these positions of an epoch by pool; return (pool, start, stop), counted from the start of the pool."""
         _, ends = self.pools(epoch)
         found, first = [], int(np.searchsorted(ends, start, side="right"))
         for pool in range(first, len(ends)):

@@ -4,14 +4,10 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from agp import tree
-from agp.actions import Actions
 from agp.checks import check_model
 from agp.gradient import GradientMode
 from agp.inducing import Inducing
-from agp.posteriors import InverseOwner
 from agp.updates import Adam, Group, InverseUpdate, Normalise, Rate, SiteStep, Update, delayed, linear
-
-__all__ = ["recipe"]
 
 RATE = 5e-2
 """Adam's initial learning rate, for dimensionless raw leaves."""
@@ -82,14 +78,12 @@ def recipe(
     }
     if natural == "usual":
         natural = None if model.likelihood.slopes_vanish else SITE_RATE
-    settings: dict[str, Any] = {"groups": groups, "frozen": tree.patterns(frozen), "natural": natural}
-    adam = Adam(falling(rate), gradient=gradient, memory=memory, **settings)
+    adam = Adam(falling(rate), groups, frozen, gradient, natural=natural, memory=memory)
     adam.init(model)  # raise errors early
     updates: list[Update] = [adam]
-    actions = tree.nodes(model, Actions).values()
-    if any(node.is_scale_invariant for node in actions):
+    if Normalise().moves(model).leaves:
         updates.append(Normalise())  # before the inverse update, which depends on the norms
-    if any(owner.posterior.inverse_factors for owner in tree.nodes(model, InverseOwner).values()):
+    if InverseUpdate.moves(model).leaves:
         updates.append(InverseUpdate())
     sites = SiteStep(SITE_RATE, memory=memory)
     return [sites, *updates] if sites.applies(model) else updates

@@ -12,8 +12,6 @@ from agp.errors import missing_package_message
 from agp.markup import html_with_fallback, table_html
 from agp.summaries import summary_html
 
-__all__ = ["Callback", "LBFGSResult", "Progress", "Result", "call_all", "progress_bar"]
-
 SHOWN = 12
 """The maximum number of entries of a list or a dictionary that notebooks show."""
 FIRST = ("message", "converged", "learned", "bound", "kernel")

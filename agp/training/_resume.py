@@ -16,17 +16,6 @@ from agp.errors import CheckpointError
 from agp.io import REMEDY, arrays_by_path, load_checkpoint, save_checkpoint
 from agp.repairs import Tally
 
-__all__ = [
-    "Saved",
-    "check_checkpoint",
-    "checkpoint_exists",
-    "load_trace",
-    "not_finite",
-    "read",
-    "strip_addresses",
-    "write_checkpoint",
-]
-
 MAX_EXTRA_BYTES = 2**30
 """The maximum size in bytes of the part of a file, such as traces, that is neither leaves nor states."""
 MAX_FACT_CHARS = 2000
@@ -95,21 +84,14 @@ def write_checkpoint(path: Path, arrays: dict[str, Any], meta: dict[str, Any], r
         raise CheckpointError(msg) from error
 
 
-def read(
-    path: Path,
-    facts: dict[str, Any],
-    model: Any,
-    states: dict[str, Any],
-    resized: AbstractSet[str] = frozenset(),
-) -> Saved:
+def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any], resized: AbstractSet[str]) -> Saved:
     """Read a run from a file; raise ValueError unless the file matches the given facts, leaves and states.
 
     Leaves and states must have the given shapes and dtypes. Only the shapes of the leaves in `resized` may differ.
     """
     expected = arrays_by_path(tree.leaves(model))
-    arrays, meta = load_checkpoint(
-        path, sum(x.nbytes for x in (*expected.values(), *states.values())) + MAX_EXTRA_BYTES
-    )
+    known_bytes = sum(x.nbytes for x in (*expected.values(), *states.values()))
+    arrays, meta = load_checkpoint(path, known_bytes + MAX_EXTRA_BYTES)
     if not meta.keys() >= {"facts", "progress"} or not all(isinstance(part, dict) for part in meta.values()):
         msg = f"{path} is not a checkpoint of a training run; {REMEDY}"
         raise ValueError(msg)
@@ -142,12 +124,8 @@ def _refuse(path: Path, what: str) -> NoReturn:
     raise ValueError(msg)
 
 
-FORMER_DEFAULTS = {"draws": "host"}
-"""The facts of runs saved by older versions, which did not have these options."""
-
-
 def _check_facts(path: Path, saved: dict[str, Any], mine: dict[str, Any]) -> None:
-    saved = FORMER_DEFAULTS | saved
+    saved = {"draws": "host"} | saved  # runs saved by older versions, which did not have this option
     for name, value in mine.items():
         if saved.get(name) != value:
             other = f"{saved.get(name)}"[:MAX_FACT_CHARS]

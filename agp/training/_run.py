@@ -14,15 +14,12 @@ from agp.io import arrays_by_path, path_layout, remove_leftovers, unflatten_arra
 from agp.repairs import Report, Tally, collect_reports, fetch_reports
 from agp.speculation import speculate
 from agp.training._batches import Batches
-from agp.training._begun import frozen_parameters
+from agp.training._begun import kept_leaves
 from agp.training._epochs import Epochs
 from agp.training._graphs import StepGraph
 from agp.training._result import Callback, Progress, Result, call_all
 from agp.training._resume import checkpoint_exists, not_finite, read, strip_addresses, write_checkpoint
-from agp.tree import make_contiguous, row_major
 from agp.updates import Update, apply_updates, moves_of
-
-__all__ = ["Run"]
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
@@ -47,9 +44,9 @@ class Run:
         on_device: bool = False,
         graphs: bool = False,
     ) -> None:
-        model, _ = make_contiguous(model)
+        model, _ = tree.make_contiguous(model)
         self.model, self.updates, self.batches, self.path, self.facts = model, updates, batches, path, facts
-        self.states = [row_major(update.init(model)) for update in updates]
+        self.states = [tree.row_major(update.init(model)) for update in updates]
         self.step, self.seconds = 0, 0.0
         self.wary_until = 0
         self.pending: list[tuple[dict[str, Array], list[Report]]] = []
@@ -60,15 +57,13 @@ class Run:
         self.saved: int | None = None
         self.unset: dict[str, Any] = {}
         if path is not None:
-            self.facts = (
-                {"dtype": backend_of(batches.reference).dtype_name(batches.reference)}
-                | facts
-                | {
-                    "model": strip_addresses(tree.outline(model)),
-                    "updates": strip_addresses(repr(updates)),
-                    "data": batches.fingerprint(),
-                }
-            )
+            self.facts = {
+                "dtype": backend_of(batches.reference).dtype_name(batches.reference),
+                **facts,
+                "model": strip_addresses(tree.outline(model)),
+                "updates": strip_addresses(repr(updates)),
+                "data": batches.fingerprint(),
+            }
             self._resume(path)
         self._apply = batches.backend.compile(self._apply_updates)
         self.epochs = Epochs(self._apply_updates, batches) if on_device else None
@@ -95,15 +90,16 @@ class Run:
             info = self._reach(step, wait=look or save or bool(callbacks))
             if look:
                 self._look()
-                self._show(bar)
+                if bar is not None:
+                    latest = {name: values[-1] for name, values in self.looks[-1].items()}
+                    bar.show(self.step, latest, self.repairs.total)
             elif callbacks:
                 for value in info.values():  # the device must finish the step before the clock is read
                     backend_of(value).synchronise(value)
             self.seconds += time.perf_counter() - began
             if save:
                 self.save()
-            seen = Progress(self.step, self.model, info, self.seconds)
-            if callbacks and call_all(callbacks, seen):
+            if callbacks and call_all(callbacks, Progress(self.step, self.model, info, self.seconds)):
                 return
 
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
@@ -114,8 +110,7 @@ class Run:
         if self.epochs is not None:
             return self._advance_to(step)
         if self.graph is not None:
-            wary = step <= self.wary_until
-            if not wary and self.graph.launch(self.model, self.states, step - 1) and not wait:
+            if step > self.wary_until and self.graph.launch(self.model, self.states, step - 1) and not wait:
                 return {}
             self._arrive()
         while self.step < step:
@@ -135,7 +130,8 @@ class Run:
     def _advance_to(self, last: int) -> dict[str, Array]:
         assert self.epochs is not None
         with collect_reports() as reports:
-            model, states, logged = self._make_contiguous(*self.epochs(self.model, self.states, self.step, last))
+            model, states, logged = self.epochs(self.model, self.states, self.step, last)
+            model, states = tree.make_contiguous(model, states)
         infos = [{name: x[i] for name, x in logged.items()} for i in range(last - self.step)]
         # repairs were counted over all steps; report them with the first non-finite step, or else with the last step
         good = [all(np.isfinite(x) for x in info.values()) for info in infos]
@@ -164,7 +160,8 @@ class Run:
         """Take a step with guessed branches, and check the guesses at its end; after a wrong guess, pause guessing."""
 
         def once() -> tuple[Any, list, dict]:
-            return self._make_contiguous(*self._apply(self.model, self.states, batch))
+            model, states, info = self._apply(self.model, self.states, batch)
+            return *tree.make_contiguous(model, states), info  # as from a file, so that a resumed run rounds equally
 
         if self.step < self.wary_until:
             return once()
@@ -172,19 +169,6 @@ class Run:
         if not as_likely:
             self.wary_until = self.step + 1 + CHECK_EVERY
         return done
-
-    @staticmethod
-    def _make_contiguous(model: Any, states: list[Any], info: dict[str, Array]) -> tuple[Any, list, dict]:
-        """Return the results in the memory layout of a loaded file.
-
-        A resumed run then has the same rounding errors as an uninterrupted run.
-        """
-        return *make_contiguous(model, states), info
-
-    def _show(self, bar: Any) -> None:
-        if bar is not None:
-            latest = {name: values[-1] for name, values in self.looks[-1].items()} if self.looks else {}
-            bar.show(self.step, latest, self.repairs.total)
 
     # -- checks of numbers -------------------------------------------------------------------------------
 
@@ -251,7 +235,8 @@ class Run:
 
     def _last_finite(self) -> Result:
         step, model = self.finite
-        frozen = frozen_parameters(model, self.updates)
+        kept = kept_leaves(model, self.updates)
+        frozen = tuple(name for name in tree.leaves(model, "parameter") if name in kept)
         told = {"frozen": frozen, "launched_singly": self.graph.reason if self.graph else ""}
         return Result(model, step, self.seconds, _join_logs(self.looks), self.repairs.messages, **told)
 
@@ -311,7 +296,7 @@ class Run:
     def _resume(self, path: Path) -> None:
         """Continue from the checkpoint if the file exists."""
         start = arrays_by_path(self._named_states())
-        self.unset = {name: x for name, x in start.items() if not_finite({name: x}, {})}
+        self.unset = {name: start[name] for name in not_finite(start, {})}
         if not checkpoint_exists(path):
             return
         resized = moves_of(self.model, self.updates)[0].resized
@@ -323,7 +308,7 @@ class Run:
             for found in (saved.leaves, saved.states)
         )
         states = unflatten_arrays(path_layout(self._named_states()), arrays)
-        self.model, self.states = make_contiguous(tree.with_leaves(self.model, leaves), [*states.values()])
+        self.model, self.states = tree.make_contiguous(tree.with_leaves(self.model, leaves), [*states.values()])
         self.step, self.seconds, self.repairs = saved.step, saved.seconds, saved.repairs
         self.looks, self.finite, self.saved = [saved.trace], (self.step, self.model), self.step
 

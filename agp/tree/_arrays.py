@@ -12,9 +12,6 @@ from agp.tree._walks import holds_arrays, leaves, missing
 
 T = TypeVar("T", bound=Any)
 
-FLOATS = ("float64", "float32")
-"""The dtypes to which `to_backend` can convert."""
-
 
 def place_leaves(model: T, reference: Array) -> T:
     """Convert leaves that are numbers or lists to arrays of the library, dtype and device of `reference`."""
@@ -159,7 +156,7 @@ def to_backend(x: T, name: str, *, dtype: Any = None, device: str | None = None)
 def _float_name(dtype: Any) -> str | None:
     """Return the name of a dtype, given as a string or as an object of any library, such as ``torch.float64``."""
     name = dtype if isinstance(dtype, str) else str(dtype).rpartition(".")[2].rstrip("'>")
-    if dtype is not None and name not in FLOATS:
-        msg = f"dtype is {dtype!r}, but must be {' or '.join(map(repr, FLOATS))}."
+    if dtype is not None and name not in ("float64", "float32"):
+        msg = f"dtype is {dtype!r}, but must be 'float64' or 'float32'."
         raise ValueError(msg)
     return None if dtype is None else name

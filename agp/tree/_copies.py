@@ -67,10 +67,7 @@ def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
 
 
 def cotangent(model: T, **bars: Any) -> T:
-    """Return a gradient of the model's class with the given cotangents; all other arrays and parts are None.
-
-    The settings are those of the model.
-    """
+    """Return a gradient with the settings of the model and the given cotangents; other arrays and parts are None."""
     cls, values = type(model), dict(vars(model))
     for name, role, _, _, _, _ in FIELDS.get(cls) or fields_of(model):
         kind = type(values[name])

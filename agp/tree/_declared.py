@@ -12,9 +12,6 @@ from agp.tree._text import text_of
 
 T = TypeVar("T")
 
-_SETTING = (None, REAL, None, False, False)
-"""The entries of `Field`, except its name, for a field without arrays."""
-
 
 def param(
     constraint: Constraint = REAL,
@@ -87,7 +84,7 @@ def model(cls: type[T]) -> type[T]:
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)  # type: ignore[assignment]
     cls.__repr__ = text_of  # type: ignore[method-assign]
     cls.__init__ = _explain_arguments(cls)  # type: ignore[method-assign]
-    fields = tuple(Field(f.name, *f.metadata.get("agp", _SETTING)) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+    fields = tuple(Field(f.name, *f.metadata.get("agp", ())) for f in dataclasses.fields(cls))  # type: ignore[arg-type]
     units = {field.name for field in fields if field.is_unit}
     for field in fields:
         if field.unit is not None and field.unit not in units:

@@ -4,24 +4,21 @@ from collections.abc import Callable, Mapping
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 
-from agp.constraints import Constraint
+from agp.constraints import REAL, Constraint
 
 T = TypeVar("T")
 
 
 class Field(NamedTuple):
-    """A field of a model class.
-
-    A field with a role holds an array. A field without a role holds a setting or models.
-    """
+    """A field of a model class. With a role, it holds an array; otherwise, it holds a setting or models."""
 
     name: str
-    role: str | None
-    constraint: Constraint
-    unit: str | None
+    role: str | None = None
+    constraint: Constraint = REAL
+    unit: str | None = None
     """The name of the field that holds the unit, or None."""
-    is_unit: bool
-    optional: bool
+    is_unit: bool = False
+    optional: bool = False
 
 
 FIELDS: dict[type, tuple[Field, ...]] = {}
@@ -87,12 +84,12 @@ def is_branch(x: Any) -> bool:
     kind = type(x)
     if kind in FIELDS or kind in PLAIN:
         return kind in FIELDS
-    if kind is tuple:
+    if isinstance(x, tuple):
         return any(map(is_branch, x))
     if isinstance(x, (list, dict)) and any(map(is_model, x.values() if isinstance(x, dict) else x)):
         msg = f"a field holds models in a {type(x).__name__}, where their leaves would be lost; use a tuple."
         raise TypeError(msg)
-    return is_model(x) or (isinstance(x, tuple) and any(map(is_branch, x)))
+    return is_model(x)
 
 
 def is_gradient(x: Any) -> bool:

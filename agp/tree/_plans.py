@@ -73,10 +73,7 @@ class Plan:
         return {name: standing.field.constraint for name, standing in self.leaves.items()}
 
     def nodes(self, model: Any, /) -> list[Any]:
-        """Return the nodes of a model, or of its gradient, in the order of `places`.
-
-        Nodes that a gradient lacks are None.
-        """
+        """Return the nodes of a model, or of its gradient, by place. Nodes that a gradient lacks are None."""
         found = [model]
         for _, _, parent, key in self.places[1:]:
             whole = found[parent]

@@ -58,10 +58,7 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
 
 
 def _map_constraints(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> dict[str, Array]:
-    """Apply a method of the constraint of each leaf to the arrays of the leaf; return the results by name.
-
-    An elementwise constraint is applied to all its leaves in one call.
-    """
+    """Apply a method of each leaf's constraint to its arrays, with one call for each elementwise constraint."""
     out, together = {}, {}
     for name, arrays in given.items():
         constraint = plan.constraints[name]

@@ -41,7 +41,7 @@ def structure(x: Any) -> str:
 def _text(x: Any, shown: Callable[[Any], str]) -> str:
     if isinstance(x, tuple):
         return f"({', '.join(_text(part, shown) for part in x)}{',' if len(x) == 1 else ''})"
-    if x is None or not is_model(x):
+    if not is_model(x):
         return repr(x)
     parts = []
     for field in fields_of(x):

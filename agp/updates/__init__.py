@@ -35,5 +35,5 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.updates._base import apply_updates, moves_of
-from agp.updates._schedules import Rate
+from agp.updates._base import apply_updates, leaves_of, moves_of
+from agp.updates._schedules import Rate, check_rate

@@ -1,6 +1,5 @@
 """Updates that change the actions of computation-aware GPs."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +8,7 @@ from agp.actions import Actions, Policy
 from agp.backend import backend_of, like
 from agp.batch import Batch
 from agp.checks import check_whole
-from agp.updates._base import Info, Moved, State
-
-__all__ = ["ActionsUpdate", "Normalise"]
+from agp.updates._base import Info, Moved, State, class_names, leaves_of
 
 
 @dataclass(frozen=True)
@@ -41,14 +38,15 @@ class ActionsUpdate:
     def init(self, model: Any, /) -> State:
         """Return a step count of zero. Raise TypeError unless a policy chose the model's actions (`FixedActions`)."""
         if not any(actions.is_chosen for actions in tree.nodes(model, Actions).values()):
-            msg = f"ActionsUpdate needs actions chosen by a policy, not {_kinds(model)}; build the model with policy=."
+            names = class_names(model, Actions)
+            msg = f"ActionsUpdate needs actions chosen by a policy, not {names}; build the model with policy=."
             raise TypeError(msg)
         return {"count": backend_of(model.actions.values).xp.zeros((), **like(model.actions.values))}
 
     @staticmethod
     def moves(model: Any, /) -> Moved:
         """Return the actions chosen by a policy. Steps may change the number of actions."""
-        found = _leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.is_chosen})
+        found = leaves_of({path: node for path, node in tree.nodes(model, Actions).items() if node.is_chosen})
         return Moved(found, resized=found)
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
@@ -74,13 +72,13 @@ class Normalise:
     def init(self, model: Any, /) -> State:
         """Return an empty state. Raise TypeError if the model has no actions to scale, such as `BlockActions`."""
         if not self._scale(model):
-            msg = f"Normalise needs BlockActions, not {_kinds(model)}; remove Normalise from the updates."
+            msg = f"Normalise needs BlockActions, not {class_names(model, Actions)}; remove Normalise from the updates."
             raise TypeError(msg)
         return {}
 
     def moves(self, model: Any, /) -> Moved:
         """Return the actions that the update scales."""
-        return Moved(_leaves_of(self._scale(model)))
+        return Moved(leaves_of(self._scale(model)))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with actions of unit norm; nothing is logged."""
@@ -90,13 +88,3 @@ class Normalise:
     @staticmethod
     def _scale(model: Any) -> dict[str, Actions]:
         return {path: actions for path, actions in tree.nodes(model, Actions).items() if actions.is_scale_invariant}
-
-
-def _leaves_of(nodes: Mapping[str, Actions]) -> frozenset[str]:
-    return frozenset(tree.join_path(path, name) for path, node in nodes.items() for name in tree.leaves(node))
-
-
-def _kinds(model: Any) -> str:
-    """Return the class names of a model's actions for messages, or the class name of a model without actions."""
-    found = sorted({type(actions).__name__ for actions in tree.nodes(model, Actions).values()})
-    return " and ".join(found) or f"the actions of {type(model).__name__}"

@@ -11,13 +11,9 @@ from agp.batch import Batch
 from agp.constraints import LOWER
 from agp.gradient import GradientMode, check_mode, gradient_of_batch
 from agp.priors import check_priors
-from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State
 from agp.updates._natural import root_steps, stepping_leaves
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
-
-__all__ = ["Adam", "Group"]
-
 
 OTHER_LEAVES = "other leaves"
 """The name in the state for leaves without a group. It differs from every name of a leaf."""
@@ -138,19 +134,17 @@ class Adam:
         """
         parameters = tree.leaves(model, "parameter")
         freezable = [*parameters, *tree.leaves(model, "auxiliary")]
-        for pattern, names in [
-            *((one, [*parameters]) for one in self.groups),
-            *((one, freezable) for one in self.frozen),
-        ]:
-            if not any(tree.matches(name, pattern) for name in names):
-                msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
-                raise ValueError(msg)
+        for patterns, names in ((self.groups, parameters), (self.frozen, freezable)):
+            for pattern in patterns:
+                if not any(tree.matches(name, pattern) for name in names):
+                    msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(parameters)}."
+                    raise ValueError(msg)
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
         natural = set() if self.natural is None else set(stepping_leaves(model, tuple(self.frozen)))
         moving = {name: x for name, x in parameters.items() if name not in natural and not self._freezes(name)}
         zeros = {name: backend_of(x).xp.zeros_like(x) for name, x in moving.items()}
-        count = zero_like(model)
+        count = tree.zero_like(model)
         state = {"count": count, "first": zeros, "second": dict(zeros)}
         waiting = {name: group.plateau.start(count) for name, group in self._all_groups.items() if group.plateau}
         if waiting:
@@ -258,10 +252,7 @@ def _extend_moments(_: Backend, steps: Array, *betas: float) -> tuple[Array, ...
 
 @lru_cache(maxsize=256)
 def _by_pattern(patterns: tuple[str, ...], names: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the names of the leaves in each group, by pattern.
-
-    The first matching pattern determines the group of a leaf.
-    """
+    """Return the names of the leaves in each group, by pattern. The first matching pattern determines the group."""
     found: dict[str, list[str]] = {}
     for name in names:
         pattern = next((pattern for pattern in patterns if tree.matches(name, pattern)), OTHER_LEAVES)

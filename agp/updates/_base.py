@@ -1,12 +1,11 @@
 """The interface of updates."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
+from agp import tree
 from agp.backend import Array
 from agp.batch import Batch
-
-__all__ = ["Batch", "Info", "Moved", "MovesLeaves", "State", "Update", "apply_updates", "moves_of"]
 
 State: TypeAlias = dict[str, Any]
 """Arrays that are saved and passed to the next call of an update, in dictionaries that may be nested."""
@@ -57,13 +56,21 @@ def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
     return together, len(found) == len(updates)
 
 
+def leaves_of(nodes: Mapping[str, Any], role: str | None = None, /) -> frozenset[str]:
+    """Return the names of the leaves of some nodes of a model, which are given by path."""
+    return frozenset(tree.join_path(path, name) for path, node in nodes.items() for name in tree.leaves(node, role))
+
+
+def class_names(model: Any, kind: type, /) -> str:
+    """Return the class names of all nodes of a kind, or of a model without such nodes, as text for a message."""
+    found = sorted({type(node).__name__ for node in tree.nodes(model, kind).values()})
+    return " and ".join(found) or type(model).__name__
+
+
 def apply_updates(
     updates: Iterable[Update], model: Any, batch: Batch, states: Iterable[State], /
 ) -> tuple[Any, list[State], Info]:
-    """Apply the updates in order; return the model, the new states and the values to log.
-
-    Raise ValueError if two updates log the same name.
-    """
+    """Apply updates in order; return the model, the states and the logs. Raise ValueError if two log the same name."""
     info: Info = {}
     new: list[State] = []
     for update, state in zip(updates, states, strict=True):

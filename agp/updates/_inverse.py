@@ -1,7 +1,4 @@
-"""The update of inverse factors after the parameters have changed.
-
-For an inverse factor L, the product L L^T approximates an inverse.
-"""
+"""The update of inverse factors L, for which L L^T approximates an inverse, after the parameters have changed."""
 
 from dataclasses import dataclass
 from operator import attrgetter
@@ -19,16 +16,10 @@ from agp.linalg import (
     safe_step,
     starting_vector,
 )
-from agp.posteriors import InverseOwner
+from agp.posteriors import InverseOwner, Posterior
 from agp.processes import Process
-from agp.tree import first_leaf
-from agp.updates._base import Info, Moved, State
+from agp.updates._base import Info, Moved, State, class_names
 from agp.updates._stopping import Residual, Stopping
-
-__all__ = ["InverseUpdate"]
-
-LOGGED_KEYS = ("residual", "steps", "restarts", "gap", "fallbacks")
-"""The results of an inversion that are logged, summarised over the factors."""
 
 TOLERANCE = 5e-3
 """The tolerance of the residual in models with one layer."""
@@ -98,9 +89,7 @@ class InverseUpdate:
         """
         owners = _owners(model)
         if not owners:
-            found = sorted({type(owner.posterior).__name__ for owner in tree.nodes(model, InverseOwner).values()})
-            what = " and ".join(found) or type(model).__name__
-            msg = f"{what} has no inverse factors to update; remove InverseUpdate."
+            msg = f"{class_names(model, Posterior)} has no inverse factors to update; remove InverseUpdate."
             raise TypeError(msg)
         self.stopping.check(model)
         leaves = tree.leaves(model)
@@ -125,7 +114,7 @@ class InverseUpdate:
         for path, owner in _owners(model).items():
             tolerance = TOLERANCE if self.tolerance is None else self.tolerance
             if self.tolerance is None and path in deep:
-                first = first_leaf(model)
+                first = tree.first_leaf(model)
                 tolerance = max(DEEP_TOLERANCE, ROUNDINGS * float(backend_of(first).xp.finfo(first.dtype).eps))
             matrix, gap, posterior = owner._matrix_to_invert(), self.stopping.gap(model, owner, batch), owner.posterior
             done: dict[str, Array] = {}
@@ -149,7 +138,8 @@ class InverseUpdate:
                 done = {name: found[leaf].factor}
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
         xp = backend_of(next(iter(found.values())).factor).xp
-        all_of = {field: xp.stack(list(map(attrgetter(field), found.values()))) for field in LOGGED_KEYS}
+        logged = ("residual", "steps", "restarts", "gap", "fallbacks")
+        all_of = {field: xp.stack(list(map(attrgetter(field), found.values()))) for field in logged}
         info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
         if self.precision is not None:
             info |= {"fallbacks": xp.sum(all_of["fallbacks"])}

@@ -11,11 +11,8 @@ from agp.batch import Batch
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.posteriors import NaturalSteps, Posterior, RootSteps
 from agp.repairs import collect_reports, propagate_reports
-from agp.tree import zero_like
-from agp.updates._base import Info, Moved, State
+from agp.updates._base import Info, Moved, State, class_names, leaves_of
 from agp.updates._schedules import Rate, check_step, rate_at
-
-__all__ = ["NaturalGradient", "backtrack_on_bound", "posterior_names", "root_steps", "stepping_leaves"]
 
 SHORTENED = 40
 """The maximum number of times that a step is halved before it is skipped."""
@@ -81,16 +78,13 @@ class NaturalGradient:
     def init(self, model: Any, /) -> State:
         """Return a step count of zero. Raise TypeError if no posterior takes natural-gradient steps."""
         if not self.stepping(model):
-            msg = f"natural gradients need the posterior Whitened or Marginal, not {posterior_names(model)}."
+            msg = f"natural gradients need the posterior Whitened or Marginal, not {class_names(model, Posterior)}."
             raise TypeError(msg)
-        return {"count": zero_like(model)}
+        return {"count": tree.zero_like(model)}
 
     def moves(self, model: Any, /) -> Moved:
         """Return the parameters of every q(u) that takes natural-gradient steps."""
-        stepping = self.stepping(model).items()
-        return Moved(
-            frozenset(tree.join_path(path, leaf) for path, q in stepping for leaf in tree.leaves(q, "parameter"))
-        )
+        return Moved(leaves_of(self.stepping(model), "parameter"))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with a new q(u). The info contains the largest number of halvings.
@@ -114,15 +108,6 @@ class NaturalGradient:
         return moved, {"count": state["count"] + 1.0}, info
 
 
-def posterior_names(model: Any) -> str:
-    """Return the class names of all q(u) in a model, as text for a message.
-
-    If the model has no q(u), return the class name of the model.
-    """
-    found = sorted({type(posterior).__name__ for posterior in tree.nodes(model, Posterior).values()})
-    return " and ".join(found) or type(model).__name__
-
-
 # -- guard ------------------------------------------------------------------------------------------------------------
 
 
@@ -144,20 +129,17 @@ def backtrack_on_bound(
     least = before - ROUNDING * float(xp.finfo(before.dtype).eps) * xp.abs(before)
     none = xp.zeros_like(before)
 
-    def helps(value: Array) -> Array:
-        return xp.isfinite(value) & ((value >= least) | ~xp.isfinite(before))
-
     def attempt(rate: Any) -> tuple[tuple[Any, Info], Array]:
         moved = step(rate)
-        return moved, helps(_bound(moved[0], batch, memory))
+        value = _bound(moved[0], batch, memory)
+        return moved, xp.isfinite(value) & ((value >= least) | ~xp.isfinite(before))
 
     with collect_reports() as seen:
         first, good = attempt(rate + none)
 
     def taken() -> tuple[Any, Info]:
         propagate_reports(seen)
-        moved, info = first
-        return moved, info | {"shortened": none}
+        return first[0], first[1] | {"shortened": none}
 
     def search() -> tuple[Any, Info]:
         def shorten(rate: Array, _good: Array, count: Array) -> tuple[Array, Array, Array]:
@@ -178,17 +160,14 @@ def _bound(model: Any, batch: Batch, memory: float | None) -> Array:
         with collect_reports():  # the optimiser reports the same repairs
             return model._objective(batch, memory=memory)[0]
     except (NonFiniteError, NotPositiveDefiniteError):
-        return zero_like(model) + float("nan")
+        return tree.zero_like(model) + float("nan")
 
 
 # -- steps from the gradient of an optimiser --------------------------------------------------------------------------
 
 
 def _stepping(model: Any, frozen: tuple[str, ...]) -> dict[str, RootSteps]:
-    """Return the posteriors that take natural-gradient steps from Adam's gradient, by path.
-
-    Raises ValueError if only some leaves of a posterior are frozen.
-    """
+    """Return the posteriors that take natural-gradient steps from Adam's gradient, by path."""
     wholes = model._site_paths
     found = tree.nodes(model, RootSteps).items()
     return {path: posterior for path, posterior in found if _steps_at(path, wholes, frozen)}
@@ -203,7 +182,8 @@ def _leaves_at(path: str) -> tuple[str, str]:
 def _steps_at(path: str, wholes: tuple[str, ...], frozen: tuple[str, ...]) -> bool:
     """Return whether the posterior at `path` takes natural-gradient steps.
 
-    The posterior must not be frozen. Its marginals, or the marginals of its owner, must enter the likelihood.
+    The posterior must not be frozen. Its marginals, or the marginals of its owner, must enter the likelihood. Raises
+    ValueError if only one of its leaves is frozen.
     """
     if not any(path == whole or path.startswith(f"{whole}.") for whole in wholes):
         return False

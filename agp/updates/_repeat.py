@@ -8,10 +8,7 @@ from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
 from agp.checks import check_whole
-from agp.tree import zero_like
 from agp.updates._base import Info, Moved, State, Update, apply_updates, moves_of
-
-__all__ = ["Repeat"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Repeat:
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model after all repetitions. Raise ValueError if two of the updates log the same name."""
-        zero = zero_like(model)
+        zero = tree.zero_like(model)
 
         def once(count: Any, model: Any, state: State, _info: Info) -> tuple[Any, Any, State, Info]:
             old = [state[str(i)] for i in range(len(self._all))]

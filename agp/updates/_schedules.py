@@ -9,8 +9,6 @@ from agp._deprecated import former_methods
 from agp.backend import Array, Backend, backend_of
 from agp.checks import check_whole
 
-__all__ = ["Plateau", "Rate", "check_rate", "check_share", "delayed", "exponential", "linear", "rate_at", "stepped"]
-
 Rate: TypeAlias = float | Callable[[Array], Array]
 """A learning rate, or a function that takes the number of earlier steps (0-d) and returns the learning rate."""
 

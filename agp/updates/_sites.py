@@ -6,13 +6,10 @@ from typing import Any
 from agp import tree
 from agp.backend import backend_of
 from agp.batch import Batch
-from agp.posteriors import KeepsSums, SiteHolder
-from agp.tree import zero_like
-from agp.updates._base import Info, Moved, State
-from agp.updates._natural import backtrack_on_bound, posterior_names
+from agp.posteriors import KeepsSums, Posterior, SiteHolder
+from agp.updates._base import Info, Moved, State, class_names
+from agp.updates._natural import backtrack_on_bound
 from agp.updates._schedules import Rate, check_step, rate_at
-
-__all__ = ["SiteStep"]
 
 
 @dataclass(frozen=True)
@@ -70,13 +67,12 @@ class SiteStep:
     def init(self, model: Any, /) -> State:
         """Return a step count of zero, and any sums that the model keeps. Raise TypeError if the model has no sites."""
         if not self.applies(model):
-            found = posterior_names(model)
             msg = (
-                f"{found} has no sites that SiteStep can update; use TSVGP or TVGP, or the posterior Dual or "
-                "DualInverseFree."
+                f"{class_names(model, Posterior)} has no sites that SiteStep can update; use TSVGP or TVGP, or the "
+                "posterior Dual or DualInverseFree."
             )
             raise TypeError(msg)
-        return {"count": zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
+        return {"count": tree.zero_like(model)} | ({"sums": model._no_sums()} if isinstance(model, KeepsSums) else {})
 
     def moves(self, model: Any, /) -> Moved:
         """Return the sites and the inverse factors of the chosen groups; by default, of all groups."""
@@ -123,9 +119,6 @@ class SiteStep:
 
 
 def _holders(model: Any) -> dict[str, SiteHolder]:
-    """Return the posteriors with sites, by path, if their marginals enter the likelihood.
-
-    The model itself can also have sites.
-    """
+    """Return the nodes with sites whose marginals enter the likelihood, by path: posteriors, or the model itself."""
     found = tree.nodes(model, SiteHolder)
     return {path: found[path] for path in model._site_paths if path in found and found[path]._has_sites}

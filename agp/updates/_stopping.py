@@ -10,8 +10,6 @@ from agp.linalg import Gap
 from agp.posteriors import InverseOwner
 from agp.processes import Process
 
-__all__ = ["Residual", "Stopping", "VarianceGap"]
-
 
 class Stopping(Protocol):
     """A stopping rule, which defines a quantity. An `InverseUpdate` reduces this quantity to the tolerance.
@@ -90,17 +88,14 @@ class VarianceGap:
         X = backend_of(batch.X).gather(batch.X)
         Kuf = owner.inducing.cross(owner.kernel, X)[0]
         weight = 1.0 / batch.X.shape[0] if self.per_datum else batch.scale
-        factor = _cost(model, owner) * weight
+        cost, mixing = model.likelihood.variance_cost(), model.process.mixing
+        xp = backend_of(cost).xp
+        # an upper bound (0-d) on the loss per unit of excess variance of the owner's functions
+        loss = xp.max(cost) * owner.outputs if mixing is None else xp.sum(cost * xp.sum(mixing * mixing, axis=1))
+        factor = loss * weight
         excess = owner.posterior.variance_gap(Kuf)
 
         def measured(A: Array, L: Array, gram: Array) -> Array:
             return factor * excess(A, L, gram)
 
         return measured
-
-
-def _cost(model: Any, owner: Any) -> Array:
-    """Return an upper bound (0-d) on the loss per unit of excess variance of the owner's functions."""
-    cost, mixing = model.likelihood.variance_cost(), model.process.mixing
-    xp = backend_of(cost).xp
-    return xp.max(cost) * owner.outputs if mixing is None else xp.sum(cost * xp.sum(mixing * mixing, axis=1))
