@@ -40,12 +40,8 @@ HEADER_BYTES = 2**22
 def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
     """Return the content of a file with these NumPy arrays and this structure.
 
-    Raises
-    ------
-    TypeError
-        For an array of an unsupported type, or a structure that JSON cannot represent.
-    ValueError
-        If the structure is too large or contains a number that is not finite, or if an array has a reserved name.
+    Raise a TypeError for an array of an unsupported type, or a structure that JSON cannot represent. Raise a ValueError
+    if the structure is too large or contains a number that is not finite, or if an array has a reserved name.
     """
     if RESERVED in arrays:
         msg = f"no array can have the name {RESERVED}; choose another name."
@@ -71,10 +67,7 @@ def _plain(name: str, x: Any) -> Any:
 
 
 def _digest(text: str, arrays: Mapping[str, Any]) -> str:
-    """Compute the SHA-256 digest of the structure, a table of all arrays, and the bytes of all arrays.
-
-    Arrays are sorted by name.
-    """
+    """Compute the SHA-256 digest of the structure, a table of the arrays, and their bytes, sorted by name."""
     names = sorted(arrays)
     table = [[name, arrays[name].dtype.name, list(arrays[name].shape)] for name in names]
     digest = hashlib.sha256(json.dumps([text, table]).encode())
@@ -115,10 +108,7 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
 
 
 def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
-    """Read and verify the arrays and the structure of a file of at most `most` bytes.
-
-    Call `unpack` inside `refusing`.
-    """
+    """Read and verify the arrays and the structure of a file of at most `most` bytes. Call it inside `refusing`."""
     from safetensors import safe_open
 
     _check_header(path, most)
