@@ -153,7 +153,7 @@ def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: in
 
 def _run_task(task: Task, report: Report, threads: int) -> str | None:
     """Run a task in its own process. Return None if it succeeds, otherwise the last line of its error output."""
-    reference = None if task.is_reference else report.reference(task.method)
+    reference = None if task.is_reference else report.references.get(task.method)
     if not task.is_reference and reference is None:
         return f"the reference row of {task.method} failed"
     request = {"task": vars(task), "settings": vars(report.settings), "folder": str(report.folder)}

@@ -212,19 +212,18 @@ def _scores_of_numbers(found: dict[str, Any], y: Any, density: Any, level: float
 
 def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
     """Return lines with the scores of the predictions, or no lines if the table lacks a target."""
-    targets = [name for name in notes.targets if name in table.frame.columns]
-    if len(targets) < max(1, len(notes.targets)):
+    if not notes.targets or not set(notes.targets) <= set(table.frame.columns):
         return []
-    rows = rows_with(table, targets)
+    rows = rows_with(table, notes.targets)
     if not rows.any():
         return []
     y = read_targets(table, notes, estimator, rows)
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
     if asked.exposure is not None:
         asked = asked._replace(exposure=asked.exposure[rows])
-    scores = score_predictions(estimator, X[rows], found, y, asked, targets)
+    scores = score_predictions(estimator, X[rows], found, y, asked, notes.targets)
     numbers = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
-    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quote_names(targets)}: {numbers}"]
+    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quote_names(notes.targets)}: {numbers}"]
 
 
 def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
@@ -252,16 +251,12 @@ def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
 
 
 def _write(out: Path | None, predictions: Any) -> None:
-    import io
-
     import pandas as pd
 
     frame = pd.DataFrame(predictions)
     if out is None:
         frame.to_csv(sys.stdout, index=False)
     elif out.suffix.lower() == ".parquet":
-        content = io.BytesIO()
-        frame.to_parquet(content, index=False)
-        write_atomically(out, content.getvalue())
+        write_atomically(out, frame.to_parquet(index=False))
     else:
         write_atomically(out, frame.to_csv(index=False).encode())
