@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from agp.cli._notes import Notes
+from agp.cli._terminal import say
 from agp.data import is_many, open_rows
 from agp.errors import require
 from agp.io import save_with_metadata
@@ -17,12 +18,7 @@ CHUNK_ROWS = 100_000
 """Maximum number of rows that a worker reads at a time."""
 
 
-def is_elsewhere(a: argparse.Namespace) -> bool:
-    """Return True if workers read the rows in chunks."""
-    return a.scheduler is not None or is_many(a.table)
-
-
-def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Callable[..., None]) -> int:
+def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any]) -> int:
     """Train on rows that workers read, and save the model.
 
     Raise a ValueError if an option needs all rows in memory, or if the scheduler does not answer.

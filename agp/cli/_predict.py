@@ -86,9 +86,11 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
     """Read a table. Return the table, the columns that the model needs, and remarks about other columns."""
-    table = read_table(
-        path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
-    )
+    texts = [name for name, kind in notes.columns.items() if kind.name != "number"]  # not numeric in training
+    if "classes_" in vars(estimator) and are_texts(estimator.classes_):
+        texts += notes.targets
+    needed = [*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
+    table = read_table(path, texts=texts, needed=needed)
     X, words = read_inputs(table, notes.columns, missing=estimator.missing, targets=[*notes.targets, notes.exposure])
     return table, X, [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
 
@@ -98,12 +100,6 @@ def read_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> A
     if "classes_" in vars(estimator):
         return _labels(table, notes.targets[0], rows, estimator.classes_)
     return numbers_of(table, notes.targets, rows, constant=True, remedy=f"the model predicts numbers, {REMEDY}")
-
-
-def _texts(notes: Notes, estimator: Any) -> list[str]:
-    """Return the names of columns that are read as text, because they were not numeric in training."""
-    labels = notes.targets if "classes_" in vars(estimator) and are_texts(estimator.classes_) else []
-    return [*labels, *(name for name, kind in notes.columns.items() if kind.name != "number")]
 
 
 def _each(a: argparse.Namespace) -> dict[Path, Path]:
@@ -227,18 +223,14 @@ def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions:
 
 
 def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
-    column = table.frame[target]
-    if are_texts(classes) and not column.map(text_of).isin(classes.tolist()).any():
-        table = replace(table, frame=table.frame.assign(**{target: _if_numbers(column)}))
-    return labels_of(table, target, rows, least=1, remedy=f"the model predicts labels, {REMEDY}")
-
-
-def _if_numbers(column: Any) -> Any:
-    """Convert strings to numbers if all of them are numbers, so that `labels_of` raises a clearer error."""
     import pandas as pd
 
-    numbers: Any = pd.to_numeric(column, errors="coerce")
-    return numbers if (numbers.isna() == column.isna()).all() else column
+    column = table.frame[target]
+    if are_texts(classes) and not column.map(text_of).isin(classes.tolist()).any():
+        numbers: Any = pd.to_numeric(column, errors="coerce")
+        if (numbers.isna() == column.isna()).all():  # labels_of raises a clearer error for numbers
+            table = replace(table, frame=table.frame.assign(**{target: numbers}))
+    return labels_of(table, target, rows, least=1, remedy=f"the model predicts labels, {REMEDY}")
 
 
 def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:

@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 
 from agp.cli._notes import Notes
-from agp.inspection import (
-    KernelRelevance,
-    Lengthscale,
-    PermutationImportance,
-    kernel_relevance,
-    permutation_importance,
-)
+from agp.inspection import KernelRelevance, Lengthscale, PermutationImportance, kernel_relevance, permutation_importance
 from agp.markup import text_table
 
 REPEATS = 10

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import metrics, tree
-from agp.backend import Array, Backend, get_backend
+from agp.backend import Array, get_backend
 from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, Task, build_model, curve_rows
-from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of_batch
 from agp.methods import updates_of
@@ -44,9 +43,9 @@ class Row:
 
     def __init__(self, task: Task, settings: Settings, folder: Path) -> None:
         self.task, self.settings, self.folder = task, settings, folder
-        self.B: Backend = get_backend(task.backend)
+        self.B = get_backend(task.backend)
         self.B.enable_float64()
-        self.data: Dataset = settings.load()
+        self.data = settings.load()
         self.X, self.y = self.array(self.data.X), self.array(self.data.y)
         self.curve: list[tuple[float, float]] = []
         self.warm_up = 0.0
