@@ -2,7 +2,7 @@
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,7 @@ CHUNK_ROWS = 100_000
 
 
 def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any]) -> int:
-    """Train on rows that workers read, and save the model.
-
-    Raise a ValueError if an option needs all rows in memory, or if the scheduler does not answer.
-    """
+    """Train and save a model. Raise a ValueError if an option needs all rows, or the scheduler does not answer."""
     import pandas as pd
 
     _check(a)
@@ -63,17 +60,13 @@ def _check(a: argparse.Namespace) -> None:
         raise ValueError(msg)
 
 
-@contextlib.contextmanager
-def _cluster(address: str | None) -> Iterator[None]:
+def _cluster(address: str | None) -> Any:
     """Connect to the Dask scheduler at an address. Without an address, Dask uses the threads of this process."""
     if address is None:
-        yield
-        return
+        return contextlib.nullcontext()
     distributed = require("distributed", "a scheduler needs", "dask")
     try:
-        client = distributed.Client(address, timeout=10)
+        return distributed.Client(address, timeout=10)
     except (OSError, TimeoutError, ValueError) as error:
         msg = f"--scheduler is {address}, but no Dask scheduler answers there; start one with `dask scheduler`."
         raise ValueError(msg) from error
-    with client:
-        yield

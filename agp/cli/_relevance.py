@@ -42,15 +42,12 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
     if not columns:
         return remarks
     first: Any = shuffled or kernel
-    order = np.argsort(-_size(first), kind="stable")
+    # relative increases of the score, averaged over targets
+    size = first.mean if shuffled is None else np.mean(first.mean / first.score, axis=1)
+    order = np.argsort(-size, kind="stable")
     cells = [["column", *(title for title, _ in columns)]]
     cells += [[first.names[i], *(column[i] for _, column in columns)] for i in order]
     return ["Relevance", *text_table(cells), *meaning, *remarks]
-
-
-def _size(found: Any) -> Any:
-    """Return the relevance [C] by which columns are sorted: relative increases of the score, averaged over targets."""
-    return np.mean(found.mean / found.score, axis=1) if isinstance(found, PermutationImportance) else found.mean
 
 
 def _permutation_columns(found: PermutationImportance, notes: Notes | None) -> list[tuple[str, list[str]]]:

@@ -87,11 +87,10 @@ class Row:
                 density = self.B.to_numpy(progress.model.log_density(X, y))
                 self.curve.append((progress.seconds, metrics.nlpd(density)))
 
-        mode: Any = self.task.gradient
         how: dict[str, Any] = {"rate": s.rate, "fall": s.fall} | ({"natural": None} if s.q_steps == "adam" else {})
         return train(
             model, self.X, self.y, steps=s.iterations, seed=s.seed, callbacks=[follow], progress=True,
-            updates=updates_of(self.task.method, model, s.iterations, **how, gradient=mode),
+            updates=updates_of(self.task.method, model, s.iterations, **how, gradient=self.task.gradient),
             batch_size=min(s.batch_size, len(self.X)) if model.stochastic else None,
         )  # fmt: skip
 

@@ -31,10 +31,7 @@ def is_many(path: str | Path) -> bool:
 
 
 def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
-    """Return the files with given endings that are in a folder or match a pattern, sorted by name.
-
-    Raise ValueError if there are no such files.
-    """
+    """Return the files with these endings in a folder or of a pattern, sorted. Raise a ValueError if there are none."""
     folder = Path(path)
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
     if found := sorted(file for file in every if file.suffix.lower() in endings):
@@ -93,13 +90,9 @@ def open_rows(
     if kind == ".parquet":
         return _parquet(name, target, without, chunk_rows)
     source = _zarr(name, dataset) if kind == ".zarr" else _hdf5(name, dataset)
-    return _split_target(da.from_array(source, chunks=_chunks(source, chunk_rows)), target, name)
-
-
-def _chunks(source: Any, rows: int | None) -> Any:
-    if rows is None and source.chunks is not None:
-        return (source.chunks[0], *source.shape[1:])
-    return ("auto" if rows is None else rows, *source.shape[1:])
+    own = "auto" if source.chunks is None else source.chunks[0]
+    chunks = (own if chunk_rows is None else chunk_rows, *source.shape[1:])
+    return _split_target(da.from_array(source, chunks=chunks), target, name)
 
 
 def _split_target(rows: Array, target: Any, name: str) -> OpenRows:

@@ -135,10 +135,7 @@ def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
 
 
 def bad_number(column: Any) -> int | None:
-    """Return the number of the first row in which a text column has a cell that is not a number.
-
-    Return None if all cells are numbers or if most of them are text.
-    """
+    """Return the first row in which a text column has no number, or None if there is none or most cells are text."""
     pd = _pandas()
     given = column.notna().to_numpy()
     good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given

@@ -111,10 +111,8 @@ def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
 # -- types of fields ---------------------------------------------------------------------------------------------------
 
 
-@cache
-def resolved_annotations(cls: type) -> dict[str, Any]:
-    """Return the resolved annotations of a class of agp."""
-    return typing.get_type_hints(cls)
+resolved_annotations = cache(typing.get_type_hints)
+"""Return the resolved annotations of a class of agp."""
 
 
 def fits(value: Any, hint: Any) -> bool:

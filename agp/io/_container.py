@@ -51,7 +51,7 @@ def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
     text = json.dumps(structure, allow_nan=False)
     ordered = {name: _plain(name, x) for name, x in arrays.items()}
     content = save(ordered, {STRUCTURE: text, DIGEST: _digest(text, ordered)})
-    if (size := _header_bytes(content)) > HEADER_BYTES:
+    if (size := int.from_bytes(content[:8], "little")) > HEADER_BYTES:
         msg = f"names and structure take {size} bytes, but at most {HEADER_BYTES} fit in a file; shorten the settings."
         raise ValueError(msg)
     return content
@@ -134,17 +134,13 @@ def _check_header(path: str | Path, most: float) -> None:
         msg = f"it has {status.st_size} bytes, but at most {most} are expected"
         raise ValueError(msg)
     with Path(path).open("rb") as file:
-        size = _header_bytes(file.read(8))
+        size = int.from_bytes(file.read(8), "little")
     if size > status.st_size - 8:
         msg = "it is truncated, or not a safetensors file"
         raise ValueError(msg)
     if size > HEADER_BYTES:
         msg = f"its header has {size} bytes, but at most {HEADER_BYTES} are allowed"
         raise ValueError(msg)
-
-
-def _header_bytes(content: bytes) -> int:
-    return int.from_bytes(content[:8], "little")
 
 
 def _array(file: Any, name: str) -> Any:
