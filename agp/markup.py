@@ -17,15 +17,8 @@ CELL = (
 def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] = ()) -> str:
     """Return a table as HTML, with all its text escaped.
 
-    Parameters
-    ----------
-    title
-        The title above the table.
-    rows
-        Cells hold text, numbers, Booleans, or lists of lines. NaN and None give empty cells, empty columns are left
-        out, and only the first 60 rows are shown.
-    heads
-        Names of the columns. Without names, the first cell of each row is the heading of that row.
+    Cells hold text, numbers, Booleans, or lists of lines. NaN and None give empty cells. Empty columns are left out,
+    and only the first 60 rows are shown. Without `heads` of columns, the first cell of each row is its heading.
     """
     rows = [*rows]
     texts, more = [[_lines(cell) for cell in row] for row in rows[:ROWS]], len(rows) - ROWS

@@ -8,15 +8,7 @@ import numpy as np
 
 from agp.cli._plan import LIKELIHOODS, Settings, make_likelihood
 from agp.data import Dataset
-from agp.methods import (
-    ACTION_METHODS,
-    DEEP_METHODS,
-    DENSE_METHODS,
-    GAUSSIAN_METHODS,
-    GROUP_METHODS,
-    LAYERS,
-    METHODS,
-)
+from agp.methods import ACTION_METHODS, DEEP_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, LAYERS, METHODS
 
 SUPPORT = 2048
 """Default maximum number of training rows that actions cover."""
@@ -41,14 +33,12 @@ def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dic
     found: dict[str, Any] = {}
     for name, known in TAKEN_BY.items():
         given = vars(a)[name]
-        if not set(known) & set(methods):
-            if given is not None:
-                option = f"--{name.replace('_', '-')}"
-                msg = f"{option} is for --method {', '.join(known)}, not {', '.join(methods)}; leave it out."
-                raise ValueError(msg)
-            found[name] = None
-        else:
-            found[name] = usual[name] if given is None else given
+        taken = set(known) & set(methods)
+        if given is not None and not taken:
+            option = f"--{name.replace('_', '-')}"
+            msg = f"{option} is for --method {', '.join(known)}, not {', '.join(methods)}; leave it out."
+            raise ValueError(msg)
+        found[name] = usual[name] if taken and given is None else given
     if "solve-relaxed" in methods and not found["num_orthogonal"]:
         msg = "--num-orthogonal is 0, but must be at least 1 for solve-relaxed."
         raise ValueError(msg)
@@ -62,10 +52,7 @@ def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dic
 
 
 def check_task(task: str, likelihood: str | None) -> str:
-    """Return the task of the likelihood, or `task` without a likelihood.
-
-    Raise a ValueError if the two tasks differ.
-    """
+    """Return the task of the likelihood, or `task` without a likelihood. Raise a ValueError if the tasks differ."""
     if likelihood is None:
         return task
     needed = LIKELIHOODS[likelihood][0]
@@ -77,10 +64,7 @@ def check_task(task: str, likelihood: str | None) -> str:
 
 
 def choose_likelihood(likelihood: str | None, data: Dataset) -> str:
-    """Return the likelihood, or the default for the data.
-
-    Raise a ValueError if the likelihood does not suit the targets.
-    """
+    """Return the likelihood, or the default for the data. Raise a ValueError if it does not suit the targets."""
     if likelihood is None:
         return ("bernoulli" if data.binary else "softmax") if data.classes else "gaussian"
     if likelihood.startswith("bernoulli") and not data.binary:

@@ -38,10 +38,7 @@ class Kind(NamedTuple):
 
 
 def text_of(cell: Any) -> str:
-    """Convert a cell to text. Floats with whole values, such as 3.0, become "3".
-
-    pandas stores whole numbers as floats if the column has empty cells.
-    """
+    """Convert a cell to text. A float such as 3.0 becomes "3": columns of whole numbers with empty cells are floats."""
     is_number = isinstance(cell, NUMBERS) and not isinstance(cell, bool)
     return str(int(cell)) if is_number and float(cell).is_integer() else str(cell)
 
@@ -197,7 +194,7 @@ def _times(table: TableFile, name: str) -> Any:
     import pandas as pd
 
     column = table.frame[name]
-    texts = column.map(lambda cell: cell if cell is None or cell != cell else str(cell))
+    texts = column.map(str, na_action="ignore")
     known = texts.dropna()
     if not len(known):
         return pd.to_datetime(texts)

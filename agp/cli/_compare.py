@@ -153,7 +153,7 @@ def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: in
 
 def _run_task(task: Task, report: Report, threads: int) -> str | None:
     """Run a task in its own process. Return None if it succeeds, otherwise the last line of its error output."""
-    reference = None if task.is_reference else report.reference(task.method)
+    reference = None if task.is_reference else report.references.get(task.method)
     if not task.is_reference and reference is None:
         return f"the reference row of {task.method} failed"
     request = {"task": vars(task), "settings": vars(report.settings), "folder": str(report.folder)}
@@ -224,13 +224,10 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
 
 
 def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
-    """Return a device for each backend: `wanted` if available, otherwise the first device of the backend.
-
-    "cuda" matches any GPU.
-    """
+    """Return `wanted` for each backend that has this device ("cuda" is any GPU), and the first device of the others."""
     there = {backend: get_backend(backend).devices() for backend in backends}
     fitting = {
-        backend: next((device for device in devices if device.split(":")[0] == wanted or device == wanted), None)
+        backend: next((device for device in devices if wanted in (device, device.split(":")[0])), None)
         for backend, devices in there.items()
     }
     if not any(fitting.values()):

@@ -8,7 +8,7 @@ from agp.cli._notes import Notes, notes_of
 from agp.cli._predict import read_for_model, read_targets
 from agp.cli._relevance import relevance
 from agp.cli._targets import factors_of, positions_of, quote_names, rows_with
-from agp.cli._terminal import add_command
+from agp.cli._terminal import add_command, say
 from agp.data import unknown_column_message
 from agp.errors import FileError
 from agp.io import load_with_metadata
@@ -60,10 +60,7 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[Any, Any]:
-    """Return inputs and targets of the rows with targets.
-
-    Raise ValueError if a column is missing, or if all targets are missing.
-    """
+    """Return inputs and targets of the rows with targets. Raise a ValueError if a column or every target is missing."""
     if notes is None or not notes.targets:
         remedy = f"leave out {a.table}, or use agp.inspection in Python"
         msg = f"{a.model} does not contain the name of its target; {remedy}."
@@ -90,8 +87,7 @@ def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[A
     if len(y) < MIN_ROWS:
         msg = f"{table.path} has {len(y)} rows with {quote_names(notes.targets)}; at least {MIN_ROWS} rows are needed."
         raise ValueError(msg)
-    if not a.quiet:
-        print(*words, sep="\n", end="\n" if words else "")
+    say(a, *words)
     return X, y
 
 

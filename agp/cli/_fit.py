@@ -3,7 +3,6 @@
 import argparse
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from agp import methods
 from agp.cli._columns import inputs_of
-from agp.cli._fit_elsewhere import fit_elsewhere, is_elsewhere
+from agp.cli._fit_elsewhere import fit_elsewhere
 from agp.cli._notes import Notes
 from agp.cli._predict import Asked, answers, score_predictions
 from agp.cli._targets import (
@@ -25,8 +24,8 @@ from agp.cli._targets import (
     rows_with,
     task_of,
 )
-from agp.cli._terminal import POSITIVE, SEED, add_command, option, whole
-from agp.data import TABLES, TableFile, read_table
+from agp.cli._terminal import POSITIVE, SEED, add_command, option, say, whole
+from agp.data import TABLES, TableFile, is_many, read_table
 from agp.io import save_with_metadata
 from agp.methods import METHODS, OUTPUTS, kernel_or_auto
 
@@ -104,10 +103,10 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(a: argparse.Namespace) -> int:
-    estimators = _estimators()
+    _estimators()  # raises before the table is read
     _check(a)
-    if is_elsewhere(a):
-        return fit_elsewhere(a, partial(_train, estimators=estimators), _say)
+    if a.scheduler is not None or is_many(a.table):
+        return fit_elsewhere(a, _train)
     table = read_table(a.table)
     check_columns(table, a.target)
     rates = [name for name in (a.exposure, a.weights) if name is not None]
@@ -132,25 +131,25 @@ def _run(a: argparse.Namespace) -> int:
     test = _split_rows(len(y), a.test_share, a.seed)
     words = [f"{len(y) - test.sum():,} rows, {X.shape[1]} input column{'s' * (X.shape[1] != 1)}; {_task(a, task, y)}"]
     words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
-    _say(a, *(f"{Path(a.table).name}: {word}" for word in words))
+    say(a, *(f"{Path(a.table).name}: {word}" for word in words))
     beside = {}
     if a.exposure is not None:
         beside["exposure"] = factors_of(table, a.exposure, rows, what="exposures", positive=True)
     if a.weights is not None:
         beside["sample_weight"] = factors_of(table, a.weights, rows, what="weights", positive=False)
     own = {name: x[~test] for name, x in beside.items()}
-    estimator = _train(a, task, X[~test], y[~test], estimators=estimators, **own)
+    estimator = _train(a, task, X[~test], y[~test], **own)
     about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), exposure=a.exposure or "")
     if test.any():
         asked = Asked(0.95, (), beside["exposure"][test] if a.exposure is not None else None)
         found = answers(estimator, X[test], asked, a.target)
         about.scores |= score_predictions(estimator, X[test], found, y[test], asked, a.target)
-        about.scores |= {"rows held out": float(test.sum())}
         spread = f" (their standard deviation: {_spread(y[test])})" if task == "regression" else ""
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items() if name != "rows held out")
-        _say(a, f"{test.sum():,} rows held out{spread}: {shown}")
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items())
+        about.scores["rows held out"] = float(test.sum())
+        say(a, f"{test.sum():,} rows held out{spread}: {shown}")
     save_with_metadata(a.out, estimator, about.json())
-    _say(a, f"written: {a.out}")
+    say(a, f"written: {a.out}")
     return 0
 
 
@@ -251,7 +250,8 @@ def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
     return []
 
 
-def _train(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any, **beside: Any) -> Any:
+def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> Any:
+    estimators = _estimators()
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}
     if a.likelihood is not None:
@@ -265,18 +265,13 @@ def _train(a: argparse.Namespace, task: str, X: Any, y: Any, *, estimators: Any,
     estimator.fit(X, y, **beside).set_params(verbose=False)
     ending = f"{'' if estimator.converged_ else 'not '}converged after {estimator.n_iter_:,} steps"
     seconds = time.perf_counter() - began
-    _say(a, f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}")
+    say(a, f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}")
     if not estimator.learned_:
-        _say(a, "the model predicts no better than the mean of the target or the frequencies of its classes")
+        say(a, "the model predicts no better than the mean of the target or the frequencies of its classes")
     if "candidates_" in vars(estimator):
         compared = ", ".join(dict.fromkeys(estimator.candidates_["kernel"]))
-        _say(a, f"kernel: {estimator.kernel_} (compared: {compared})")
+        say(a, f"kernel: {estimator.kernel_} (compared: {compared})")
     if "growth_" in vars(estimator):
         numbers = ", ".join(f"{M:.0f}" for M in estimator.growth_["num_inducing"])
-        _say(a, f"inducing inputs: {numbers} ({estimator.growth_reason_})")
+        say(a, f"inducing inputs: {numbers} ({estimator.growth_reason_})")
     return estimator
-
-
-def _say(a: argparse.Namespace, *lines: str) -> None:
-    if not a.quiet:
-        print(*lines, sep="\n", flush=True)

@@ -2,13 +2,14 @@
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agp.cli._notes import Notes
+from agp.cli._terminal import say
 from agp.data import is_many, open_rows
 from agp.errors import require
 from agp.io import save_with_metadata
@@ -17,16 +18,8 @@ CHUNK_ROWS = 100_000
 """Maximum number of rows that a worker reads at a time."""
 
 
-def is_elsewhere(a: argparse.Namespace) -> bool:
-    """Return True if workers read the rows in chunks."""
-    return a.scheduler is not None or is_many(a.table)
-
-
-def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any], say: Callable[..., None]) -> int:
-    """Train on rows that workers read, and save the model.
-
-    Raise a ValueError if an option needs all rows in memory, or if the scheduler does not answer.
-    """
+def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any]) -> int:
+    """Train and save a model. Raise a ValueError if an option needs all rows, or the scheduler does not answer."""
     import pandas as pd
 
     _check(a)
@@ -67,17 +60,13 @@ def _check(a: argparse.Namespace) -> None:
         raise ValueError(msg)
 
 
-@contextlib.contextmanager
-def _cluster(address: str | None) -> Iterator[None]:
+def _cluster(address: str | None) -> Any:
     """Connect to the Dask scheduler at an address. Without an address, Dask uses the threads of this process."""
     if address is None:
-        yield
-        return
+        return contextlib.nullcontext()
     distributed = require("distributed", "a scheduler needs", "dask")
     try:
-        client = distributed.Client(address, timeout=10)
+        return distributed.Client(address, timeout=10)
     except (OSError, TimeoutError, ValueError) as error:
         msg = f"--scheduler is {address}, but no Dask scheduler answers there; start one with `dask scheduler`."
         raise ValueError(msg) from error
-    with client:
-        yield

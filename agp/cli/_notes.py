@@ -31,10 +31,7 @@ class Notes:
 def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     """Return the notes of a file, or derive them from an estimator that was saved in Python.
 
-    Raises
-    ------
-    agp.errors.FileError
-        If the model has no column names, or the notes are damaged.
+    Raise a FileError if the model has no column names, or the notes are damaged.
     """
     here = vars(estimator)
     if not found and "feature_names_in_" not in here:

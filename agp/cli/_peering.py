@@ -119,10 +119,9 @@ def _probe(M: int) -> tuple[npt.NDArray, npt.NDArray]:
 
 def _rates(rate: Any, steps: int) -> npt.NDArray:
     """Evaluate a learning rate, which is a number or a schedule, at each step."""
-    if not callable(rate):
-        return np.full(steps, float(rate))
-    scheduled: Any = rate
-    return np.asarray([float(scheduled(np.asarray(float(t)))) for t in range(steps)])
+    if isinstance(rate, float):
+        return np.full(steps, rate)
+    return np.asarray([float(rate(np.asarray(float(t)))) for t in range(steps)])
 
 
 def _nlpd(y: npt.NDArray, mean: npt.NDArray, variance: npt.NDArray) -> float:

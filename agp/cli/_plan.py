@@ -96,10 +96,7 @@ def make_likelihood(name: str, data: Dataset) -> Likelihood:
 
 
 def build_model(method: str, X: Array, y: Array, data: Dataset, s: Settings) -> Any:
-    """Build the initial model of a method.
-
-    Lengthscales are trained in units of the standardised data, as in other libraries.
-    """
+    """Build the initial model of a method. As in other libraries, lengthscales are for the standardised data."""
     model = methods.build(
         method, X, y, likelihood=make_likelihood(s.likelihood, data), kernel=s.kernel, num_inducing=s.num_inducing,
         seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,

@@ -86,9 +86,11 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
     """Read a table. Return the table, the columns that the model needs, and remarks about other columns."""
-    table = read_table(
-        path, texts=_texts(notes, estimator), needed=[*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
-    )
+    texts = [name for name, kind in notes.columns.items() if kind.name != "number"]  # not numeric in training
+    if "classes_" in vars(estimator) and are_texts(estimator.classes_):
+        texts += notes.targets
+    needed = [*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
+    table = read_table(path, texts=texts, needed=needed)
     X, words = read_inputs(table, notes.columns, missing=estimator.missing, targets=[*notes.targets, notes.exposure])
     return table, X, [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
 
@@ -98,12 +100,6 @@ def read_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> A
     if "classes_" in vars(estimator):
         return _labels(table, notes.targets[0], rows, estimator.classes_)
     return numbers_of(table, notes.targets, rows, constant=True, remedy=f"the model predicts numbers, {REMEDY}")
-
-
-def _texts(notes: Notes, estimator: Any) -> list[str]:
-    """Return the names of columns that are read as text, because they were not numeric in training."""
-    labels = notes.targets if "classes_" in vars(estimator) and are_texts(estimator.classes_) else []
-    return [*labels, *(name for name, kind in notes.columns.items() if kind.name != "number")]
 
 
 def _each(a: argparse.Namespace) -> dict[Path, Path]:
@@ -212,34 +208,29 @@ def _scores_of_numbers(found: dict[str, Any], y: Any, density: Any, level: float
 
 def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
     """Return lines with the scores of the predictions, or no lines if the table lacks a target."""
-    targets = [name for name in notes.targets if name in table.frame.columns]
-    if len(targets) < max(1, len(notes.targets)):
+    if not notes.targets or not set(notes.targets) <= set(table.frame.columns):
         return []
-    rows = rows_with(table, targets)
+    rows = rows_with(table, notes.targets)
     if not rows.any():
         return []
     y = read_targets(table, notes, estimator, rows)
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
     if asked.exposure is not None:
         asked = asked._replace(exposure=asked.exposure[rows])
-    scores = score_predictions(estimator, X[rows], found, y, asked, targets)
+    scores = score_predictions(estimator, X[rows], found, y, asked, notes.targets)
     numbers = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
-    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quote_names(targets)}: {numbers}"]
+    return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quote_names(notes.targets)}: {numbers}"]
 
 
 def _labels(table: TableFile, target: str, rows: Any, classes: Any) -> Any:
-    column = table.frame[target]
-    if are_texts(classes) and not column.map(text_of).isin(classes.tolist()).any():
-        table = replace(table, frame=table.frame.assign(**{target: _if_numbers(column)}))
-    return labels_of(table, target, rows, least=1, remedy=f"the model predicts labels, {REMEDY}")
-
-
-def _if_numbers(column: Any) -> Any:
-    """Convert strings to numbers if all of them are numbers, so that `labels_of` raises a clearer error."""
     import pandas as pd
 
-    numbers: Any = pd.to_numeric(column, errors="coerce")
-    return numbers if (numbers.isna() == column.isna()).all() else column
+    column = table.frame[target]
+    if are_texts(classes) and not column.map(text_of).isin(classes.tolist()).any():
+        numbers: Any = pd.to_numeric(column, errors="coerce")
+        if (numbers.isna() == column.isna()).all():  # labels_of raises a clearer error for numbers
+            table = replace(table, frame=table.frame.assign(**{target: numbers}))
+    return labels_of(table, target, rows, least=1, remedy=f"the model predicts labels, {REMEDY}")
 
 
 def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
@@ -252,16 +243,12 @@ def _new_labels(notes: Notes, estimator: Any, y: Any) -> list[str]:
 
 
 def _write(out: Path | None, predictions: Any) -> None:
-    import io
-
     import pandas as pd
 
     frame = pd.DataFrame(predictions)
     if out is None:
         frame.to_csv(sys.stdout, index=False)
     elif out.suffix.lower() == ".parquet":
-        content = io.BytesIO()
-        frame.to_parquet(content, index=False)
-        write_atomically(out, content.getvalue())
+        write_atomically(out, frame.to_parquet(index=False))
     else:
         write_atomically(out, frame.to_csv(index=False).encode())

@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 
 from agp.cli._notes import Notes
-from agp.inspection import (
-    KernelRelevance,
-    Lengthscale,
-    PermutationImportance,
-    kernel_relevance,
-    permutation_importance,
-)
+from agp.inspection import KernelRelevance, Lengthscale, PermutationImportance, kernel_relevance, permutation_importance
 from agp.markup import text_table
 
 REPEATS = 10
@@ -38,38 +32,34 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
         remarks.append(
             "shuffled    not available: the model holds no rows with targets; name a table: agp describe MODEL TABLE"
         )
-    columns = [*_permutation_lines(shuffled, notes), *_kernel_columns(kernel, notes)]
+    columns, meaning = [], []
+    if shuffled is not None:
+        columns += _permutation_columns(shuffled, notes)
+        meaning.append(_meaning(shuffled, path))
+    if kernel is not None:
+        columns += _kernel_columns(kernel, notes)
+        meaning += _meaning_of_kernel(kernel)
     if not columns:
         return remarks
     first: Any = shuffled or kernel
-    order = np.argsort(-_size(first), kind="stable")
+    # relative increases of the score, averaged over targets
+    size = first.mean if shuffled is None else np.mean(first.mean / first.score, axis=1)
+    order = np.argsort(-size, kind="stable")
     cells = [["column", *(title for title, _ in columns)]]
     cells += [[first.names[i], *(column[i] for _, column in columns)] for i in order]
-    return ["Relevance", *text_table(cells), *_meaning(shuffled, path), *_meaning_of_kernel(kernel), *remarks]
+    return ["Relevance", *text_table(cells), *meaning, *remarks]
 
 
-def _size(found: Any) -> Any:
-    """Return the relevance [C] by which columns are sorted: relative increases of the score, averaged over targets."""
-    return np.mean(found.mean / found.score, axis=1) if isinstance(found, PermutationImportance) else found.mean
-
-
-def _permutation_lines(found: PermutationImportance | None, notes: Notes | None) -> list[tuple[str, list[str]]]:
-    if found is None:
-        return []
+def _permutation_columns(found: PermutationImportance, notes: Notes | None) -> list[tuple[str, list[str]]]:
     count = found.mean.shape[1]
     targets = notes.targets if notes is not None and len(notes.targets) == count else [f"y{k}" for k in range(count)]
     titles = [f"{found.scoring} +"] if count == 1 else [f"{found.scoring} + of {name}" for name in targets]
-    pairs = [
-        [_pair(*pair) for pair in zip(*of_target, strict=True)]
-        for of_target in zip(found.mean.T, found.deviation.T, strict=True)
-    ]
+    pairs = [[*map(_pair, *of_target)] for of_target in zip(found.mean.T, found.deviation.T, strict=True)]
     return [*zip(titles, pairs, strict=True)]
 
 
-def _kernel_columns(found: KernelRelevance | None, notes: Notes | None) -> list[tuple[str, list[str]]]:
-    if found is None:
-        return []
-    columns = [("kernel", [_pair(*pair) for pair in zip(found.mean, found.deviation, strict=True)])]
+def _kernel_columns(found: KernelRelevance, notes: Notes | None) -> list[tuple[str, list[str]]]:
+    columns = [("kernel", [*map(_pair, found.mean, found.deviation)])]
     dates = {name for name, kind in notes.columns.items() if kind.name == "date"} if notes is not None else {}
     scales = [_scales([one for one in found.lengthscales if one.column == name]) for name in found.names]
     if any(scales):
@@ -104,27 +94,20 @@ def _round_to_deviation(mean: float, deviation: float) -> str:
     return f"{mean:.{min(digits, 12)}f}" if digits > 0 else f"{round(mean, digits):.0f}"
 
 
-def _meaning(found: PermutationImportance | None, path: Path | None) -> list[str]:
-    if found is None:
-        return []
+def _meaning(found: PermutationImportance, path: Path | None) -> str:
     rows = f"{found.rows:,} {'training rows' if path is None else f'rows of {path.name}'}"
     scores = ", ".join(f"{score:.4g}" for score in found.score)
     what = f"increase of the {found.scoring} (from {scores}) when the column is shuffled"
-    return [f"{found.scoring + ' +':<11} {what}; {REPEATS} shuffles, {rows}"]
+    return f"{found.scoring + ' +':<11} {what}; {REPEATS} shuffles, {rows}"
 
 
-def _meaning_of_kernel(found: KernelRelevance | None) -> list[str]:
-    if found is None:
-        return []
+def _meaning_of_kernel(found: KernelRelevance) -> list[str]:
     lines = ["kernel      the share of the prior variance that depends on the column"]
     if found.lengthscales:
         lines.append(f"lengthscale in the unit of the column{_sharing(found.lengthscales)}")
     if not found.reason:
-        return [
-            *lines,
-            "±, (to)     one standard deviation; for the kernel, from the curvature of the bound"
-            + f" on {found.rows:,} rows",
-        ]
+        source = f"the curvature of the bound on {found.rows:,} rows"
+        return [*lines, f"±, (to)     one standard deviation; for the kernel, from {source}"]
     remedy = "; name the training table: agp describe MODEL TABLE" if "pass X and y" in found.reason else ""
     return [*lines, f"error bars  not available for the kernel: {found.reason.partition(';')[0]}{remedy}"]
 

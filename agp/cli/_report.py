@@ -35,11 +35,8 @@ class Report:
         self.folder, self.data, self.settings = folder, data, settings
         self.rows: list[dict[str, Any]] = []
         self.interrupted = False
-        self._references: dict[str, str] = {}
-
-    def reference(self, method: str) -> str | None:
-        """Return the npz file of the reference row of a method, or None if that row has not finished."""
-        return self._references.get(method)
+        self.references: dict[str, str] = {}
+        """The npz files of the reference rows that have finished, by method."""
 
     def add(self, task: Task, failure: str | None) -> None:
         """Add the row of a finished task."""
@@ -50,9 +47,9 @@ class Report:
             return
         path = self.folder / f"{task.stem}.npz"
         if task.is_reference:
-            self._references[task.method] = str(path)
+            self.references[task.method] = str(path)
         row |= json.loads((self.folder / f"{task.stem}.json").read_text())
-        row |= _differences(path, Path(self._references[task.method]))
+        row |= _differences(path, Path(self.references[task.method]))
         self.rows.append(row)
 
     def add_peer(self, method: str, library: str, found: dict[str, Any] | str) -> None:
@@ -90,7 +87,7 @@ class Report:
         plot_comparison(finished).savefig(self.folder / "nlpd_vs_time.png", dpi=DPI)
         names = ["nlpd_vs_time.png"]
         if self.data.X_all is not None:
-            for method, path in self._references.items():
+            for method, path in self.references.items():
                 plot_map(self.data, path, method).savefig(self.folder / f"map_{method}.png", dpi=DPI)
                 names.append(f"map_{method}.png")
         return names

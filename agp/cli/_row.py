@@ -1,7 +1,6 @@
 """The program that trains one row of a comparison, in its own process and with one array library.
 
-`python -m agp.cli._row` reads a task as JSON from standard input. It trains a model, measures it, and writes
-``STEM.json`` and ``STEM.npz`` to the folder of the comparison.
+It reads a task as JSON from standard input, and writes ``STEM.json`` and ``STEM.npz`` to the folder of the comparison.
 """
 
 import dataclasses
@@ -17,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agp import metrics, tree
-from agp.backend import Array, Backend, get_backend
+from agp.backend import Array, get_backend
 from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, Task, build_model, curve_rows
-from agp.data import Dataset
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of_batch
 from agp.methods import updates_of
@@ -29,10 +27,7 @@ from agp.training import Batches, Progress, Result, train
 
 
 def main() -> int:
-    """Read a task from standard input and run it.
-
-    Return the exit status: 0 if the files were written, 130 if interrupted.
-    """
+    """Run the task from standard input. Return the exit status: 0 if files were written, 130 if interrupted."""
     request = json.load(sys.stdin)
     warnings.simplefilter("ignore", RepairWarning)  # the results contain their number
     row = Row(Task(**request["task"]), Settings(**request["settings"]), Path(request["folder"]))
@@ -48,9 +43,9 @@ class Row:
 
     def __init__(self, task: Task, settings: Settings, folder: Path) -> None:
         self.task, self.settings, self.folder = task, settings, folder
-        self.B: Backend = get_backend(task.backend)
+        self.B = get_backend(task.backend)
         self.B.enable_float64()
-        self.data: Dataset = settings.load()
+        self.data = settings.load()
         self.X, self.y = self.array(self.data.X), self.array(self.data.y)
         self.curve: list[tuple[float, float]] = []
         self.warm_up = 0.0
@@ -60,17 +55,14 @@ class Row:
         return self.B.from_numpy(np.asarray(x, order="C"), dtype=self.task.dtype, device=self.task.device)
 
     def run(self, reference: str | None) -> None:
-        """Train the model, measure it and write the results.
-
-        `reference` is the npz file of the reference row, or None for the reference row itself.
-        """
+        """Train and measure the model. `reference` is the npz file of the reference row, or None for that row."""
         model = build_model(self.task.method, self.X, self.y, self.data, self.settings)
         began = time.perf_counter()
         result = self.train(model)
         facts = self.measure(result.model)
         arrays = self.judge(result.model, reference)
         facts |= {
-            "num_inducing": num_inducing(result.model),
+            "num_inducing": sum(node.inducing.count for node in priors_of(result.model).values()) or None,
             "steps": result.steps,
             "ms_per_step": self.milliseconds(result),
             "warm_up_seconds": self.warm_up,
@@ -95,11 +87,10 @@ class Row:
                 density = self.B.to_numpy(progress.model.log_density(X, y))
                 self.curve.append((progress.seconds, metrics.nlpd(density)))
 
-        mode: Any = self.task.gradient
         how: dict[str, Any] = {"rate": s.rate, "fall": s.fall} | ({"natural": None} if s.q_steps == "adam" else {})
         return train(
             model, self.X, self.y, steps=s.iterations, seed=s.seed, callbacks=[follow], progress=True,
-            updates=updates_of(self.task.method, model, s.iterations, **how, gradient=mode),
+            updates=updates_of(self.task.method, model, s.iterations, **how, gradient=self.task.gradient),
             batch_size=min(s.batch_size, len(self.X)) if model.stochastic else None,
         )  # fmt: skip
 
@@ -126,10 +117,7 @@ class Row:
         return facts | self.evidence(model) | {"peak_mib": self.B.peak_memory(self.X)}
 
     def evidence(self, model: Model) -> dict[str, float]:
-        """Return the log evidence of the exact GP at the model's parameters, or bounds on it.
-
-        The dictionary is empty for methods that compute neither the log evidence nor bounds on it.
-        """
+        """Return the log evidence of the exact GP at the model's parameters, or bounds on it, if the method has any."""
         interval = model._evidence_interval(self.X, self.y)
         if interval is None:
             return {}
@@ -157,10 +145,7 @@ class Row:
         return arrays | {f"gradient:{name}": self.B.to_numpy(x) for name, x in gradient.items()}
 
     def inheritance(self, model: Model) -> dict[str, npt.NDArray]:
-        """Return the leaves and jitter for the other rows, and a condition number.
-
-        The condition number is the largest one of the matrices to invert.
-        """
+        """Return the leaves and jitter for the other rows, and the largest condition number of matrices to invert."""
         leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
         jitter = {f"jitter:{path}": self.B.to_numpy(node._absolute_jitter()) for path, node in priors_of(model).items()}
         condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model._matrices_to_invert()]
@@ -192,12 +177,6 @@ class Row:
 def priors_of(model: Model) -> dict[str, SparsePrior]:
     """The nodes with inducing variables, by path."""
     return tree.nodes(model, SparsePrior)  # type: ignore[type-abstract]
-
-
-def num_inducing(model: Model) -> int | None:
-    """The number of inducing variables, or None for methods without inducing variables."""
-    counts = [node.inducing.count for node in priors_of(model).values()]
-    return sum(counts) if counts else None
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def rows_with(table: TableFile, targets: list[str]) -> Any:
 def task_of(table: TableFile, target: str, rows: Any) -> str:
     """Infer the task. Text, Booleans, whole numbers from 0 to C - 1, and targets with only two values are classes."""
     column = table.frame[target][rows]
-    if column.dtype.kind == "b" or column.dtype.kind not in "iuf":
+    if column.dtype.kind not in "iuf":
         return "regression" if bad_number(column) is not None else "classification"
     found, counts = np.unique(column.to_numpy(dtype=float), return_counts=True)
     whole = len(found) == 2 or (len(found) <= MAX_WHOLE_CLASSES and bool((found == np.arange(len(found))).all()))
@@ -97,9 +97,9 @@ def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive:
     Raise a ValueError if a value is missing or negative. If `positive` is true, zero is an error, too.
     """
     numbers = _numbers(table, column, rows, constant=True, remedy=f"{what} must be numbers", kind="column")
-    given = table.frame[column].notna().to_numpy()
-    if (rows & ~given).any():
-        msg = f"{place_of_first(table, column, rows & ~given)} is empty; {what} must be known in every row."
+    empty = rows & table.frame[column].isna().to_numpy()
+    if empty.any():
+        msg = f"{place_of_first(table, column, empty)} is empty; {what} must be known in every row."
         raise ValueError(msg)
     small = np.zeros(len(rows), dtype=bool)
     small[rows] = (numbers <= 0.0) if positive else (numbers < 0.0)

@@ -1,6 +1,7 @@
 """Help texts, types of options, error messages about options, and tables on the terminal."""
 
 import argparse
+import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -43,12 +44,10 @@ def option(convert: Callable[[str], Any], expected: str, valid: Callable[[Any], 
     """Return a type for argparse that converts text by `convert` and raises an error unless the value is valid."""
 
     def read(text: str) -> Any:
-        try:
+        with contextlib.suppress(ValueError):
             value = convert(text)
             if valid(value):
                 return value
-        except ValueError:
-            pass
         msg = f"must be {expected}, not {text!r}"
         raise argparse.ArgumentTypeError(msg)
 
@@ -63,6 +62,12 @@ def whole(least: int) -> Any:
 POSITIVE = option(float, "a finite number above zero", lambda x: 0.0 < x < math.inf)
 FRACTION = option(float, "a number between 0 and 1, such as 0.95", lambda x: 0.0 < x < 1.0)
 SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x <= LARGEST_SEED)
+
+
+def say(a: argparse.Namespace, *lines: str) -> None:
+    """Print lines unless the option --quiet is given."""
+    if lines and not a.quiet:
+        print(*lines, sep="\n", flush=True)
 
 
 def console() -> Any:

@@ -121,8 +121,12 @@ def _prepare(table: Table, seed: int, task: TaskName, counts: bool) -> Dataset:
             raise ValueError(msg)
     classes = 0 if counts else _classes(table, task)
     test = _split_rows(table, seed)
-    if classes:
-        _check_training_classes(table, table.y[~test], classes)
+    if len(missing := np.setdiff1d(np.arange(classes), table.y[~test])):
+        msg = (
+            f"{table.name}: class {missing[0]} has test rows but no training rows; choose another split or seed, "
+            "or leave this class out."
+        )
+        raise ValueError(msg)
     X = _standardise(table.X, table.X[~test])
     y = (table.y if classes or counts else _standardise(table.y, table.y[~test]))[:, None]
     two = X.shape[1] == 2
@@ -167,16 +171,6 @@ def _not_classes(name: str, found: npt.NDArray[Any]) -> str:
     if len(found) == 1:
         return f"{name}: all labels are {found[0]:g}; classification needs at least two classes."
     return f"{name}: labels must be 0 to C - 1 without gaps, but y has {_span(found)}; renumber them."
-
-
-def _check_training_classes(table: Table, labels: npt.NDArray[Any], classes: int) -> None:
-    missing = sorted(set(range(classes)) - set(labels.astype(int).tolist()))
-    if missing:
-        msg = (
-            f"{table.name}: class {missing[0]} has test rows but no training rows; choose another split or seed, "
-            "or leave this class out."
-        )
-        raise ValueError(msg)
 
 
 # -- rows and units ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Rows of files larger than memory, as memory-mapped arrays or as Dask arrays that are read in chunks."""
 
 import glob
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,10 +31,7 @@ def is_many(path: str | Path) -> bool:
 
 
 def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
-    """Return the files with given endings that are in a folder or match a pattern, sorted by name.
-
-    Raise ValueError if there are no such files.
-    """
+    """Return the files with these endings in a folder or of a pattern, sorted. Raise a ValueError if there are none."""
     folder = Path(path)
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
     if found := sorted(file for file in every if file.suffix.lower() in endings):
@@ -87,27 +83,22 @@ def open_rows(
         raise ValueError(msg)
     if kind == ".npy":
         return _split_target(np.load(name, mmap_mode="r"), target, name)
-    if kind == ".parquet":
-        return _parquet(name, target, without, chunk_rows)
-    if kind not in (".zarr", ".h5", ".hdf5"):
+    if kind not in (".parquet", ".zarr", ".h5", ".hdf5"):
         msg = f"{name} has an unknown file type; use {KINDS}, or call agp.data.load if the table fits into memory."
         raise ValueError(msg)
-    da = _dask_array()
+    da = require("dask.array", "rows that do not fit into memory need", "dask")
+    if kind == ".parquet":
+        return _parquet(name, target, without, chunk_rows)
     source = _zarr(name, dataset) if kind == ".zarr" else _hdf5(name, dataset)
-    return _split_target(da.from_array(source, chunks=_chunks(source, chunk_rows)), target, name)
-
-
-def _chunks(source: Any, rows: int | None) -> Any:
-    if rows is None and source.chunks is not None:
-        return (source.chunks[0], *source.shape[1:])
-    return ("auto" if rows is None else rows, *source.shape[1:])
+    own = "auto" if source.chunks is None else source.chunks[0]
+    chunks = (own if chunk_rows is None else chunk_rows, *source.shape[1:])
+    return _split_target(da.from_array(source, chunks=chunks), target, name)
 
 
 def _split_target(rows: Array, target: Any, name: str) -> OpenRows:
     """Split an array [N, D] into the inputs and the target column."""
-    if rows.ndim != 2 and target is None:
-        return OpenRows(rows, None, [])
-    if rows.ndim != 2 or rows.dtype.kind not in "fiu":
+    suitable = rows.dtype.kind in "fiu" if rows.ndim == 2 else target is None
+    if not suitable:
         msg = f"{name} has shape {tuple(rows.shape)} and dtype {rows.dtype}, but must be an array [N, D] of numbers."
         raise ValueError(msg)
     if target is None:
@@ -126,52 +117,37 @@ def _split_target(rows: Array, target: Any, name: str) -> OpenRows:
     return OpenRows(rows[:, :at] if at else rows[:, 1:], rows[:, at], [])
 
 
-def _dask_array() -> Any:
-    return require("dask.array", "rows that do not fit into memory need", "dask")
-
-
 def _parquet(name: str, target: Any, without: Sequence[str], rows: int | None) -> OpenRows:
-    _dask_array()
     import dask.dataframe as dd
 
     frame = dd.read_parquet(name)
     columns = [str(column) for column in frame.columns]
-    for asked in (*([] if target is None else [target]), *without):
+    targets = [] if target is None else [target]
+    for asked in (*targets, *without):
         if asked not in columns:
             raise ValueError(unknown_column_message(name, str(asked), columns))
-    inputs = [column for column in columns if column != target and column not in without]
-    for column in (*inputs, *([] if target is None else [target])):
-        if frame.dtypes[column].kind not in "fiub":
-            msg = (
-                f"{name}: column {column!r} holds {frame.dtypes[column]}, not numbers; convert it to numbers, or leave "
-                "it out."
-            )
+    inputs = [column for column in columns if column not in (*targets, *without)]
+    for column in (*inputs, *targets):
+        if (dtype := frame.dtypes[column]).kind not in "fiub":
+            msg = f"{name}: column {column!r} holds {dtype}, not numbers; convert it to numbers, or leave it out."
             raise ValueError(msg)
     if not inputs:
         msg = f"{name} has no column left for inputs; at least one is needed."
         raise ValueError(msg)
-    both = frame[[*inputs, *([target] if target is not None else [])]].astype(float).to_dask_array(lengths=True)
+    both = frame[[*inputs, *targets]].astype(float).to_dask_array(lengths=True)
     both = both if rows is None else both.rechunk((rows, -1))
     return OpenRows(both[:, : len(inputs)], None if target is None else both[:, len(inputs)], inputs)
 
 
 def _zarr(name: str, dataset: str | None) -> Any:
-    zarr = _reader("zarr", name)
+    zarr = require("zarr", f"{name} needs", "arrays")
     found: Any = zarr.open(name, mode="r")
     return found if isinstance(found, zarr.Array) else _member(found, zarr.Array, dataset, name)
 
 
 def _hdf5(name: str, dataset: str | None) -> Any:
-    h5py = _reader("h5py", name)
+    h5py = require("h5py", f"{name} needs", "arrays")
     return _member(h5py.File(name, "r"), h5py.Dataset, dataset, name)
-
-
-def _reader(package: str, name: str) -> Any:
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        msg = f"{name} needs the package {package}, which is not installed."
-        raise ImportError(msg) from error
 
 
 def _member(group: Any, kind: type, dataset: str | None, name: str) -> Any:

@@ -7,8 +7,8 @@ import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,10 +119,7 @@ def check_file(path: str | Path) -> None:
 
 
 def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
-    """Return an error message for an unknown column.
-
-    The message lists similar names or, if there are none, all names.
-    """
+    """Return an error message for an unknown column, which lists similar names or, if there are none, all names."""
     there = [str(column) for column in columns]
     close = difflib.get_close_matches(name, there, n=3, cutoff=0.6)
     close += [column for column in there if column.lower() == name.lower() and column not in close]
@@ -138,10 +135,7 @@ def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
 
 
 def bad_number(column: Any) -> int | None:
-    """Return the number of the first row in which a text column has a cell that is not a number.
-
-    Return None if all cells are numbers or if most of them are text.
-    """
+    """Return the first row in which a text column has no number, or None if there is none or most cells are text."""
     pd = _pandas()
     given = column.notna().to_numpy()
     good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given
@@ -268,8 +262,7 @@ def _strip_blanks(frame: Any) -> Any:
     """Strip blanks from strings. Cells that contain only blanks become missing cells."""
     for name in frame.columns:
         if frame[name].dtype.kind in "OUT":
-            texts = frame[name].map(lambda cell: cell.strip() or None if isinstance(cell, str) else cell)
-            frame[name] = texts
+            frame[name] = frame[name].map(lambda cell: cell.strip() or None if isinstance(cell, str) else cell)
     return frame
 
 
@@ -309,10 +302,7 @@ def _parquet(path: Path) -> Any:
 
 
 def _columns_of(path: Path) -> tuple[Any, tuple[str, ...]]:
-    """Read the arrays of an npz file as columns.
-
-    The columns are those of X [N, D] and y [N]. If X or y is missing, every array [N] is a column.
-    """
+    """Read the columns of X [N, D] and y [N] from an npz file. If X or y is missing, every array [N] is a column."""
     arrays = npz_arrays(path)
     if {"X", "y"} <= arrays.keys() and arrays["X"].ndim == 2:
         used = {"y"}
@@ -345,23 +335,18 @@ def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
 
 
 def _drop_index(table: TableFile, needed: set[str]) -> TableFile:
-    if left := [name for name in _indices(table.frame) if name not in needed]:
-        which = "the first column, which has no name," if _nameless(left[0]) else f"column {left[0]!r}"
-        note = f"{which} contains row numbers and is left out"
-        return TableFile(table.path, table.frame.drop(columns=left), (*table.notes, note), table.dialect)
-    return table
-
-
-def _nameless(name: str) -> bool:
-    return name == "" or name.startswith("Unnamed: ") or name == "__index_level_0__"
-
-
-def _indices(frame: Any) -> Iterator[str]:
-    """Yield the first column if it contains row numbers, and has either no name or a name from `INDICES`."""
-    name = frame.columns[0]
-    if len(frame.columns) < 2 or frame[name].dtype.kind not in "iu":
-        return
-    values = frame[name].to_numpy()
-    counts = bool((np.diff(values) == 1).all()) and values[0] in (0, 1)
-    if (_nameless(name) and len(np.unique(values)) == len(values)) or (name.lower() in INDICES and counts):
-        yield name
+    """Drop the first column if it contains row numbers, and has either no name or a name from `INDICES`."""
+    name = table.frame.columns[0]
+    values = table.frame[name].to_numpy()
+    if name in needed or len(table.frame.columns) < 2 or values.dtype.kind not in "iu":
+        return table
+    nameless = name == "" or name.startswith("Unnamed: ") or name == "__index_level_0__"
+    if nameless:
+        which, numbered = "the first column, which has no name,", len(np.unique(values)) == len(values)
+    else:
+        counts = bool((np.diff(values) == 1).all()) and values[0] in (0, 1)
+        which, numbered = f"column {name!r}", name.lower() in INDICES and counts
+    if not numbered:
+        return table
+    notes = (*table.notes, f"{which} contains row numbers and is left out")
+    return replace(table, frame=table.frame.drop(columns=[name]), notes=notes)

@@ -13,11 +13,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a temporary file, and then rename it to the path. A symbolic link stays, and its target is replaced.
 
     Each writer has its own temporary file. If several writers finish, the file of the last writer is kept.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written. The old file is then unchanged.
+    Raise an OSError if the file cannot be written. The old file is then unchanged.
     """
     target = os.path.realpath(path)
     temporary = Path(f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp")

@@ -1,7 +1,6 @@
 """Checkpoints: files that hold nested dictionaries of arrays, and facts that JSON can represent.
 
-The nested dictionaries are stored as JSON, in which each array is replaced by its path. The paths are the names of the
-arrays in the file.
+The dictionaries are stored as JSON, with the path of each array in its place. Paths are the names of arrays in files.
 """
 
 import math
@@ -18,23 +17,9 @@ REMEDY = "name another file, or remove it to start afresh."
 
 
 def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Write nested dictionaries of arrays and JSON-able facts to one file, atomically.
+    """Write nested dictionaries of arrays of any library, and facts, to one file. See `write_atomically`.
 
-    Parameters
-    ----------
-    path
-        The file; the target of a symbolic link is replaced.
-    arrays
-        A dictionary. Each value is an array of any library, or another such dictionary.
-    facts
-        Text, numbers, lists and dictionaries.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written; an old file is then unchanged.
-    TypeError, ValueError
-        If an array or a fact cannot be stored in a file.
+    Raise a TypeError or ValueError if an array or a fact cannot be stored in a file.
     """
     structure = {"kind": KIND, "version": 1, "arrays": path_layout(arrays), "facts": facts}
     write_atomically(path, pack(arrays_by_path(arrays), structure))
@@ -43,17 +28,7 @@ def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, A
 def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read the arrays and facts that `save_checkpoint` wrote. The arrays are NumPy arrays.
 
-    Parameters
-    ----------
-    path
-        The file.
-    most
-        The maximum size in bytes. A larger file is not read.
-
-    Raises
-    ------
-    agp.errors.FileError
-        If the file is not a checkpoint, is damaged or cannot be read.
+    Raise a FileError if the file is not a checkpoint, is damaged, cannot be read or has more than `most` bytes.
     """
     with refusing(path, KIND, REMEDY):
         arrays, structure = unpack(path, most)
@@ -72,10 +47,7 @@ def load_checkpoint(path: str | Path, most: float = math.inf) -> tuple[dict[str,
 def arrays_by_path(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Convert nested dictionaries to NumPy arrays by path: ``{"a": {"b": x}}`` becomes ``{"a/b": x}``.
 
-    Raises
-    ------
-    TypeError
-        If a value is not an array, or a key is not text.
+    Raise a TypeError if a value is not an array, or a key is not text.
     """
     found = {}
     for key, value in arrays.items():
@@ -95,10 +67,7 @@ def path_layout(arrays: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def unflatten_arrays(layout: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Replace each path in a layout of nested dictionaries by its array.
 
-    Raises
-    ------
-    ValueError
-        If the layout is malformed, or does not contain the path of every array exactly once.
+    Raise a ValueError if the layout is malformed, or does not contain the path of every array exactly once.
     """
     seen: list[str] = []
     out = _unflatten(layout, arrays, seen)

@@ -57,10 +57,7 @@ def is_agp_class(cls: type) -> bool:
 def name_of(cls: type) -> str:
     """Return the name of a class in files: the public name of agp's classes, and ``module:name`` for other classes.
 
-    Raises
-    ------
-    TypeError
-        If the class is private to agp.
+    Raise a TypeError if the class is private to agp.
     """
     if is_agp_class(cls):
         return _agp_class_names()[cls]
@@ -73,10 +70,7 @@ def name_of(cls: type) -> str:
 def known_classes(classes: Iterable[type]) -> dict[str, type]:
     """Return the classes that a file may contain, by name: the classes of agp, and the given classes.
 
-    Raises
-    ------
-    TypeError
-        If a given class is not a model class or a dataclass.
+    Raise a TypeError if a given class is not a model class or a dataclass.
     """
     if isinstance(classes, type):
         msg = f"classes is {classes.__name__}, but must be a tuple of classes; write classes=({classes.__name__},)."
@@ -95,10 +89,7 @@ def known_classes(classes: Iterable[type]) -> dict[str, type]:
 def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
     """Find the class with this name. A user's class is also found if it has moved to another module.
 
-    Raises
-    ------
-    agp.errors.FileError
-        If no class or more than one class matches.
+    Raise a FileError if no class or more than one class matches.
     """
     if not isinstance(name, str):
         msg = f"its structure has {name!r:.80} instead of the name of a class"
@@ -124,10 +115,8 @@ def find_class(name: Any, known: dict[str, type], path: str | Path) -> type:
 # -- types of fields ---------------------------------------------------------------------------------------------------
 
 
-@cache
-def resolved_annotations(cls: type) -> dict[str, Any]:
-    """Return the resolved annotations of a class of agp."""
-    return typing.get_type_hints(cls)
+resolved_annotations = cache(typing.get_type_hints)
+"""Return the resolved annotations of a class of agp."""
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -144,8 +133,6 @@ def fits(value: Any, hint: Any) -> bool:
         if args[1:] == (...,):
             args = args[:1] * len(value) if isinstance(value, tuple) else ()
         return isinstance(value, tuple) and len(value) == len(args) and all(map(fits, value, args))
-    if hint is None:
-        return value is None
     if hint in (int, float):
         return type(value) in (int, float) and (hint is float or value == value // 1)
     if hint is Any or not isinstance(hint, type):  # other hints are not checked

@@ -40,12 +40,8 @@ HEADER_BYTES = 2**22
 def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
     """Return the content of a file with these NumPy arrays and this structure.
 
-    Raises
-    ------
-    TypeError
-        For an array of an unsupported type, or a structure that JSON cannot represent.
-    ValueError
-        If the structure is too large or contains a number that is not finite, or if an array has a reserved name.
+    Raise a TypeError for an array of an unsupported type, or a structure that JSON cannot represent. Raise a ValueError
+    if the structure is too large or contains a number that is not finite, or if an array has a reserved name.
     """
     if RESERVED in arrays:
         msg = f"no array can have the name {RESERVED}; choose another name."
@@ -55,7 +51,7 @@ def pack(arrays: Mapping[str, Any], structure: Any) -> bytes:
     text = json.dumps(structure, allow_nan=False)
     ordered = {name: _plain(name, x) for name, x in arrays.items()}
     content = save(ordered, {STRUCTURE: text, DIGEST: _digest(text, ordered)})
-    if (size := _header_bytes(content)) > HEADER_BYTES:
+    if (size := int.from_bytes(content[:8], "little")) > HEADER_BYTES:
         msg = f"names and structure take {size} bytes, but at most {HEADER_BYTES} fit in a file; shorten the settings."
         raise ValueError(msg)
     return content
@@ -71,10 +67,7 @@ def _plain(name: str, x: Any) -> Any:
 
 
 def _digest(text: str, arrays: Mapping[str, Any]) -> str:
-    """Compute the SHA-256 digest of the structure, a table of all arrays, and the bytes of all arrays.
-
-    Arrays are sorted by name.
-    """
+    """Compute the SHA-256 digest of the structure, a table of the arrays, and their bytes, sorted by name."""
     names = sorted(arrays)
     table = [[name, arrays[name].dtype.name, list(arrays[name].shape)] for name in names]
     digest = hashlib.sha256(json.dumps([text, table]).encode())
@@ -115,10 +108,7 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
 
 
 def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
-    """Read and verify the arrays and the structure of a file of at most `most` bytes.
-
-    Call `unpack` inside `refusing`.
-    """
+    """Read and verify the arrays and the structure of a file of at most `most` bytes. Call it inside `refusing`."""
     from safetensors import safe_open
 
     _check_header(path, most)
@@ -144,17 +134,13 @@ def _check_header(path: str | Path, most: float) -> None:
         msg = f"it has {status.st_size} bytes, but at most {most} are expected"
         raise ValueError(msg)
     with Path(path).open("rb") as file:
-        size = _header_bytes(file.read(8))
+        size = int.from_bytes(file.read(8), "little")
     if size > status.st_size - 8:
         msg = "it is truncated, or not a safetensors file"
         raise ValueError(msg)
     if size > HEADER_BYTES:
         msg = f"its header has {size} bytes, but at most {HEADER_BYTES} are allowed"
         raise ValueError(msg)
-
-
-def _header_bytes(content: bytes) -> int:
-    return int.from_bytes(content[:8], "little")
 
 
 def _array(file: Any, name: str) -> Any:

@@ -86,10 +86,7 @@ def save(model: Any, path: str | Path) -> None:
 
 
 def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -> None:
-    """Save as `save` does, and store notes for `load_with_metadata`.
-
-    The notes are lists and dictionaries of text and numbers.
-    """
+    """Save as `save` does, with notes for `load_with_metadata`: lists and dictionaries of text and numbers."""
     kind = next((kind for kind in _KINDS.values() if isinstance(model, kind.cls)), None)
     stored = Stored(model, KIND, {}, {}, {}) if kind is None else kind.taken_apart(model)
     model = stored.model
@@ -239,10 +236,7 @@ def _check_kind(path: str | Path, content: Any) -> None:
 
 
 def _kind_named(name: str, path: str | Path) -> Kind:
-    """Import the subpackage of a kind, and return the kind.
-
-    If a package is missing, the ImportError names the extra that installs it.
-    """
+    """Import the subpackage of a kind, and return the kind. An ImportError names the extra that is missing."""
     try:
         importlib.import_module(HOMES[name])
     except ImportError as error:
@@ -254,10 +248,7 @@ def _kind_named(name: str, path: str | Path) -> Kind:
 def _place(
     path: str | Path, content: Mapping[str, Any], backend: str | None, device: str | None
 ) -> tuple[Backend, str | None] | None:
-    """Choose the backend and the device for the arrays of a file. A device of None means the default device.
-
-    Return None for a file without arrays.
-    """
+    """Return the backend and the device (None: the default) for the arrays of a file, or None without arrays."""
     wrote, there = content.get("backend"), content.get("device")
     if not isinstance(wrote, str | None) or not isinstance(there, str | None):
         msg = "its backend or its device is not text"

@@ -19,7 +19,6 @@ from agp.io._classes import find_class, fits, is_agp_class, name_of, resolved_an
 
 ARRAY = "array"
 """The text that replaces an array."""
-NOT_FINITE = ("inf", "-inf", "nan")
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -38,10 +37,7 @@ def _is_plain_number(x: Any) -> bool:
 def structure_of(model: Any) -> tuple[Any, dict[str, type]]:
     """Return the structure of a model as JSON, and the classes in it by name.
 
-    Raises
-    ------
-    TypeError
-        If a setting cannot be saved. The message names the field.
+    Raise a TypeError that names the field if a setting cannot be saved.
     """
     classes: dict[str, type] = {}
     return _encode_node(model, "", classes), classes
@@ -111,16 +107,10 @@ def _refuse(place: str, reason: str) -> NoReturn:
 
 
 def decode_model(structure: Any, arrays: Mapping[str, Any], known: Mapping[str, type], path: str | Path) -> Any:
-    """Build the model of a structure from its arrays and known classes.
+    """Build the model of a structure from its arrays and known classes. Only the constructors of these classes run.
 
-    Only the constructors of these classes run.
-
-    Raises
-    ------
-    agp.errors.FileError
-        For an unknown class.
-    TypeError, ValueError
-        If the structure is malformed, does not contain every array exactly once, or has fields of wrong types.
+    Raise a FileError for an unknown class. Raise a TypeError or ValueError if the structure is malformed, does not
+    contain every array exactly once, or has fields of wrong types.
     """
     model = _read_node(structure, "", arrays, known, path)
     found = array_leaves(model) if tree.is_model(model) else {}
@@ -168,7 +158,7 @@ def _read(x: Any, place: str, *given: Any) -> Any:
         return x
     if isinstance(x, list):
         return tuple(_read(part, f"{place}.{i}", *given) for i, part in enumerate(x))
-    if isinstance(x, dict) and x.keys() == {"float"} and x["float"] in NOT_FINITE:
+    if isinstance(x, dict) and x.keys() == {"float"} and x["float"] in ("inf", "-inf", "nan"):
         return float(x["float"])
     if isinstance(x, float) and math.isfinite(x):
         return x

@@ -19,12 +19,7 @@ def check_whole_model(model: Any) -> None:
 
     If the model is complete, the function also predicts at one input, with only the first row of the model's data. This
     prediction quickly finds shapes that do not match. Numerical problems, such as a matrix without a Cholesky factor,
-    are not errors here.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If a check fails. The message names the leaf, if a single leaf is the reason.
+    are not errors here. If a check fails, raise a TypeError or ValueError that names the leaf, if it is a single one.
     """
     arrays = array_leaves(model)
     apart = {

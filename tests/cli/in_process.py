@@ -20,7 +20,7 @@ def run(*arguments):
 
 def run_row(task, report, threads):
     """Run one row of a comparison; replaces `agp.cli._compare._run_task`."""
-    reference = None if task.is_reference else report.reference(task.method)
+    reference = None if task.is_reference else report.references.get(task.method)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         Row(task, report.settings, report.folder).run(reference)

@@ -24,7 +24,10 @@ class Peer:
 
     def __init__(self, start: Start) -> None:
         s = start
-        _set_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+        if tf.config.threading.get_intra_op_parallelism_threads() != threads:  # allowed before the first operation only
+            tf.config.threading.set_intra_op_parallelism_threads(threads)
+            tf.config.threading.set_inter_op_parallelism_threads(threads)
         gpflow.config.set_default_float(s.Z.dtype.type)
         gpflow.config.set_default_jitter(s.jitter)
         kernel = getattr(gpflow.kernels, KERNELS[s.kernel])(variance=s.variance, lengthscales=s.lengthscale)
@@ -80,10 +83,3 @@ class Peer:
 
     def noise(self) -> float:
         return float(self.model.likelihood.variance.numpy())
-
-
-def _set_threads(count: int) -> None:
-    """Set the number of threads. TensorFlow allows this only before its first operation."""
-    if tf.config.threading.get_intra_op_parallelism_threads() != count:
-        tf.config.threading.set_intra_op_parallelism_threads(count)
-        tf.config.threading.set_inter_op_parallelism_threads(count)

@@ -28,8 +28,7 @@ class Peer:
         jax.config.update("jax_enable_x64", True)  # float32 arrays stay float32
         if os.environ.get("OMP_NUM_THREADS", "1") == "1":  # JAX reads XLA_FLAGS when it creates its first array
             os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_THREAD}".strip()
-        s, dtype = start, start.Z.dtype
-        like = {"dtype": dtype}
+        s, like = start, {"dtype": start.Z.dtype}
         kernel = getattr(gpx.kernels, KERNELS[s.kernel])(
             lengthscale=jnp.asarray(s.lengthscale, **like), variance=jnp.asarray(s.variance, **like)
         )
@@ -43,7 +42,7 @@ class Peer:
         )  # fmt: skip
         leaves, fixed = eqx.partition(self.q, eqx.is_inexact_array)
         leaves = jax.tree.map(lambda x: jax.device_put(np.asarray(x), jax.devices()[0]), leaves)  # avoids weak types
-        self.leaves, self.fixed, self.rows = leaves, fixed, s.rows
+        self.leaves, self.fixed = leaves, fixed
         labels = jax.tree.map(lambda _: "others", leaves)
         labels = eqx.tree_at(lambda q: q.inducing_inputs, labels, jax.tree.map(lambda _: "Z", leaves.inducing_inputs))
         scaled = {"others": optax.scale_by_adam(eps=s.epsilon), "Z": optax.scale_by_adam(s.Z_beta1, eps=s.epsilon)}
