@@ -26,7 +26,7 @@ HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
 PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """The table row of a leaf."""
 
     leaf: tree.Leaf
@@ -129,7 +129,7 @@ def _is_below(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(f"{above}.")
 
 
-def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -> list[Line]:
+def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -> list[_Line]:
     """Return a table row for each leaf of a model except units. Raise ValueError if a pattern matches no parameter."""
     patterns = tree.patterns(frozen)
     leaves = tree.describe(model)
@@ -144,7 +144,7 @@ def _lines_of(model: Any, frozen: str | Sequence[str], columns: Sequence[str]) -
     shown = [leaf for leaf in leaves if leaf.role != "constant" or not any(leaf.value is unit for unit in units)]
     names_of = columns_by_kernel(model, tuple(map(str, columns))) if columns else {}
     return [
-        Line(
+        _Line(
             leaf,
             priors.get(leaf.name, ""),
             _training_role(leaf, patterns),

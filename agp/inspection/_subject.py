@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import is_array_api_obj
 
 from agp import tree
 from agp.backend import Array, asarray_like, to_numpy
@@ -120,6 +119,8 @@ class Subject:
 
     def targets(self, y: Any) -> Host:
         """Convert targets or labels to a NumPy array [N, K] for the model. Raise ValueError for unknown labels."""
+        from array_api_compat import is_array_api_obj
+
         y = np.asarray(to_numpy(y) if is_array_api_obj(y) else y)
         if self.classes:
             known = np.asarray(self.classes)

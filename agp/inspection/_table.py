@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from array_api_compat import is_array_api_obj
 
 from agp.backend import to_numpy
 from agp.errors import require
@@ -95,6 +94,8 @@ def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
     TypeError, ValueError
         If X has another type, or has no rows or columns.
     """
+    from array_api_compat import is_array_api_obj
+
     if isinstance(X, (list, tuple)):
         X = np.asarray(X)
     if is_array_api_obj(X):

@@ -45,7 +45,7 @@ __all__ = [
     "Whitened",
 ]
 
-# for other subpackages; saved predictors can contain the states and factors
+# for other subpackages
 from agp.posteriors._datum_sites import moments_of_sites, path_weights_of_sites, solve_sites
 from agp.posteriors._diagonal import DiagonalState
 from agp.posteriors._dual import Tied

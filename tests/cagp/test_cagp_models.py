@@ -99,7 +99,7 @@ def test_a_budget_that_is_no_positive_number_is_refused(model_class):
         Adam(memory="1 GiB")(model, batch, state)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["full", "capped", "inverse-free"])
 def test_training_raises_the_bound(kind):
     X, y = data(NUMPY)
@@ -164,8 +164,7 @@ def run_without_solvers(place, kind, forbid, mode="closed-form"):
     assert max(result.trace["residual"]) < 5e-3
 
 
-@pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["inverse-free", "capped-inverse-free"])
 def test_the_inverse_free_form_runs_where_every_solver_raises(kind, backend, forbid_solvers):
     run_without_solvers(backend, kind, forbid_solvers)
@@ -178,6 +177,7 @@ def test_inverse_free_autodiff_runs_where_every_solver_raises(place, forbid_solv
     run_without_solvers(place, "inverse-free", forbid_solvers, mode="autodiff")
 
 
+@pytest.mark.sample(0)
 def test_the_cholesky_form_needs_a_solver(backend, forbid_solvers):
     X, y = data(backend)
     model = CaGP.from_data(X, y, num_actions=7)
@@ -236,7 +236,7 @@ WHOLE = ROWS * SUPPORT * 8 / 2**20
 """The covariances of a capped support with the data, in MiB."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_bound_holds_one_tile():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(ROWS, 2))
@@ -251,7 +251,7 @@ def test_the_bound_holds_one_tile():
     assert peak(lambda: model.predict(X, memory=2.0)) > 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_bound_of_full_support_holds_one_tile():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1_500, 2))

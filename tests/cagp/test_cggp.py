@@ -77,7 +77,7 @@ def test_probes_that_fill_the_space_give_the_gradient_of_the_log_evidence(rank, 
         assert_close(found[name], x, EXACT, name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 8])
 def test_value_and_gradient_are_unbiased(rank):
     model, exact, X, y = models(rank=rank, probes=4)
@@ -215,7 +215,7 @@ def test_predictions_where_the_matrix_fits_take_no_iteration(monkeypatch):
         np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", [agp.RBF(1.0, 0.8), Matern32(1.0, 0.8)])
 def test_predictions_in_tiles_take_few_iterations_and_few_passes(kernel, monkeypatch):
     X, y = toy_data(400)
@@ -347,7 +347,7 @@ def test_float32_stays_float32(backend):
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_matrix_of_all_rows_is_held():
     X, y = toy_data(1000)
     whole = X.shape[0] ** 2 * 8 / 2**20  # 7.6 MiB

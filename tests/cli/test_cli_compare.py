@@ -95,7 +95,7 @@ def three_classes(tmp_path):
     return path
 
 
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("likelihood", ["softmax", "robustmax"])
 def test_many_classes(three_classes, tmp_path, likelihood):
     done = run(

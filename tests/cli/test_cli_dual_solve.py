@@ -74,6 +74,7 @@ def test_the_methods_agree_on_jax(classes, tmp_path):
     assert [row["backend"] for row in rows_of(out)] == ["numpy", "jax"] * 2
 
 
+@pytest.mark.long
 def test_the_collapsed_bound_and_what_it_says_about_the_evidence(regression, tmp_path):
     out = tmp_path / "out"
     done = compare(
@@ -88,6 +89,7 @@ def test_the_collapsed_bound_and_what_it_says_about_the_evidence(regression, tmp
     assert "solve-collapsed: the exact GP's log evidence" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("storage", ["natural", "inverse-free"])
 def test_other_storages_train_in_single_precision(classes, tmp_path, storage):
     out = tmp_path / "out"

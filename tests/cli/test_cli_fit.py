@@ -103,7 +103,7 @@ def test_a_table_with_a_mark_a_text_and_a_hole_says_which_option_makes_it_work(s
 # -- fit --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_target_decides_the_task(fit):
     for target, task in (
         (SOUND, "regression"),
@@ -144,7 +144,7 @@ def test_classes_get_labels_and_probabilities(fit, shell):
     assert "labels     down, level, up" in out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_targets_with_gaps_are_predicted_and_scored(fit, shell):
     heat = np.where(np.arange(N) % 3 == 0, np.nan, 100.0 + 50.0 * SOUND)
     frame = TABLE.assign(heat=heat, sound=np.where(np.arange(N) % 6 == 0, np.nan, SOUND))
@@ -175,7 +175,7 @@ def test_several_targets_with_gaps_are_predicted_and_scored(fit, shell):
     assert out == "written: p.csv, 60 rows\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_error_bars_may_depend_on_the_inputs(fit, shell):
     noisy = np.sin(2.0 * SIZE) + np.exp(SIZE - 1.5) * np.random.default_rng(0).normal(size=N)
     fit(TABLE[["size"]].assign(sound=noisy), "--likelihood", "latent-noise", "--max-steps", "300")
@@ -229,7 +229,7 @@ def test_counts_with_exposures_have_intervals_of_whole_numbers(fit, shell):
         assert err == "agp: none.csv: line 2, column 'days' is 0; exposures must be positive.\n"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_counts_with_exposures_are_described_as_rates(fit, shell):
     fit(COUNTS, "--likelihood", "negative-binomial", "--exposure", "days", "--max-steps", "60")
     status, out, err = shell("describe", "m.safetensors", "t.csv")
@@ -296,7 +296,7 @@ def test_another_family_is_suggested_where_it_suits_the_targets(target, words, f
     assert "--likelihood" not in out if words is None else f"t.csv: 'sound' has {words}" in out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_labels_have_no_quantiles(fit, shell):
     fit(TABLE.assign(sound=KIND))
     status, _, err = shell("predict", "m.safetensors", "t.csv", "--quantiles", "0.5")
@@ -638,7 +638,7 @@ def test_another_table_may_have_more_columns_but_not_fewer(fit, shell, refused, 
     assert "n.csv: line 5, column 'chord' is empty" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_targets_that_the_model_does_not_predict_are_said(fit, shell, refused, tmp_path):
     fit(TABLE)
     TABLE.assign(sound=KIND).to_csv(tmp_path / "n.csv", index=False)
@@ -669,8 +669,7 @@ LABELS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.long
 @pytest.mark.parametrize("name", LABELS)
 @pytest.mark.parametrize("trained", list(LABELS)[:3])
 def test_labels_are_the_same_whatever_type_a_table_gives_them(name, trained, fit, shell):

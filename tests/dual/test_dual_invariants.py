@@ -357,7 +357,7 @@ def test_settled_sites_are_one_fixed_point_in_every_storage(seed, likelihood):
             np.testing.assert_allclose(found[leaf], x, rtol=0.0, atol=1e-7 * (1.0 + np.abs(x).max()), err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(seeds, st.floats(0.7, 1.5))
 def test_no_storage_exceeds_the_optimum_of_the_new_hyperparameters(seed, factor):
@@ -402,7 +402,7 @@ def solve_gp(seed):
     return model, elbo(exact, X, y), X, y
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(seeds)
 def test_sites_of_orthogonal_groups_reach_the_collapsed_bound_without_a_step_back(seed):
@@ -416,7 +416,7 @@ def test_sites_of_orthogonal_groups_reach_the_collapsed_bound_without_a_step_bac
     assert values[-1] == pytest.approx(exact, rel=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(seeds)
 def test_the_groups_may_move_in_turn(seed):
@@ -525,7 +525,7 @@ def test_the_bound_without_factorisations_is_a_bound(seed, size):
     assert bound_of_kl >= kl - 1e-8 * (1.0 + abs(kl))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(seeds)
 def test_its_gap_is_quadratic_and_its_gradient_exact_at_exact_factors(seed):
@@ -544,7 +544,7 @@ def test_its_gap_is_quadratic_and_its_gradient_exact_at_exact_factors(seed):
 # -- the site of a softmax --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(seeds)
 def test_the_softmax_site_is_never_negative_and_right_on_average(seed):

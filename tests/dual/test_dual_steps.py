@@ -266,7 +266,7 @@ def test_samples_have_the_moments_of_q(storage):
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_variational_em_learns(tmp_path):
     X, y = data("logit", rows=60, outputs=1)
     start = blank("datum", X, y, "logit", inducing=10)

@@ -63,7 +63,7 @@ def test_every_parameter_is_documented_once():
 # -- tools ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_finds_a_kernel():
     found = GridSearchCV(GPRegressor(), {"kernel": ["linear", "rbf"]}, cv=2).fit(X, Y)
     assert found.best_params_ == {"kernel": "rbf"}
@@ -84,7 +84,7 @@ def test_estimators_vote_and_are_calibrated():
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("model", [GPRegressor(**QUICK), GPClassifier(**QUICK)], ids=["regressor", "classifier"])
 def test_trained_estimators_are_pickled_and_copied(model):
     model = clone(model).fit(X, LABELS if "Classifier" in str(model) else Y)
@@ -309,7 +309,7 @@ def test_what_is_filled_in_was_learned_in_training():
         model.predict(HOLED)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cells_that_are_masked_are_missing():
     masked = np.ma.masked_invalid(np.where(X > 1.5, np.nan, X))
     masked.data[masked.mask] = -999.0

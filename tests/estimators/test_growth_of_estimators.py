@@ -59,7 +59,7 @@ def test_a_classifier_does_as_well(monkeypatch):
     assert model.score(X, Y > 0.0) > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_rows_of_a_regression_find_it_by_default(monkeypatch):
     for name, rows in {"SAMPLE": 60, "LARGER": 100, "EXACT_ROWS": 150, "FEW": 32}.items():
         monkeypatch.setattr(f"agp.selection._regression.{name}", rows)
@@ -72,7 +72,7 @@ def test_many_rows_of_a_regression_find_it_by_default(monkeypatch):
     assert few.model_.process.inducing.count == 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_is_no_matter_where_there_are_none():
     model = GPRegressor(num_inducing="auto").fit(X, Y)
     assert model.method_ == "gpr"
@@ -107,7 +107,7 @@ def test_outputs_of_one_kernel_grow(monkeypatch):
         assert "growth_" in vars(model)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_parts_are_refused():
     with pytest.raises(ValueError, match="needs all rows at once"):
         GPRegressor(num_inducing="auto").partial_fit(X, Y)

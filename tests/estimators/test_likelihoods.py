@@ -34,8 +34,7 @@ ANY_METHODS = [name for name in METHODS if name not in GAUSSIAN_METHODS]
 # -- targets that were not observed -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("outputs", ["shared", "separate", "coregionalised", "intrinsic"])
 def test_missing_targets_count_for_nothing(outputs):
     found = clone(GPRegressor(outputs=outputs, missing_targets="ignore", **SOME)).fit(X, HOLED)
@@ -170,8 +169,7 @@ def test_gaps_of_another_library_stay_there():
 # -- noise that depends on the inputs ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("outputs", ["shared", "separate"])
 def test_error_bars_follow_the_noise(outputs):
     found = clone(GPRegressor(likelihood="latent-noise", outputs=outputs, **SOME | {"max_steps": 400})).fit(X, NOISY)
@@ -313,7 +311,7 @@ def test_classes_in_an_order_come_in_parts():
     assert found.predict_proba(X).shape == (120, 3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_tensors_of_classes_in_an_order_come_back_as_tensors():
     torch = pytest.importorskip("torch")
     found = GPClassifier(likelihood="ordinal", **QUICK).fit(torch.asarray(X), torch.asarray(LEVEL))

@@ -159,7 +159,7 @@ def test_what_is_no_model_is_refused_by_name():
             subject_of(wrong)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_labels_become_codes_and_unseen_ones_are_named():
     labels = np.where(X[:, 0] > 0.0, "yes", "no")
     estimator = GPClassifier(tolerance=0.1, max_steps=20).fit(X, labels)

@@ -125,7 +125,7 @@ def test_a_flat_direction_is_known_to_a_factor_of_twenty():
     assert kernel_relevance(model).lengthscales[2].factor == pytest.approx(np.exp(3.0), rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_category_is_one_column_under_its_name(estimator):
     inspection = pytest.importorskip("sklearn.inspection")
     ours = permutation_importance(estimator, TABLE, SOUND, repeats=4)
@@ -189,7 +189,7 @@ def test_classes_in_an_order_keep_it():
     np.testing.assert_allclose(shares[0].deviation, shares[1].deviation, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_each_target_has_its_column():
     both = np.concatenate([SOUND[:, None], 100.0 * X[:, 2:]], axis=1)
     estimator = GPRegressor(kernel="rbf", max_steps=200, tolerance=0.05, random_state=0).fit(TABLE, both)

@@ -97,8 +97,7 @@ def test_conformal_sets_of_classes_hold_the_label():
 # -- scikit-learn's calibration ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
 def test_a_fitted_classifier_is_calibrated(method):
     high = LABELS == "high"

@@ -175,8 +175,7 @@ def test_chunks_of_a_prediction_are_the_whole():
 # -- training ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(5)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "posterior"), [*((name, Relaxed) for name in STARTS), ("robustmax", Whitened), ("softmax", Whitened)]
 )
@@ -188,7 +187,7 @@ def test_training_leaves_the_same_trace_everywhere(name, posterior, backend):
         assert_close(to_numpy(named(result.model)[key]), value, 1e-7, key)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["robustmax", "softmax"])
 def test_three_classes_are_learnt(name):
     result, X, y = trained(name, NUMPY, Whitened, steps=250, batch_size=45)
@@ -210,8 +209,7 @@ def test_both_gradient_modes_agree(name, torch_place):
         assert_close(TORCH.numpy(closed[key]), TORCH.numpy(expected), 1e-8, key)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(4)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [name for name in STARTS if name not in ("known-noise", "bernoulli-logit", "robustmax")]
 )
@@ -322,7 +320,7 @@ def test_settings_out_of_range_are_refused(what):
         SVGP.from_data(X, y, likelihood=build(), num_inducing=2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_edges_stay_in_order_in_training():
     rng = np.random.default_rng(3)
     X = rng.uniform(-2.0, 2.0, size=(200, 1))
@@ -339,7 +337,7 @@ def test_edges_stay_in_order_in_training():
     assert "likelihood.edges" in tree.unconstrain(result.model)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("unit", [1e-4, 1.0, 1e5])
 def test_noise_that_depends_on_inputs_is_learnt_in_any_unit(unit):
     rng = np.random.default_rng(5)

@@ -129,8 +129,7 @@ def grid_of(targets):
     return np.array(list(itertools.product(MEANS, VARIANCES, targets))).T[..., None]
 
 
-@pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.long
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_predictive_densities_are_integrals(name):
     likelihood, log_density, targets = PROBLEMS[name]

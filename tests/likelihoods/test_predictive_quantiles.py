@@ -138,8 +138,7 @@ def quantiles_of(likelihood, mu, var, levels, **settings):
 MOMENTS = [(0.4, 0.3), (-1.5, 6.0)]
 
 
-@pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.long
 @pytest.mark.parametrize(("mu", "var"), MOMENTS)
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_the_distribution_function_at_a_quantile_is_its_level(name, mu, var):
@@ -155,8 +154,7 @@ def test_the_distribution_function_at_a_quantile_is_its_level(name, mu, var):
             np.testing.assert_allclose(found, level, rtol=1e-6, err_msg=f"{name} at {level}")
 
 
-@pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.long
 @pytest.mark.parametrize(("mu", "var"), MOMENTS)
 @pytest.mark.parametrize("name", DISCRETE)
 def test_a_whole_quantile_is_the_smallest_that_reaches_its_level(name, mu, var):
@@ -205,8 +203,7 @@ def check_coverage(y, lower, upper, discrete, rows):
         assert above >= 0.05 - error
 
 
-@pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_intervals_hold_the_observations_that_they_promise(name):
     case, rows = CASES[name], 2000
@@ -221,7 +218,7 @@ def test_intervals_hold_the_observations_that_they_promise(name):
     check_coverage(y, lower, upper, case.discrete or name in ("beta", "beta-rough"), rows)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_intervals_of_latent_noise_hold_the_observations_that_they_promise():
     rows, rng = 4000, np.random.default_rng(12)
     mu, var = (np.concatenate(both, axis=1) for both in zip(rows_of(rng, rows), rows_of(rng, rows), strict=True))
@@ -234,8 +231,7 @@ def test_intervals_of_latent_noise_hold_the_observations_that_they_promise():
 # -- samples and columns ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["gaussian", "known-and-common-noise", "student-t", "beta", "gamma"])
 def test_samples_are_a_mixture(name):
     case = CASES[name]
@@ -247,8 +243,7 @@ def test_samples_are_a_mixture(name):
         np.testing.assert_allclose(np.mean(parts), level, rtol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["poisson", "negative-binomial", "bernoulli", "bernoulli-logit", "ordinal"])
 def test_samples_of_whole_numbers_are_a_mixture(name):
     case = CASES[name]

@@ -193,8 +193,7 @@ def test_further_data_count_with_their_weights():
         np.testing.assert_allclose(one, two, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("unit", [1.0, 1e4, 1e-3])
 def test_rates_do_not_depend_on_the_unit_of_exposures(unit):
     y = beside(COUNTS, unit * EXPOSURE)

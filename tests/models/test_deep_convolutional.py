@@ -96,8 +96,7 @@ def test_gradients_are_those_of_torch(posterior, torch_place):
             assert relative_error(torch_place.numpy(found[name]), x) < 10.0 * EXACT, name
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("posterior", "located"), [("whitened", False), ("relaxed", False), ("whitened", True)])
 def test_training_finds_where_the_spot_is(posterior, located):
     model, X, y = built(likelihood=agp.Bernoulli(), posterior=posterior, located=located)

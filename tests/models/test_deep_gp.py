@@ -96,8 +96,7 @@ def test_any_units_serve(kind, change):
     np.testing.assert_allclose(scores[0][1], scores[1][1], rtol=0.0, atol=1e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_beats_the_start(kind):
     model = built(**KINDS[kind])

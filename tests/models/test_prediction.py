@@ -220,7 +220,7 @@ def test_training_data_may_be_memory_mapped(tmp_path):
     assert found == expected
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
 def test_the_memory_of_a_prediction_is_bounded(posterior):
     X, y = data()

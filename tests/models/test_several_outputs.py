@@ -360,7 +360,7 @@ def test_it_is_saved_and_comes_back(tmp_path):
         np.testing.assert_array_equal(again.log_density(X, y), model.log_density(X, y))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_functions_of_mixtures_have_their_mean():
     X, y = data()
     model = build("coregionalised", kernel=agp.RBF())

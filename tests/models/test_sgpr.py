@@ -133,7 +133,7 @@ def slack(x):
     return 1e-9 * (1.0 + abs(x))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @deterministic
 @given(problems)
 def test_the_evidence_lies_between_the_bounds(options):
@@ -195,7 +195,7 @@ def test_the_converted_q_is_optimal(options):
         np.testing.assert_allclose(gradient[name], 0.0, atol=1e-7 * scale * model.X.shape[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @deterministic
 @given(problems)
 def test_hyperparameters_have_the_gradient_of_the_converted_model(options):

@@ -163,8 +163,7 @@ def test_a_small_budget_changes_the_bound_by_rounding_only(posterior):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [1e-6, 1e2, 1e4])
 def test_relaxed_models_learn_targets_of_any_scale(scale):
     X, y = data(rows=100)

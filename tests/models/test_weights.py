@@ -110,7 +110,7 @@ def test_weights_of_one_change_nothing():
     np.testing.assert_allclose(weighted.predict(NEW).variance, plain.predict(NEW).variance, rtol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_functions_are_sampled_from_the_weighted_posterior():
     model = GPR.from_data(X, Y[:, :1], kernel=agp.RBF(lengthscale=1.0), likelihood=agp.Gaussian(0.1), weights=W * W)
     samples = model.predictor().sample_functions(3000, seed=1, features=4000)(NEW)

@@ -344,8 +344,7 @@ def test_an_exact_process_of_one_function_follows_the_rule_of_bayes():
 POSITIVE = {"poisson": (agp.Poisson(), np.tile(COUNTS, 3)), "bernoulli": (agp.Bernoulli(), np.tile(LABELS, 3))}
 
 
-@pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize("kind", POSITIVE)
 def test_sites_of_several_processes_settle_where_training_does(name, kind):
@@ -403,7 +402,7 @@ def settled_sites(name, mean, C, rest, y):
 LIKELIHOODS = {"bernoulli": (agp.Bernoulli, LABELS), "poisson": (agp.Poisson, COUNTS)}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_sites_of_a_full_process_are_settled_dual_steps(name):
     predictor, y = predictor_of(f"{name}-tvgp"), LIKELIHOODS[name][1][:6]
@@ -418,8 +417,7 @@ def test_sites_of_a_full_process_are_settled_dual_steps(name):
     assert_close(found.variance[:, 0], variance, 1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed", "inverse-free", "dual"])
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_sites_of_a_sparse_process_are_settled_dual_steps(name, posterior):

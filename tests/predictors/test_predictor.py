@@ -313,7 +313,7 @@ def covered(predictor, inputs, y, level):
     return float(np.mean((lower <= y) & (y <= upper)))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_intervals_hold_their_level_for_an_exact_gp(level):
     # functions of the prior, seen at 30 rows; intervals at others
@@ -394,7 +394,7 @@ def calls(monkeypatch):
 QUICK = {"method": "wsvgp", "num_inducing": 8, "max_steps": 5, "random_state": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_an_estimator_computes_its_predictor_once(estimators, calls):
     found = estimators.GPRegressor(**QUICK).fit(X, Y[:, 0])
@@ -407,7 +407,7 @@ def test_an_estimator_computes_its_predictor_once(estimators, calls):
     assert bits([first]) == bits([found.predict(NEW)])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_further_training_gives_an_estimator_another_predictor(estimators, calls):
     found = estimators.GPRegressor(**QUICK).partial_fit(X[:20], Y[:20, 0])
@@ -421,7 +421,7 @@ def test_further_training_gives_an_estimator_another_predictor(estimators, calls
     assert not calls
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning")
 def test_pickles_of_estimators_do_not_hold_the_predictor(estimators):
     found = estimators.GPRegressor(**QUICK).fit(X, Y[:, 0])

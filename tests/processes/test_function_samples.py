@@ -221,7 +221,7 @@ def test_many_functions_have_the_moments_of_the_predictions(posterior):
     assert np.max(error) < 5.0 * np.sqrt(2.0) * (1 / np.sqrt(S) + 1 / np.sqrt(H))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_deep_model_has_functions_through_all_layers():
     rng = np.random.default_rng(8)
     inner = sparse(RBF(0.6, 1.5), points(5, WIDTH, rng), "whitened", 2, rng, LinearMean(rng.normal(size=(3, 2)), 0.0))

@@ -193,7 +193,7 @@ def test_sites_of_missing_targets_are_none(cls):
         np.testing.assert_allclose(model.predict(X).mean[:, i], fewer.predict(X).mean[:, 0], rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_starts_from_what_was_observed_and_goes_on():
     rng = np.random.default_rng(3)
     X = rng.uniform(-2.0, 2.0, (200, 1))

@@ -167,7 +167,7 @@ def test_peaks_follow_the_budget_and_not_the_data(inducing, images, kernel):
         assert peak(lambda b=budget: model.predict(X, memory=b)) < limit
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("located", [False, True])
 def test_on_a_device_images_follow_the_budget_as_rows_do(located, monkeypatch):
     rng = np.random.default_rng(0)
@@ -189,7 +189,7 @@ def test_on_a_device_images_follow_the_budget_as_rows_do(located, monkeypatch):
             assert_close(x, on_host[1][name], 1e-10, name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_joint_predictions_hold_a_few_pairs_of_images():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 20 * 20)), rng.normal(size=(40, 1))

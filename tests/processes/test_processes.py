@@ -638,7 +638,7 @@ def test_steps_of_sites_train_the_last_layer():
     assert float(result.model.bound(X, y)[0]) > float(model.bound(X, y)[0]) + 10.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_starts_suit_images_and_sums():
     X, y = _training_data()
     images = Patches(IMAGE, PATCH)
@@ -783,7 +783,7 @@ def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood):
             assert np.isfinite(float(model.bound(X, y)[0]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
     # f = (g, -g), g ~ N(0, 1): log p(y = 0) = -log(1 + exp(-2 g)); the marginals are those of independent functions
     mixture, X = LinearMixing(_prior_layer(), np.asarray([[1.0], [-1.0]])), np.zeros((1, COLUMNS))

@@ -148,6 +148,7 @@ def test_a_device_that_is_not_there_is_one_sentence(tmp_path):
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_page_has_tables_and_the_sentences_of_what_failed(folder, tmp_path):
     run(folder, "--page", tmp_path / "page.md")
     text = (tmp_path / "page.md").read_text()

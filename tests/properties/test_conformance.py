@@ -200,8 +200,9 @@ def test_what_a_package_defines_is_public_or_needed_by_another(name):
     assert not handed_on & set(public)
     if is_package and public:
         assert sorted(shown - {"former_names", *public}) == []
-    unused = [each for each in sorted((shown | handed_on) - {"former_names", *public}) if not _is_used(name, each)]
-    assert unused == []
+    others = sorted((shown | handed_on) - {"former_names", *public})
+    # files name their classes, so the classes of models and parts are not asked for in code
+    assert [each for each in others if not _is_used(name, each) and not tree.is_model_class(vars(module)[each])] == []
 
 
 @pytest.mark.parametrize("name", _public_modules())

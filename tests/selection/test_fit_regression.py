@@ -148,8 +148,7 @@ def test_kernels_are_compared_by_the_rows_that_are_held_out():
 # -- a linear part -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [24, 50, 110])
 def test_a_trend_far_from_the_origin(rows, monkeypatch):
     # far away X is rounded at 1e-10, and where a training is cut short depends on that: these come to their ends
@@ -201,14 +200,13 @@ def test_a_model_does_not_follow_the_caller_s_arrays():
     np.testing.assert_array_equal(found.model.predict(new)[0], before)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_the_same_bits_for_the_same_seed(way):
     assert bits(fit(way, seed=3)[0]) == bits(fit(way, seed=3)[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_seed_draws_other_rows():
     one, two = (fit("collapsed", seed=seed, most=8)[0] for seed in (0, 1))
     assert inducing_inputs(one.model).tobytes() != inducing_inputs(two.model).tobytes()
@@ -248,7 +246,7 @@ def test_callbacks_see_every_step_in_order():
     assert seconds == sorted(seconds)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("gain", "inducing", "rows"), [(4.0, 32, 64), (0.01, 24, 110)])
 def test_of_very_many_rows_some_serve_more_inducing_inputs(gain, inducing, rows, monkeypatch):
     # 2 N M^2 operations: 24 inducing inputs for all 110 rows, or 32 for 64 of them

@@ -107,14 +107,14 @@ PRIORS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("priors", PRIORS.values(), ids=PRIORS)
 @pytest.mark.parametrize("way", WAYS)
 def test_priors_of_the_user(way, priors):
     assert_predicts(fit(way, priors=priors).model, table(9)[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_priors_by_name_go_with_a_linear_part():
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, size=(36, 2))
@@ -176,8 +176,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.sample(5)
+@pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("way", BOTH)
 def test_hostile_tables(way, change):

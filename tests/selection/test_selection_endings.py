@@ -46,8 +46,7 @@ def interrupt():
 # -- the clock ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.usefixtures("full_size")
 @pytest.mark.parametrize(("rows", "method"), [(1500, "auto"), (4000, "auto"), (20_000, "auto"), (3000, "sgpr")])
 def test_a_tiny_limit_in_time(rows, method):
@@ -94,7 +93,7 @@ def test_no_training_begins_that_the_time_left_cannot_end(limit, rows, enough, m
     assert watch.late is not enough
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_ample_limit_changes_nothing():
     free, limited = (fit("collapsed", max_seconds=limit) for limit in (None, 1000.0))
     assert limited.converged
@@ -195,7 +194,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch):
     assert_predicts(caught.value.result.model, table(9)[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_kernel_that_cannot_be_factorised_is_left_out(monkeypatch):
     usual = _regression.collapse
 

@@ -23,8 +23,7 @@ def assert_same(found, expected, new, there, tolerance=1e-6):
         assert_close(to_numpy(one), two, 100.0 * tolerance)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_every_library_comes_to_the_same(way, backend):
     rows, method = WAYS[way]
@@ -35,8 +34,7 @@ def test_every_library_comes_to_the_same(way, backend):
     assert_same(found, fit_regression(X, y, method=method), table(6, seed=1)[0], backend.array)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["sample", "collapsed"])
 def test_noise_on_every_library(way, backend):
     rows, method = WAYS[way]
@@ -74,8 +72,7 @@ def dask_array():
         yield da
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("chunks", [(110,), 30, (5, 80, 1, 24)])
 def test_lazy_rows_come_to_the_same(chunks, dask_array):
     X, y = table()

@@ -35,15 +35,14 @@ def compare(way, factors, scale, deviations, tolerance, **options):
     assert abs(per_row) <= tolerance + rounding
 
 
-@pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.long
 @pytest.mark.parametrize("factors", COLUMNS.values(), ids=COLUMNS)
 @pytest.mark.parametrize("way", WAYS)
 def test_units_of_inputs(way, factors):
     compare(way, factors, 1.0, 0.0, 1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("scale", "deviations"), TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("way", WAYS)
 def test_units_of_targets(way, scale, deviations):

@@ -18,8 +18,7 @@ def replicates(rows, seed=0):
     return X, y, 1.0 * rng.integers(1, 4, size=len(X))
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize(("rows", "seed"), [(16, 0), (30, 0), (60, 2)])
 def test_whole_weights_are_repeated_rows(rows, seed, full_size):
     X, y, weights = replicates(rows, seed)

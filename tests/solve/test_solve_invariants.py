@@ -105,7 +105,7 @@ def test_a_second_group_at_its_prior_changes_nothing(g):
     assert bound(g.collapsed(prior), g) == pytest.approx(bound(collapsed, g), rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @deterministic
 @given(groups)
 def test_it_is_a_structured_svgp_with_all_inducing_inputs(g):
@@ -196,7 +196,7 @@ def test_the_chain_of_bounds(g):
         assert found[lower] <= found[upper] + slack, (lower, upper)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @deterministic
 @given(groups)
 def test_the_gaps_between_the_bounds(g):
@@ -257,7 +257,7 @@ def test_the_free_bound_is_stationary_at_the_optimal_second_group(g):
     assert np.abs(gradient["second.scale"]).max() <= scale
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @deterministic
 @given(groups)
 def test_the_optimal_q_has_the_collapsed_bound_and_the_means_of_sgpr(g):
@@ -313,7 +313,7 @@ def limit_of_relaxed_orthogonal(g, q):
     return by_formula(g, *found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @deterministic
 @given(groups)
 def test_exact_relaxed_groups_are_solve_gp(g):
@@ -321,7 +321,7 @@ def test_exact_relaxed_groups_are_solve_gp(g):
     assert_marginals(g.model(q), limit_of_relaxed_orthogonal(g, q), g.X, 1e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @deterministic
 @given(groups, plain_or_not)
 def test_exact_relaxed_union_is_l_svgp_with_its_gradient(g, plain):
@@ -333,7 +333,7 @@ def test_exact_relaxed_union_is_l_svgp_with_its_gradient(g, plain):
         np.testing.assert_allclose(found[1][name], x, rtol=0.0, atol=1e-7 * (1.0 + np.abs(x).max()), err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @deterministic
 @given(groups, distances)
 def test_relaxed_union_never_exceeds_l_svgp_with_all_inducing_inputs(g, distance):

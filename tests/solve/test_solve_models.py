@@ -210,8 +210,7 @@ def test_the_plain_mean_of_an_inverse_free_form_has_the_inverse_unit():
     assert float(posterior.site_unit) == pytest.approx(49.0)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(2)
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_comes_close_to_the_collapsed_bound(form):
     options = FORMS[form] | {"num_inducing": 6, "num_orthogonal": 4}

@@ -254,10 +254,11 @@ def interrupted_at(line, **options):
 # an interrupt between the opening of a file and the line below leaves the closing to the garbage collector
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*FileIO:pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_at_any_line_loses_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("every", [pytest.param(3, marks=pytest.mark.long), 13])
+def test_an_interrupt_at_any_line_loses_nothing(every, tmp_path, monkeypatch):
     monkeypatch.setattr(_run, "CHECK_EVERY", 2)
     stops = []
-    for line in itertools.count(step=3):  # each line stands in a loop and is hit in one of its rounds
+    for line in itertools.count(step=every):  # with 3, each line is in a loop and is hit in one of its rounds
         path = tmp_path / f"{line}.safetensors"
         try:
             interrupted_at(line, path=path, checkpoint_every=3, steps=5)

@@ -26,7 +26,7 @@ def test_deterministic_bounds_are_fitted_by_lbfgs(build):
     assert float(best - found.model.bound(X, Y)[0]) / len(X) < 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed", "dual"])
 def test_steps_end_when_the_bound_rises_no_more(posterior):
     model = agp.SVGP.from_data(X, Y, num_inducing=15, posterior=posterior)
@@ -42,7 +42,7 @@ def test_steps_end_when_the_bound_rises_no_more(posterior):
     assert float(found.model.bound(X, Y)[0]) > best - 0.1 * len(X)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_callbacks_count_on_while_rates_fall():
     seen = []
     model = agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened")
@@ -53,7 +53,7 @@ def test_callbacks_count_on_while_rates_fall():
     assert len(found.trace["bound"]) == found.steps
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interruption_while_rates_fall_loses_nothing():
     model = agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened")
     steps = agp.fit(model, X, Y, tolerance=5e-2, batch_size=len(X)).steps
@@ -77,7 +77,7 @@ def test_lbfgs_ends_when_iterations_gain_little():
     assert "iterations gained less" not in found.message or gained < 1e-3 * len(X)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_minibatches_are_drawn_and_their_noise_does_not_end_it_at_once():
     many = RNG.uniform(-2.0, 2.0, size=(3000, 1))
     targets = np.sin(3.0 * many) + 0.1 * RNG.normal(size=many.shape)
@@ -151,7 +151,7 @@ def test_a_training_with_a_checkpoint_goes_on_to_the_same_numbers(stop, tmp_path
         np.testing.assert_array_equal(x, agp.tree.leaves(again.model)[name])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_last_steps_of_another_training_are_not_taken(tmp_path):
     x, y = X[:40], Y[:40]
     settings = {"tolerance": 0.1, "batch_size": 40}
@@ -200,8 +200,7 @@ def test_limits_that_mean_nothing_are_refused(name, value):
         agp.fit(agp.GPR.from_data(X, Y), X, Y, **{name: value})
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_other_libraries_stop_at_the_same_step(library):
     pytest.importorskip(library, reason=f"{library} is not installed: not executed")

@@ -71,8 +71,7 @@ METHODS = {
 """Methods, and whether they take minibatches here."""
 
 
-@pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_replayed_steps_are_single_steps_to_the_bit(method, device):
     """The recipe: rates that fall, inducing inputs that wait, natural gradients, sites, noise of layers."""
@@ -88,7 +87,7 @@ def test_replayed_steps_are_single_steps_to_the_bit(method, device):
     assert device.replays == STEPS - graphs.EAGER_STEPS if method not in ("rsvgp", "asvgp") else device.replays > 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_noise_of_a_step_is_that_of_a_single_one(dtype, device):
     data = [TORCH.array(TORCH.numpy(x), dtype) for x in (X, Y)]
@@ -99,7 +98,7 @@ def test_noise_of_a_step_is_that_of_a_single_one(dtype, device):
     assert device.recorded == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_schedules_and_plateaus_are_kept_on_the_device(device):
     late = Group(exponential(1e-2, 0.9), plateau=Plateau(0.5, patience=3))
     updates = [Repeat([Adam(1e-3, frozen=("kernel.*",))], 2)], [Adam(exponential(0.2, 0.95), groups={"Z": late})]
@@ -123,7 +122,7 @@ def test_nothing_of_a_step_is_run_again(device):
     assert len(calls) == graphs.EAGER_STEPS + 2  # once to warm up, once to record
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_states_that_are_leaves_as_well_are_written_in_time(device):
     """The leaves before a step are its state after it."""
 
@@ -175,7 +174,7 @@ def test_a_step_that_is_right_after_one_that_was_wrong_is_taken_back_too(device)
     assert device.replays > 4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
 def test_guesses_that_are_always_wrong_are_tried_ever_less(device):
     model, updates = collided(range(200))
@@ -185,7 +184,7 @@ def test_guesses_that_are_always_wrong_are_tried_ever_less(device):
     assert "guesses about the branches" in found.launched_singly
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_guess_that_is_wrong_at_a_look_is_taken_back_there(device):
     model, updates = collided([19, 39])
     seen = []
@@ -199,7 +198,7 @@ def test_a_guess_that_is_wrong_at_a_look_is_taken_back_there(device):
 # -- looks, checkpoints, callbacks ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_callbacks_see_models_of_their_own(device):
     def watched(graphs):
         seen = []
@@ -292,7 +291,7 @@ def test_an_interrupt_after_a_wrong_guess_counts_no_step_of_before(device, monke
     assert_same(caught.value.result, trained(model, 31, updates=updates, graphs=False))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_fit_goes_the_same_way(device):
     settings = {"batch_size": 10, "max_steps": 40}
     with pytest.warns(agp.errors.ConvergenceWarning):
@@ -428,8 +427,7 @@ def test_a_step_asks_for_its_rows_its_graph_and_its_log(batch_size, copies, devi
     assert device.replays == launches
 
 
-@pytest.mark.slow
-@pytest.mark.sample(3)
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["wsvgp", "rsvgp", "asvgp", "sgpr", "tsvgp", "cagp-opt", "deep-wsvgp"])
 def test_what_is_recorded_reads_and_sends_nothing(method, torch_device, monkeypatch):
     """On the stand-in of a CUDA device, which sees what would travel."""

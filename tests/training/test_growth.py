@@ -116,7 +116,7 @@ def test_budgets_end_it(settings, reason):
         assert found.steps <= 15
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_where_the_rows_have_no_more_to_give_it_ends():
     model = few(X, 0.5 * X + 0.1 * RNG.normal(size=X.shape), M=1, kernel=agp.kernels.Linear())
     found = agp.fit_growing(model, model.X, model.y, tolerance=1e-12)
@@ -140,7 +140,7 @@ def test_a_callback_ends_all_and_steps_count_on():
     assert len(found.rounds) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interruption_keeps_what_rounds_before_have_reached():
     before = agp.fit_growing(few(), X, Y, most=8).rounds[0].steps
 
@@ -155,7 +155,7 @@ def test_an_interruption_keeps_what_rounds_before_have_reached():
     assert caught.value.result.model.inducing.count == 8
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_nothing_that_was_learned_is_lost_on_the_way():
     seen = []
     found = agp.fit_growing(few(M=10), X, Y, callbacks=[lambda progress: seen.append(float(progress.info["bound"]))])
@@ -163,7 +163,7 @@ def test_nothing_that_was_learned_is_lost_on_the_way():
         assert seen[min(one.steps, len(seen) - 1)] > len(X) * one.bound - 1e-3 * abs(len(X) * one.bound)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed"])
 def test_variational_models_grow(posterior):
     model = agp.SVGP.from_data(X, Y, num_inducing=4, posterior=posterior)
@@ -189,8 +189,7 @@ def test_a_doubling_that_gained_little_in_a_short_training_is_judged_after_a_lon
     assert found.rounds[-1].bound > found.rounds[0].bound + 0.5
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("steps", [300, 600, None])
 def test_what_was_reached_is_not_given_up_for_more_inducing_inputs(steps):
     # Eight see nothing of the signal, and sixteen begin anew: far below until they have been trained
@@ -219,7 +218,7 @@ def test_a_last_training_that_ended_below_does_not_count():
     assert found.steps == found.rounds[-1].steps == len(found.trace["bound"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_that_added_nothing_are_asked_again_after_the_last_training():
     x, y = fast_sine()
     found = agp.fit_growing(agp.SGPR.from_data(x, y, num_inducing=8), x, y, fit_tolerance=0.01)
@@ -247,7 +246,7 @@ def test_growth_of_collapsed_models_begins_with_hyperparameters_of_a_sample():
     assert found.steps == found.rounds[-1].steps == len(found.trace["bound"]) == len(models)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_other_likelihoods_have_no_certificate():
     label = (Y[:, 0] > 0.0).astype(float)
     model = whitened(X, label, likelihood=agp.Bernoulli())
@@ -268,7 +267,7 @@ def test_of_many_rows_some_are_drawn_for_the_certificate():
     assert found.rounds[-1].bound == pytest.approx(exact, abs=0.2)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_rows_may_lie_elsewhere():
     da = pytest.importorskip("dask.array", reason="the extra for Dask is not installed")
     Xd, Yd = da.from_array(X, chunks=(50, 1)), da.from_array(Y, chunks=(50, 1))
@@ -278,7 +277,7 @@ def test_rows_may_lie_elsewhere():
     assert found.rounds[-1].gap > 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_outputs_grow_together():
     both = np.concatenate([Y, 100.0 * np.cos(2.0 * X)], axis=1)
     found = agp.fit_growing(whitened(X, both), X, both, most=8, fit_tolerance=0.02, tolerance=0.02)
@@ -286,7 +285,7 @@ def test_several_outputs_grow_together():
     assert math.isnan(found.rounds[-1].gap)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("a", "c", "d"), [(1e6, 1.0, 0.0), (1.0, 1e-6, 0.0), (1e-3, 1e3, 5e3)])
 def test_units_do_not_matter(a, c, d):
     plain = agp.fit_growing(few(), X, Y, tolerance=0.05)
@@ -297,8 +296,7 @@ def test_units_do_not_matter(a, c, d):
     assert found.rounds[-1].bound + math.log(c) == pytest.approx(plain.rounds[-1].bound, abs=2e-3)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 def test_the_result_is_the_same_everywhere(backend):
     Xb, Yb = backend.array(X), backend.array(Y)
     found = agp.fit_growing(few(Xb, Yb), Xb, Yb, most=8)

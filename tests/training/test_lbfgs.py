@@ -28,7 +28,7 @@ def largest_gradient(model, X, y):
 # -- what it finds ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_it_reaches_a_stationary_point_that_adam_does_not_beat():
     X, y = toy_data(40)
     model = GPR.from_data(X, y)

@@ -12,7 +12,7 @@ def wave(rows=150):
     return X, np.sin(2.0 * X) + 0.1 * rng.standard_normal((rows, 1))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_more_steps_are_no_worse():
     X, y = wave()
     bounds = []

@@ -29,7 +29,7 @@ def calls_in(f):
     return count
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("posterior", "most"), [("whitened", 400), ("relaxed", 600)])
 def test_a_small_step_calls_few_functions(posterior, most):
     rng = np.random.default_rng(0)

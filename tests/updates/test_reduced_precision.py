@@ -80,7 +80,7 @@ def test_the_bound_stays_below_that_of_the_exact_inverse_and_the_evidence(seed):
     assert relaxed >= float(exact_and_relaxed(full)[1].bound(batch.X, batch.y)[0]) - 1e-3 * abs(exact)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_hostile_problems_are_of_both_kinds():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RepairWarning)
@@ -88,7 +88,7 @@ def test_the_hostile_problems_are_of_both_kinds():
     assert 2 < sum(fallbacks) < 38
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("tolerance", [5e-3, 1e-9])
 def test_the_residual_stays_below_the_tolerance_after_every_step(tolerance, backend):
     model, batch = problem()
@@ -100,7 +100,7 @@ def test_the_residual_stays_below_the_tolerance_after_every_step(tolerance, back
     assert sum(result.trace["fallbacks"]) == sum(result.repairs.values()) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_training_gets_where_full_precision_gets(backend):
     model, batch = problem()
     model, X, y = backend.move(model), backend.array(batch.X), backend.array(batch.y)

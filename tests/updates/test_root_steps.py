@@ -67,7 +67,7 @@ def test_backends_and_gradients_agree(backend, posterior):
             assert np.allclose(here, x, rtol=0.0, atol=1e-9 * max(1.0, np.max(np.abs(x))))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", ["whitened", "marginal", "inverse-free"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
 def test_every_step_gains_from_the_prior_on(likelihood, posterior):
@@ -85,7 +85,7 @@ def test_every_step_gains_from_the_prior_on(likelihood, posterior):
     assert reached > float(model.bound(X, y)[0]) - 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_large_counts_do_not_overshoot():
     X, y = problem("poisson")
     y = y * 1000.0
@@ -116,7 +116,7 @@ def test_inner_layers_of_deep_processes_are_left_to_adam():
     assert "process.layers.1.posterior.scale" not in moving
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_orthogonal_groups_take_steps():
     X, y = problem("gaussian")
     model = agp.SOLVEGP.from_data(X, y, num_inducing=8, num_orthogonal=8)
