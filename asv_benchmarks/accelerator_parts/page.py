@@ -15,8 +15,8 @@ GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 INTRODUCTION = """# Accelerators
 
 This page explains how to test and time agp on a GPU or another accelerator. The script `asv_benchmarks/accelerator.py`
-runs the most informative benchmarks first. The script takes half an hour. The machine needs Linux, Python 3.12, NumPy,
-SciPy, pytest, and at least one of CuPy, JAX, and torch with CUDA. The machine does not need network access.
+runs the most informative benchmarks first, and takes half an hour. It requires Linux, Python 3.12, NumPy, SciPy,
+pytest, and at least one of CuPy, JAX, and torch with CUDA. No network access is required.
 
 ## Run the script
 
@@ -27,10 +27,10 @@ On a machine with network access, collect the wheels of this project and of its 
 python3 asv_benchmarks/accelerator.py --rehearse --wheels wheels
 ```
 
-The rehearsal installs the wheels in an empty folder and runs every part in small sizes on the CPU, which takes a few
-minutes. Run the rehearsal with Python 3.12 and the same libraries as on the machine with the GPU. Without `--wheels`,
-the rehearsal builds the wheels for its own Python version, as `make rehearse` does. Then copy the checkout with the
-wheels to the machine with the GPU, and run the following commands on that machine:
+The rehearsal installs the wheels in an empty folder and runs every part at small sizes on the CPU, which takes a few
+minutes. Run the rehearsal with Python 3.12 and the libraries that are installed on the machine with the GPU. Without
+`--wheels`, the rehearsal builds the wheels for its own Python version, as `make rehearse` does. Then copy the checkout
+with the wheels to the machine with the GPU, and run the following commands on that machine:
 
 ```text
 python3 {install}
@@ -57,11 +57,11 @@ in the folder `report` as soon as the entry is complete. The plan is:
 
 `--parts`, `--libraries`, `--methods` and `--sizes` select entries, for example
 `--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. If an entry takes longer than `--entry-seconds`,
-runs out of memory or needs a missing library, the report lists the entry with the reason. `--retry` measures these
-entries again. If a test run is stopped, the report contains its results up to then. If GPyTorch is installed, the
-script also times GPyTorch on the same card. `--device cuda:0` selects the device; the default is the first accelerator.
-With `--small`, or without an accelerator, the script runs in small sizes on the CPU. Such a run is a rehearsal, not a
-measurement.
+runs out of memory or uses a library that is not installed, the report lists the entry with the reason. `--retry`
+measures these entries again. If a test run is stopped, the report contains the results up to that point. If GPyTorch is
+installed, the script also times GPyTorch on the same card. `--device cuda:0` selects the device; the default is the
+first accelerator. With `--small`, or without an accelerator, the script runs at small sizes on the CPU, as a rehearsal,
+not a measurement.
 """
 NOTHING = "\nNo figures from a GPU exist yet: the script has run on CPUs only.\n"
 WHEELS, SITE = "wheels", "site"

@@ -21,7 +21,7 @@ SHORT_WORDS = (
     "Each cell shows the test NLPD and the CPU time of training in one thread. The NLPD is the negative log\n"
     "predictive density of standardised targets; a lower NLPD is better. The column *agp* shows the results of\n"
     "`GPRegressor().fit(X, y)`.\n"
-    "The page [Defaults](docs/defaults.md#tables) also shows results for other data sets and other measures."
+    "The [Defaults](docs/defaults.md#tables) page also shows results for other data sets and other measures."
 )
 NOTHING = "Nothing is measured yet."
 REHEARSAL = "**These figures are from a rehearsal on a few rows. Do not use them as results.**"
