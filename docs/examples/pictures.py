@@ -1,4 +1,4 @@
-"""Draw the plots of docs/pictures.md and some other pages, from synthetic data.
+"""Draw the plots for docs/pictures.md and some other pages, from synthetic data.
 
 python docs/examples/pictures.py docs/pictures
 """
@@ -66,7 +66,7 @@ save("inducing", agp.plot.plot_inducing(sparse, ring))
 
 
 def dear(prices):
-    """Label houses as dear or cheap by their price, with some wrong labels."""
+    """Label houses as expensive or cheap by their price, with some wrong labels."""
     return np.where(prices + 40.0 * rng.standard_normal(len(prices)) > 350.0, "dear", "cheap")
 
 
