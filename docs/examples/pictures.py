@@ -66,7 +66,7 @@ save("inducing", agp.plot.plot_inducing(sparse, ring))
 
 
 def dear(prices):
-    """Label houses as expensive or cheap by their price, with some wrong labels."""
+    """Label houses as dear or cheap by their price, with some wrong labels."""
     return np.where(prices + 40.0 * rng.standard_normal(len(prices)) > 350.0, "dear", "cheap")
 
 

@@ -2,8 +2,7 @@
 =======================
 
 This example compares three ways to choose initial inducing inputs for data that lie mostly in one corner. A random
-choice places most inducing inputs in this corner, k-means places fewer of them there, and the greedy choice covers the
-whole plane.
+choice places most inducing inputs there, k-means places fewer there, and the greedy choice covers the plane.
 """
 
 import matplotlib.pyplot as plt
