@@ -1,7 +1,7 @@
-"""What the built pages must hold: ``python docs/_ext/check_built.py docs/_build``.
+"""Check the built pages: ``python docs/_ext/check_built.py docs/_build``.
 
-Nothing is fetched from another host, pages are small, pictures are described in words, links and their anchors exist,
-no formula is left as it was written, and the search knows the words of newcomers.
+The pages must load nothing from other hosts, and must be small. Images must have alternative texts, links and their
+anchors must exist, formulas must be rendered, and the search index must contain the terms in `search_words`.
 """
 
 import re
@@ -13,13 +13,13 @@ from urllib.parse import unquote, urlsplit
 from search_words import missing_words
 
 LARGEST = 500_000
-"""Bytes of a page, its pictures not counted."""
+"""Maximum number of bytes of a page, without images."""
 FETCHED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src"}
 TEX = re.compile(r"\\(?:begin|frac|mathcal|operatorname|tfrac|sum|top)\b|\$\$")
 
 
 class Page(HTMLParser):
-    """What a page fetches, links to and says."""
+    """The resources, links and text of a page."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Page(HTMLParser):
         self.feed(file.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take note of an element."""
+        """Record the resources, links and anchors of an element."""
         given = {name: value or "" for name, value in attrs}
         if tag in ("script", "style", "pre", "code"):
             self.inside.append(tag)
@@ -47,23 +47,23 @@ class Page(HTMLParser):
         self.anchors |= {given[name] for name in ("id", "name") if name in given}
 
     def handle_endtag(self, tag: str) -> None:
-        """Leave an element whose text is no prose."""
+        """Record the end of an element whose text is not prose."""
         if self.inside and self.inside[-1] == tag:
             self.inside.pop()
 
     def handle_data(self, data: str) -> None:
-        """Keep prose."""
+        """Store text that is prose."""
         if not self.inside:
             self.text.append(data)
 
 
 def is_elsewhere(address: str) -> bool:
-    """Whether an address is on another host."""
+    """Return True if an address is on another host."""
     return bool(urlsplit(address).netloc) or address.startswith("//")
 
 
 def broken(here: Path, link: str, pages: dict[Path, Page]) -> bool:
-    """Whether a link leads nowhere within the site."""
+    """Return True if a link within the site has no target."""
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return False
@@ -74,18 +74,18 @@ def broken(here: Path, link: str, pages: dict[Path, Page]) -> bool:
 
 
 def faults(root: Path) -> list[str]:
-    """Every fault of every page, a line each."""
+    """Return all faults of all pages, as one line per fault."""
     pages = {file.resolve(): Page(file) for file in sorted(root.rglob("*.html"))}
     found = []
     for file, page in pages.items():
         name = file.relative_to(root.resolve())
         found += [f"{name}: fetches {address}" for address in page.fetched if is_elsewhere(address)]
-        found += [f"{name}: no words for the picture {source}" for source in page.undescribed]
+        found += [f"{name}: the image {source} has no alternative text" for source in page.undescribed]
         found += [f"{name}: the link {link} is broken" for link in page.links if broken(file, link, pages)]
-        found += [f"{name}: the formula {match[0]} as written" for match in TEX.finditer("".join(page.text))][:1]
+        found += [f"{name}: unrendered formula: {match[0]}" for match in TEX.finditer("".join(page.text))][:1]
         if (size := file.stat().st_size) > LARGEST:
-            found.append(f"{name}: {size:,} bytes")
-    found += [f"searchindex.js: nothing for {word!r}" for word in missing_words(root)]
+            found.append(f"{name}: too large: {size:,} bytes")
+    found += [f"searchindex.js: no entry for {word!r}" for word in missing_words(root)]
     for sheet in root.rglob("*.css"):
         text = sheet.read_text(encoding="utf-8")
         found += [
@@ -95,9 +95,9 @@ def faults(root: Path) -> list[str]:
 
 
 def main() -> int:
-    """Print the faults; the exit status says whether there are any."""
+    """Print the faults, and return 1 if there are any."""
     found = faults(Path(sys.argv[1]))
-    sys.stdout.write("".join(f"{line}\n" for line in found) or "built pages: nothing to complain of\n")
+    sys.stdout.write("".join(f"{line}\n" for line in found) or "built pages: no faults\n")
     return bool(found)
 
 

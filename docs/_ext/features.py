@@ -1,4 +1,4 @@
-"""The lists of methods, kernels and likelihoods: ``python docs/_ext/features.py`` writes them, ``--check`` compares."""
+"""Write the tables of docs/models.md from docs/features.toml; with ``--check``, only compare them."""
 
 import re
 import sys
@@ -10,11 +10,11 @@ TABLE = ROOT / "docs" / "features.toml"
 PLACES = {
     ROOT / "docs" / "models.md": ("methods", "areas"),
 }
-"""The pages that hold lists, between comments such as <!-- methods --> and <!-- /methods -->."""
+"""The pages with tables, which are between comments such as <!-- methods --> and <!-- /methods -->."""
 
 
 def lists() -> dict[str, str]:
-    """The Markdown of each list."""
+    """Return the Markdown of each table."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     methods = [f"| {one['what']} | {one['names']} |" for one in table["method"]]
     areas = [f"| {one['what']} | {one['text']} |" for one in table["area"]]
@@ -25,12 +25,12 @@ def lists() -> dict[str, str]:
 
 
 def written(page: Path) -> str:
-    """A page with its lists as they should be."""
+    """Return the text of a page with up-to-date tables."""
     text = page.read_text(encoding="utf-8")
     for name in PLACES[page]:
         found = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if not found.search(text):
-            msg = f"{page.name} has no place for the list of {name}."
+            msg = f"{page.name} does not contain the comments <!-- {name} --> and <!-- /{name} -->."
             raise ValueError(msg)
         inside = f"\n{lists()[name]}\n\n"
         text = found.sub(lambda match, inside=inside: match[1] + inside + match[2], text)
@@ -38,11 +38,11 @@ def written(page: Path) -> str:
 
 
 def main() -> int:
-    """Write, or compare."""
+    """Write or compare the tables."""
     stale = [page for page in PLACES if page.read_text(encoding="utf-8") != written(page)]
     for page in stale:
         if "--check" in sys.argv:
-            sys.stdout.write(f"{page.relative_to(ROOT)} is not what docs/features.toml says\n")
+            sys.stdout.write(f"{page.relative_to(ROOT)} does not match docs/features.toml\n")
         else:
             page.write_text(written(page), encoding="utf-8")
     return int("--check" in sys.argv and bool(stale))

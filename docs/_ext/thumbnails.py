@@ -1,4 +1,4 @@
-"""A thumbnail of the gallery says what it shows: sphinx-gallery leaves the alternative text empty."""
+"""Add alternative texts to the thumbnails of the gallery, which sphinx-gallery leaves empty."""
 
 import re
 
@@ -6,7 +6,7 @@ THUMBNAIL = re.compile(r":alt:(\n(?:(?!:alt:).)*?<div class=\"sphx-glr-thumbnail
 
 
 def described(text):
-    """The text of a gallery's index, with the title of each example as the alternative text of its thumbnail."""
+    """Return the text of a gallery's index, with each example's title as the alternative text of its thumbnail."""
     return THUMBNAIL.sub(r":alt: Thumbnail: \2\1", text)
 
 

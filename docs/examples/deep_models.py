@@ -21,7 +21,7 @@ from agp.backend import to_numpy
 from agp.data import load
 
 SAMPLES = 100
-"""Number of samples of the inner layers when computing scores."""
+"""Number of samples of the inner layers for computing scores."""
 ARRAYS = "X", "y", "X_test", "y_test"
 METHODS = {"relaxed": "R", "likelihoodform": "L", "whitened": "W", "solve": "SOLVE"}
 
@@ -70,7 +70,7 @@ def _cell(values):
 
 
 def main():
-    """Do all runs that are not complete, and print the table."""
+    """Complete all runs, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default="diabetes")
     parser.add_argument("--out", required=True, help="folder for the results")

@@ -3,8 +3,8 @@
     python docs/examples/dual_against_natural.py banana.npz ionosphere.npz mnist.npz --picture curves.png
 
 Each file has inputs X, classes y and optionally a train_mask. Without a file, the script generates data with two
-classes. It first compares q(u) of all methods at fixed hyperparameters. Then it trains q(u) and the hyperparameters in
-turn, from the same initial values, and compares the bounds.
+classes. It first compares the q(u) of all methods at fixed hyperparameters. Then it trains q(u) and the hyperparameters
+alternately, from the same initial values, and compares the bounds.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import agp
 from agp.training import Batches
 from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep
 
-# An outer iteration has "e" steps of q(u), then "m" steps of the hyperparameters, each on a new batch. The pairs are
+# An outer iteration has "e" steps for q(u), then "m" steps for the hyperparameters, each on a new batch. The pairs are
 # (number of steps, learning rate).
 TWO_CLASSES = {"inducing": 50, "e": (6, 0.75), "m": (14, 0.2), "batch": None, "frozen": ("Z",), "outer": 50}
 MORE_CLASSES = {"inducing": 100, "e": (4, 0.03), "m": (1, 0.03), "batch": 200, "frozen": (), "outer": 100}
@@ -46,7 +46,7 @@ def load(path, rows, rng):
 
 
 def start(name, X, y, recipe):
-    """Return the untrained model of a method, its batches, and its updates of q(u) and of the hyperparameters."""
+    """Return the untrained model of a method, its batches, and its updates for q(u) and the hyperparameters."""
     likelihood = agp.Bernoulli() if y.max() == 1.0 else agp.Softmax(int(y.max()) + 1, fixed_samples=40)
     parts = {"kernel": agp.Matern52(1.0, [1.0] * X.shape[1]), "likelihood": likelihood, "Z": X[: recipe["inducing"]]}
     model = METHODS[name](X, y, **parts)
@@ -70,7 +70,7 @@ def repeated(updates, states, model, stream, times):
 
 
 def largest_difference(X, y, recipe, steps):
-    """Return the largest difference of each method's q(u) from that of q-SVGP, relative to the largest entry."""
+    """Return the largest difference between each method's q(u) and that of q-SVGP, relative to the largest entry."""
     iterates = {name: [] for name in METHODS}
     for name, found in iterates.items():
         model, stream, e_step, _ = start(name, X, y, recipe)
@@ -84,7 +84,7 @@ def largest_difference(X, y, recipe, steps):
 
 
 def trained(name, X, y, recipe):
-    """Return the bound of all rows after each outer iteration, and the cumulative CPU seconds."""
+    """Return the bound on all rows after each outer iteration, and the cumulative CPU seconds."""
     model, stream, *steps = start(name, X, y, recipe)
     states = [[update.init(model) for update in updates] for updates in steps]
     curve, seconds = [], 0.0

@@ -47,7 +47,7 @@ def main():
     """Measure the scores and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="tolerance of the training, in nats per row")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="training tolerance, in nats per row")
     given = parser.parse_args()
     seeds, how = range(given.seeds), {"tolerance": given.tolerance, "random_state": 0}
     print("| likelihood | NLPD | inside, x < -1 | inside, x > 1 |\n|---|---|---|---|")

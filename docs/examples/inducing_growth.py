@@ -1,4 +1,4 @@
-"""Draw the plot of growth for docs/selection.md, from synthetic data.
+"""Draw the growth plot for docs/selection.md, from synthetic data.
 
 python docs/examples/inducing_growth.py docs/pictures
 """

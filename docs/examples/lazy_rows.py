@@ -4,7 +4,7 @@
     python docs/examples/lazy_rows.py --rows 400_000 --workers 2 --kills 10
 
 Clusters accept connections only from this machine. The workers generate the rows chunk by chunk, from a seed and the
-number of the chunk.
+chunk number.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def memory_peak():
 
 
 def difference(found, expected):
-    """Return the largest relative difference of the bounds and of the gradients' leaves."""
+    """Return the largest relative difference between two bounds and between the leaves of their gradients."""
     gaps = [np.max(np.abs(found[1][name] - x)) / np.max(np.abs(x)) for name, x in expected[1].items()]
     return max(abs(found[0] / expected[0] - 1.0), *gaps)
 
@@ -85,8 +85,8 @@ def main():
     parser.add_argument("--chunk", type=int, default=20_000)
     parser.add_argument("--num-inducing", type=int, default=64)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--limit", default="1.5GiB", help="memory limit of a worker")
-    parser.add_argument("--memory", type=float, default=64.0, help="memory budget of a task, in MiB")
+    parser.add_argument("--limit", default="1.5GiB", help="memory limit per worker")
+    parser.add_argument("--memory", type=float, default=64.0, help="memory budget per task, in MiB")
     parser.add_argument("--kills", type=int, default=0, help="number of evaluations in which a worker is killed")
     given = parser.parse_args()
     X, y = data(given.rows, given.chunk)

@@ -1,4 +1,4 @@
-"""Run long trainings that can be interrupted, with a checkpoint and a file of scores for each run."""
+"""Do long training runs that can be interrupted, with a checkpoint and a file of scores for each run."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Draw the plots of the pages in docs/methods, from synthetic data.
+"""Draw the plots for the pages in docs/methods, from synthetic data.
 
 python docs/examples/method_pictures.py docs/pictures
 """
@@ -85,7 +85,7 @@ def fewer_inducing_inputs():
 
 
 def without_inverses():
-    """Plot the residuals of the inversion by products, and the variances after few inversion steps."""
+    """Plot the residuals of the inversion by products, and the variances after only a few inversion steps."""
     X, y = waves(200)
     at = np.linspace(0.0, 6.0, 300)[:, None]
     model = agp.fit(agp.SVGP.from_data(X, y, num_inducing=40), X, y).model
@@ -153,7 +153,7 @@ def family():
 
 
 def two_groups():
-    """Plot the bounds of one group of M inducing inputs, and of two orthogonal groups of M / 2 each."""
+    """Plot the bounds with one group of M inducing inputs, and with two orthogonal groups of M / 2 each."""
     X, y = waves(400)
     exact = agp.fit(agp.GPR.from_data(X, y), X, y).model
     evidence = float(exact.bound(X, y)[0])

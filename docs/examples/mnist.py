@@ -61,7 +61,7 @@ def start(data, kernel, method, num_inducing, seed):
 
 
 def place(x):
-    """Return the library and the device of an array, as arguments of `agp.to_backend`."""
+    """Return the library and the device of an array, as arguments for `agp.to_backend`."""
     B = backend_of(x)
     return {"name": B.name, "device": B.device_name(x)}
 
@@ -109,7 +109,7 @@ def draw(folder, path):
 
 
 def main():
-    """Do all runs that are not complete, and print the table."""
+    """Complete all runs, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?")
     parser.add_argument("--out", required=True, help="folder for the results")

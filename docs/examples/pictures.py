@@ -1,4 +1,4 @@
-"""Draw the plots of docs/pictures.md and some other pages, from synthetic data.
+"""Draw the plots for docs/pictures.md and some other pages, from synthetic data.
 
 python docs/examples/pictures.py docs/pictures
 """

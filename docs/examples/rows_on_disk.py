@@ -5,7 +5,7 @@
 
 The first command creates the file if it does not exist (float32, 36 bytes per row). It measures training steps of
 R-SVGP on the file and on a million rows in memory, in turn. The second command trains on sorted rows, with several
-sizes of chunks.
+chunk sizes.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def written(path, rows):
 
 
 def memory():
-    """Return the resident memory of this process in MiB: anonymous memory, and pages of files."""
+    """Return the resident memory of this process in MiB: anonymous memory, and file pages."""
     lines = Path("/proc/self/status").read_text().splitlines()
     found = {line.partition(":")[0]: float(line.split()[1]) / 2**10 for line in lines if line.startswith("Rss")}
     return found["RssAnon"], found["RssFile"]
@@ -70,7 +70,7 @@ def on_disk(given):
 
 
 def on_sorted_rows(given):
-    """Print the NLPD of a model trained on rows sorted by their first input, for several sizes of chunks."""
+    """Print the NLPD of a model trained on rows sorted by their first input, for several chunk sizes."""
     rows = made(0, 110_000)
     train, test = rows[:100_000], rows[100_000:]
     by_first = train[np.argsort(train[:, 0])]

@@ -1,11 +1,11 @@
-"""Simulate how long the evaluation of a bound on a cluster takes, from measured times of its parts.
+"""Simulate how long it takes to evaluate a bound on a cluster, from measured times for the parts of the evaluation.
 
     python docs/examples/scaling_simulation.py --measure
     python docs/examples/scaling_simulation.py --chunk-seconds 2.9 2.9 --task-seconds 0.0009 --num-inducing 256
 
 The evaluation has two passes over the chunks, one for values and one for cotangents. Results are summed in groups of
-eight. The scheduler starts one task after the other, and tasks send their results at the speed of the network.
-`--measure` prints the seconds for a chunk and for an empty task.
+eight. The scheduler starts one task after the other, and tasks send their results at network speed. `--measure` prints
+the seconds for a chunk and for an empty task.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def main():
     parser.add_argument("--chunk-seconds", type=float, nargs=2, default=[2.0, 3.7], help="for the two passes")
     parser.add_argument("--task-seconds", type=float, default=0.001, help="seconds per task in the scheduler")
     parser.add_argument("--client-seconds", type=float, default=0.05)
-    parser.add_argument("--network", type=float, default=1000.0, help="speed of the network in MB/s")
+    parser.add_argument("--network", type=float, default=1000.0, help="network speed in MB/s")
     given = parser.parse_args()
     if given.measure:
         measured(given)

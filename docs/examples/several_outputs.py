@@ -1,12 +1,12 @@
-"""Compare models of several outputs (shared, separate, coregionalised, intrinsic), also with missing targets.
+"""Compare models with several outputs (shared, separate, coregionalised, intrinsic), also with missing targets.
 
 usage: python several_outputs.py [FILE.npz] --seeds 5 --steps 500 --num-inducing 64
 
 The file has inputs X [N, D] and targets Y [N, P]. By default, the script uses the handwritten digits of scikit-learn.
-The inputs are the 32 pixels of the left half of an image. The targets are the sums of the pixels in four pairs of rows
-of the right half. The script prints a Markdown table of scores, averaged over the seeds. Each seed selects different
-training rows, and the scores are computed on all other rows, in standard deviations of the targets. The table also has
-the difference of the NLPD from that of the shared model, with its standard deviation over the seeds.
+The inputs are the 32 pixels of the left half of an image. The targets are the pixel sums over four pairs of rows in the
+right half. The script prints a Markdown table of scores, averaged over the seeds. Each seed selects different training
+rows, and the scores are computed on all other rows, in standard deviations of the targets. The table also shows the
+difference between the NLPD and that of the shared model, with its standard deviation over the seeds.
 """
 
 import argparse

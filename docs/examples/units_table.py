@@ -38,14 +38,14 @@ CHANGES = {
     "y 1e6": (1.0, 1e6, 0.0),
     "y + 1e6 deviations": (1.0, 1.0, 1e6),
 }
-"""Factors of X (None: 1e-6, 1 and 1e6 for the columns in turn) and y, and an offset of y in standard deviations."""
+"""Factors for X (None: 1e-6, 1 and 1e6 for the columns in turn) and y, and an offset of y in standard deviations."""
 DEFAULTS = "defaults"
 # Fast methods come first.
 ORDER = sorted((*methods.METHODS, DEFAULTS), key=lambda name: (name in methods.FULL_METHODS or name in DENSE, name))
 
 
 def rows_of(given):
-    """Return the name, X, y, X_test and y_test of a data set in raw units. Without a file, generate the data."""
+    """Return the name, X, y, X_test and y_test of a data set in raw units. Without a file, the data are synthetic."""
     if given is None:
         X = np.random.default_rng(0).standard_normal((150, 3))
         y = np.sin(X[:, 0]) + X[:, 1]

@@ -2,8 +2,8 @@
 ===========================
 
 The plots show the share of test targets inside intervals of each level. If the model is calibrated, the curve lies on
-the diagonal. If the intervals are too narrow, the curve lies below it. The left plot uses the standard deviations that
-the estimator predicts. The right plot uses half of these standard deviations.
+the diagonal; if the intervals are too narrow, it lies below the diagonal. The left plot uses the standard deviations
+that the estimator predicts. The right plot uses half of these standard deviations.
 """
 
 import matplotlib.pyplot as plt

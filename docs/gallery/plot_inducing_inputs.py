@@ -1,8 +1,8 @@
 """Initial inducing inputs
 =======================
 
-This example compares three ways to choose initial inducing inputs if most data lie in one corner. A random choice
-places most inducing inputs there. K-means places fewer of them there, and the greedy choice covers the whole plane.
+This example compares three ways to choose initial inducing inputs for data that lie mostly in one corner. A random
+choice places most inducing inputs there, k-means places fewer there, and the greedy choice covers the plane.
 """
 
 import matplotlib.pyplot as plt

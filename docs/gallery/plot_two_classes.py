@@ -20,7 +20,7 @@ model = agp.SVGP.from_data(X, labels, likelihood=agp.Bernoulli(), posterior="whi
 model = agp.fit(model, X, labels, tolerance=0.01).model
 
 # %%
-# The plot shows the probability of class 1 on a grid, and the line on which both classes have equal probability.
+# The plot shows the probability of class 1 on a grid, and the line on which both classes are equally probable.
 
 across, up = np.meshgrid(np.linspace(-2.5, 3.5, 80), np.linspace(-2.5, 2.5, 70))
 grid = np.stack([across.ravel(), up.ravel()], axis=1)

@@ -2,7 +2,7 @@
 =============================
 
 SOLVE-GP adds a second group of inducing inputs, whose part of the model is orthogonal to that of the first group. Two
-groups of twelve are almost as accurate as one group of twenty-four, but need only matrices of size twelve.
+groups of twelve are almost as accurate as one group of twenty-four, but use only matrices of size twelve.
 """
 
 import matplotlib.pyplot as plt
