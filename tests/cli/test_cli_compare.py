@@ -120,7 +120,7 @@ def test_classes_are_refused_where_they_cannot_be_taken(three_classes, capsys):
         assert f"{method} requires the gaussian likelihood, but the task of blobs is classification, 3 classes" in said
         assert len(said.strip().splitlines()) == 1
     said = refusal(capsys, "--data", three_classes, "--likelihood", "bernoulli")
-    assert "bernoulli takes two classes, but blobs has 3; use softmax or robustmax" in said
+    assert "bernoulli is for two classes, but blobs has 3; use softmax or robustmax" in said
 
 
 def test_counts(tmp_path):
