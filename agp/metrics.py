@@ -104,7 +104,7 @@ class Reliability(NamedTuple):
 def reliability(probability: Array, y: Array, bins: int = 10) -> Reliability:
     """Compute the reliability of predicted probabilities, in bins of equal width.
 
-    For two classes, the event is y = 1. For C classes, the event is that the most probable class is the label.
+    For two classes, the event is y = 1. For C classes, the event is that the label is the most probable class.
     Arguments and errors are as in `error_rate`; fewer than one bin also raises ValueError.
     """
     if bins < 1:

@@ -22,7 +22,7 @@ Predict the rows of a table (.csv, .parquet, .npz) with a model from agp fit.
 options:
   --out FILE       .csv or .parquet file (default: CSV on standard output); if
                    TABLE is several tables ("part-*.parquet"), a folder
-  --level LEVEL    probability that an interval contains the target (default: 0.95)
+  --level LEVEL    probability that an interval holds the target (default: 0.95)
   --quantiles Q,Q  add columns of quantiles, for example 0.05,0.5,0.95
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision
   -q, --quiet, --debug, -h, --help   see agp --help
