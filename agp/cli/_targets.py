@@ -24,7 +24,7 @@ def check_columns(table: TableFile, names: list[str]) -> None:
             raise ValueError(unknown_column_message(table.path, name, table.frame.columns))
     if len(table.frame.columns) <= len(names):
         what = "the target column" if len(names) == 1 else "target columns"
-        msg = f"{table.path} has only {what}, but at least one input column is needed; check the separator."
+        msg = f"{table.path} has only {what}, but at least one input column is needed; check the column separator."
         raise ValueError(msg)
 
 

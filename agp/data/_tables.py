@@ -134,7 +134,7 @@ def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
 
 
 def bad_number(column: Any) -> int | None:
-    """Return the first row in which a text column has no number. Return None if there is none, or if most cells are text."""
+    """Return the first row in which a text column has no number. Return None if none exists or most cells are text."""
     pd = _pandas()
     given = column.notna().to_numpy()
     good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given
