@@ -91,7 +91,7 @@ class Reliability(NamedTuple):
     predicted: npt.NDArray[np.float64]
     """The average predicted probability in each bin."""
     observed: npt.NDArray[np.float64]
-    """The share of the predicted events that happened, in each bin."""
+    """The share of predicted events that happened in each bin."""
     counts: npt.NDArray[np.int64]
     """The number of predictions in each bin."""
 

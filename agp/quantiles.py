@@ -1,8 +1,7 @@
 """Quantiles of mixtures p(y) = integral p(y | f) N(f; mu, var) df, computed with NumPy.
 
 Tails are averaged over f by composite quadrature, with panels that depend on the distribution of f and on the places
-where the tail bends. A single Gauss-Hermite rule would produce steps if the noise is small compared with the spread of
-f.
+where the tail bends. A single Gauss-Hermite rule would produce steps if the noise is small compared with f's spread.
 """
 
 import math
@@ -21,7 +20,7 @@ __all__ = ["Mixture", "ObservationModel", "beta_tail", "gamma_tail", "normal_tai
 Numbers = npt.NDArray[np.float64]
 
 PANEL_GROWTH = 3.0
-"""The factor by which each panel is wider than its neighbour closer to a bend."""
+"""The factor by which panels widen with their distance from a bend."""
 MIN_WIDTH = 1e-10
 """The minimum width of a bend, in standard deviations of f, which limits the accuracy of quantiles."""
 STEPS = 200
@@ -165,7 +164,7 @@ def mixture_quantiles(
 def by_blocks(
     mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers
 ) -> Iterator[tuple[slice, Mixture]]:
-    """Yield blocks of rows of marginals [S, N, P], with the mixture of each block."""
+    """Yield blocks of rows, with the mixture of each block, for marginals [S, N, P]."""
     count = max(1, VALUES_PER_CHUNK // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
     for start in range(0, mu.shape[1], count):
         rows = slice(start, start + count)

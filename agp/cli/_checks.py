@@ -11,7 +11,7 @@ from agp.data import Dataset
 from agp.methods import ACTION_METHODS, DEEP_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, LAYERS, METHODS
 
 SUPPORT = 2048
-"""Default maximum number of training rows that actions cover."""
+"""Maximum number of training rows that actions cover by default."""
 TAKEN_BY = {
     "num_orthogonal": GROUP_METHODS,
     "num_actions": ACTION_METHODS,

@@ -113,7 +113,7 @@ def _run(a: argparse.Namespace) -> int:
 
 @contextmanager
 def _claim_folder(folder: Path) -> Iterator[None]:
-    """Create the folder if necessary, and lock it. Raise a ValueError if the folder has results or is locked."""
+    """Create the folder if necessary, and lock it. Raise a ValueError if the folder contains results or is locked."""
     if folder.exists() and not folder.is_dir():
         msg = f"--out is {folder}, which is a file; name a folder."
         raise ValueError(msg)

@@ -188,7 +188,7 @@ def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
 
 
 def _spread(y: Any) -> str:
-    """Format the standard deviation of the observed values of each target."""
+    """Format the standard deviation of each target's observed values."""
     known = (column[~np.isnan(column)] for column in np.atleast_2d(y.T))
     return ", ".join(f"{column.std():.4g}" if len(column) else "none observed" for column in known)
 

@@ -61,7 +61,7 @@ def _check(a: argparse.Namespace) -> None:
 
 
 def _cluster(address: str | None) -> Any:
-    """Connect to the Dask scheduler at an address. Without an address, Dask uses the threads of this process."""
+    """Connect to the Dask scheduler at an address. Without an address, Dask runs in threads of this process."""
     if address is None:
         return contextlib.nullcontext()
     distributed = require("distributed", "a scheduler needs", "dask")

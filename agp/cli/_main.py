@@ -1,4 +1,4 @@
-"""The program `agp`: its commands, errors and warnings."""
+"""The `agp` program: its commands, errors and warnings."""
 
 import contextlib
 import os

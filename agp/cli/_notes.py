@@ -1,4 +1,4 @@
-"""Notes about the training table, which `agp fit` stores in the model file for the other commands."""
+"""Notes on the training table, which are stored in the model file by `agp fit` for the other commands."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path

@@ -50,7 +50,7 @@ def find_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def check_peers(methods: Sequence[str], kernel: str) -> None:
-    """Raise a ValueError if the other libraries cannot train the methods or the kernel."""
+    """Raise a ValueError if the other libraries support none of the methods, or do not support the kernel."""
     if METHOD not in methods:
         msg = f"--peers trains {METHOD} in other libraries, but --method does not include {METHOD}; add {METHOD}."
         raise ValueError(msg)

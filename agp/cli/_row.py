@@ -27,7 +27,7 @@ from agp.training import Batches, Progress, Result, train
 
 
 def main() -> int:
-    """Run the task from standard input. Return the exit status: 0 if files were written, 130 if interrupted."""
+    """Run the task read from standard input. Return the exit status: 0 if files were written, 130 if interrupted."""
     request = json.load(sys.stdin)
     warnings.simplefilter("ignore", RepairWarning)  # the results contain the number of repairs
     row = Row(Task(**request["task"]), Settings(**request["settings"]), Path(request["folder"]))
@@ -110,7 +110,7 @@ class Row:
         if self.data.classes:
             facts |= {"error_rate": metrics.error_rate(mean, y), "coverage95": None}
         else:
-            # intervals are those of normal distributions
+            # the intervals assume normal distributions
             normal = self.settings.likelihood == "gaussian"
             coverage = metrics.coverage(mean, variance, y) if normal else None
             facts |= {"rmse": metrics.rmse(mean, y), "coverage95": coverage}

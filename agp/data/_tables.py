@@ -75,8 +75,8 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     path
         The file.
     texts
-        Columns to read as text even if all of their cells look like numbers, such as "007". It is ignored
-        unless the file is a text file.
+        Columns to read as text even if all of their cells look like numbers, such as "007". They are ignored unless
+        the file is a text file.
     needed
         Columns to keep even if they contain row numbers.
 
@@ -118,7 +118,7 @@ def check_file(path: str | Path) -> None:
 
 
 def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
-    """Return an error message for an unknown column, which lists similar names or, if there are none, all names."""
+    """Return an error message for an unknown column. It lists similar names or, if there are none, all names."""
     there = [str(column) for column in columns]
     close = difflib.get_close_matches(name, there, n=3, cutoff=0.6)
     close += [column for column in there if column.lower() == name.lower() and column not in close]

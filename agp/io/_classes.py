@@ -70,7 +70,7 @@ def name_of(cls: type) -> str:
 def known_classes(classes: Iterable[type]) -> dict[str, type]:
     """Return the classes that a file may contain, by name: the classes of agp, and the given classes.
 
-    Raise a TypeError if a given class is not a model class or a dataclass.
+    Raise a TypeError if a given class is neither a model class nor a dataclass.
     """
     if isinstance(classes, type):
         msg = f"classes is {classes.__name__}, but must be a tuple of classes; write classes=({classes.__name__},)."

@@ -26,7 +26,7 @@ PARTS, BESIDE = "parts/", "beside/"
 
 
 class Stored(NamedTuple):
-    """The content of a file with a model."""
+    """The content of a model file."""
 
     model: Any
     kind: str
