@@ -18,7 +18,7 @@ RESULTS = "results.json"
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 """Relative tolerances for the bound and the gradient, which are compared at the same parameters."""
 PEER_TOLERANCE = 1e-4
-"""Relative tolerance for other libraries' bounds. They differ: GPyTorch and GPJax also add jitter to prior variances."""
+"""Relative tolerance for other libraries' bounds. GPyTorch and GPJax also add jitter to prior variances."""
 TRAINED_TOLERANCE = 0.1
 """Tolerance for trained bounds in float64, in nats per datum. It is large, as training amplifies rounding errors."""
 HEADER = (
