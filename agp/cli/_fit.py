@@ -103,7 +103,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(a: argparse.Namespace) -> int:
-    _estimators()  # raises an ImportError before the table is read
+    _estimators()  # raises an ImportError, if any, before the table is read
     _check(a)
     if a.scheduler is not None or is_many(a.table):
         return fit_elsewhere(a, _train)
