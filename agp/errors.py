@@ -44,7 +44,7 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 
 class WorkerError(RuntimeError):
-    """A worker of a cluster ran out of memory, or the scheduler was lost. Smaller chunks need less memory."""
+    """A cluster worker ran out of memory, or the scheduler was lost. Smaller chunks require less memory."""
 
 
 class FileError(OSError, ValueError):
@@ -95,7 +95,7 @@ class RepairWarning(RuntimeWarning):
 
 
 class UntouchedWarning(UserWarning):
-    """An auxiliary array becomes stale during training, because no update recomputes this array.
+    """An auxiliary array becomes stale during training, because no update recomputes it.
 
     The message names a suitable update.
     """

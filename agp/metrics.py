@@ -91,7 +91,7 @@ class Reliability(NamedTuple):
     predicted: npt.NDArray[np.float64]
     """The average predicted probability in each bin."""
     observed: npt.NDArray[np.float64]
-    """The share of the predicted events that happened, in each bin."""
+    """The share of predicted events that happened in each bin."""
     counts: npt.NDArray[np.int64]
     """The number of predictions in each bin."""
 
@@ -104,7 +104,7 @@ class Reliability(NamedTuple):
 def reliability(probability: Array, y: Array, bins: int = 10) -> Reliability:
     """Compute the reliability of predicted probabilities, in bins of equal width.
 
-    For two classes, the event is y = 1. For C classes, the event is that the most probable class is the label.
+    For two classes, the event is y = 1. For C classes, the event is that the label is the most probable class.
     Arguments and errors are as in `error_rate`; fewer than one bin also raises ValueError.
     """
     if bins < 1:

@@ -1,8 +1,7 @@
 """Quantiles of mixtures p(y) = integral p(y | f) N(f; mu, var) df, computed with NumPy.
 
-Tails are averaged over f by composite quadrature. The panels of the quadrature depend on the distribution of f and on
-the places where the tail bends. A single Gauss-Hermite rule would produce steps for noise that is small compared with
-the spread of f.
+Tails are averaged over f by composite quadrature, with panels that depend on the distribution of f and on the places
+where the tail bends. A single Gauss-Hermite rule would produce steps if the noise is small compared with f's spread.
 """
 
 import math
@@ -21,19 +20,19 @@ __all__ = ["Mixture", "ObservationModel", "beta_tail", "gamma_tail", "normal_tai
 Numbers = npt.NDArray[np.float64]
 
 PANEL_GROWTH = 3.0
-"""The ratio of the widths of consecutive panels around a bend."""
+"""The factor by which panels widen with their distance from a bend."""
 MIN_WIDTH = 1e-10
 """The minimum width of a bend, in standard deviations of f, which limits the accuracy of quantiles."""
 STEPS = 200
-"""The maximum number of steps of a search; about eight are typical."""
+"""The maximum number of steps in a search; about eight are typical."""
 TOLERANCE = 1e-13
 """The tolerance of a search in its coordinate, which is of order 1."""
 ROUNDING = 1e-14
-"""The relative rounding error of counts as a function of v, with a margin."""
+"""The relative rounding error of counts computed from v, with a margin."""
 MIN_PROBABILITY = 1e-300
 """The lower limit of probabilities and variances."""
 VALUES_PER_CHUNK = 2**21
-"""The maximum number of latent values held at once."""
+"""The maximum number of latent values held in memory at once."""
 MAX_LOG = 708.0
 """The largest logarithm whose exponential is computed."""
 
@@ -46,7 +45,7 @@ class _Rule(NamedTuple):
     panels: int
     """The number of panels of equal width."""
     nodes: int
-    """The number of nodes of the Gauss-Legendre rule in each panel."""
+    """The number of Gauss-Legendre nodes in each panel."""
 
 
 FINE = _Rule(9.0, 9, 10)
@@ -69,7 +68,7 @@ def coarse() -> Iterator[None]:
 class ObservationModel(NamedTuple):
     """The tails of p(y | f) for one latent function, where y = value(v) is a typical observation for f = v.
 
-    All arrays are NumPy arrays of float64. Latent values have a last axis for the nodes of a quadrature.
+    All arrays are NumPy arrays of float64. The last axis of latent values is for quadrature nodes.
     """
 
     tail: Callable[[Numbers, Numbers, bool], Numbers]
@@ -77,7 +76,7 @@ class ObservationModel(NamedTuple):
     value: Callable[[Numbers], Numbers]
     """y as an increasing function of v [..., K], for K columns."""
     bends: Callable[[Numbers], tuple[tuple[Numbers, Numbers | float], ...]]
-    """The places and widths of the bends of the tails as functions of f, for v [S, N, K]."""
+    """The places where the tails, as functions of f, bend, and the widths of these bends, for v [S, N, K]."""
     width: Numbers | float
     """The approximate spread of v given f."""
     ends: tuple[float, float] = (-1e300, 1e300)
@@ -118,7 +117,7 @@ def gaussian_expectation(
     var: Numbers,
     bends: tuple[tuple[Numbers, Numbers | float], ...],
 ) -> Numbers:
-    """Compute E[function(f)] for f ~ N(mu, var) [...]; the function of arrays [..., I] has bends at given places."""
+    """Compute E[function(f)] for f ~ N(mu, var) [...], if the function of arrays [..., I] bends at known places."""
     reach, panels, nodes = _rule.get()
     root = np.sqrt(np.maximum(var, MIN_PROBABILITY))
     edges = np.concatenate(
@@ -137,7 +136,7 @@ def gaussian_expectation(
 
 
 def _panel_ends(centre: Numbers, width: Numbers, reach: float) -> Numbers:
-    """Return the ends of panels on both sides of a bend, from -reach to reach. Panels far from the bend are wider."""
+    """Return the ends of panels on both sides of a bend, from -reach to reach. Panels farther from it are wider."""
     width = np.clip(width + 0.0 * centre, MIN_WIDTH, reach)
     count = math.ceil(math.log(PANEL_GROWTH / float(np.min(width, initial=1.0))) / math.log(PANEL_GROWTH))
     distance = width[..., None] * PANEL_GROWTH ** np.arange(count + 1.0)
@@ -165,7 +164,7 @@ def mixture_quantiles(
 def by_blocks(
     mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers
 ) -> Iterator[tuple[slice, Mixture]]:
-    """Yield blocks of rows of marginals [S, N, P], with the mixture of each block."""
+    """Yield blocks of rows, with the mixture of each block, for marginals [S, N, P]."""
     count = max(1, VALUES_PER_CHUNK // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
     for start in range(0, mu.shape[1], count):
         rows = slice(start, start + count)
@@ -223,7 +222,7 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 def _bracket(
     excess: Callable[[Numbers], Numbers], start: Numbers, first: Numbers, last: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Return two points that bracket the root, and the excess at both; if it lies beyond an end, both are that end."""
+    """Return two points that bracket the root, and the excess at both. Both are an end if the root lies beyond it."""
     a, a_excess = start, excess(start)
     ahead = np.where(a_excess < 0.0, 1.0, -1.0)
     b, b_excess, step = a, a_excess, 0.25
@@ -242,7 +241,7 @@ def _bracket(
 def _root(
     excess: Callable[[Numbers], Numbers], a: Numbers, b: Numbers, a_excess: Numbers, b_excess: Numbers
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Narrow a bracket to the tolerance. Return both ends, and the end with the smaller excess.
+    """Narrow a bracket to the tolerance. Return both ends, and the end with the smaller absolute excess.
 
     Source: Chandrupatla, "A new hybrid quadratic/bisection algorithm for finding the zero of a nonlinear function",
     Advances in Engineering Software 1997.
@@ -325,8 +324,8 @@ def gamma_tail(shape: Numbers, log_x: Numbers, upper: bool) -> Numbers:
 def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: bool) -> Numbers:
     """Return P(e <= x), or P(e > x) if `upper`, for a beta variable e, given x and 1 - x.
 
-    The smaller of x and 1 - x must be exact. For x close to 1, 1 - P(1 - e < 1 - x) is accurate to 1e-16, and
-    takes a tenth of the time of SciPy's complement.
+    The smaller of x and 1 - x must be exact. For x close to 1, the result is 1 - P(1 - e < 1 - x), which is accurate to
+    1e-16 and ten times as fast as SciPy's complement.
     """
     a, b, x, rest = np.broadcast_arrays(*((b, a, rest, x) if upper else (a, b, x, rest)))
     far, value = x < 0.99, np.empty(x.shape)

@@ -13,13 +13,13 @@ from agp.quantiles import MIN_PROBABILITY, Mixture, by_blocks, coarse, coordinat
 Numbers = npt.NDArray[np.float64]
 
 REACH = 4.5
-"""The reach on the scale of a normal variable; 3e-6 of the probability lies beyond it on each side."""
+"""The reach of the knots on the scale of a normal variable; 3e-6 of the probability lies beyond it on each side."""
 FIRST, ROUNDS, TARGETS = 9, 3, 9
-"""Numbers of initial knots of a distribution function, of rounds that locate quantiles, and of knots per round."""
+"""The number of initial knots, the number of rounds that locate quantiles, and the number of knots per round."""
 REACH_MARGIN = 0.5
-"""The distance from `REACH`, on the scale of a normal variable, at which an outer knot counts as the end."""
+"""An outer knot within this distance from `REACH`, on the scale of a normal variable, counts as the end."""
 MAX_RISE = 1.0
-"""The maximum increase on the scale of a normal variable between two knots that interpolation resolves."""
+"""The maximum increase between two knots, on the scale of a normal variable, that interpolation resolves."""
 MIN_SPLITS, MAX_SPLITS = 2, 16
 """The minimum and maximum number of rounds that split intervals between knots."""
 SPLIT_TOLERANCE = 1e-3
@@ -28,7 +28,7 @@ The last round reduces the error further."""
 WHOLE_MARGIN = 1e-9
 """The relative error of knots at whole numbers."""
 NODES = 4
-"""The number of nodes of the Gauss-Legendre rule between two knots."""
+"""The number of Gauss-Legendre nodes between two knots."""
 MAX_SUMMED_COUNTS = 128
 """The maximum number of terms in a sum over whole numbers; an integral approximates the remaining terms."""
 
@@ -42,7 +42,7 @@ def mixture_crps(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, va
     """Return the CRPS [N, K], the integral of (P(Y <= x) - [y <= x])^2 over x.
 
     The arguments are those of `mixture_cdf`. The error is about 1e-4 of the integral of F (1 - F), where F is the
-    distribution function. Distributions with steps take up to four times as many evaluations of F. A step inside a wide
+    distribution function. F is evaluated up to four times as often for distributions with steps. A step inside a wide
     distribution may cause an error of 2e-3.
     """
     with coarse():
@@ -87,7 +87,7 @@ def _crps(mixture: Mixture, y: Numbers) -> Numbers:
 
 
 class _Knots(NamedTuple):
-    """A distribution function F = Phi(z(x)); z is given at ascending knots, with a monotone cubic between them."""
+    """A distribution function F = Phi(z(x)), where z is given at ascending knots and a monotone cubic between them."""
 
     x: Numbers
     """Coordinates of v [T, N, K]."""
@@ -109,7 +109,7 @@ class _Knots(NamedTuple):
             x, width = knots._to_split(mixture)
             before, knots = knots, knots.with_more(mixture, x)
             if i + 1 >= MIN_SPLITS:
-                # the change, and the limit of the error where z increases too much for interpolation
+                # the change, plus a bound on the error where z increases too much for interpolation
                 unresolved = np.where(np.diff(knots.z, axis=0) > MAX_RISE, knots._limits(mixture), 0.0)
                 error = np.sum(width * np.abs(knots.share(x) - before.share(x)), axis=0) + np.sum(unresolved, axis=0)
                 share = normal_tail(knots.z, False) * normal_tail(knots.z, True)
@@ -119,9 +119,9 @@ class _Knots(NamedTuple):
         return knots
 
     def between_ends(self) -> "_Knots":
-        """Move the knots beyond the reach to the last knots before it, where interpolation found no closer ones.
+        """Move outer knots inwards, to the innermost knot on each side that counts as the end (see `REACH_MARGIN`).
 
-        An interpolated end is not a bound: at a step of F, it may lie on the wrong side of the step.
+        An interpolated end is not a bound, because it may lie on the wrong side of a step of F.
         """
         below, above = self.z <= REACH_MARGIN - REACH, self.z >= REACH - REACH_MARGIN
         low = np.max(np.where(below, self.x, self.x[0]), axis=0)
@@ -130,9 +130,9 @@ class _Knots(NamedTuple):
         return _Knots(np.clip(self.x, low, high), np.clip(self.z, *z))
 
     def _limits(self, mixture: Mixture) -> Numbers:
-        """Return the product of length and increase of F of each interval, which limits the error of the integral.
+        """Return each interval's length times the increase in F over the interval, which bounds the integration error.
 
-        For counts, the limit is 0 in intervals without a whole number between their ends.
+        For counts, the bound is 0 if no whole number lies between the ends of the interval.
         """
         lengths = self._lengths(mixture)
         if mixture.place is not None:
@@ -151,9 +151,9 @@ class _Knots(NamedTuple):
     def _to_split(self, mixture: Mixture) -> tuple[Numbers, Numbers]:
         """Return `TARGETS` points between knots, and the length in the unit of y that each of them represents.
 
-        Each point halves, thirds and so on the interval with the largest limit of the error. Intervals that are not
-        resolved count four times. Several points per interval locate steps of F in few rounds. For counts, points are
-        rounded.
+        One by one, points are assigned to the interval whose equal pieces have the largest error bound. This bound
+        counts four times in unresolved intervals. An interval may have several points, so that steps of F are located
+        in few rounds. For counts, points are rounded.
         """
         lengths = self._lengths(mixture)
         limit = self._limits(mixture) * np.where(np.diff(self.z, axis=0) > MAX_RISE, 4.0, 1.0)
@@ -225,8 +225,8 @@ class _Knots(NamedTuple):
 
         Integration by parts gives
         (y - a) F(a)^2 + 2 integral_a^b ([y < x] - F(x)) (x - y) dF(x) + (b - y) (1 - F(b))^2.
-        Between two knots at c and d, x - y is the sum of c - y, whose integral is exact, and of x - c. Therefore the
-        error is at most of order (d - c) (F(d) - F(c)), also where F has a step.
+        Between two knots at c and d, x - y is split into c - y, which is integrated exactly, and x - c. Therefore the
+        error is at most of order (d - c) (F(d) - F(c)), even where F has a step.
         """
         place, slopes = coordinate(mixture)[0], self.slopes()
         h, values = np.diff(self.x, axis=0), mixture.value(place(self.x[:-1]))

@@ -11,7 +11,7 @@ from agp.data import Dataset
 from agp.methods import ACTION_METHODS, DEEP_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, LAYERS, METHODS
 
 SUPPORT = 2048
-"""Default maximum number of training rows that actions cover."""
+"""Maximum number of training rows that actions cover by default."""
 TAKEN_BY = {
     "num_orthogonal": GROUP_METHODS,
     "num_actions": ACTION_METHODS,
@@ -19,7 +19,7 @@ TAKEN_BY = {
     "storage": ("tsvgp",),
     "layers": DEEP_METHODS,
 }
-"""The options that only some methods accept, with these methods."""
+"""Options that only some methods accept, with the names of these methods."""
 
 
 def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dic
 
 
 def check_task(task: str, likelihood: str | None) -> str:
-    """Return the task of the likelihood, or `task` without a likelihood. Raise a ValueError if the tasks differ."""
+    """Return the likelihood's task, or `task` if no likelihood is given. Raise a ValueError if the two tasks differ."""
     if likelihood is None:
         return task
     needed = LIKELIHOODS[likelihood][0]
@@ -64,11 +64,11 @@ def check_task(task: str, likelihood: str | None) -> str:
 
 
 def choose_likelihood(likelihood: str | None, data: Dataset) -> str:
-    """Return the likelihood, or the default for the data. Raise a ValueError if it does not suit the targets."""
+    """Return the given or the default likelihood. Raise a ValueError if the given one does not suit the targets."""
     if likelihood is None:
         return ("bernoulli" if data.binary else "softmax") if data.classes else "gaussian"
     if likelihood.startswith("bernoulli") and not data.binary:
-        msg = f"{likelihood} takes two classes, but {data.name} has {data.classes}; use softmax or robustmax."
+        msg = f"{likelihood} is for two classes, but {data.name} has {data.classes}; use softmax or robustmax."
         raise ValueError(msg)
     try:
         make_likelihood(likelihood, data).check_targets(np.concatenate([data.y, data.y_test]))
@@ -104,7 +104,7 @@ def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
 
 
 def _check_memory(method: str, data: Dataset, settings: Settings) -> None:
-    """Raise a ValueError if the N x N matrices of a method without inducing inputs exceed the memory."""
+    """Raise a ValueError if the N x N matrices of a method without inducing inputs do not fit into memory."""
     once, each = DENSE_METHODS[method]
     N, latents = len(data.X), make_likelihood(settings.likelihood, data).latents(data.y.shape[1])
     needed = (once + each * latents) * 8 * N**2

@@ -1,4 +1,4 @@
-"""Conversion of the columns of a table for estimators: numbers, text, dates and durations."""
+"""Conversion of table columns to inputs for estimators: numbers, text, dates and durations."""
 
 import re
 import shlex
@@ -12,14 +12,14 @@ import numpy as np
 from agp.data import TableFile, bad_number, unknown_column_message
 
 MAX_TEXTS = 100
-"""Maximum number of different texts in a column. Each of them becomes an input."""
+"""Maximum number of different text values in a column. Each of them becomes an input."""
 DATE = re.compile(r"\s*(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?|(1[6-9]|20)\d\d-(0[1-9]|1[0-2]))\s*")
-"""Matches a date such as 2020-12-31, with an optional time, and a month such as 2020-12."""
+"""Matches a date such as 2020-12-31, with or without a time, or a month such as 2020-12."""
 ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
 TIMES = ("date", "datetime", "datetime64")
-"""pandas' names for the types of dates and times."""
+"""pandas' names for date and time types."""
 DURATIONS = ("timedelta", "timedelta64")
-"""pandas' names for the types of durations."""
+"""pandas' names for duration types."""
 DAYS = "days since 1970-01-01"
 """The unit to which estimators convert dates."""
 NUMBERS: Any = (Real, Decimal)
@@ -30,7 +30,7 @@ MAX_CELL_CHARS = 30
 class Kind(NamedTuple):
     """The type of a column ("number", "text", "date" or "duration"), and the values of a text column in training.
 
-    The type "date in UTC" occurs in files of agp 0.2.0. That version treated times without a time zone as UTC.
+    The type "date in UTC" occurs in files written by agp 0.2.0, which treated times without a time zone as UTC.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Kind(NamedTuple):
 
 
 def text_of(cell: Any) -> str:
-    """Convert a cell to text. A float such as 3.0 becomes "3": columns of whole numbers with empty cells are floats."""
+    """Convert a cell to text. A float such as 3.0 becomes "3", because empty cells turn whole numbers into floats."""
     is_number = isinstance(cell, NUMBERS) and not isinstance(cell, bool)
     return str(int(cell)) if is_number and float(cell).is_integer() else str(cell)
 
@@ -49,7 +49,7 @@ def show_cell(texts: list[str]) -> str:
 
 
 def kinds_of(estimator: Any) -> dict[str, Kind]:
-    """Return the type of each training column of an estimator, by name."""
+    """Return the types of the columns on which an estimator was trained, by name."""
     learned = estimator.columns_
     kinds = {name: Kind("text", tuple(filter(None, values))) for name, values in learned.values.items()}
     kinds |= {name: Kind("duration" if unit == "days" else "date") for name, unit in learned.times.items()}
@@ -83,7 +83,7 @@ def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str)
 
 
 def read_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, targets: list[str]) -> tuple[Any, Any]:
-    """Read the training columns of a model from a table. Also return remarks about other columns and unknown text."""
+    """Read a model's input columns from a table. Also return remarks on other columns and on unknown text values."""
     import pandas as pd
 
     for name in kinds:
@@ -112,7 +112,7 @@ def place_of_first(table: TableFile, name: str, mask: Any) -> str:
 
 
 def infer_column_kind(column: Any) -> str:
-    """Return the pandas name for the type of a column's non-missing values."""
+    """Return pandas' name for the type of a column's non-missing values."""
     import pandas as pd
 
     return pd.api.types.infer_dtype(column, skipna=True)
@@ -221,7 +221,7 @@ def _times(table: TableFile, name: str) -> Any:
 
 
 def _dates(texts: Any, *, day_first: bool) -> Any:
-    """Convert strings to times. Return None if a string is not a time with this order of day and month."""
+    """Convert strings to times. Return None if a string cannot be read with this order of day and month."""
     import warnings
 
     import pandas as pd

@@ -32,13 +32,13 @@ options:
   --target COLUMN, --split S   target of a table; column of .npz test_masks (0)
   --task NAME          auto (default), regression or classification
   --method NAME ...    wsvgp rsvgp (default), gpr, sgpr, lsvgp, deep-rsvgp, ...
-  --backend NAME ...   names that agp backends lists (default: all usable ones)
+  --backend NAME ...   names listed by agp backends (default: all usable ones)
   --gradient NAME ..., --dtype NAME ...   closed-form autodiff; float64 float32
   --kernel TEXT, --likelihood NAME   default: matern32; chosen by the targets
   --num-inducing M, --num-orthogonal M2   sizes of inducing groups (128, M)
   --storage NAME, --layers L   sites of tsvgp (datum); layers if deep (2)
   --num-actions I, --support ROWS   actions of cagp-*; rows that they cover
-  --batch-size B, --iterations T   rows of a minibatch (512); steps (500)
+  --batch-size B, --iterations T   rows per minibatch (512); steps (500)
   --rate R, --fall F   learning rate (0.05); its factor at the end (0.1)
   --q-steps NAME       steps of q(u): natural (gradients, default) or adam
   --mean NAME          mean of numeric targets: constant (default) or zero
@@ -113,7 +113,7 @@ def _run(a: argparse.Namespace) -> int:
 
 @contextmanager
 def _claim_folder(folder: Path) -> Iterator[None]:
-    """Create the folder if necessary, and lock it. Raise a ValueError if the folder has results or is locked."""
+    """Create the folder if necessary, and lock it. Raise a ValueError if the folder contains results or is locked."""
     if folder.exists() and not folder.is_dir():
         msg = f"--out is {folder}, which is a file; name a folder."
         raise ValueError(msg)
@@ -171,7 +171,7 @@ def _run_task(task: Task, report: Report, threads: int) -> str | None:
 
 
 def _echo(stream: Any) -> str:
-    """Copy the progress bar and the errors of a task to standard error. Return the last complete line."""
+    """Copy a task's progress bar and errors to standard error. Return the last complete line."""
     line, last = "", ""
     while piece := stream.read(1):
         sys.stderr.write(piece)
@@ -199,14 +199,14 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
     if s.num_actions is not None:
         lines.append(f"{s.num_actions} actions, which cover {s.support} of {len(data.X)} rows")
     if s.storage is not None:
-        lines.append(f"storage of the sites of tsvgp: {s.storage}")
+        lines.append(f"storage of tsvgp's sites: {s.storage}")
     if full := [name for name in FULL_METHODS if any(task.method == name for task in tasks)]:
         lines.append(f"methods that use all rows in each step: {', '.join(full)}")
     return lines
 
 
 def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
-    """Return the tasks, and a line for each backend that is left out. The reference task of a method comes first."""
+    """Return the tasks, and a line for each backend that is left out. Each method's reference task comes first."""
     methods, gradients, dtypes = (
         list(dict.fromkeys(given or usual))
         for given, usual in ((a.method, ("wsvgp", "rsvgp")), (a.gradient, GRADIENTS), (a.dtype, DTYPES))
@@ -224,7 +224,7 @@ def _tasks(a: argparse.Namespace) -> tuple[list[Task], list[str]]:
 
 
 def _devices(wanted: str, backends: list[str]) -> dict[str, str]:
-    """Return `wanted` for each backend that has this device ("cuda" is any GPU), and the first device of the others."""
+    """Return, for each backend, its device that matches `wanted` ("cuda" matches any GPU), or else its first device."""
     there = {backend: get_backend(backend).devices() for backend in backends}
     fitting = {
         backend: next((device for device in devices if wanted in (device, device.split(":")[0])), None)

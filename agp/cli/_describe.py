@@ -16,19 +16,19 @@ from agp.models import Model
 from agp.summaries import summary
 
 HELP = """usage: agp describe MODEL [TABLE] [options]
-Print the contents of a model file of agp fit or agp.save: the training table,
+Print the contents of a model file from agp fit or agp.save: the training table,
 its columns, the training and the parameters. Also print how relevant each
 column is: its share of the prior variance and its permutation importance.
 options:
-  TABLE            table with inputs and targets that relevance is computed on
+  TABLE            table of inputs and targets on which relevance is computed
                    (default: the training rows, if the model holds them)
-  --backend NAME   array library that the model is loaded with, such as numpy
+  --backend NAME   array library into which the model is loaded, e.g. numpy
   -q, --quiet, --debug, -h, --help   see agp --help
 example: agp describe m.safetensors new.csv
 """
 MIN_ROWS = 2
 MAX_VALUES = 8
-"""Maximum number of values of a text column that are printed."""
+"""Maximum number of values that are printed for a text column."""
 
 
 def add_parser(commands: Any) -> None:
@@ -60,7 +60,7 @@ def _run(a: argparse.Namespace) -> int:
 
 
 def _rows(a: argparse.Namespace, estimator: Any, notes: Notes | None) -> tuple[Any, Any]:
-    """Return inputs and targets of the rows with targets. Raise a ValueError if a column or every target is missing."""
+    """Return X and y of the rows with targets. Raise a ValueError if there are too few or a column is missing."""
     if notes is None or not notes.targets:
         remedy = f"leave out {a.table}, or use agp.inspection in Python"
         msg = f"{a.model} does not contain the name of its target; {remedy}."

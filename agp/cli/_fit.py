@@ -35,7 +35,7 @@ options:
   --target COLUMN      column to predict; repeat the option for several columns
   --drop COLUMN ...    columns to ignore; all other columns are inputs
   --task NAME          auto (default), regression or classification
-  --exposure COLUMN, --weights COLUMN   exposures of counts; weights of the rows
+  --exposure COLUMN, --weights COLUMN   exposures of counts; row weights
   --missing NAME       empty input cells: refuse (default), or impute (the mean)
   --dates NAME         auto (default) converts dates to days; or refuse
   --test-share SHARE   fraction of the rows to hold out and score (default: 0)
@@ -47,9 +47,9 @@ options:
   --outputs NAME       shared, separate, coregionalised or intrinsic targets
   --num-inducing M, --layers L   inducing inputs, or auto; layers if deep
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision
-  --tolerance T        end when an epoch gains less, in nats per row (1e-3)
-  --max-steps N, --max-seconds S   limits of the training (default: none)
-  --seed N             seed of split, inducing inputs and batches (default: 0)
+  --tolerance T        stop when an epoch gains less, in nats per row (1e-3)
+  --max-steps N, --max-seconds S   limits on the training (default: none)
+  --seed N             seed for split, inducing inputs and batches (default: 0)
   --out MODEL          model file to write; an existing file is replaced
   -q, --quiet, --debug, -h, --help   see agp --help
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
@@ -57,11 +57,11 @@ example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 LIKELIHOODS = dict.fromkeys(methods.LIKELIHOODS, "regression") | {"ordinal": "classification"}
 """The task of each likelihood."""
 MIN_COUNTS = 4
-"""Minimum number of different labels for which `agp fit` suggests a likelihood of counts."""
+"""Minimum number of different labels for which `agp fit` suggests a likelihood for counts."""
 NEAR_ZERO_COUNT = 0.1
 """Whole numbers may be counts if their minimum is below this fraction of their mean."""
 MIN_SKEWNESS = 1.0
-"""Minimum skewness for which `agp fit` suggests a logarithm."""
+"""Minimum skewness for which `agp fit` suggests a log transform."""
 SHARE = option(float, "at least 0 and less than 1", lambda x: 0.0 <= x < 1.0)
 COUNT = option(
     lambda text: text if text == "auto" else int(text),
@@ -103,7 +103,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(a: argparse.Namespace) -> int:
-    _estimators()  # raises before the table is read
+    _estimators()  # raises an ImportError, if any, before the table is read
     _check(a)
     if a.scheduler is not None or is_many(a.table):
         return fit_elsewhere(a, _train)
@@ -120,7 +120,7 @@ def _run(a: argparse.Namespace) -> int:
     rows = rows_with(table, a.target)
     if rows.sum() < 2:
         count = "1 row" if rows.any() else "0 rows"
-        msg = f"{table.path} has {count} with a target; training needs at least two."
+        msg = f"{table.path} has {count} with a target; at least two are needed for training."
         raise ValueError(msg)
     task = _infer_task(a, table, rows)
     y = labels_of(table, a.target[0], rows) if task == "classification" else numbers_of(table, a.target, rows)
@@ -188,7 +188,7 @@ def _gaps(table: TableFile, targets: list[str], rows: Any) -> list[str]:
 
 
 def _spread(y: Any) -> str:
-    """Format the standard deviation of the observed values of each target."""
+    """Format the standard deviation of each target's observed values."""
     known = (column[~np.isnan(column)] for column in np.atleast_2d(y.T))
     return ", ".join(f"{column.std():.4g}" if len(column) else "none observed" for column in known)
 
@@ -205,7 +205,7 @@ def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
     else:
         task = "regression" if len(a.target) > 1 else task_of(table, a.target[0], rows)
     if task == "classification" and len(a.target) > 1:
-        msg = f"classification takes one --target, but there are {len(a.target)}; train one model per target."
+        msg = f"classification supports only one --target, but there are {len(a.target)}; train one model per target."
         raise ValueError(msg)
     if task == "classification" and (a.transform or a.exposure):
         option = "--transform" if a.transform else "--exposure"

@@ -1,4 +1,4 @@
-"""`agp fit` for tables in many files or on a cluster. The rows of these tables are not loaded into memory."""
+"""`agp fit` for tables that are split across several files or read by a cluster, and never loaded as a whole."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ CHUNK_ROWS = 100_000
 
 
 def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any]) -> int:
-    """Train and save a model. Raise a ValueError if an option needs all rows, or the scheduler does not answer."""
+    """Train and save a model. Raise a ValueError if an option requires all rows at once, or no scheduler answers."""
     import pandas as pd
 
     _check(a)
@@ -53,7 +53,7 @@ def _check(a: argparse.Namespace) -> None:
         "several targets": len(a.target) > 1,
     }
     if refused := [name for name, asked in given.items() if asked]:
-        msg = f"{refused[0]} cannot be used with --scheduler or with a table in many files; leave it out."
+        msg = f"{refused[0]} cannot be used with --scheduler or with a table split across several files; leave it out."
         raise ValueError(msg)
     if not is_many(a.table) and Path(a.table).suffix != ".parquet":
         msg = f"--scheduler requires .parquet files, but the table is {a.table}; save the table as .parquet."
@@ -61,7 +61,7 @@ def _check(a: argparse.Namespace) -> None:
 
 
 def _cluster(address: str | None) -> Any:
-    """Connect to the Dask scheduler at an address. Without an address, Dask uses the threads of this process."""
+    """Connect to the Dask scheduler at an address. Without an address, Dask runs in threads of this process."""
     if address is None:
         return contextlib.nullcontext()
     distributed = require("distributed", "a scheduler needs", "dask")

@@ -1,4 +1,4 @@
-"""The program `agp`: its commands, errors and warnings."""
+"""The `agp` program: its commands, errors and warnings."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ commands:
   predict    predict the rows of another table with a trained model
   describe   print the contents of a model file, and rank its columns
   compare    train methods on several backends, and compare results and speed
-  backends   list the array libraries, and whether they are usable
+  backends   list the array libraries, and show which are usable
 options of every command:
   -q, --quiet   print no messages and no progress bar
   --debug       print errors with a traceback
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Print each warning as one line on standard error, and ignore warnings about deprecations."""
+    """Print each warning as one line on standard error, and ignore deprecation warnings."""
 
     def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         if not issubclass(category, (DeprecationWarning, PendingDeprecationWarning, FutureWarning)):

@@ -1,4 +1,4 @@
-"""Notes about the training table, which `agp fit` stores in the model file for the other commands."""
+"""Notes on the training table, which are stored in the model file by `agp fit` for the other commands."""
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,18 +18,18 @@ class Notes:
     rows: int
     scores: dict[str, float] = field(default_factory=dict)
     exposure: str = ""
-    """The name of the column of exposures; empty if there is none."""
+    """The name of the exposure column; empty if there is none."""
     columns: dict[str, Kind] = field(default_factory=dict)
-    """The type of each input column, which is read from the estimator instead of the file."""
+    """The type of each input column, read from the estimator instead of the file."""
 
     def json(self) -> dict[str, Any]:
-        """Convert the notes to JSON-able values, without scores that are not finite."""
+        """Convert the notes to values that JSON can represent, without scores that are not finite."""
         facts = {name: value for name, value in asdict(self).items() if name != "columns"}
         return facts | {"scores": {name: score for name, score in self.scores.items() if abs(score) < float("inf")}}
 
 
 def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
-    """Return the notes of a file, or derive them from an estimator that was saved in Python.
+    """Return a file's notes, or derive them from the estimator if it was saved in Python.
 
     Raise a FileError if the model has no column names, or the notes are damaged.
     """
@@ -44,7 +44,7 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
         sound = isinstance(notes.targets, list) and all(isinstance(text, str) for text in texts)
         sound &= all(type(x) in (int, float) for x in (notes.rows, *notes.scores.values()))
         sound &= "feature_names_in_" in here
-        if notes.columns:  # files of older versions have them
+        if notes.columns:  # files of older versions contain the columns
             sound &= [*notes.columns] == [*estimator.feature_names_in_]
             in_utc = [name for name, (kind, _) in notes.columns.items() if kind == "date"]
     except (AttributeError, TypeError, ValueError):
@@ -53,7 +53,7 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
         msg = f"the notes in {path} do not match its model; train the model again with agp fit."
         raise FileError(msg)
     times = estimator.columns_.times
-    # in files of 0.2.0, the command line converted dates instead of the estimator
+    # for files of 0.2.0, the command line converted the dates, not the estimator
     in_utc = [name for name in in_utc if name not in times]
     times |= dict.fromkeys(in_utc, DAYS)
     notes.columns = kinds_of(estimator) | dict.fromkeys(in_utc, Kind("date in UTC"))

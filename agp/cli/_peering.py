@@ -50,7 +50,7 @@ def find_peers(pythons: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def check_peers(methods: Sequence[str], kernel: str) -> None:
-    """Raise a ValueError if the other libraries cannot train the methods or the kernel."""
+    """Raise a ValueError if the other libraries support none of the methods, or do not support the kernel."""
     if METHOD not in methods:
         msg = f"--peers trains {METHOD} in other libraries, but --method does not include {METHOD}; add {METHOD}."
         raise ValueError(msg)
@@ -62,7 +62,7 @@ def check_peers(methods: Sequence[str], kernel: str) -> None:
 def train_peer(
     library: str, python: str, data: Dataset, settings: Settings, folder: Path, threads: int
 ) -> dict[str, Any] | str:
-    """Train W-SVGP with a library in its interpreter. Return the results of the library, or the error as text."""
+    """Train W-SVGP with a library in its own interpreter. Return the library's results, or its error as text."""
     paths = [folder / f"peer-{library}-{name}.npz" for name in ("start", "run", "out")]
     try:
         expected = _write(paths[0], paths[1], data, settings)

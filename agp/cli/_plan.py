@@ -17,9 +17,9 @@ CURVE_ROWS = 2000
 """Maximum number of test rows from which the curve of NLPD against time is computed."""
 CURVE_POINTS = 20
 WARM_UP = 2
-"""Number of initial steps that are not timed, because libraries compile in them."""
+"""Number of initial steps that are not timed, because libraries compile code during them."""
 OWN_UNIT = ("poisson", "negative-binomial", "gamma", "exponential", "beta", "ordinal")
-"""Likelihoods of counts, positive numbers, proportions and levels. Their targets are not standardised."""
+"""Likelihoods for counts, positive numbers, proportions and levels, whose targets are not standardised."""
 
 LIKELIHOODS: dict[str, tuple[TaskName, Callable[[Dataset], Likelihood]]] = {
     **{name: ("regression", lambda _, kind=kind: kind()) for name, kind in methods.LIKELIHOODS.items()},
@@ -86,17 +86,17 @@ class Task:
 
     @property
     def stem(self) -> str:
-        """The name of the files of the row, without their endings."""
+        """The name that the row's files share, without an ending."""
         return "-".join((self.method, self.backend, self.device.replace(":", ""), self.gradient, self.dtype))
 
 
 def make_likelihood(name: str, data: Dataset) -> Likelihood:
-    """Create a likelihood for the data, without initial values of its parameters."""
+    """Create a likelihood for the data, without initial parameter values."""
     return LIKELIHOODS[name][1](data)
 
 
 def build_model(method: str, X: Array, y: Array, data: Dataset, s: Settings) -> Any:
-    """Build the initial model of a method. As in other libraries, lengthscales are for the standardised data."""
+    """Build a method's initial model. As in other libraries, lengthscales refer to the standardised data."""
     model = methods.build(
         method, X, y, likelihood=make_likelihood(s.likelihood, data), kernel=s.kernel, num_inducing=s.num_inducing,
         seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,
@@ -112,5 +112,5 @@ def curve_rows(data: Dataset, s: Settings) -> npt.NDArray:
 
 
 def threads_of(count: int) -> dict[str, str]:
-    """Environment variables that set the number of threads of the linear algebra libraries."""
+    """Environment variables that set how many threads the linear algebra libraries use."""
     return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(count))

@@ -18,7 +18,7 @@ from agp.data import TableFile, is_many, read_table, several_files
 from agp.io import load_with_metadata, write_atomically
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
-Predict the rows of a table (.csv, .parquet, .npz) with a model of agp fit.
+Predict the rows of a table (.csv, .parquet, .npz) with a model from agp fit.
 options:
   --out FILE       .csv or .parquet file (default: CSV on standard output); if
                    TABLE is several tables ("part-*.parquet"), a folder
@@ -85,7 +85,7 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
 
 
 def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[TableFile, Any, list[str]]:
-    """Read a table. Return the table, the columns that the model needs, and remarks about other columns."""
+    """Read a table. Return the table, the model's input columns, and remarks on other columns."""
     texts = [name for name, kind in notes.columns.items() if kind.name != "number"]  # not numeric in training
     if "classes_" in vars(estimator) and are_texts(estimator.classes_):
         texts += notes.targets
@@ -103,7 +103,7 @@ def read_targets(table: TableFile, notes: Notes, estimator: Any, rows: Any) -> A
 
 
 def _each(a: argparse.Namespace) -> dict[Path, Path]:
-    """Create the output folder. Return the files of a pattern or folder, each with its output file."""
+    """Create the output folder. Return the files that match a pattern or lie in a folder, each with its output file."""
     files = several_files(a.table, ENDINGS)
     if a.out.resolve() in {file.resolve().parent for file in files}:
         msg = f"--out is {a.out}, which is the folder of the tables; name another folder."
@@ -115,7 +115,7 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
 def _check(a: argparse.Namespace) -> None:
     if is_many(a.table):
         if a.out is None or a.out.suffix or a.out.is_file():
-            msg = f"the predictions of several tables ({a.table}) need an output folder; name one with --out."
+            msg = f"predictions for several tables ({a.table}) are written to a folder; name one with --out."
             raise ValueError(msg)
         return
     if a.out is None:
@@ -138,7 +138,7 @@ class Asked(NamedTuple):
     """The requested predictions."""
 
     level: float
-    """The probability that an interval holds the target."""
+    """The probability that an interval contains the target."""
     quantiles: tuple[float, ...] = ()
     exposure: Any = None
     """The exposures [N] of the rows; None means 1."""

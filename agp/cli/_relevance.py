@@ -1,4 +1,4 @@
-"""The table of `agp describe` that shows how relevant each column is to a model."""
+"""The table in which `agp describe` shows how relevant each column is to a model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ REPEATS = 10
 def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[Any, Any] | None) -> list[str]:
     """Return lines that show a table of the columns, most relevant first, and explain its numbers.
 
-    `data` are inputs and targets from the table at `path`. By default, the rows that the model holds are used.
+    `data` holds the inputs and targets from the table at `path`. By default, the rows stored in the model are used.
     """
     remarks = []
     kernel = shuffled = None
@@ -42,7 +42,7 @@ def relevance(model: Any, notes: Notes | None, path: Path | None, data: tuple[An
     if not columns:
         return remarks
     first: Any = shuffled or kernel
-    # relative increases of the score, averaged over targets
+    # relative increase in the score, averaged over targets
     size = first.mean if shuffled is None else np.mean(first.mean / first.score, axis=1)
     order = np.argsort(-size, kind="stable")
     cells = [["column", *(title for title, _ in columns)]]
@@ -69,7 +69,7 @@ def _kernel_columns(found: KernelRelevance, notes: Notes | None) -> list[tuple[s
 
 
 def _scales(found: Sequence[Lengthscale]) -> str:
-    """Format the lengthscales of a column, one per kernel. For a text column, show the shortest lengthscale."""
+    """Format a column's lengthscales, one per kernel. For a text column, show the shortest lengthscale."""
     by_kernel: dict[str, Lengthscale] = {}
     # the indicator of missing cells comes last
     for one in sorted(found, key=lambda one: (one.input != one.column, one.value)):
@@ -97,7 +97,7 @@ def _round_to_deviation(mean: float, deviation: float) -> str:
 def _meaning(found: PermutationImportance, path: Path | None) -> str:
     rows = f"{found.rows:,} {'training rows' if path is None else f'rows of {path.name}'}"
     scores = ", ".join(f"{score:.4g}" for score in found.score)
-    what = f"increase of the {found.scoring} (from {scores}) when the column is shuffled"
+    what = f"increase in the {found.scoring} (from {scores}) when the column is shuffled"
     return f"{found.scoring + ' +':<11} {what}; {REPEATS} shuffles, {rows}"
 
 

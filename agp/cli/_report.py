@@ -13,14 +13,14 @@ from agp.data import Dataset
 from agp.errors import missing_package_message
 
 RESULTS = "results.json"
-"""The file that a comparison writes when it has finished."""
+"""The file to which a comparison writes its results at the end."""
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
-"""Relative tolerance of the bound and the gradient at the same parameters."""
+"""Relative tolerances for the bound and the gradient, which are compared at the same parameters."""
 PEER_TOLERANCE = 1e-4
-"""Relative tolerance of the bound of another library. GPyTorch and GPJax also add jitter to prior variances."""
+"""Relative tolerance for other libraries' bounds. GPyTorch and GPJax also add jitter to prior variances."""
 TRAINED_TOLERANCE = 0.1
-"""Tolerance of trained bounds in float64, in nats per datum. Training amplifies rounding errors."""
+"""Tolerance for trained bounds in float64, in nats per datum. It is large, as training amplifies rounding errors."""
 HEADER = (
     "method", "backend", "gradient", "dtype", "bound", "test NLPD", "{score}", "95 % cov.", "ms/step", "peak MiB",
     "diff bound", "diff grad",
@@ -119,7 +119,7 @@ class Report:
 
 
 def _evidence(rows: list[dict[str, Any]]) -> list[str]:
-    """Return lines about the log evidence of the exact GP, from the first row of each method that computes it."""
+    """Return lines on the exact GP's log evidence, from the first row of each method that computes or bounds it."""
     lines: dict[str, str] = {}
     for row in rows:
         if "log_evidence_per_datum" in row:
@@ -136,7 +136,7 @@ def _evidence(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _differences(path: Path, reference: Path) -> dict[str, Any]:
-    """Compute the largest relative differences of bound and gradient. Each leaf is scaled by its largest entry."""
+    """Compute the largest relative differences in bound and gradient, with each leaf scaled by its largest entry."""
     with np.load(path) as here, np.load(reference) as there:
         gradients = [name for name in there.files if name.startswith("gradient:")]
         scale = {name: float(np.max(np.abs(there[name]))) or 1.0 for name in gradients}
@@ -148,7 +148,7 @@ def _differences(path: Path, reference: Path) -> dict[str, Any]:
 
 
 def _exceeds(row: dict[str, Any]) -> bool:
-    """Return True if a row differs too much from its reference. Badly conditioned float32 rows are not checked."""
+    """Return True if a row differs too much from its reference. Ill-conditioned float32 rows are not checked."""
     if row["dtype"] == "float32" and row["condition"] * np.finfo(np.float32).eps > 0.1 * TOLERANCE["float32"]:
         return False
     return not max(row["max_rel_diff_bound"], row["max_rel_diff_grad"]) <= TOLERANCE[row["dtype"]]
@@ -174,7 +174,7 @@ def _cells(row: dict[str, Any], score: str) -> list[str]:
 
 
 def _finite(x: Any) -> Any:
-    """Replace NaN and infinity by None, because JSON has neither."""
+    """Replace NaN and infinity with None, because JSON has neither."""
     if isinstance(x, dict):
         return {key: _finite(value) for key, value in x.items()}
     if isinstance(x, (list, tuple)):

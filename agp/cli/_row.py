@@ -1,6 +1,6 @@
 """The program that trains one row of a comparison, in its own process and with one array library.
 
-It reads a task as JSON from standard input, and writes ``STEM.json`` and ``STEM.npz`` to the folder of the comparison.
+It reads a task as JSON from standard input, and writes ``STEM.json`` and ``STEM.npz`` to the comparison's folder.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ from agp.training import Batches, Progress, Result, train
 
 
 def main() -> int:
-    """Run the task from standard input. Return the exit status: 0 if files were written, 130 if interrupted."""
+    """Run the task read from standard input. Return the exit status: 0 if files were written, 130 if interrupted."""
     request = json.load(sys.stdin)
-    warnings.simplefilter("ignore", RepairWarning)  # the results contain their number
+    warnings.simplefilter("ignore", RepairWarning)  # the results contain the number of repairs
     row = Row(Task(**request["task"]), Settings(**request["settings"]), Path(request["folder"]))
     try:
         row.run(request["reference"])
@@ -55,7 +55,7 @@ class Row:
         return self.B.from_numpy(np.asarray(x, order="C"), dtype=self.task.dtype, device=self.task.device)
 
     def run(self, reference: str | None) -> None:
-        """Train and measure the model. `reference` is the npz file of the reference row, or None for that row."""
+        """Train and measure the model. `reference` is the npz file of the reference row, or None if it is this row."""
         model = build_model(self.task.method, self.X, self.y, self.data, self.settings)
         began = time.perf_counter()
         result = self.train(model)
@@ -74,7 +74,7 @@ class Row:
         (self.folder / f"{self.task.stem}.json").write_text(json.dumps(facts))
 
     def train(self, model: Model) -> Result:
-        """Train with the recipe of the method, and record the test NLPD."""
+        """Train with the method's recipe, and record the test NLPD."""
         s = self.settings
         every = max(1, s.iterations // CURVE_POINTS)
         rows = curve_rows(self.data, s)
@@ -95,13 +95,13 @@ class Row:
         )  # fmt: skip
 
     def milliseconds(self, result: Result) -> float:
-        """Mean time of a step in milliseconds. The first steps are left out if there are later steps."""
+        """Mean time per step in milliseconds, without the first steps if there are later ones."""
         if result.steps <= WARM_UP:
             return 1e3 * result.seconds / result.steps
         return 1e3 * (result.seconds - self.warm_up) / (result.steps - WARM_UP)
 
     def measure(self, model: Model) -> dict[str, Any]:
-        """Compute the bound for all training rows, the scores of the test rows and the peak memory in MiB."""
+        """Compute the bound for all training rows, the scores on the test rows and the peak memory in MiB."""
         to_numpy, y = self.B.to_numpy, self.data.y_test
         X_test = self.array(self.data.X_test)
         density = to_numpy(model.log_density(X_test, self.array(y)))
@@ -110,14 +110,14 @@ class Row:
         if self.data.classes:
             facts |= {"error_rate": metrics.error_rate(mean, y), "coverage95": None}
         else:
-            # intervals are those of normal distributions
+            # the intervals assume normal distributions
             normal = self.settings.likelihood == "gaussian"
             coverage = metrics.coverage(mean, variance, y) if normal else None
             facts |= {"rmse": metrics.rmse(mean, y), "coverage95": coverage}
         return facts | self.evidence(model) | {"peak_mib": self.B.peak_memory(self.X)}
 
     def evidence(self, model: Model) -> dict[str, float]:
-        """Return the log evidence of the exact GP at the model's parameters, or bounds on it, if the method has any."""
+        """Return the exact GP's log evidence at the model's parameters, or bounds on it, if the method has any."""
         interval = model._evidence_interval(self.X, self.y)
         if interval is None:
             return {}
@@ -127,7 +127,7 @@ class Row:
         return {"upper_bound": upper, "gap_per_datum": (upper - lower) / len(self.data.X)}
 
     def judge(self, model: Model, reference: str | None) -> dict[str, npt.NDArray]:
-        """Compute the bound and its gradient on one batch, at the parameters of the reference row.
+        """Compute the bound and its gradient on one batch, at the reference row's parameters.
 
         The reference row also stores its parameters, and the predictions that `map` returns.
         """
@@ -145,7 +145,7 @@ class Row:
         return arrays | {f"gradient:{name}": self.B.to_numpy(x) for name, x in gradient.items()}
 
     def inheritance(self, model: Model) -> dict[str, npt.NDArray]:
-        """Return the leaves and jitter for the other rows, and the largest condition number of matrices to invert."""
+        """Return the leaves and jitter for the other rows, and the largest condition number of an inverted matrix."""
         leaves = {f"leaf:{name}": self.B.to_numpy(x) for name, x in tree.leaves(model).items()}
         jitter = {f"jitter:{path}": self.B.to_numpy(node._absolute_jitter()) for path, node in priors_of(model).items()}
         condition = [np.max(np.linalg.cond(self.B.to_numpy(matrix))) for matrix in model._matrices_to_invert()]

@@ -10,7 +10,7 @@ from agp.data import TableFile, bad_number, unknown_column_message
 TASKS = ("auto", "regression", "classification")
 MAX_CLASSES = 50
 MAX_WHOLE_CLASSES = 20
-"""Maximum number C of classes for which whole numbers 0 to C - 1 are classes by default."""
+"""By default, whole numbers from 0 to C - 1 count as classes if C is at most this number."""
 TRUTHS = {"true": 1, "false": 0}
 
 
@@ -24,7 +24,7 @@ def check_columns(table: TableFile, names: list[str]) -> None:
             raise ValueError(unknown_column_message(table.path, name, table.frame.columns))
     if len(table.frame.columns) <= len(names):
         what = "the target column" if len(names) == 1 else "target columns"
-        msg = f"{table.path} has only {what}, but needs an input column; check the separator of its columns."
+        msg = f"{table.path} has only {what}, but at least one input column is needed; check the column separator."
         raise ValueError(msg)
 
 
@@ -94,7 +94,7 @@ def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy
 def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive: bool) -> Any:
     """Return the exposures or weights [N] of the given rows.
 
-    Raise a ValueError if a value is missing or negative. If `positive` is true, zero is an error, too.
+    Raise a ValueError if a value is missing or negative. Zero is also an error if `positive` is true.
     """
     numbers = _numbers(table, column, rows, constant=True, remedy=f"{what} must be numbers", kind="column")
     empty = rows & table.frame[column].isna().to_numpy()
@@ -121,7 +121,7 @@ def check_label_order(table: TableFile, target: str, labels: Any) -> None:
     if labels.dtype.kind not in "iub":
         msg = (
             f"{table.path}: labels such as {str(labels[0])!r} in {target!r} have no order, but --likelihood ordinal "
-            "needs one; replace them by whole numbers."
+            "requires one; replace them with whole numbers."
         )
         raise ValueError(msg)
 
@@ -131,7 +131,7 @@ def labels_of(
 ) -> Any:
     """Return the labels [N] of the given rows: strings, Booleans or whole numbers.
 
-    Raise a ValueError for other numbers. The number of different labels must be from `least` to `MAX_CLASSES`.
+    Raise a ValueError for other numbers, or unless there are from `least` to `MAX_CLASSES` different labels.
     """
     column = _truths(table.frame[target][rows], bool)
     if column.dtype.kind == "f":
@@ -162,7 +162,7 @@ def are_texts(classes: Any) -> bool:
 
 
 def positions_of(labels: Any, classes: Any) -> Any:
-    """Return the position of each label [N] in the classes [C], and -1 for unknown labels.
+    """Return the position of each label [N] in the classes [C], or -1 for unknown labels.
 
     Labels are converted to the type of the classes. The labels 1, 1.0, "1" and True match the class 1. The labels 1,
     1.0 and "1" match the class "1".
@@ -177,7 +177,7 @@ def _number(label: Any) -> Any:
     """Convert a label to a number if it looks like one."""
     if not isinstance(label, str) or "_" in label:  # int("1_0") is 10
         return label
-    for kind in (int, float):  # long whole numbers have more digits than a float
+    for kind in (int, float):  # a float cannot hold all digits of a long whole number
         try:
             return kind(label)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Help texts, types of options, error messages about options, and tables on the terminal."""
+"""Help texts, option types, messages about invalid options, and tables on the terminal."""
 
 import argparse
 import contextlib
@@ -41,7 +41,7 @@ def add_command(commands: Any, name: str, text: str, run: Any) -> Parser:
 
 
 def option(convert: Callable[[str], Any], expected: str, valid: Callable[[Any], bool] = lambda _: True) -> Any:
-    """Return a type for argparse that converts text by `convert` and raises an error unless the value is valid."""
+    """Return an argparse type that converts text with `convert` and raises an error unless the value is valid."""
 
     def read(text: str) -> Any:
         with contextlib.suppress(ValueError):
@@ -55,7 +55,7 @@ def option(convert: Callable[[str], Any], expected: str, valid: Callable[[Any], 
 
 
 def whole(least: int) -> Any:
-    """Return the type of options that take whole numbers of at least `least`."""
+    """Return an argparse type for whole numbers of at least `least`."""
     return option(int, f"a whole number of at least {least}", lambda x: x >= least)
 
 
@@ -65,7 +65,7 @@ SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x 
 
 
 def say(a: argparse.Namespace, *lines: str) -> None:
-    """Print lines unless the option --quiet is given."""
+    """Print lines unless --quiet is given."""
     if lines and not a.quiet:
         print(*lines, sep="\n", flush=True)
 
@@ -78,7 +78,7 @@ def console() -> Any:
 
 
 def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int) -> None:
-    """Print a table of strings. Columns with an index of at least `numbers_from` are aligned to the right."""
+    """Print a table of strings. Columns from index `numbers_from` onwards are right-aligned."""
     out = console()
     from rich import box
     from rich.markup import escape

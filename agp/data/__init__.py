@@ -1,4 +1,4 @@
-"""Loading of data sets from installed packages or from files, as arrays of NumPy or Dask."""
+"""Loading of data sets from installed packages or from files, as NumPy or Dask arrays."""
 
 from agp._deprecated import former_names
 from agp.data._dataset import Dataset, load

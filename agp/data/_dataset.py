@@ -11,7 +11,7 @@ from agp.data._sources import Table, from_npz, from_table, load_bundled
 from agp.data._tables import TABLES, check_file
 
 TEST_SHARE = 0.1
-"""The fraction of rows that are test rows if the source has no split."""
+"""The fraction of test rows if the source has no split."""
 MAX_CLASSES = 20
 """The maximum number of classes that the task "auto" recognises."""
 
@@ -58,7 +58,7 @@ class Dataset:
         return "regression of counts" if self.counts else "regression"
 
     def describe(self) -> dict[str, object]:
-        """Return the facts about the data set for reports."""
+        """Return facts about the data set for reports."""
         return {
             "name": self.name,
             "rows": len(self.X),
@@ -87,9 +87,9 @@ def load(
     target
         The target column of a file other than .npz.
     split
-        The number of a column of the array `test_masks` in an .npz file.
+        The column of the array `test_masks` in an .npz file, counted from 0.
     seed
-        The seed of the random split for sources without a split. A tenth of the rows become test rows.
+        The seed for the random split of sources without a split of their own. A tenth of the rows become test rows.
     task
         "regression", "classification" or "auto". "auto" selects classification if there are 2 to 20 classes
         with the labels 0, 1, 2 and so on, and each label occurs at least twice. Otherwise "auto" selects regression.

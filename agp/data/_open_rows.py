@@ -1,4 +1,4 @@
-"""Rows of files larger than memory, as memory-mapped arrays or as Dask arrays that are read in chunks."""
+"""Rows of files that are larger than memory, as memory-mapped arrays or as Dask arrays that are read in chunks."""
 
 import glob
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ KINDS = ".npy, .parquet, .zarr or .h5 (.hdf5)"
 
 
 class OpenRows(NamedTuple):
-    """Rows that are not read before they are needed."""
+    """Rows that are read only when they are needed."""
 
     X: Array
     """Inputs [N, D]: a memory-mapped array, or a Dask array."""
     y: Array | None
     """Targets [N], or None if no target was named."""
     columns: list[str]
-    """The names of the columns of X; empty if the file has no names."""
+    """The names of the columns of X; empty if the file has no column names."""
 
 
 def is_many(path: str | Path) -> bool:
@@ -31,7 +31,7 @@ def is_many(path: str | Path) -> bool:
 
 
 def several_files(path: str | Path, /, endings: Sequence[str]) -> list[Path]:
-    """Return the files with these endings in a folder or of a pattern, sorted. Raise a ValueError if there are none."""
+    """Return the sorted files with these endings in a folder or matching a pattern. Raise ValueError if none exist."""
     folder = Path(path)
     every = folder.iterdir() if folder.is_dir() else map(Path, glob.glob(str(path)))
     if found := sorted(file for file in every if file.suffix.lower() in endings):
@@ -62,10 +62,10 @@ def open_rows(
     without
         Columns of Parquet files to leave out.
     dataset
-        The name of the array in a `.zarr` group or an `.h5` file. Files with one array do not need this name.
+        The name of the array in a `.zarr` group or an `.h5` file. It is not needed if the file contains only one array.
     chunk_rows
-        The number of rows per chunk. By default the chunks of the files are used. If the files have no chunks, Dask
-        chooses the number.
+        The number of rows per chunk. By default, the files' own chunks are used, or Dask chooses the number if the
+        files have no chunks.
 
     Raises
     ------
@@ -106,8 +106,8 @@ def _split_target(rows: Array, target: Any, name: str) -> OpenRows:
     D = rows.shape[1]
     if not isinstance(target, int) or not -D <= target < D or D < 2:
         msg = (
-            f"target is {target!r}, but must be a column number of {name}, from {-D} to {D - 1}; X needs at least one "
-            "other column."
+            f"target is {target!r}, but must be a column number of {name}, from {-D} to {D - 1}; at least one "
+            "other column is needed for X."
         )
         raise ValueError(msg)
     at = target % D

@@ -23,7 +23,7 @@ class Table:
     y: npt.NDArray[Any]
     """Targets [N], float64."""
     test_mask: npt.NDArray[Any] | None = None
-    """A Boolean array [N] that is true for test rows, if the source names test rows."""
+    """A Boolean array [N] that is true for test rows; None if the source has no split."""
     columns: list[str] = field(default_factory=list)
     """The names of the columns of X."""
     grid: tuple[int, int] | None = None
@@ -59,7 +59,7 @@ BUNDLED: dict[str, tuple[str, str, Callable[[], Table]]] = {
     "breast_cancer": ("scikit-learn", "two classes, 569 rows, 30 inputs", partial(_sklearn, "breast_cancer")),
     "digits": ("scikit-learn", "ten classes, 1,797 rows, 64 inputs", partial(_sklearn, "digits")),
 }
-"""The package, the description and the reader of each data set from an installed package."""
+"""The package, description and reader of each bundled data set."""
 
 
 def load_bundled(name: str) -> Table:
@@ -133,7 +133,7 @@ def from_npz(path: str | Path, split: int = 0) -> Table:
     path
         The file.
     split
-        The number of a column of the array `test_masks`.
+        The column of the array `test_masks`, counted from 0.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def _test_mask(path: str | Path, arrays: dict[str, npt.NDArray[Any]], split: int
         masks = arrays["test_masks"]
         if masks.ndim != 2 or masks.shape[0] != N or not 0 <= split < masks.shape[1]:
             needed = f"{N} rows and a column {split}"
-            msg = f"{path}: test_masks has shape {masks.shape}, but needs {needed}; correct it, or change the split."
+            msg = f"{path}: test_masks has shape {masks.shape}, but must have {needed}; correct it or change the split."
             raise ValueError(msg)
         return masks[:, split].astype(bool)
     for name in ("test_mask", "train_mask"):

@@ -1,4 +1,4 @@
-"""Reading of tables from files with pandas: text in common dialects, Parquet, and NumPy arrays."""
+"""Reading tables from files with pandas: text in common dialects, Parquet, and NumPy arrays."""
 
 import csv
 import difflib
@@ -21,7 +21,7 @@ TEXT, PARQUET, NPZ = (".csv", ".tsv", ".txt", ".dat"), (".parquet", ".pq"), (".n
 TABLES = (*TEXT, *PARQUET, *NPZ)
 """The file name endings of tables."""
 SEPARATORS = ("\t", ";", "|", ",")
-"""The separators in order of reliability. Commas are last, because they also occur in numbers and texts."""
+"""The separators, most reliable first. The comma is last, because it also occurs in numbers and in text."""
 BLANKS = r"\s+"
 ENCODINGS = ("utf-8-sig", "cp1252", "latin-1")
 SAMPLE = 50
@@ -75,8 +75,8 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     path
         The file.
     texts
-        Columns to read as text even if all of their cells look like numbers, such as "007". Only text files use this
-        argument.
+        Columns to read as text even if all of their cells look like numbers, such as "007". They are ignored unless
+        the file is a text file.
     needed
         Columns to keep even if they contain row numbers.
 
@@ -85,8 +85,7 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     ValueError
         If the file does not exist or cannot be read; the message says why.
     ImportError
-        If pandas is not installed. Parquet files also need pyarrow. The message names the extra that installs the
-        package.
+        If pandas is not installed, or pyarrow for a Parquet file; the message names the extra that installs it.
     """
     file, kind = Path(path), Path(path).suffix.lower()
     check_file(file)
@@ -119,7 +118,7 @@ def check_file(path: str | Path) -> None:
 
 
 def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
-    """Return an error message for an unknown column, which lists similar names or, if there are none, all names."""
+    """Return an error message for an unknown column. It lists similar names or, if there are none, all names."""
     there = [str(column) for column in columns]
     close = difflib.get_close_matches(name, there, n=3, cutoff=0.6)
     close += [column for column in there if column.lower() == name.lower() and column not in close]
@@ -135,7 +134,7 @@ def unknown_column_message(path: str, name: str, columns: Iterable[str]) -> str:
 
 
 def bad_number(column: Any) -> int | None:
-    """Return the first row in which a text column has no number, or None if there is none or most cells are text."""
+    """Return the first row in which a text column has no number. Return None if none exists or most cells are text."""
     pd = _pandas()
     given = column.notna().to_numpy()
     good = pd.to_numeric(column, errors="coerce").notna().to_numpy() & given
@@ -214,7 +213,7 @@ def _decodes(path: Path, encoding: str) -> bool:
 
 
 def _separator(lines: list[str]) -> tuple[str, int]:
-    """Return a separator for which every line has as many cells as the header, and also this number of cells."""
+    """Return a separator with which every line has as many cells as the header, and that number of cells."""
     best = (",", len(next(csv.reader(lines[:1]), [""])))
     for separator in SEPARATORS:
         counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
@@ -259,7 +258,7 @@ def _parse(path: Path, dialect: Dialect, texts: set[str]) -> Any:
 
 
 def _strip_blanks(frame: Any) -> Any:
-    """Strip blanks from strings. Cells that contain only blanks become missing cells."""
+    """Strip blanks from strings. Cells that contain only blanks become missing values."""
     for name in frame.columns:
         if frame[name].dtype.kind in "OUT":
             frame[name] = frame[name].map(lambda cell: cell.strip() or None if isinstance(cell, str) else cell)
@@ -267,7 +266,7 @@ def _strip_blanks(frame: Any) -> Any:
 
 
 def _line(path: str, dialect: Dialect, row: int) -> int:
-    """Return the number of the line in which a row begins. Lines are counted from 1, and rows from 0."""
+    """Return the number of the line on which a row begins. Lines are counted from 1, and rows from 0."""
     with Path(path).open(encoding=dialect.encoding, newline="") as file:
         before = 0
         reader: Any = file if dialect.separator == BLANKS else csv.reader(file, delimiter=dialect.separator)

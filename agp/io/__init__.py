@@ -1,4 +1,4 @@
-"""Files of models, of objects that contain a model, and of checkpoints of training runs."""
+"""Files that store models, objects that contain a model, or training checkpoints."""
 
 from agp.io._model import load, save
 

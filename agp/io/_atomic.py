@@ -12,7 +12,7 @@ _UNFINISHED: set[str] = set()
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a temporary file, and then rename it to the path. A symbolic link stays, and its target is replaced.
 
-    Each writer has its own temporary file. If several writers finish, the file of the last writer is kept.
+    Each writer has its own temporary file. If several writers finish, the last writer's file is kept.
     Raise an OSError if the file cannot be written. The old file is then unchanged.
     """
     target = os.path.realpath(path)
@@ -31,7 +31,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 
 def remove_leftovers(path: str | Path) -> None:
-    """Remove temporary files of this path that killed processes left behind. Files of running processes stay."""
+    """Remove temporary files for this path that killed processes left behind, but keep those of running processes."""
     target = Path(os.path.realpath(path))
     pattern = re.compile(re.escape(target.name) + r"\.(?P<writer>[1-9][0-9]*)(\.[0-9a-f]{8})?\.tmp")
     with contextlib.suppress(OSError):  # cleaning up must not fail

@@ -1,6 +1,6 @@
 """Checkpoints: files that hold nested dictionaries of arrays, and facts that JSON can represent.
 
-The dictionaries are stored as JSON, with the path of each array in its place. Paths are the names of arrays in files.
+The dictionaries are stored as JSON, with each array replaced by its path, which is the array's name in the file.
 """
 
 import math
@@ -17,7 +17,7 @@ REMEDY = "name another file, or remove it to start afresh."
 
 
 def save_checkpoint(path: str | Path, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Write nested dictionaries of arrays of any library, and facts, to one file. See `write_atomically`.
+    """Write nested dictionaries of arrays from any library, and facts, to one file. See `write_atomically`.
 
     Raise a TypeError or ValueError if an array or a fact cannot be stored in a file.
     """
@@ -90,7 +90,7 @@ def _unflatten(layout: Any, arrays: Mapping[str, Any], seen: list[str]) -> Any:
 def _path(prefix: str, key: Any) -> str:
     """Append a key to the prefix. Slashes in keys are escaped as in JSON pointers (RFC 6901), to make paths unique."""
     if not isinstance(key, str):
-        msg = f"{prefix}{key!r} cannot be saved: the keys of dictionaries must be text."
+        msg = f"{prefix}{key!r} cannot be saved: dictionary keys must be text."
         raise TypeError(msg)
     return prefix + key.replace("~", "~0").replace("/", "~1")
 

@@ -1,4 +1,4 @@
-"""The classes of agp and of users that model files may contain, and checks of the types of fields."""
+"""The classes of agp and of users that model files may contain, and type checks for their fields."""
 
 import dataclasses
 import inspect
@@ -15,14 +15,14 @@ from agp.errors import FileError
 PACKAGES = (actions, inducing, kernels, likelihoods, means, models, posteriors, predictors, priors, processes)
 """The subpackages that define models and their parts."""
 NO_PARTS = (kernels.Features, kernels.Waves, predictors.FunctionSamples)
-"""Classes of results, which cannot be saved."""
+"""Result classes, whose objects cannot be saved."""
 FORMER_NAMES = {
     "agp.inducing.Together": "agp.inducing.JointInducing",
     "agp.processes.EachPatch": "agp.processes.Patchwise",
     "agp.processes.Known": "agp.processes.FixedMap",
     "agp.processes.Mixed": "agp.processes.LinearMixing",
 }
-"""The names of renamed classes in files of version 0.2, and their present names."""
+"""The names that renamed classes have in files of version 0.2, and their present names."""
 
 
 @cache
@@ -55,7 +55,7 @@ def is_agp_class(cls: type) -> bool:
 
 
 def name_of(cls: type) -> str:
-    """Return the name of a class in files: the public name of agp's classes, and ``module:name`` for other classes.
+    """Return the name under which files store a class: the public name if it is in agp, otherwise ``module:name``.
 
     Raise a TypeError if the class is private to agp.
     """
@@ -70,7 +70,7 @@ def name_of(cls: type) -> str:
 def known_classes(classes: Iterable[type]) -> dict[str, type]:
     """Return the classes that a file may contain, by name: the classes of agp, and the given classes.
 
-    Raise a TypeError if a given class is not a model class or a dataclass.
+    Raise a TypeError if a given class is neither a model class nor a dataclass.
     """
     if isinstance(classes, type):
         msg = f"classes is {classes.__name__}, but must be a tuple of classes; write classes=({classes.__name__},)."

@@ -1,8 +1,8 @@
 """The file format: a safetensors file with named arrays, a structure in JSON, and a digest of both.
 
-The metadata of the file has two entries. "agp" is the structure, any JSON that describes the arrays. "sha256" is the
-digest of the structure and of the name, type, shape and bytes of every array. The digest is verified before any
-content is used. Loading runs no code from the file, and allocates no more memory than the content needs.
+The metadata of the file has two entries. "agp" is the structure, any JSON that describes the arrays. "sha256" is a
+digest that covers the structure and every array's name, type, shape and bytes. It is verified before any content is
+used. Loading runs no code from the file, and allocates no more memory than the content requires.
 
 The format: https://huggingface.co/docs/safetensors.
 """
@@ -108,14 +108,14 @@ def refusing(path: str | Path, kind: str, remedy: str) -> Iterator[None]:
 
 
 def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], Any]:
-    """Read and verify the arrays and the structure of a file of at most `most` bytes. Call it inside `refusing`."""
+    """Read and verify the arrays and the structure of a file with at most `most` bytes. Call this inside `refusing`."""
     from safetensors import safe_open
 
     _check_header(path, most)
     with safe_open(path, framework="np") as file:
         metadata = file.metadata() or {}
         if not metadata.keys() >= {STRUCTURE, DIGEST}:
-            msg = "it is a safetensors file of another program"
+            msg = "it is a safetensors file from another program"
             raise ValueError(msg)
         arrays = {name: _array(file, name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     if metadata[DIGEST] != _digest(metadata[STRUCTURE], arrays):
@@ -125,7 +125,7 @@ def unpack(path: str | Path, most: float = math.inf) -> tuple[dict[str, Any], An
 
 
 def _check_header(path: str | Path, most: float) -> None:
-    """Check the size of a file, and the length of its header. The first eight bytes of the file hold this length."""
+    """Check the size of a file and the length of its header, which is stored in the first eight bytes."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for a writer
         msg = "it is not a regular file"
@@ -144,13 +144,13 @@ def _check_header(path: str | Path, most: float) -> None:
 
 
 def _array(file: Any, name: str) -> Any:
-    """Read one array of an open file. safetensors has checked that its shape matches the number of bytes."""
+    """Read one array from an open file. safetensors has checked that the shape matches the number of bytes."""
     part = file.get_slice(name)
     dtype = part.get_dtype()
     if dtype not in DTYPES:
         msg = f"{name} has the unsupported type {dtype}"
         raise ValueError(msg)
-    np.empty(part.get_shape(), DTYPES[dtype])  # raises a MemoryError, while safetensors would panic
+    np.empty(part.get_shape(), DTYPES[dtype])  # raises a MemoryError where safetensors would panic
     x = file.get_tensor(name)
     if dtype == "BOOL" and np.any(x.view(np.uint8) > 1):
         msg = f"{name} has Booleans other than 0 and 1"

@@ -1,4 +1,4 @@
-"""Files of models, and of objects that contain a model."""
+"""Files that store a model, or an object that contains a model."""
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
@@ -22,11 +22,11 @@ KIND = "model"
 REMEDY = "name another file."
 DTYPES = ("float64", "float32")
 PARTS, BESIDE = "parts/", "beside/"
-"""Prefixes of names of arrays that are not leaves of the model. Names of leaves have no slash."""
+"""Name prefixes of arrays that are not leaves of the model. They differ from all leaf names, which have no slash."""
 
 
 class Stored(NamedTuple):
-    """The content of a file with a model."""
+    """The content of a model file."""
 
     model: Any
     kind: str
@@ -68,8 +68,8 @@ def save(model: Any, path: str | Path) -> None:
     ----------
     model
         A model of any array library, a part such as a kernel or a likelihood (with or without values), or a trained
-        estimator of `agp.estimators`. Settings that are lists are loaded as tuples. Graphs of automatic
-        differentiation are not saved.
+        estimator of `agp.estimators`. Settings that are lists are loaded as tuples. Automatic
+        differentiation graphs are not saved.
     path
         The file, usually named ``*.safetensors``. It is written atomically. The target of a symbolic link is replaced.
 
@@ -86,7 +86,7 @@ def save(model: Any, path: str | Path) -> None:
 
 
 def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -> None:
-    """Save as `save` does, with notes for `load_with_metadata`: lists and dictionaries of text and numbers."""
+    """Save like `save`, and add notes (lists and dictionaries of text and numbers) for `load_with_metadata`."""
     kind = next((kind for kind in _KINDS.values() if isinstance(model, kind.cls)), None)
     stored = Stored(model, KIND, {}, {}, {}) if kind is None else kind.taken_apart(model)
     model = stored.model
@@ -180,7 +180,7 @@ def load_with_metadata(
     dtype: str | None = None,
     classes: Iterable[type] = (),
 ) -> tuple[Any, dict[str, Any]]:
-    """Load as `load` does, and return the object and the notes of `save_with_metadata`."""
+    """Load like `load`, and return the object and the notes that `save_with_metadata` added."""
     if dtype not in (None, *DTYPES):
         msg = f"dtype is {dtype!r}, but must be one of {', '.join(DTYPES)}."
         raise ValueError(msg)
@@ -213,7 +213,7 @@ def load_with_metadata(
 
 
 def _take_prefix(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Remove the arrays whose names have a prefix. Return these arrays by name without the prefix."""
+    """Remove and return the arrays whose names have a prefix, by name without the prefix."""
     return {name.removeprefix(prefix): arrays.pop(name) for name in [*arrays] if name.startswith(prefix)}
 
 
@@ -236,7 +236,7 @@ def _check_kind(path: str | Path, content: Any) -> None:
 
 
 def _kind_named(name: str, path: str | Path) -> Kind:
-    """Import the subpackage of a kind, and return the kind. An ImportError names the extra that is missing."""
+    """Import the subpackage that registers a kind, and return the kind. An ImportError names the missing extra."""
     try:
         importlib.import_module(HOMES[name])
     except ImportError as error:
@@ -248,7 +248,7 @@ def _kind_named(name: str, path: str | Path) -> Kind:
 def _place(
     path: str | Path, content: Mapping[str, Any], backend: str | None, device: str | None
 ) -> tuple[Backend, str | None] | None:
-    """Return the backend and the device (None: the default) for the arrays of a file, or None without arrays."""
+    """Return the backend and the device (None: the default) for a file's arrays, or None if no backend is named."""
     wrote, there = content.get("backend"), content.get("device")
     if not isinstance(wrote, str | None) or not isinstance(there, str | None):
         msg = "its backend or its device is not text"
@@ -261,7 +261,7 @@ def _place(
         if backend is not None:
             raise
         hint = 'name another library, such as backend="numpy"'
-        msg = f"{path} was written by {wrote:.80}, which is not available here; {hint}."
+        msg = f"{path} was written with {wrote:.80}, which is not available here; {hint}."
         raise FileError(msg) from error
     devices = B.devices()
     names = ", ".join(devices)

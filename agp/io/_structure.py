@@ -25,7 +25,7 @@ ARRAY = "array"
 
 
 def array_leaves(model: Any) -> dict[str, Any]:
-    """Return the leaves that are arrays, by name. Leaves without a value, and Python numbers, are left out."""
+    """Return the leaves that are arrays, by name. Missing leaves and Python numbers are left out."""
     return {name: x for name, x in tree.leaves(model).items() if not _is_plain_number(x)}
 
 
@@ -58,7 +58,7 @@ def _encode_node(x: Any, path: str, classes: dict[str, type]) -> dict[str, Any]:
         place = tree.join_path(path, field.name)
         value = getattr(x, field.name)
         if not field.init:
-            _refuse(place, "its constructor does not take this field")
+            _refuse(place, "the constructor does not accept this field")
         fields[field.name] = (
             _encode_leaf(value, place) if field.name in leaves else _encode_setting(value, place, classes)
         )
@@ -107,7 +107,7 @@ def _refuse(place: str, reason: str) -> NoReturn:
 
 
 def decode_model(structure: Any, arrays: Mapping[str, Any], known: Mapping[str, type], path: str | Path) -> Any:
-    """Build the model of a structure from its arrays and known classes. Only the constructors of these classes run.
+    """Build a model from its structure, its arrays and known classes. Only the constructors of these classes run.
 
     Raise a FileError for an unknown class. Raise a TypeError or ValueError if the structure is malformed, does not
     contain every array exactly once, or has fields of wrong types.

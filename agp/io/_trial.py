@@ -15,11 +15,11 @@ from agp.repairs import collect_reports
 
 
 def check_whole_model(model: Any) -> None:
-    """Check that the arrays of a model, or of a part of one, match, are finite and satisfy their constraints.
+    """Check that the arrays of a model or a model part match each other, are finite and satisfy their constraints.
 
-    If the model is complete, the function also predicts at one input, with only the first row of the model's data. This
-    prediction quickly finds shapes that do not match. Numerical problems, such as a matrix without a Cholesky factor,
-    are not errors here. If a check fails, raise a TypeError or ValueError that names the leaf, if it is a single one.
+    If the model is complete, also predict at one input, with only the first row of the model's data, which quickly
+    reveals shapes that do not match. Numerical problems, such as a matrix without a Cholesky factor, are not errors
+    here. If a check fails, raise a TypeError or ValueError, which names the leaf if only one is at fault.
     """
     arrays = array_leaves(model)
     apart = {
@@ -62,7 +62,7 @@ def _try_input(model: Model | Predictor, X: Array) -> None:
             return
         except (TypeError, ValueError):
             raise
-        except Exception as error:  # each library has its own errors for shapes that do not match
+        except Exception as error:  # each library raises its own errors if shapes do not match
             msg = f"the shapes of its leaves do not match: {type(error).__name__}: {error}"
             raise ValueError(msg) from error
     for name, moment in found._asdict().items():

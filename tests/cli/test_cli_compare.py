@@ -120,7 +120,7 @@ def test_classes_are_refused_where_they_cannot_be_taken(three_classes, capsys):
         assert f"{method} requires the gaussian likelihood, but the task of blobs is classification, 3 classes" in said
         assert len(said.strip().splitlines()) == 1
     said = refusal(capsys, "--data", three_classes, "--likelihood", "bernoulli")
-    assert "bernoulli takes two classes, but blobs has 3; use softmax or robustmax" in said
+    assert "bernoulli is for two classes, but blobs has 3; use softmax or robustmax" in said
 
 
 def test_counts(tmp_path):
@@ -276,7 +276,7 @@ def test_bad_files_are_refused(tmp_path, capsys):
     assert "y is stored as whole numbers (3 different values from 1 to 7)" in refusal(capsys, "--data", bad)
     np.savez(bad, X=np.zeros((3, 1)), y=np.zeros(3), test_masks=np.zeros((3, 2), bool))
     said = refusal(capsys, "--data", bad, "--split", "5")
-    assert "test_masks has shape (3, 2), but needs 3 rows and a column 5" in said
+    assert "test_masks has shape (3, 2), but must have 3 rows and a column 5" in said
     bad.write_text("not a zip file")
     assert "is not an npz file" in refusal(capsys, "--data", bad)
     text = tmp_path / "bad.csv"

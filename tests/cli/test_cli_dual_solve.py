@@ -59,7 +59,7 @@ def test_all_rows_agree(classes, tmp_path):
     sizes = {row["method"]: row["num_inducing"] for row in rows}
     assert sizes == {name: {"tvgp": None, "qsvgp": 8, "tsvgp": 8}.get(name, 16) for name in METHODS}
     assert "methods that use all rows in each step: tvgp" in done.stdout
-    assert "sites of tsvgp: datum" in done.stdout
+    assert "storage of tsvgp's sites: datum" in done.stdout
     assert "methods with a second group of inducing inputs: M2 = 8" in done.stdout
 
 

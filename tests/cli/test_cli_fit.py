@@ -460,7 +460,7 @@ BAD = {
     "no target": (TABLE.rename(columns={"sound": "Sound level"}), [], "no column 'sound'; its columns are size, kind"),
     "close": (TABLE.rename(columns={"sound": "sounds"}), [], "no column 'sound'; did you mean 'sounds'?"),
     "case": (TABLE.rename(columns={"sound": "SOUND"}), [], "did you mean 'SOUND'?"),
-    "one row": (TABLE.head(1), [], "has 1 row with a target; training needs at least two"),
+    "one row": (TABLE.head(1), [], "has 1 row with a target; at least two are needed for training"),
     "constant": (TABLE.assign(sound=3.0), [], "every value of the target 'sound' is 3; there is nothing to predict"),
     "one label": (TABLE.assign(sound="a"), [], "every label in 'sound' is a; there is nothing to predict"),
     "no target at all": (TABLE.assign(sound=np.nan), [], "has 0 rows with a target"),
@@ -516,7 +516,7 @@ BAD = {
     "all alone": (TABLE[["sound", "size"]], ["--target", "size"], "has only target columns"),
     "twice": (TABLE, ["--target", "sound"], "--target names 'sound' twice; name each column once"),
     "one of two": (TABLE, ["--target", "kind"], "the target 'kind' is text, such as"),
-    "two labels": (TABLE, ["--target", "size", "--task", "classification"], "classification takes one --target, but"),
+    "two labels": (TABLE, ["--target", "size", "--task", "classification"], "classification supports only one"),
     "empty target": (TABLE.assign(size=np.nan), ["--target", "size"], "the target 'size' has no value; leave it out"),
     "outputs": (TABLE, ["--outputs", "separate"], "--outputs is separate, but this option is only for several"),
     "mixed noise": (
@@ -533,7 +533,7 @@ BAD = {
     "no order": (
         TABLE.assign(sound=KIND),
         ["--likelihood", "ordinal"],
-        "in 'sound' have no order, but --likelihood ordinal needs one; replace them by whole numbers",
+        "in 'sound' have no order, but --likelihood ordinal requires one; replace them with whole numbers",
     ),
     "no noise": (
         TABLE,

@@ -135,8 +135,8 @@ def test_a_command_trains_on_many_files_and_predicts_one(parts, capsys):
 def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, capsys):
     model, table = str(parts / "m.safetensors"), str(parts / "part-*.parquet")
     for out, message in [
-        ([], "need an output folder; name one with --out"),
-        (["--out", str(parts / "all.csv")], "need an output folder; name one with --out"),
+        ([], "are written to a folder; name one with --out"),
+        (["--out", str(parts / "all.csv")], "are written to a folder; name one with --out"),
         (["--out", str(parts)], "the folder of the tables; name another folder"),
     ]:
         assert main(["predict", model, table, *out]) == 2
@@ -148,7 +148,7 @@ def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, cap
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--test-share", "0.1"], "--test-share cannot be used with --scheduler or with a table in many files"),
+        (["--test-share", "0.1"], "--test-share cannot be used with --scheduler or with a table split across several"),
         (["--task", "classification"], "--task classification cannot be used with --scheduler"),
         (["--missing", "impute"], "--missing impute cannot be used with --scheduler"),
         (["--target", "a"], "several targets cannot be used with --scheduler"),

@@ -137,7 +137,7 @@ def test_facts_come_back(path):
     [
         ({"a": {"x": np.ones(2, complex)}}, {}, "complex128, which files do not support; convert it to one of bool, "),
         ({"a": {"x": 1.0}}, {}, "a/x cannot be saved: .*x is a float"),
-        ({"a": {1: np.ones(2)}}, {}, "a/1 cannot be saved: the keys of dictionaries must be text"),
+        ({"a": {1: np.ones(2)}}, {}, "a/1 cannot be saved: dictionary keys must be text"),
         ({"__metadata__": np.ones(2)}, {}, "no array can have the name __metadata__"),
         ({}, {"x": float("nan")}, "JSON"),
         ({}, {"x": "y" * 2**22}, "but at most 4194304 fit in a file; shorten"),

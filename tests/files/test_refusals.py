@@ -92,7 +92,7 @@ def test_a_safetensors_file_of_something_else_is_refused(path):
     from safetensors.numpy import save_file
 
     save_file({"x": np.ones(3)}, path)
-    assert "it is a safetensors file of another program" in refused(path)
+    assert "it is a safetensors file from another program" in refused(path)
 
 
 def test_a_checkpoint_is_no_model_and_a_model_no_checkpoint(path):
@@ -355,7 +355,7 @@ def test_a_file_imports_no_module(path, tmp_path, monkeypatch):
         refused(path, match="has a part of the class")
         assert "trap" not in sys.modules
     rewritten(path, lambda s, a: s.update(backend="trap"))
-    refused(path, match=r"was written by trap, which is not available here; name another library, such as")
+    refused(path, match=r"was written with trap, which is not available here; name another library, such as")
     assert "trap" not in sys.modules
 
 
@@ -531,7 +531,7 @@ def test_a_library_that_is_not_here_is_named(path, monkeypatch):
         return backends.get_backend(name)
 
     monkeypatch.setattr("agp.io._model.get_backend", missing)
-    refused(path, match=r"was written by array_api_strict, which is not available here; name another library, such as")
+    refused(path, match=r"was written with array_api_strict, which is not available here; name another library, such")
     assert_same(agp.load(path, backend="numpy"), SMALL)
 
 

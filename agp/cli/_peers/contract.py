@@ -1,6 +1,6 @@
 """The data that agp exchanges with the Python interpreter of another library.
 
-This module does not import agp, because agp may not be installed for the interpreter of the other library.
+This module does not import agp, because agp may not be installed in the other library's interpreter.
 """
 
 from dataclasses import dataclass
@@ -35,16 +35,16 @@ class Start(Stored):
     variance: float
     noise: float
     mean: float
-    """The initial value of a trained constant mean function; NaN if the mean is zero."""
+    """The initial value of the trainable constant mean function; NaN if the mean function is zero."""
     kernel: str
     """rbf, matern12, matern32 or matern52."""
     jitter: float
     rows: int
     """N, the number of training rows."""
     epsilon: float
-    """The epsilon of Adam."""
+    """Adam's epsilon."""
     Z_beta1: float
-    """The decay rate beta1 of Adam for Z."""
+    """Adam's decay rate beta1 for Z."""
     q_mean: Any
     """The mean [M] of q(u)."""
     q_scale: Any
@@ -66,19 +66,19 @@ class Run(Stored):
     curve_steps: Any
     """The steps after which the curve is computed."""
     batches: Any
-    """The row numbers [T, B] of the minibatch of each step."""
+    """The row numbers [T, B] of each step's minibatch."""
     rates: Any
     """The learning rates [T]."""
     Z_rates: Any
-    """The learning rates [T] of Z."""
+    """The learning rates [T] for Z."""
     probe_mean: Any
-    """The mean [M] of the probe, a q(u) at which the bound must equal that of agp."""
+    """The mean [M] of the probe, a q(u) at which the bound must equal agp's bound."""
     probe_scale: Any
-    """The lower triangular factor [M, M] of the covariance of the probe."""
+    """The lower triangular factor [M, M] of the probe's covariance."""
 
 
 class Peer(Protocol):
-    """A whitened SVGP of a library, trained by Adam. Bounds are for all training rows, in nats."""
+    """A library's whitened SVGP, trained with Adam. Bounds are for all training rows, in nats."""
 
     versions: dict[str, str]
 
@@ -97,7 +97,7 @@ class Peer(Protocol):
         ...
 
     def step(self, X: Any, y: Any, rate: float, Z_rate: float) -> float:
-        """Compute the gradient, take a step of Adam, and return the bound before the step."""
+        """Compute the gradient, take an Adam step, and return the bound before the step."""
         ...
 
     def predict(self, X: Any) -> tuple[Any, Any]:
@@ -105,5 +105,5 @@ class Peer(Protocol):
         ...
 
     def noise(self) -> float:
-        """The variance of the noise."""
+        """The noise variance."""
         ...

@@ -46,7 +46,7 @@ class Peer:
         labels = jax.tree.map(lambda _: "others", leaves)
         labels = eqx.tree_at(lambda q: q.inducing_inputs, labels, jax.tree.map(lambda _: "Z", leaves.inducing_inputs))
         scaled = {"others": optax.scale_by_adam(eps=s.epsilon), "Z": optax.scale_by_adam(s.Z_beta1, eps=s.epsilon)}
-        adam = optax.multi_transform(scaled, lambda _: labels)  # optax calls labels that are callable, such as a module
+        adam = optax.multi_transform(scaled, lambda _: labels)  # a function: optax would call `labels`, a module
         self.state = jax.device_put(adam.init(leaves), jax.devices()[0])
 
         def bound(leaves: Any, X: Any, y: Any) -> Any:

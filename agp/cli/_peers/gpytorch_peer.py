@@ -15,7 +15,7 @@ SMOOTHNESS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
 
 
 class Whitened(gpytorch.models.ApproximateGP):
-    """Whitened SVGP. Positive parameters are the softplus of raw values, as in agp. Prior variances get jitter."""
+    """Whitened SVGP. As in agp, positive parameters are softplus of raw values. Jitter is added to prior variances."""
 
     def __init__(self, start: Start) -> None:
         s, (M, D) = start, start.Z.shape

@@ -1,4 +1,4 @@
-"""Train the whitened SVGP of a library: ``python train.py LIBRARY START.npz RUN.npz OUT.npz``."""
+"""Train a library's whitened SVGP: ``python train.py LIBRARY START.npz RUN.npz OUT.npz``."""
 
 import dataclasses
 import resource
@@ -34,7 +34,7 @@ def predictions(peer: Peer, X: Any) -> tuple[Any, Any]:
 
 
 def bound_on_all_rows(peer: Peer, run: Run) -> float:
-    """Compute the bound for all rows from the bounds of blocks of rows."""
+    """Compute the bound for all rows from the bounds for blocks of rows."""
     kl, total = peer.kl(), len(run.X)
     pieces = blocks(total)
     parts = [(peer.bound(run.X[rows], run.y[rows]) + kl) * (rows.stop - rows.start) / total for rows in pieces]
