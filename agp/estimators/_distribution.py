@@ -22,7 +22,7 @@ class Distribution(GPEstimator):
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), exposure: Any = None) -> Any:
         """Return quantiles of new observations [N, Q], or [N, K, Q] for several targets.
 
-        The quantiles include both the noise and the uncertainty of the function. Quantiles of counts are whole numbers.
+        Quantiles account for both the noise and the uncertainty of the function. Quantiles of counts are whole numbers.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class Distribution(GPEstimator):
 
         For several targets, the shape is [N, K, count]. Each draw uses one sample of the function for all rows, so sums
         over rows have the correct distribution. `sample_y` draws functions without noise. The method takes O(N^3)
-        operations, except for deep models, which draw functions by random features.
+        operations, except for deep models, whose functions are drawn with random features.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class Distribution(GPEstimator):
 
     @abstractmethod
     def _check_takes_exposure(self) -> None:
-        """Raise ValueError unless the likelihood takes exposures."""
+        """Raise ValueError unless the likelihood supports exposures."""
 
     def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
         """Return a predictor of observations, the inputs for X, and whether to convert results to NumPy arrays."""
