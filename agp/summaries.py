@@ -191,7 +191,7 @@ def _host(x: Any) -> Any:
 
 
 def _spread(host: Any) -> str:
-    """Return the range of the entries of an array on the host, as text."""
+    """Return the range of a host array's entries, as text."""
     return f"{host.min():.3g} to {host.max():.3g}"
 
 

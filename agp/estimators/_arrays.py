@@ -1,4 +1,4 @@
-"""Conversion and validation of the arrays that estimators take and return."""
+"""Conversion and validation of the arrays that estimators accept and return."""
 
 from typing import Any
 

@@ -59,7 +59,7 @@ PART_STEPS = 1000
 """The number of steps over which learning rates decay in `partial_fit`. Inducing inputs are fixed in the first 5 %."""
 
 SQUARE_ROOTS, MIN_INDUCING, MAX_INDUCING = 2.0, 128, 1000
-"""The default number of inducing inputs is this multiple of the square root of N, within limits."""
+"""The default number of inducing inputs is `SQUARE_ROOTS` sqrt(N), from `MIN_INDUCING` to `MAX_INDUCING`."""
 ROWS_PER_INDUCING, MIN_OF_FEW_ROWS = 3, 32
 """With few rows, the default number of inducing inputs is a third of the number of rows, but at least 32."""
 START_INDUCING = 64

@@ -40,8 +40,8 @@ class Distribution(GPEstimator):
     def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None) -> Any:
         """Return the ends of intervals that contain an observation with probability `level`, as an array [N, 2].
 
-        The array is [N, K, 2] for several targets. The observation is equally likely to lie below and above the
-        interval. For counts, the probability of the interval is at least `level`. The other arguments are those of
+        The array is [N, K, 2] for several targets. An observation is as likely to lie below the interval as above it.
+        For counts, the probability of the interval is at least `level`. The other arguments are those of
         `predict_quantiles`.
         """
         return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure)

@@ -78,7 +78,7 @@ def plain(likelihood: Likelihood) -> Likelihood:
 
 
 def targets_for(likelihood: Likelihood, data: Observations) -> Array:
-    """Append to the targets the exposures and weights that the likelihood needs. Missing exposures and weights are 1.
+    """Append exposures and weights to the targets if the likelihood requires them. Missing exposures and weights are 1.
 
     Raise ValueError if exposures or weights are given but the likelihood has no column for them.
     """

@@ -98,7 +98,7 @@ class GPRegressor(RegressorMixin, Distribution):
         With "log", the logarithms of positive targets are modelled, but predictions, densities and `bound_` still refer
         to the original targets. The likelihood must be "gaussian", which is then replaced by `agp.LogNormal`.
     missing
-        How to treat missing cells of X: "refuse" raises an error; "impute" replaces them by the mean and marks them in
+        How to treat missing cells in X: "refuse" raises an error; "impute" replaces them by the mean and marks them in
         an additional column.
     missing_targets
         How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as unobserved. Rows without any observed

@@ -45,7 +45,7 @@ def score_observed(known: Any, found: Any, weight: Any) -> float:
 
 
 def are_unlike(y: Array) -> bool:
-    """Whether the standard deviations of the columns of y [N, K] differ by more than the factor `MAX_SIZE_RATIO`."""
+    """Whether the columns of y [N, K] have standard deviations that differ by a factor above `MAX_SIZE_RATIO`."""
     y = to_numpy(y)
     y = y / (np.nanmax(np.abs(y)) or 1.0)  # squares of large targets would overflow
     observed = [column[~np.isnan(column), None] for column in y.T]

@@ -42,7 +42,7 @@ class Lengthscale(NamedTuple):
     value: float
     """The lengthscale, in the unit of the column."""
     factor: float
-    """exp(standard deviation of the log lengthscale); the error bar is from value / factor to value * factor."""
+    """exp(standard deviation of the log lengthscale); the error bar extends from value / factor to value * factor."""
 
 
 class KernelRelevance(NamedTuple):

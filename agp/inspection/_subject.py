@@ -73,7 +73,7 @@ class Subject:
     names: tuple[str, ...] | None
     """The names of the user's columns, if they have names."""
     columns: tuple[str, ...]
-    """The names of the columns of the model."""
+    """The names of the model columns."""
     classes: tuple[Any, ...]
     """The labels; empty in regression."""
     order: tuple[int, ...] = ()

@@ -285,7 +285,7 @@ def _factorisable(covariance: Tensor) -> LinearOperator:
 
 
 class _Argument(NamedTuple):
-    """An array whose leading axes are some of the axes of a batch, in order."""
+    """An array whose leading axes are some of a batch's axes, in order."""
 
     array: Tensor
     axes: tuple[int, ...]

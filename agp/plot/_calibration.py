@@ -1,4 +1,4 @@
-"""Plots of the calibration of predictions."""
+"""Calibration plots."""
 
 from typing import Any
 

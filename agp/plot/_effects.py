@@ -1,4 +1,4 @@
-"""Plots of the effect of each column on predictions."""
+"""Plots of each column's effect on predictions."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -137,7 +137,7 @@ def fit_regression(
     callbacks
         Functions called with a `Progress` after each L-BFGS iteration. If a callback returns True, the fit ends.
     progress
-        Show a progress bar (needs the extra ``cli``).
+        Show a progress bar (requires the extra ``cli``).
     checkpoint
         A file that stores finished stages. A fit with the same data and arguments resumes from this file and gives the
         same numbers as an uninterrupted fit.
@@ -427,7 +427,7 @@ class _Fit:
     # -- posteriors -------------------------------------------------------------------------------------------------
 
     def _compare(self, found: list[_Chosen], before: Sequence[_Chosen] = ()) -> list[_Chosen]:
-        """Score candidates on the held-out rows; return these and the earlier candidates, the best first."""
+        """Score candidates on the held-out rows; return them with the earlier candidates, the best first."""
         both = [*before]
         rows = self._rows_to_compare(len(found))
         data, held = self.rows.first(rows), self.rows.held_out()
@@ -536,7 +536,7 @@ class _Fit:
         self.best = lambda: self._collapsed_candidate(one, one.passed, one.settings[0], self.few, one.log_density)
 
     def _exact_of(self, model: Any, rows: int, name: str) -> _Found:
-        """Compute the exact posterior of the first rows of the random order, or of all rows."""
+        """Compute the exact posterior of the first rows in the random order, or of all rows."""
         data = self.rows.data if rows >= self.rows.total else self.rows.first(rows)
         parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": dict(model.priors)}
         found = exact_gp(data, kernel=model.kernel, **parts)
