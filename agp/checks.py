@@ -97,7 +97,7 @@ def _conversion_hint(name: str, x: Any) -> str:
 
 
 def check_model(model: Any) -> None:
-    """Raise a TypeError unless `model` is a model to train; classes, parts of models and training results are not."""
+    """Raise a TypeError unless `model` can be trained: classes, model parts and training results cannot."""
     if isinstance(model, type):
         msg = f"model is the class {model.__name__}; build a model with {model.__name__}.from_data(X, y)."
         raise TypeError(msg)
@@ -110,7 +110,7 @@ def check_model(model: Any) -> None:
 
 
 CHECKED_ROWS = 2**20
-"""Maximum number of rows that are checked together, so that arrays on disk need little memory."""
+"""The maximum number of rows that are checked together, which limits the memory used for arrays on disk."""
 REMOVE_ROWS_HINT = "remove or impute such rows"
 UNOBSERVED = (
     f"{REMOVE_ROWS_HINT}, or use a variational model with likelihood=agp.Gaussian(missing=True), which treats NaN as a "
@@ -164,7 +164,7 @@ def as_columns(y: Array) -> Array:
 
 
 def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
-    """Check X [N, D] as `check_inputs` does, and y as `check_targets` does. Return y as an array [N, P]."""
+    """Check X [N, D] with `check_inputs`, and y with `check_targets`. Return y as an array [N, P]."""
     check_inputs("X", X)
     return check_targets(X, y, missing=missing)
 
@@ -172,7 +172,7 @@ def check_data(X: Array, y: Array, *, missing: bool = False) -> Array:
 def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = False) -> Array:
     """Return targets y [N] or [N, P] as [N, P].
 
-    Raise a TypeError or ValueError unless they match X [N, D] and are finite, or NaN if `missing` is true.
+    Raise a TypeError or ValueError unless they are finite and fit X [N, D]. If `missing` is true, they may be NaN.
     """
     _check_array("y", y, (1, 2))
     check_like("y", y, "X", X)
@@ -188,7 +188,7 @@ def check_targets(X: Array, y: Array, *, finite: bool = True, missing: bool = Fa
 
 
 def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
-    """Return the weights [N]. Raise a TypeError or ValueError unless they are positive, finite and match X [N, D]."""
+    """Return the weights [N]. Raise a TypeError or ValueError unless they are positive and finite, and fit X [N, D]."""
     _check_array("weights", weights, (1,))
     check_like("weights", weights, "X", X)
     if weights.shape[0] != X.shape[0]:
@@ -205,7 +205,7 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    """Raise an error unless two arrays have the same library, dtype and device; lazy arrays need only equal dtypes."""
+    """Raise an error unless both arrays have the same library, dtype and device; for lazy arrays, check only dtypes."""
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
     lazy = here.is_lazy or there.is_lazy
@@ -228,7 +228,7 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
 
 
 def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
-    """Raise an error unless all leaves satisfy their constraints and match a reference in library, dtype and device."""
+    """Raise an error unless all leaves satisfy their constraints and fit `reference` (see `check_like`)."""
     if missing := tree.missing(model):
         msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
         raise ValueError(msg)
@@ -240,7 +240,7 @@ def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
 
 
 def usable(model: T, reference: Array) -> T:
-    """Convert the leaves of a part of a model to arrays like the reference, check them, and detach them."""
+    """Convert the numbers in a model part to arrays that fit `reference`, then check and detach all leaves."""
     model = tree.place_leaves(model, reference)
     check_parameters(model, "X", reference)
     return tree.detach(model)

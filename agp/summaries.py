@@ -19,9 +19,9 @@ from agp.processes import Deep
 __all__ = ["summary", "summary_html"]
 
 MAX_ENTRIES, SHOWN_HTML = 4, 12
-"""The maximum number of entries of a leaf in text and in HTML. For larger leaves, the shape and the range are shown."""
+"""The numbers of entries above which only the shape and range of a leaf are shown, in text and in HTML."""
 MAX_NAMED_ENTRIES = 20
-"""The maximum number of entries of a leaf with an entry for each named column."""
+"""The maximum number of entries that are shown with column names."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
 PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
 
@@ -33,7 +33,7 @@ class _Line(NamedTuple):
     prior: str
     trained: str
     names: tuple[str, ...] = ()
-    """The names of the input columns of the kernel that contains the leaf."""
+    """The names of the kernel's input columns, for leaves of a kernel."""
 
     def cells(self, shown: int) -> tuple[str | list[str], ...]:
         """Return the cells of the row, each a string or a list of lines; `shown` is the maximum number of entries."""
@@ -44,7 +44,7 @@ class _Line(NamedTuple):
 
 
 def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """Return a text table of the leaves of a model, with value, constraint, unit, prior and training status.
+    """Return a text table of a model's leaves, with their values, constraints, units, priors and training status.
 
     Units are also leaves, but they are shown next to their parameters. Notebooks show the same table as HTML
     (`agp.summaries.summary_html`).
@@ -54,8 +54,8 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
     model
         An `agp.models.Model`, or a part of a model.
     frozen
-        Patterns for the names of leaves that are not trained, as in `agp.updates.Adam`, or the attribute `frozen` of a
-        training result.
+        Patterns for the names of leaves that are not trained, as in `agp.updates.Adam`, or a training result's
+        attribute `frozen`.
     columns
         The names of the input columns, which are shown next to the entries of lengthscales.
 
@@ -71,7 +71,7 @@ def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequenc
 
 
 def summary_html(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """Return the parts of a model and the table of `agp.summary` as HTML. Notebooks display models in this form.
+    """Return a model's parts and the table from `agp.summary` as HTML. Notebooks display models in this form.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def _host(x: Any) -> Any:
 
 
 def _spread(host: Any) -> str:
-    """Return the range of the entries of an array on the host, as text."""
+    """Return the range of a host array's entries, as text."""
     return f"{host.min():.3g} to {host.max():.3g}"
 
 

@@ -1,4 +1,4 @@
-"""Gaussian processes with the conventions of scikit-learn: `GPRegressor` and `GPClassifier`.
+"""Gaussian processes that follow scikit-learn's conventions: `GPRegressor` and `GPClassifier`.
 
 The estimators accept lists, arrays of any library, data frames with text and missing cells, and text labels. The
 subpackage requires the extra ``sklearn``.

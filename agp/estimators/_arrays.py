@@ -1,4 +1,4 @@
-"""Conversion and validation of the arrays that estimators take and return."""
+"""Conversion and validation of the arrays that estimators accept and return."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def on_host(x: Any) -> Any:
 
 
 def resolve_seed(random_state: Any) -> int:
-    """Convert a `random_state` of scikit-learn to a seed. Raise ValueError if the `random_state` is invalid."""
+    """Convert a scikit-learn `random_state` to a seed. Raise ValueError if it is invalid."""
     try:
         return int(check_random_state(random_state).randint(2**31 - 1))
     except (TypeError, ValueError) as error:
@@ -61,13 +61,13 @@ def asarray_in_range(name: str, numbers: Any, beside: Array, *, positive: bool =
 
 
 def floating(x: Array, /) -> Array:
-    """Convert an array of whole numbers or Booleans to the widest float of its device."""
+    """Convert an array of whole numbers or Booleans to the widest float type that its device supports."""
     B = backend_of(x)
     return B.xp.astype(x, B.widest_float(x)) if B.xp.isdtype(x.dtype, ("integral", "bool")) else x
 
 
 def fill_masked(x: Any) -> Any:
-    """Fill masked cells with NaN, or with None in an array of text; return all other values unchanged."""
+    """Fill masked cells with NaN, or with None in a text array; return anything else unchanged."""
     if not isinstance(x, np.ma.MaskedArray):
         return x
     found = np.ma.getdata(x)
@@ -91,7 +91,7 @@ def refuse_cells(name: str, x: Any, remedy: str | None) -> None:
 
 
 def refuse_words(name: str, x: Any, /) -> None:
-    """Raise ValueError if a NumPy array holds text or dates, because text and dates would silently become numbers."""
+    """Raise ValueError if a NumPy array holds text or dates, which would silently become numbers."""
     kind = x.dtype.kind
     if kind in "mM":
         remedy = "pass a data frame, in which dates become days" if name == "X" else "convert them to numbers"

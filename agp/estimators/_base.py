@@ -1,4 +1,4 @@
-"""The base class of both estimators: conversion of inputs, selection of the method, and training."""
+"""The base class of both estimators: input conversion, method selection and training."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -54,16 +54,16 @@ from agp.tree import first_leaf, leaves, replace, to_backend
 F = TypeVar("F", bound=Callable[..., Any])
 
 _PREDICTORS: WeakKeyDictionary[Any, Predictor] = WeakKeyDictionary()
-"""The predictor of each model, stored outside of the estimators because predictions must not change their state."""
+"""The predictor of each model, stored outside the estimators because predictions must not change their state."""
 PART_STEPS = 1000
-"""The number of steps over which learning rates of `partial_fit` decay. Inducing inputs are fixed in the first 5 %."""
+"""The number of steps over which learning rates decay in `partial_fit`. Inducing inputs are fixed in the first 5 %."""
 
 SQUARE_ROOTS, MIN_INDUCING, MAX_INDUCING = 2.0, 128, 1000
-"""The default number of inducing inputs is this multiple of the square root of N, within limits."""
+"""The default number of inducing inputs is `SQUARE_ROOTS` sqrt(N), from `MIN_INDUCING` to `MAX_INDUCING`."""
 ROWS_PER_INDUCING, MIN_OF_FEW_ROWS = 3, 32
 """With few rows, the default number of inducing inputs is a third of the number of rows, but at least 32."""
 START_INDUCING = 64
-"""The initial number of inducing inputs if training chooses the number."""
+"""The initial number of inducing inputs if the number is chosen during training."""
 FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
 """The attributes that notebooks show in addition to `facts`, and their labels."""
 TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
@@ -81,9 +81,9 @@ def takes_parts(estimator: Any) -> bool:
 
 
 def all_or_nothing(train: F) -> F:
-    """Decorate a training method so that the estimator stays unchanged if the method raises or is interrupted.
+    """Decorate a training method so that the estimator stays unchanged if an error or an interrupt occurs.
 
-    After an interruption, the attribute `result` of `agp.errors.Interrupted` is the result of the training so far.
+    After an interrupt, the attribute `result` of `agp.errors.Interrupted` holds the result of the training so far.
     """
 
     @wraps(train)
@@ -125,7 +125,7 @@ class Learned:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPEstimator(Learned, ABC, BaseEstimator):
-    """Base class of `GPRegressor` and `GPClassifier`, with the common parameters and the training.
+    """Base class of `GPRegressor` and `GPClassifier`, with their common parameters and training code.
 
     Each field is a parameter. scikit-learn reads the parameters from the signature that the dataclass generates.
     """
@@ -218,7 +218,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return X if columns is None else columns.transform_array(X)
 
     def _remedy(self, columns: Columns | None) -> str | None:
-        """Return advice on missing cells of an array. Return None if missing cells are imputed."""
+        """Return advice on missing cells in an array, or None if they are imputed."""
         if self.missing == "refuse":
             return "fill it in, or set missing='impute'"
         if columns is None or columns.missing == "refuse":
@@ -313,14 +313,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return targets_for(likelihood, data._replace(weights=None) if self.method_ in GAUSSIAN_METHODS else data)
 
     def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
-        """Return the given kernel or, for "auto", the kernel that predicts a sample of the rows best."""
+        """Return the given kernel or, for "auto", the kernel that best predicts a sample of the rows."""
         kernel = kernel_or_auto(self.kernel)
         if not isinstance(kernel, str):
             return kernel
         return "rbf" if self.method_ in DEEP_METHODS else select_kernel(X, y, likelihood)
 
     def _layers(self) -> dict[str, int]:
-        """Return the argument `layers` of `build`, if given."""
+        """Return the argument `layers` for `build`, if it is given."""
         if self.layers is None:
             return {}
         if self.method_ not in DEEP_METHODS:
@@ -446,7 +446,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     # -- predictions ------------------------------------------------------------------------------------------------
 
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
-        """Convert test inputs to model inputs. Return also whether to convert results to NumPy arrays."""
+        """Convert test inputs to model inputs. Also return whether to convert results to NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
         return asarray_like(A, first_leaf(self.model_)) if host else self._to_array(A), host
@@ -466,7 +466,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return plain(trained)
 
     def name_columns(self, example: Any) -> Self:
-        """Name the columns of the training array after the columns of a data frame of numbers.
+        """Name the columns of the training array after those of a numeric data frame.
 
         The estimator then also accepts tables with these columns. Raise ValueError if the data frame and the training
         array have different numbers of columns.
@@ -484,15 +484,15 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def model_inputs(self, X: Any) -> Array:
         """Convert rows of X to the inputs [N, D] of `model_`.
 
-        In data frames, dates and times become days since 1970-01-01, and durations become days. Each column of
-        categories is replaced by columns of 0 and 1, one for each of its values. Missing cells are imputed.
+        In data frames, dates and times become days since 1970-01-01, and durations become days. Each categorical column
+        is replaced by columns of 0 and 1, one for each of its values. Missing cells are imputed.
         """
         return self._prepare_inputs(X)[0]
 
     def model_columns(self) -> list[str]:
         """Return the names of the columns of `model_inputs`.
 
-        The name of a column of dates ends with its unit, as in ``"when [days since 1970-01-01]"``.
+        The name of a date column ends with its unit, as in ``"when [days since 1970-01-01]"``.
         """
         return self.columns_.names() if "columns_" in vars(self) else self._unnamed_columns()
 

@@ -1,4 +1,4 @@
-"""Classification with the conventions of scikit-learn."""
+"""Classification that follows scikit-learn's conventions."""
 
 from dataclasses import dataclass
 from numbers import Real
@@ -29,11 +29,11 @@ FULL_ROWS = 128
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GPClassifier(ClassifierMixin, Distribution):
-    """Gaussian-process classification of two or more classes, with calibrated probabilities.
+    """Gaussian-process classification into two or more classes, with calibrated probabilities.
 
-    The likelihood for two classes is Bernoulli with the probit link. The likelihood for more classes is a softmax, with
-    one latent function per class. With ``likelihood="ordinal"``, ordered classes share one latent function, and each
-    class is a bin of its values (`agp.Ordinal`).
+    For two classes, the likelihood is Bernoulli with the probit link; for more classes, it is a softmax with one latent
+    function per class. With ``likelihood="ordinal"``, ordered classes share one latent function, and each class is a
+    bin of its values (`agp.Ordinal`).
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ class GPClassifier(ClassifierMixin, Distribution):
         inducing inputs), "wsvgp", "rsvgp" (inverse-free), "tsvgp", "deep-rsvgp" and so on. "auto" selects t-VGP for one
         latent function and up to 128 rows, and W-SVGP otherwise.
     likelihood
-        "auto", or "ordinal" for ordered classes. Ordered classes are numbers, or an ordered categorical series of
-        pandas or polars. Text without an order raises an error.
+        "auto", or "ordinal" for ordered classes. Ordered classes must be numbers, or an ordered categorical series from
+        pandas or polars; text without an order raises an error.
     kernel, num_inducing, layers, missing, backend, device, dtype
         As in `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
@@ -52,9 +52,9 @@ class GPClassifier(ClassifierMixin, Distribution):
     Attributes
     ----------
     classes_
-        The sorted labels, as an array of NumPy or of the library of the training labels.
+        The sorted labels, as a NumPy array or as an array from the library of the training labels.
     order_
-        The positions [C] of ordinal classes in `classes_`, from the lowest class to the highest.
+        The positions [C] of ordered classes in `classes_`, from the lowest class to the highest.
     model_, method_, bound_, history_, n_iter_, converged_, learned_, n_rows_seen_, n_features_in_, feature_names_in_
         As in `GPRegressor`.
     """
@@ -85,7 +85,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         X, y, sample_weight
             As in `fit`. If only the first call has weights, later rows have weight 1.
         classes
-            All labels. The first call needs this argument if its rows do not contain all labels.
+            All labels. This argument is required in the first call if its rows do not contain all labels.
         """
         first = not self._is_started
         data = self._data(X, y, sample_weight, classes, reset=first)
@@ -177,7 +177,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return labels
 
     def _learn_classes(self, labels: Any, given: Any) -> None:
-        """Set `classes_`, in the library and on the device of the labels, and `order_` for ordinal classes."""
+        """Set `classes_`, in the library and on the device of the labels, and `order_` for ordered classes."""
         if is_foreign(labels):
             B = backend_of(labels)
             self.classes_ = B.gather(B.xp.unique_values(labels))
@@ -249,6 +249,6 @@ def _check_labels(labels: Array) -> Array:
 
 
 def _beside(classes: Any, labels: Any) -> Any:
-    """Convert the classes to an array of the same library as the labels."""
+    """Convert the classes to an array from the same library as the labels."""
     classes = on_host(classes)
     return backend_of(labels).xp.asarray(classes, **like(labels)) if is_foreign(labels) else np.asarray(classes)

@@ -21,10 +21,10 @@ from agp.repairs import outside
 MISSING = ("refuse", "impute")
 NUMBER_TYPES = (Real, Decimal)  # in Python, Decimal is not a subclass of Real
 TEXT_TYPES = (str, bool, np.bool_)
-"""The types of cells that make a column of Python objects a column of numbers, or a column of categories."""
+"""The cell types that make a column of Python objects numeric or categorical, respectively."""
 DAYS, DAYS_UTC, DURATION = "days since 1970-01-01", "days since 1970-01-01 UTC", "days"
 UNITS = {DAYS: "dates", DAYS_UTC: "times with a time zone", DURATION: "durations"}
-"""The units of dates (or times without a time zone), times and durations, and the names of the kinds in messages."""
+"""The units of dates (or times without a time zone), times and durations, and what messages call these kinds."""
 DAY = dt.timedelta(days=1)
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?")
 
@@ -62,13 +62,13 @@ def category_order(y: Any) -> list[Any] | None:
 
 
 class Columns:
-    """A transformer that is fitted to training rows and converts tables to arrays of numbers.
+    """A transformer that is fitted to training rows and converts tables to numeric arrays.
 
     Numbers and Booleans keep their values; Python decimals become floats. Dates and times become days since 1970-01-01
     (in UTC if they have a time zone), and durations become days. A column of text, categories or enumerations is
     replaced by columns of 0 and 1, one for each of its values. For a value unseen in training, all of these columns are
-    0. If `missing` is "refuse", missing cells raise an error. If `missing` is "impute", missing numbers and dates are
-    replaced by the mean and marked in an additional column. Missing cells in a column of categories form an additional
+    0. If `missing` is "refuse", missing cells raise an error. If it is "impute", missing numbers and dates are replaced
+    by the mean and marked in an additional column, and missing cells in a categorical column form an additional
     category.
 
     Parameters
@@ -85,7 +85,7 @@ class Columns:
         self.categories: list[str] = []
 
     def fit(self, frame: Any) -> "Columns":
-        """Learn the kinds, categories and means of a narwhals data frame. Error messages name the column."""
+        """Learn the column kinds, categories and means of a narwhals data frame. Error messages name the column."""
         for name, dtype in frame.schema.items():
             column = frame.get_column(name)
             if dtype.is_numeric() or dtype == nw.Boolean or _holds_numbers(column):
@@ -136,24 +136,24 @@ class Columns:
         return self.imputer.transform(X) if self.missing == "impute" else X
 
     def names(self) -> list[str]:
-        """Return the column names of the result of `transform`; names of dates and durations end with the unit."""
+        """Return the names of the columns that `transform` returns; names of dates and durations end with the unit."""
         numbers = [f"{name} [{self.times[name]}]" if name in self.times else name for name in self.numbers]
         found = [*numbers, *(f"{name} is missing" for name in self._mark_missing)]
         return found + [f"{name} = {value}" for name, values in self.values.items() for value in values]
 
     def sources(self) -> list[str]:
-        """Return, for each column of the result of `transform`, the table column from which it is computed."""
+        """Return, for each column that `transform` returns, the table column from which it is computed."""
         return [*self.numbers, *self._mark_missing, *(name for name, values in self.values.items() for _ in values)]
 
     @property
     def values(self) -> dict[str, list[Any]]:
-        """The sorted values of each column of categories in the training rows; None stands for a missing cell."""
+        """The sorted values of each categorical column in the training rows; None stands for a missing cell."""
         found = self.encoder.categories_ if self.categories else []
         return {name: known.tolist() for name, known in zip(self.categories, found, strict=True)}
 
     @property
     def _mark_missing(self) -> list[str]:
-        """The columns of numbers that have an additional column, which marks their missing cells."""
+        """The numeric columns that have an additional column to mark their missing cells."""
         if self.missing == "refuse" or not self.numbers:
             return []
         indicator: Any = self.imputer.indicator_
@@ -187,7 +187,7 @@ def new_imputer() -> Any:
 
 
 def new_encoder() -> Any:
-    """Return a transformer that computes a column of 0 and 1 for each value of a column of categories."""
+    """Return a transformer that computes a column of 0 and 1 for each value of a categorical column."""
     return OneHotEncoder(handle_unknown="ignore", sparse_output=False)
 
 
@@ -216,7 +216,7 @@ def _holds_words(name: str, column: Any) -> bool:
 
 
 def _warn_of_dates(name: str, column: Any) -> None:
-    """Warn if a column of text holds dates, because each date would become a category."""
+    """Warn if a text column holds dates, because each date would become a category."""
     known = column.drop_nulls().unique().to_list() if column.dtype in (nw.String, nw.Object) else []
     if known and all(isinstance(one, str) and ISO_DATE.fullmatch(one) for one in known):
         text = (

@@ -22,7 +22,7 @@ class Distribution(GPEstimator):
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), exposure: Any = None) -> Any:
         """Return quantiles of new observations [N, Q], or [N, K, Q] for several targets.
 
-        The quantiles include both the noise and the uncertainty of the function. Quantiles of counts are whole numbers.
+        Quantiles account for both the noise and the uncertainty of the function. Quantiles of counts are whole numbers.
 
         Parameters
         ----------
@@ -40,8 +40,8 @@ class Distribution(GPEstimator):
     def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None) -> Any:
         """Return the ends of intervals that contain an observation with probability `level`, as an array [N, 2].
 
-        The array is [N, K, 2] for several targets. The observation is equally likely to lie below and above the
-        interval. For counts, the probability of the interval is at least `level`. The other arguments are those of
+        The array is [N, K, 2] for several targets. An observation is as likely to lie below the interval as above it.
+        For counts, the probability of the interval is at least `level`. The other arguments are those of
         `predict_quantiles`.
         """
         return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure)
@@ -69,7 +69,7 @@ class Distribution(GPEstimator):
 
         For several targets, the shape is [N, K, count]. Each draw uses one sample of the function for all rows, so sums
         over rows have the correct distribution. `sample_y` draws functions without noise. The method takes O(N^3)
-        operations, except for deep models, which draw functions by random features.
+        operations, except for deep models, whose functions are drawn with random features.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class Distribution(GPEstimator):
 
     @abstractmethod
     def _check_takes_exposure(self) -> None:
-        """Raise ValueError unless the likelihood takes exposures."""
+        """Raise ValueError unless the likelihood supports exposures."""
 
     def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
         """Return a predictor of observations, the inputs for X, and whether to convert results to NumPy arrays."""

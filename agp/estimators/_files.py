@@ -1,4 +1,4 @@
-"""Storage of estimators in files. A file contains everything that predictions need, but no code."""
+"""Storage of estimators in files. A file contains everything that is required for predictions, but no code."""
 
 import inspect
 import math
@@ -38,11 +38,11 @@ FITTED_TYPES: dict[str, type] = {
 }
 """The types of the attributes that training sets, except for the model, the columns, the classes and the history."""
 FORMER_DEFAULTS = {"learned_": True}
-"""The values of attributes that are absent from files of version 0.2.0."""
+"""The values of attributes that are absent from files written by version 0.2.0."""
 TEXT_LABELS = ("object", "str")
 LABELS = (*TEXT_LABELS, "bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 LABELS += ("float32", "float64")
-"""The dtypes that labels may have: text in NumPy arrays or as Python objects, Booleans, or numbers."""
+"""The dtypes that labels may have: text (as NumPy strings or Python objects), Booleans, or numbers."""
 
 
 def register() -> None:
@@ -54,7 +54,7 @@ def register() -> None:
 
 
 def serialise(estimator: GPEstimator) -> Stored:
-    """Return the contents of a file for a trained estimator.
+    """Return the file contents for a trained estimator.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def _plain(name: str, value: Any) -> Any:
     finite = not isinstance(value, float) or math.isfinite(value)
     if (type(value) in (bool, int, float, str) and finite) or value is None or tree.is_model(value):
         return value
-    remedy = f"set a number or a text with set_params({name}=...)"
+    remedy = f"set a number or a string with set_params({name}=...)"
     msg = f"the parameter {name} is {value!r:.80}, which cannot be stored in a file; {remedy}."
     raise TypeError(msg)
 
@@ -134,7 +134,7 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
     found
         The contents of a file.
     asked
-        The backend, device and dtype that replace the parameters of the estimator.
+        The backend, device and dtype that replace those of the estimator.
 
     Raises
     ------
@@ -284,7 +284,7 @@ def state_of(columns: Columns) -> dict[str, Any]:
 
 
 def columns_of(state: dict[str, Any]) -> Columns:
-    """Restore columns from a result of `state_of`. Raise LookupError, TypeError or ValueError if it is damaged."""
+    """Restore columns from what `state_of` returned. Raise LookupError, TypeError or ValueError if it is damaged."""
     means, holes = state["means"], state["holes"]
     width = len(means)
     sound = all(type(mean) is float for mean in means) and all(type(i) is int and 0 <= i < width for i in holes)
@@ -298,7 +298,7 @@ def columns_of(state: dict[str, Any]) -> Columns:
         found.named, found.numbers = False, [*column_names(width)]
         return found
     found.numbers, found.categories = (_texts(state[name], "a list of strings") for name in ("numbers", "categories"))
-    times = state.get("times", {})  # absent from files of version 0.2.0
+    times = state.get("times", {})  # absent from files written by version 0.2.0
     sound = isinstance(times, dict) and times.keys() <= {*found.numbers} and {*times.values()} <= UNITS.keys()
     found.times = _check(sound, times, "the units of dates")
     values = [_texts(column, "a list of strings", gaps=True) for column in state["values"]]

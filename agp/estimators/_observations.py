@@ -39,11 +39,11 @@ class Observations(NamedTuple):
         return self.where(self.weights > 0.0)
 
     def distinct(self, *, spread_learned: bool) -> "Observations":
-        """Merge repeated rows into one row with a weight, for methods that take weights.
+        """Merge repeated rows into one row with a weight, for methods that support weights.
 
-        Copies of a row carry no information about the noise. If the likelihood has a trained noise parameter
-        (`spread_learned`), the weights are therefore scaled to mean 1. A row is replicated if its inputs also occur
-        with another target. Weights are not scaled if replicated rows have at least half of the total weight.
+        Copies of a row carry no information about the noise, so weights are scaled to mean 1 if the likelihood has a
+        trained noise parameter (`spread_learned`). They are not scaled if at least half of the total weight is that of
+        replicated rows, which are rows whose inputs also occur with another target.
         """
         B = backend_of(self.X)
         compared = B.name == "numpy" and (self.weights is not None or self.X.shape[0] <= MAX_COMPARED)
@@ -67,7 +67,7 @@ class Observations(NamedTuple):
 
 
 def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """Wrap the likelihood so that its targets have columns of the exposures and, if `weighted`, weights of `data`."""
+    """Wrap the likelihood so that its targets have columns for the exposures and, if `weighted`, weights of `data`."""
     likelihood = likelihood if data.exposure is None else Exposed(likelihood)
     return Weighted(likelihood) if weighted and data.weights is not None else likelihood
 
@@ -78,7 +78,7 @@ def plain(likelihood: Likelihood) -> Likelihood:
 
 
 def targets_for(likelihood: Likelihood, data: Observations) -> Array:
-    """Append to the targets the exposures and weights that the likelihood needs. Missing exposures and weights are 1.
+    """Append exposures and weights to the targets if the likelihood requires them. Missing exposures and weights are 1.
 
     Raise ValueError if exposures or weights are given but the likelihood has no column for them.
     """
@@ -99,10 +99,10 @@ def _has(likelihood: Likelihood, kind: type) -> bool:
 
 
 def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> Array | None:
-    """Convert weights or exposures [N] to an array like X; return None if none are given.
+    """Convert weights or exposures [N] to the library, device and dtype of X; return None if none are given.
 
     Raise ValueError if the array has a wrong shape, a number is negative, or all numbers are 0. If `positive` is true,
-    a single 0 also raises an error.
+    a single 0 is also an error.
     """
     if given is None:
         return None

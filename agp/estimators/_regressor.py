@@ -1,4 +1,4 @@
-"""Regression with the conventions of scikit-learn."""
+"""Regression that follows scikit-learn's conventions."""
 
 import warnings
 from dataclasses import dataclass
@@ -52,9 +52,9 @@ from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
 
 GROWING_KINDS = ("shared", "intrinsic")
-"""The values of `outputs` with one set of inducing inputs. Training can choose their number."""
+"""The values of `outputs` with a single set of inducing inputs, whose number can be chosen during training."""
 NOISE_KINDS = ("shared", "separate")
-"""The values of `outputs` with independent outputs, which the likelihood "latent-noise" needs."""
+"""The values of `outputs` with independent outputs, which the likelihood "latent-noise" requires."""
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
 """Likelihoods with a trained noise parameter, about which copies of a row carry no information."""
 LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
@@ -69,50 +69,49 @@ class GPRegressor(RegressorMixin, Distribution):
     method
         "auto", or the short name of a method as in `agp compare`, such as "gpr" (exact), "sgpr" (collapsed), "wsvgp",
         "rsvgp" (inverse-free) or "deep-rsvgp". "auto" selects "gpr" for up to 4,000 rows and "sgpr" for more rows
-        (`agp.fit_regression`). "auto" selects "wsvgp" for `partial_fit`, and for several targets, because the noise may
-        differ between targets.
+        (`agp.fit_regression`). It selects "wsvgp" for `partial_fit`, and also for several targets because the noise may
+        differ between them.
     kernel
-        An `agp.kernels.Kernel`, a text such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto". "auto" selects the
-        kernel with the best predictions of held-out rows, or RBF for deep methods.
+        An `agp.kernels.Kernel`, a string such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto". "auto" selects the
+        kernel that best predicts held-out rows, or RBF for deep methods.
     num_inducing
-        The number of inducing inputs: per group for methods with two groups, and per layer for deep methods. For
-        computation-aware GPs, `num_inducing` is the number of actions. The number is reduced if there are too few rows.
-        For one target, `agp.fit_regression` chooses the number by default, up to 4,096. For other models the default is
-        2 sqrt(N), limited to the range from 128 to 1,000. For fewer than 384 rows the default is N / 3. "auto" chooses
-        the number during training (`agp.fit_growing`), and is available for the M-, W-, L-, R- and A-SVGP.
+        The number of inducing inputs (per group for methods with two groups, per layer for deep methods) or, for
+        computation-aware GPs, the number of actions. It is reduced if there are too few rows. For one target,
+        `agp.fit_regression` chooses the number by default, up to 4,096. For other models, the default is 2 sqrt(N),
+        limited to the range from 128 to 1,000, or N / 3 for fewer than 384 rows. With "auto", the number is chosen
+        during training (`agp.fit_growing`); this is available for the M-, W-, L-, R- and A-SVGP.
     layers
         The number of layers of a deep method; by default 2. Other methods have no layers.
     outputs
-        How several columns of targets are related: "shared" (one kernel for all), "separate" (one kernel per target),
+        How several target columns are related: "shared" (one kernel for all), "separate" (one kernel per target),
         "coregionalised" (mixtures of latent functions with one kernel each) or "intrinsic" (mixtures of latent
-        functions with a common kernel), as in `SVGP.from_data`. All values except "shared" need a method with a sparse
-        posterior.
+        functions with a common kernel), as in `SVGP.from_data`. All values except "shared" require a method with a
+        sparse posterior.
     num_latents
         The number of latent functions of coregionalised outputs; by default one per output.
     likelihood
         "gaussian" for noise of constant variance per target; "student-t" for noise with outliers; "latent-noise" for
         noise whose variance depends on X; "poisson" or "negative-binomial" for counts; "gamma" or "exponential" for
         positive numbers; "beta" for proportions between 0 and 1; or an `agp.likelihoods.Likelihood`. All likelihoods
-        except "gaussian" need a variational method, by default W-SVGP.
+        except "gaussian" require a variational method, by default W-SVGP.
     target_transform
-        "log" models the logarithms of positive targets. Predictions, densities and `bound_` still refer to the original
-        targets. "log" needs the likelihood "gaussian" and replaces it by `agp.LogNormal`.
+        With "log", the logarithms of positive targets are modelled, but predictions, densities and `bound_` still refer
+        to the original targets. The likelihood must be "gaussian", which is then replaced by `agp.LogNormal`.
     missing
-        How to treat missing cells of X: "refuse" raises an error; "impute" replaces them by the mean and marks them in
+        How to treat missing cells in X: "refuse" raises an error; "impute" replaces them by the mean and marks them in
         an additional column.
     missing_targets
         How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as unobserved. Rows without any observed
-        target are left out. Rows with only some observed targets need a variational method.
+        target are left out; rows with only some observed targets require a variational method.
     backend, device, dtype
         The library, device and precision of the computation, as in `agp.to_backend`; by default those of the inputs.
     tolerance, max_steps, max_seconds
         Conditions that end training, as in `agp.fit`.
     batch_size
-        The number of rows per step, as in `agp.fit`. The size is ignored if "auto" selects a method without
-        minibatches.
+        The number of rows per step, as in `agp.fit`. It is ignored if "auto" selects a method without minibatches.
     total_rows
-        The total number of different rows, for calls of `partial_fit` that pass rows repeatedly. By default all rows
-        are assumed to be new, so the total is the number of rows passed so far.
+        The total number of different rows, if rows are passed to `partial_fit` repeatedly. By default, all rows are
+        assumed to be new, so the total is the number of rows passed so far.
     random_state
         A seed, a `numpy.random.RandomState`, or None, for the selection of inducing inputs and minibatches.
     verbose
@@ -142,7 +141,7 @@ class GPRegressor(RegressorMixin, Distribution):
     n_rows_seen_
         The number of rows passed to `fit` and to each later `partial_fit`.
     n_features_in_, feature_names_in_
-        As in every estimator of scikit-learn.
+        As in every scikit-learn estimator.
     """
 
     outputs: str = "shared"
@@ -169,13 +168,13 @@ class GPRegressor(RegressorMixin, Distribution):
             The rows and their targets.
         sample_weight
             The number of times [N] that each row was observed. Rows with weight 0 are left out. Copies of a row carry
-            no information about the variance of the noise. Likelihoods with a trained noise parameter ("gaussian",
-            "student-t", "latent-noise", "gamma" and "beta") therefore scale weights to mean 1, unless most inputs were
-            observed several times with different targets. All methods support weights, except SOLVE-GP's collapsed
-            form, CGGP and computation-aware GPs.
+            no information about the noise variance. For likelihoods with a trained noise parameter ("gaussian",
+            "student-t", "latent-noise", "gamma" and "beta"), weights are therefore scaled to mean 1, unless most inputs
+            were observed several times with different targets. All methods support weights, except the collapsed form
+            of SOLVE-GP, CGGP and computation-aware GPs.
         exposure
-            The factors [N] that multiply the rates of the rows, such as the time, area or number of items of each
-            count. The likelihood must have a logarithmic link, such as "poisson".
+            The factors [N] that multiply the rates of the rows, such as the time, area or number of items to which each
+            count refers. The likelihood must have a logarithmic link, as "poisson" does.
         """
         data = self._data(X, y, sample_weight, exposure, reset=True)
         rows = data.X.shape[0]
@@ -223,8 +222,8 @@ class GPRegressor(RegressorMixin, Distribution):
         return_std
             Also return the standard deviations of the observations, including noise, in the same shape.
         return_cov
-            Also return the joint covariances of the observations [N, N] or [N, N, K]. This option needs Gaussian noise
-            and is not available for deep models.
+            Also return the joint covariances of the observations [N, N] or [N, N, K]. This option requires Gaussian
+            noise and is not available for deep models.
         exposure
             The factors [N] that multiply the rates of the rows; None means 1.
         """
@@ -244,7 +243,7 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _joint_covariance(self, A: Array, mean: Array, variance: Array) -> Array:
         """Return the covariances [K, N, N] of observations with these means and variances [N, K]."""
-        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # functions after the first K are for the noise
+        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # functions after the first K model the noise
         if not isinstance(likelihood, Gaussian | LatentNoiseGaussian):
             name = type(likelihood).__name__
             msg = f"joint covariances need Gaussian noise, but the likelihood is {name}; draw samples instead."
@@ -261,21 +260,21 @@ class GPRegressor(RegressorMixin, Distribution):
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
         """Draw joint samples [N, n_samples] of the function at X [N, D], without noise.
 
-        For several targets, the shape is [N, K, n_samples]. The function is the latent function of the likelihood. With
-        `target_transform="log"`, the samples are exponentials of the latent function. Deep models do not support this
-        method. For deep models, use `sample` to draw observations, or `predictor_.sample_functions` to draw functions.
+        For several targets, the shape is [N, K, n_samples]. The samples are those of the likelihood's latent function
+        or, with `target_transform="log"`, of its exponential. Deep models do not support this method; use `sample` to
+        draw observations, or `predictor_.sample_functions` to draw functions.
         """
         A, host = self._prepare_inputs(X)
         seed = resolve_seed(random_state)
         samples = self.predictor_.sample(A, n_samples, seed=seed)
-        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions are for the noise
+        functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions model the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
         samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
         return self._reshape_targets(samples, host=host)
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the average R^2 of the predicted means of the targets.
+        """Return the R^2 of the predicted means, averaged over the targets.
 
         If `missing_targets` is "ignore", missing targets do not count.
         """
@@ -347,12 +346,12 @@ class GPRegressor(RegressorMixin, Distribution):
             likelihood.check_targets(data.y)
         if data.weights is not None and method not in WEIGHTED_METHODS:
             known = ", ".join(WEIGHTED_METHODS)
-            msg = f"sample_weight is given, but the method {method} does not take it; use auto, or one of {known}."
+            msg = f"sample_weight is given, but the method {method} does not support it; use auto, or one of {known}."
             raise ValueError(msg)
         if method not in OUTPUT_METHODS:
             known = ", ".join(OUTPUT_METHODS)
             if outputs is not None:
-                asked = f"outputs is {self.outputs!r}, but the method {method} does not take it"
+                asked = f"outputs is {self.outputs!r}, but the method {method} does not support it"
                 msg = f"{asked}; use auto, or one of {known}."
                 raise ValueError(msg)
             if are_unlike(data.y):
@@ -364,12 +363,12 @@ class GPRegressor(RegressorMixin, Distribution):
         return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:
-        """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support one of them."""
+        """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support both."""
         exact = method in GAUSSIAN_METHODS
         known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
         if exact and not self._is_gaussian:
             msg = (
-                f"likelihood is {self._likelihood_name}, but the method {method} does not take it; "
+                f"likelihood is {self._likelihood_name}, but the method {method} does not support it; "
                 f"use auto, or {known}."
             )
             raise ValueError(msg)
@@ -419,7 +418,7 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
 
     def _outputs(self, count: int) -> Any:
-        """Return the argument `outputs` of `SVGP.from_data`; None if the outputs share one kernel."""
+        """Return the argument `outputs` for `SVGP.from_data`; None if the outputs share one kernel."""
         if self.outputs not in OUTPUTS:
             msg = f"unknown outputs {self.outputs!r}; choose from {', '.join(OUTPUTS)}."
             raise ValueError(msg)

@@ -1,4 +1,4 @@
-"""Conversion and validation of the targets of a regression."""
+"""Conversion and validation of regression targets."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from agp.scaling import column_spreads
 
 NO_TARGET = "y has no target: every entry is NaN."
 MAX_SIZE_RATIO = 10.0
-"""The maximum ratio of the standard deviations of targets for methods with one noise variance for all targets."""
+"""The maximum ratio between the targets' standard deviations, for methods with one noise variance for all targets."""
 
 
 def read_targets(y: Any, estimator: Any) -> Any:
@@ -30,7 +30,7 @@ def read_targets(y: Any, estimator: Any) -> Any:
 
 
 def score_observed(known: Any, found: Any, weight: Any) -> float:
-    """Compute the average R^2 of the columns of targets [N, K] with at least two observations."""
+    """Compute the R^2 of targets [N, K], averaged over the columns with at least two observations."""
     seen = ~np.isnan(known)
     if not seen.any():
         raise ValueError(NO_TARGET)
@@ -45,7 +45,7 @@ def score_observed(known: Any, found: Any, weight: Any) -> float:
 
 
 def are_unlike(y: Array) -> bool:
-    """Whether the standard deviations of the columns of y [N, K] differ by more than the factor `MAX_SIZE_RATIO`."""
+    """Whether the columns of y [N, K] have standard deviations that differ by a factor above `MAX_SIZE_RATIO`."""
     y = to_numpy(y)
     y = y / (np.nanmax(np.abs(y)) or 1.0)  # squares of large targets would overflow
     observed = [column[~np.isnan(column), None] for column in y.T]

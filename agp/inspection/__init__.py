@@ -1,4 +1,4 @@
-"""Effects and importance of the columns of a table in a trained model or estimator.
+"""The effects and importance of table columns in a trained model or estimator.
 
 `agp.plot` draws the effects. `permutation_importance` requires the extra ``sklearn``.
 """

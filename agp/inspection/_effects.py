@@ -16,13 +16,13 @@ from agp.random import generator
 MEAN_ROWS, BAND_ROWS = 500, 50
 """The maximum numbers of rows for the average prediction, and for its uncertainty."""
 GRID = 25
-"""The maximum number of values at which the effect of a column of numbers is computed."""
+"""The maximum number of values at which the effect of a numeric column is computed."""
 CATEGORIES = 12
-"""The maximum number of categories. The most frequent ones are used."""
+"""The maximum number of categories; the most frequent ones are used."""
 TAIL = 1.0
-"""The percentage of values of a column that are left out at each end."""
+"""The percentage of a column's values that are left out at each end."""
 FEATURES = 256
-"""The number of random features of a sampled function."""
+"""The number of random features for each function sample."""
 
 
 class Effect(NamedTuple):
@@ -34,7 +34,7 @@ class Effect(NamedTuple):
     mean: Host
     """The average prediction of observations [G, P], or the average probability of each class."""
     lower: Host
-    """The lower ends [G, P] of the 95 % intervals of the average function."""
+    """The lower ends [G, P] of the 95 % intervals for the average function."""
     upper: Host
     """The upper ends [G, P]."""
     is_number: bool
@@ -53,18 +53,18 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     column
         The name of the column, or its number, counted from 0.
     samples
-        The number of samples of the function for bands without a closed form.
+        The number of function samples for bands that have no closed form.
     seed
-        The seed of the samples and of the choice of rows from a large table.
+        The seed for drawing the samples and for choosing rows from a large table.
 
     Returns
     -------
     effect
-        The effect. A column of numbers is evaluated at 25 values between its 1st and 99th percentiles, or at all of its
-        values if there are at most 25. A column of categories is evaluated at its 12 most frequent values. Predictions
+        The effect. A numeric column is evaluated at 25 values between its 1st and 99th percentiles, or at all of its
+        values if there are at most 25; a categorical column is evaluated at its 12 most frequent values. Predictions
         are averaged over at most 500 rows. The band contains 95 % of the posterior of the *function*, averaged over at
-        most 50 rows. The averages and the band are in the units of the observations. For classes the values are
-        probabilities. For ordered classes the values refer to the class numbers 0, 1 and so on.
+        most 50 rows. The averages and the band are in the units of the observations: probabilities for classes, and
+        class numbers 0, 1 and so on for ordered classes.
 
     Raises
     ------
@@ -94,11 +94,10 @@ def average_prediction(
 ) -> tuple[Host, Host, Host]:
     """Compute the average predictions [G, P] in G groups of rows, and the ends of 95 % intervals.
 
-    The rows of X [G n, D] are sorted by group, with n rows per group. If the mean of the observations equals the mean
-    of the function, the interval is exact. The half-width of an exact interval is 1.96 times the square root of the
-    average entry of the joint covariance of the group. For other likelihoods and for deep models, the interval contains
-    the middle 95 % of samples of the function. Raise ValueError unless the number of samples is a whole number of at
-    least 1.
+    The rows of X [G n, D] are sorted by group, with n rows per group. If the mean of the observations equals that of
+    the function, the interval is exact: its half-width is 1.96 times the square root of the average entry of the
+    group's joint covariance. For other likelihoods and for deep models, the interval contains the middle 95 % of the
+    function samples. Raise ValueError unless the number of samples is a whole number of at least 1.
     """
     samples = check_whole("samples", samples)
     mean = _average_groups(mean_of_observations(model, X), groups)
@@ -117,12 +116,12 @@ def average_prediction(
 
 
 def mean_of_observations(model: Any, X: Array) -> Array:
-    """Compute the mean of observations [N, P], without variances if it equals the mean of the function."""
+    """Compute the mean of observations [N, P]; if it equals the mean of the function, compute no variances."""
     return model.predict_mean(X) if _observes_function(model, X) else model.predict(X, observed=True).mean
 
 
 def _observes_function(model: Any, X: Array) -> bool:
-    """Whether the mean of observations equals the mean of the function. The test uses one value of the function."""
+    """Whether the mean of observations equals the mean of the function, tested at one function value."""
     xp = backend_of(X).xp
     mean = xp.full((1, model.outputs), 0.25, **like(X))
     observed = model.likelihood.predict(mean, xp.ones_like(mean))[0]

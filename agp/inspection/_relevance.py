@@ -1,4 +1,4 @@
-"""The relevance of each column of a table to the kernel and to predictions."""
+"""The relevance of each table column to the kernel and to predictions."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,12 +22,12 @@ from agp.summaries import columns_by_kernel
 from agp.training import laplace
 
 PAIRS = 2000
-"""The number of pairs of rows whose cells in a column are exchanged."""
+"""The number of row pairs between which the cells of a column are exchanged."""
 CURVATURE_ROWS = 1000
 STEP = 1e-5
-"""The step of the finite differences of relevances, in raw coordinates."""
+"""The finite-difference step for relevances, in raw coordinates."""
 MIN_PROBABILITY = 1e-300
-"""The lower limit of probabilities in the log loss."""
+"""The lower limit for probabilities in the log loss."""
 
 
 class Lengthscale(NamedTuple):
@@ -42,35 +42,35 @@ class Lengthscale(NamedTuple):
     value: float
     """The lengthscale, in the unit of the column."""
     factor: float
-    """exp(standard deviation of the log lengthscale); the error bar is from value / factor to value * factor."""
+    """exp(standard deviation of the log lengthscale); the error bar extends from value / factor to value * factor."""
 
 
 class KernelRelevance(NamedTuple):
-    """The relevance of each of C columns to the kernels of a model."""
+    """The relevance of each of C columns to a model's kernels."""
 
     names: tuple[str, ...]
     mean: Host
     """The relevances [C], from 0 to 1 for stationary kernels."""
     deviation: Host
-    """The standard deviations of the relevances [C] under the posterior of the hyperparameters; NaN if unknown."""
+    """The standard deviations [C] of the relevances under the hyperparameter posterior; NaN if unknown."""
     lengthscales: tuple[Lengthscale, ...]
     """The lengthscales in the order of the kernels. A shared lengthscale is listed once per column."""
     rows: int
     """The number of rows from which the standard deviations were computed; 0 if they are unknown."""
     reason: str
-    """The reason why the standard deviations are unknown; empty if they are known."""
+    """Why the standard deviations are unknown; empty if they are known."""
 
 
 class PermutationImportance(NamedTuple):
-    """The increase in the prediction error of each of K targets when one of C columns is shuffled."""
+    """The increase in prediction error for each of K targets when one of C columns is shuffled."""
 
     names: tuple[str, ...]
     mean: Host
-    """The increase in the score [C, K], averaged over the repeats."""
+    """The increase [C, K] in the score, averaged over the repeats."""
     deviation: Host
-    """The standard deviations of the increase over the repeats [C, K]."""
+    """The standard deviations [C, K] of the increase over the repeats."""
     score: Host
-    """The scores without shuffling [K]."""
+    """The scores [K] without shuffling."""
     scoring: str
     """The score: "RMSE" in the units of the targets, or for classes "log loss" in nats per row (K = 1)."""
     rows: int
@@ -82,38 +82,37 @@ class PermutationImportance(NamedTuple):
 def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int = 0) -> KernelRelevance:
     """Compute the fraction of the prior variance that depends on each column, and the lengthscales, with error bars.
 
-    Let x and z be two rows. Define x' as x with the cells of one column taken from z. The relevance of the column is
+    Let x and z be two rows, and let x' be x with the cells of one column taken from z. The column's relevance is
         sum E[(f(x) - f(x'))^2] / sum E[(f(x) - f(z))^2],    E[(f(x) - f(z))^2] = k(x, x) + k(z, z) - 2 k(x, z),
 
-    summed over 2,000 pairs of rows. This relevance is the total Sobol index of the column under the prior of f. It has
-    no unit. The relevance is defined for every kernel, including sums, products and shared lengthscales. All model
-    columns of one category column count as one column. Relevances sum to 1 for additive functions, and to more if
+    summed over 2,000 pairs of rows. This relevance is the column's total Sobol index under the prior of f. It has no
+    unit, and is defined for every kernel, including sums, products and shared lengthscales. All model columns that
+    encode one categorical column count as one column. Relevances sum to 1 for additive functions, and to more if
     columns interact. If the model has several kernels, their relevances are averaged. The computation runs on the host
-    in double precision. The relevance describes the prior, like every relevance derived from lengthscales. A column
-    with a linear effect has a long lengthscale, so its relevance is too low. Compare `permutation_importance`.
+    in double precision. Like every relevance derived from lengthscales, this one describes the prior: it is too low for
+    a column with a linear effect, whose lengthscale is long. Compare `permutation_importance`.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        The training data, in the form that the model or estimator accepts. Without X, the rows in the model are used.
-        If the model contains no rows, its inducing inputs are used. Error bars are Laplace approximations, computed
-        from the curvature of the bound at the hyperparameters on at most 1,000 rows. Error bars need X and y, unless
-        the model contains its training data, as `GPR` does. Error bars describe only the neighbourhood of the
-        hyperparameters. If a lengthscale is far longer than the range of its column, any other long lengthscale fits
-        equally well.
+        The training data, in the form that the model or estimator accepts. Without X, the rows stored in the model are
+        used or, if there are none, its inducing inputs. Error bars are Laplace approximations, computed on at most
+        1,000 rows from the curvature of the bound at the hyperparameters. They require X and y unless the model stores
+        its training data, as `GPR` does. They describe only the neighbourhood of the hyperparameters, although any
+        lengthscale far longer than the range of its column fits equally well.
     seed
-        The seed of the pairs and of the choice of rows.
+        The seed for drawing the pairs and choosing the rows.
 
     Raises
     ------
     TypeError
-        If the model is deep or its kernels act on patches of images, because the lengthscales do not refer to columns.
+        If the model is deep or its kernels act on image patches, because the lengthscales then do not refer to columns.
     ValueError
         If X does not fit the model, or if X is missing and the model contains neither rows nor inducing inputs.
 
-    Sources: Neal, "Bayesian learning for neural networks", 1996 (relevance by lengthscales); Jansen, "Analysis of
+    Sources: Neal, "Bayesian learning for neural networks", 1996 (relevance from lengthscales); Jansen, "Analysis of
     variance designs for model output", Computer Physics Communications 1999 (the index).
     """
     from scipy.optimize import approx_fprime
@@ -151,13 +150,13 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
 def _check_columns(model: Any) -> None:
     others = [node for node in tree.nodes(model, Inducing).values() if not isinstance(node, Points)]
     if tree.nodes(model, Deep) or others:
-        what = "layers" if not others else "patches of images"
+        what = "layers" if not others else "image patches"
         msg = f"the model has {what}, whose lengthscales do not refer to columns; use permutation_importance."
         raise TypeError(msg)
 
 
 def _rows(subject: Subject, X: Any) -> Host:
-    """Return X [N, D] if given, otherwise the rows in the model, or its inducing inputs if it contains no rows."""
+    """Return X [N, D] if given, otherwise the rows stored in the model or, if there are none, its inducing inputs."""
     if X is not None:
         return host(subject.inputs(X))
     held = tree.leaves(subject.model)
@@ -171,7 +170,7 @@ def _rows(subject: Subject, X: Any) -> Host:
 
 
 def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tuple[Any, Host, Host] | None:
-    """Return the model and a sample of its training data, or else of X and y; return None without either."""
+    """Return the model and a sample of the training data stored in it, or else of X and y; None without either."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
         weights = [held["weights"][:, None]] if "weights" in held else []
@@ -190,7 +189,7 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
 
 
 class _Shares:
-    """A function from the model to the fractions [C] of the prior variance that depend on each column."""
+    """A function that maps a model to the fractions [C] of the prior variance that depend on each column."""
 
     def __init__(self, subject: Subject, X: Host, seed: int) -> None:
         paths = [*columns_by_kernel(subject.model, subject.columns)]
@@ -219,7 +218,7 @@ class _Shares:
 
 
 def _pairs(X: Host, seed: int) -> tuple[Host, Host]:
-    """Return pairs of different rows: the shuffled rows of X [N, D], and these rows shifted by one or more."""
+    """Return pairs of different rows: the shuffled rows of X [N, D], and the same rows shifted by one or more."""
     N, rng = X.shape[0], generator(seed, 21)
     if N < 2:
         msg = f"X has {N} rows, but relevance needs differences between rows; pass at least two rows."
@@ -262,26 +261,26 @@ def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:
 def permutation_importance(
     model: Any, X: Any = None, y: Any = None, /, *, repeats: int = 10, max_rows: int = 500, seed: int = 0
 ) -> PermutationImportance:
-    """Compute the increase in the prediction error when the cells of a column are shuffled, with scikit-learn.
+    """Use scikit-learn to compute the increase in prediction error when the cells of a column are shuffled.
 
-    The results are those of `sklearn.inspection.permutation_importance` for the columns of the table. All model columns
-    of one category column are shuffled together. The score is the root mean squared error of each target, in the unit
-    of the target. For classes, the score is the log loss in nats. Similar columns can replace each other, so each of
-    them has a lower importance than all of them together.
+    The results are those of `sklearn.inspection.permutation_importance` for the table columns. All model columns that
+    encode one categorical column are shuffled together. The score is the root mean squared error of each target, in the
+    target's unit; for classes, it is the log loss in nats. Similar columns can replace each other, so each of them is
+    less important on its own than all of them together.
 
     Parameters
     ----------
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`. Deep models are supported.
     X, y
-        Rows and targets, preferably unseen in training. By default the training data in the model are used. `GPR`, for
-        example, contains its training data.
+        Rows and targets, preferably unseen in training. By default, the training data stored in the model are used;
+        `GPR`, for example, stores them.
     repeats
         The number of times that each column is shuffled.
     max_rows
-        The maximum number of rows. From a larger table, a random sample of this size is used.
+        The maximum number of rows. For a larger table, a random sample of this size is used.
     seed
-        The seed of the sample and the shuffles.
+        The seed for the sample and the shuffles.
 
     Raises
     ------
@@ -325,9 +324,9 @@ def _rows_to_score(subject: Subject, X: Any, y: Any) -> tuple[Array, Host]:
 
 
 class _Shuffled:
-    """An estimator for scikit-learn, whose inputs [N, C] are row numbers.
+    """A scikit-learn estimator whose inputs [N, C] are row numbers.
 
-    The entry in row n and column c is the number of the row from which this cell is copied.
+    The entry in row n and column c is the number of the row from which that cell is copied.
     """
 
     def __init__(self, subject: Subject, X: Array, groups: list[list[int]]) -> None:

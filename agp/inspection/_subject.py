@@ -22,7 +22,7 @@ Z95 = 1.959963984540054
 
 Host = npt.NDArray[np.float64]
 INNER = re.compile(r"\blayers\.[1-9]")
-"""A pattern for the paths of parts of inner layers."""
+"""A pattern that matches paths inside inner layers."""
 
 
 @runtime_checkable
@@ -30,11 +30,11 @@ class Estimator(Protocol):
     """The interface of `agp.estimators` that this subpackage uses."""
 
     def model_inputs(self, X: Any) -> Array:
-        """Convert rows to the inputs [N, D] of the model."""
+        """Convert rows to model inputs [N, D]."""
         ...
 
     def model_columns(self) -> list[str]:
-        """Return the names of the D columns of the inputs."""
+        """Return the names of the D input columns."""
         ...
 
     def model_sources(self) -> list[str]:
@@ -51,11 +51,11 @@ class Predicted(NamedTuple):
     """Predictions as host arrays, each [N, P]."""
 
     mean: Host
-    """The mean of observations, or the probabilities of classes."""
+    """The mean of observations, or the class probabilities."""
     variance: Host
     """The variance of observations."""
     lower: Host
-    """The lower end of the 95 % interval of the function, on the scale of `mean`."""
+    """The lower end of the 95 % interval for the function, on the scale of `mean`."""
     upper: Host
     """The upper end."""
 
@@ -68,21 +68,21 @@ class Subject:
     predictor: Callable[[], Any]
     """Returns the predictor of observations, on the scale of the user's targets."""
     inputs: Callable[[Any], Array]
-    """Converts the user's rows to the inputs X [N, D] of the model."""
+    """Converts the user's rows to model inputs X [N, D]."""
     names: tuple[str, ...] | None
     """The names of the user's columns, if they have names."""
     columns: tuple[str, ...]
-    """The names of the columns of the model."""
+    """The names of the model columns."""
     classes: tuple[Any, ...]
     """The labels; empty in regression."""
     order: tuple[int, ...] = ()
     """The positions of ordered classes among the labels, from the lowest class to the highest."""
     sources: tuple[str, ...] = ()
-    """For each column of the model, the table column from which it is computed."""
+    """For each model column, the table column from which it is computed."""
 
     @property
     def groups(self) -> dict[str, list[int]]:
-        """Return, for each table column, the indices of its columns in the model, in the order of the table."""
+        """Return the indices of the model columns computed from each table column, in the order of the table."""
         found: dict[str, list[int]] = {name: [] for name in self.names or self.sources}
         for i, name in enumerate(self.sources):
             found[name].append(i)
@@ -94,7 +94,7 @@ class Subject:
         return bool(self.order) or isinstance(self.model.likelihood, (RobustMax, Softmax))
 
     def predict(self, X: Array) -> Predicted:
-        """Return predictions of observations and 95 % intervals of the function at inputs X [N, D] of the model.
+        """Return predictions of observations and 95 % intervals for the function at model inputs X [N, D].
 
         The ends of an interval are the mean of the function plus and minus 1.96 standard deviations, mapped through the
         link of the likelihood. For more than two classes the ends are NaN, because intervals are not defined.
@@ -138,13 +138,13 @@ class Subject:
         return host(self.predictor().pit(X, asarray_like(y, X), seed=seed))
 
     def noise_of_targets(self, y: Host) -> Host | float:
-        """Return the known noise variances from their columns of the targets [N, K]; return 0 if there are none."""
+        """Return the known noise variances, which are columns of the targets [N, K], or 0 if there are none."""
         heteroscedastic = isinstance(self.model.likelihood, HeteroscedasticGaussian)
         return y[:, self.model.outputs :] if heteroscedastic else 0.0
 
 
 def subject_of(x: Any) -> Subject:
-    """Wrap a model of the library or a fitted estimator. Raise TypeError for anything else."""
+    """Wrap an agp model or a fitted estimator. Raise TypeError for anything else."""
     if isinstance(x, Model):
         reference = tree.first_leaf(x)
         columns = column_names(x._width)
@@ -165,7 +165,7 @@ def subject_of(x: Any) -> Subject:
 
 
 def of_function(likelihood: Any, f: Array) -> Array:
-    """Return the means [N, P] of observations given latent functions f [N, P]."""
+    """Return the means [N, P] of observations given latent function values f [N, P]."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RepairWarning)  # the variances may be 0, but are not used
         return likelihood.predict(f, 0.0 * f).mean
@@ -188,9 +188,9 @@ def host(x: Array) -> Host:
 
 
 def inducing_inputs(model: Any, /) -> dict[str, npt.NDArray[np.float64]]:
-    """Return the inducing inputs of a model as a dictionary from the path of each node to a NumPy array [M, D].
+    """Return a model's inducing inputs as a dictionary that maps each node's path to a NumPy array [M, D].
 
-    Inducing inputs of inner layers and patches of images are left out, because they are not in the input space.
+    Inducing inputs of inner layers and inducing image patches are left out because they do not lie in the input space.
     """
     found = tree.nodes(model, Points)
     return {path: host(node.Z) for path, node in found.items() if not INNER.search(path)}

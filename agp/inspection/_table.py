@@ -27,13 +27,13 @@ class Table(ABC):
 
     @abstractmethod
     def cartesian_product(self, column: int, values: npt.NDArray[Any], rows: npt.NDArray[np.intp]) -> Any:
-        """Repeat the n given rows once for each of G values, and set the column to this value.
+        """Repeat the n given rows once for each of G values, and set the column to that value.
 
-        Return the G n rows as a NumPy array, or as a data frame of the library that the user passed.
+        Return the G n rows as a NumPy array, or as a data frame of the same library as the user's.
         """
 
     def position(self, column: str | int) -> int:
-        """Return the number of a column given by name or number. Raise ValueError if the column does not exist."""
+        """Return the number of a column, which is given by name or number. Raise ValueError if it does not exist."""
         if column in self.names:
             return self.names.index(str(column))
         if isinstance(column, int) and not isinstance(column, bool) and -len(self.names) <= column < len(self.names):
@@ -87,7 +87,7 @@ class FrameTable(Table):
 
 
 def as_table(X: Any, names: Sequence[str] | None = None) -> Table:
-    """Wrap an array of any library, a list of lists, or a data frame. Data frames need the package narwhals.
+    """Wrap an array of any library, a list of lists, or a data frame. Data frames require the narwhals package.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Adapters to other libraries: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
 
-Each module needs the library of the same name, and is imported when you first use it.
+Each module requires the library of the same name, and is imported on first use.
 """
 
 import importlib

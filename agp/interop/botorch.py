@@ -1,7 +1,7 @@
-"""`BoTorchModel`, a wrapper that makes any model of agp usable with BoTorch's acquisition functions.
+"""`BoTorchModel`, a wrapper that makes any agp model usable with BoTorch's acquisition functions.
 
 Means, covariances and updates with further data come from `agp.Predictor`, and are differentiable in X. The module
-needs the extra ``botorch``.
+requires the extra ``botorch``.
 """
 
 import copy
@@ -32,10 +32,10 @@ Tensor = torch.Tensor
 
 
 class BoTorchModel(Model, FantasizeMixin):
-    """A BoTorch model that wraps a model of agp.
+    """A BoTorch model that wraps an agp model.
 
-    Posteriors are those of the latent functions, in the units of the targets, so outcome transforms are not needed.
-    BoTorch maximises; to minimise, train on the negative targets.
+    Posteriors describe the latent functions in the units of the targets, so outcome transforms are not needed. BoTorch
+    maximises; to minimise, train on the negative targets.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class BoTorchModel(Model, FantasizeMixin):
 
     @property
     def num_outputs(self) -> int:
-        """The number of outputs of posteriors."""
+        """The number of outputs in each posterior."""
         return len(self._chosen)
 
     @property
@@ -76,7 +76,7 @@ class BoTorchModel(Model, FantasizeMixin):
 
     @property
     def likelihood(self) -> Any:
-        """The likelihood p(y | f), an object of agp."""
+        """The likelihood p(y | f), an `agp.likelihoods.Likelihood`."""
         return self._single.likelihood
 
     def subset_output(self, idcs: list[int]) -> Self:
@@ -101,10 +101,10 @@ class BoTorchModel(Model, FantasizeMixin):
         output_indices
             The outputs; by default all.
         observation_noise
-            If true, return the distribution of observations instead of the functions, with the noise of a Gaussian
-            likelihood. A tensor [..., q, m] gives the noise variances instead.
+            If true, return the distribution of observations instead of function values, with the noise of the Gaussian
+            likelihood. If a tensor [..., q, m], use its entries as noise variances instead.
         posterior_transform
-            A posterior transform of BoTorch, such as a scalarisation.
+            A BoTorch posterior transform, such as a scalarisation.
 
         Raises
         ------
@@ -122,7 +122,7 @@ class BoTorchModel(Model, FantasizeMixin):
         predictor = self._single
         together = len(chosen) > 1 and predictor.conditionals[0].mixing is not None
         if X.shape[-2] == 1 and not self._batch and not together:
-            mean, variance = predictor.predict(X)  # single points need only marginals
+            mean, variance = predictor.predict(X)  # for single points, marginals suffice
             covariance = variance.mT[..., None]  # type: ignore[union-attr]
         else:
             mean, covariance = self._over_sets(lambda one, x: _joint(one, x, cross=together), X)
@@ -169,7 +169,7 @@ class BoTorchModel(Model, FantasizeMixin):
     # -- further data -----------------------------------------------------------------------------------------------
 
     def condition_on_observations(self, X: Tensor, Y: Tensor, noise: Tensor | None = None) -> Self:
-        """Return the model after further observations, as in `Predictor.condition_on`; this model is unchanged.
+        """Return a copy conditioned on further observations, as in `Predictor.condition_on`; this model is unchanged.
 
         Parameters
         ----------
@@ -206,14 +206,14 @@ class BoTorchModel(Model, FantasizeMixin):
         return self._with(_single=tree.with_leaves(found[0], first), _leaves=leaves, _batch=batch)
 
     def fantasize(self, X: Tensor, sampler: Any, observation_noise: Tensor | None = None, **kwargs: Any) -> Self:
-        """Condition the model on S samples of observations at X [..., k, D], and return the batch [S, ...] of models.
+        """Draw S samples of observations at X [..., k, D], and return the batch [S, ...] of models conditioned on them.
 
         Parameters
         ----------
         X
             Inputs.
         sampler
-            A sampler of BoTorch that draws S samples.
+            A BoTorch sampler that draws S samples.
         observation_noise
             Noise variances [..., k, m] or [..., 1, m]; by default the noise of the likelihood.
         kwargs
@@ -222,7 +222,7 @@ class BoTorchModel(Model, FantasizeMixin):
         Raises
         ------
         TypeError, ValueError
-            As in `condition_on_observations`, and if the noise is not Gaussian.
+            As in `condition_on_observations`, or if the noise is not Gaussian.
         """
         self._check_noise("fantasize")
         return super().fantasize(X, sampler, observation_noise=observation_noise, **kwargs)
@@ -267,7 +267,7 @@ def _joint(predictor: Predictor, X: Tensor, *, cross: bool) -> tuple[Tensor, Ten
 
 
 JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
-"""Jitter, relative to the variances, for covariances that rounding errors make singular."""
+"""Jitter, relative to the variances, for covariances that are singular because of rounding errors."""
 
 
 def _factorisable(covariance: Tensor) -> LinearOperator:
@@ -285,7 +285,7 @@ def _factorisable(covariance: Tensor) -> LinearOperator:
 
 
 class _Argument(NamedTuple):
-    """An array whose leading axes are some of the axes of a batch, in order."""
+    """An array whose leading axes are some of a batch's axes, in order."""
 
     array: Tensor
     axes: tuple[int, ...]

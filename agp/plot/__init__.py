@@ -2,7 +2,7 @@
 
 Each function returns a matplotlib `Figure`, which you can save (``figure.savefig("fit.png")``) or change
 (``figure.axes``). To draw into existing axes, pass them as `ax`, one for each panel. The functions do not use
-`matplotlib.pyplot`, which keeps figures in a global state and opens windows.
+`matplotlib.pyplot`, which keeps figures in global state and opens windows.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Plots of the calibration of predictions."""
+"""Calibration plots."""
 
 from typing import Any
 
@@ -17,16 +17,16 @@ LEVELS = np.linspace(0.02, 0.98, 49)
 def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any = None) -> Figure:
     """Plot observed frequencies against predicted frequencies, preferably for data unseen in training.
 
-    For regression, the plot shows the fraction of targets inside central intervals of the predictive distribution, as a
-    function of the nominal level. Each output has a line. A target that is a count may lie at the end of an interval.
-    Chance decides whether the plot treats this target as inside or outside, as in the randomised PIT. The legend
-    gives the average predicted standard deviation and the root mean squared error.
+    For regression, the plot shows the fraction of targets inside central intervals of the predictive distribution as a
+    function of the nominal level, with one line per output. If a target is a count that lies at the end of an interval,
+    it is treated as inside or outside at random, as in the randomised PIT. The legend gives the average predicted
+    standard deviation and the root mean squared error.
 
     For classification, the plot is a reliability diagram. The legend gives the average gap between observed and
-    predicted frequencies. A histogram shows the number of predictions in each bin. For more than two classes, the
+    predicted frequencies, and a histogram shows the number of predictions in each bin. For more than two classes, the
     diagram shows the probability of the most probable class.
 
-    At each level, the curve of a perfect model lies inside the grey band with a probability of 95 %. The width of the
+    At each level, the curve of a perfect model lies inside the grey band with a probability of 95 %; the width of the
     band depends on the number of rows.
 
     Parameters
@@ -34,9 +34,9 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     model
         An `agp.models.Model`, or a fitted `GPRegressor` or `GPClassifier`.
     X, y
-        Inputs [N, D] and targets [N] or [N, K] of the model or estimator. Targets that are NaN are ignored.
+        Inputs [N, D] and targets [N] or [N, K] of the model or estimator. NaN targets are ignored.
     bins
-        The number of bins of equal width for probabilities.
+        The number of equal-width probability bins.
     ax
         Axes to draw into; by default a new figure.
 
@@ -61,12 +61,12 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
 
 
 def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax: Any = None) -> Figure:
-    """Plot a histogram of the probability integral transforms F(y) of each output.
+    """Plot a histogram of the probability integral transforms F(y) for each output.
 
-    The histogram of a calibrated model is flat. Peaks at the ends mean that predictive distributions are too narrow. A
-    peak in the middle means that predictive distributions are too wide. A slope means that predictions are biased. For
-    counts, transforms are randomised (`agp.Predictor.pit`). Each bar of a perfect model ends inside the grey band with
-    a probability of 95 %. The width of the band depends on the number of rows.
+    The histogram of a calibrated model is flat. Peaks at the ends mean that predictive distributions are too narrow, a
+    peak in the middle means that they are too wide, and a slope means that predictions are biased. For counts,
+    transforms are randomised (`agp.Predictor.pit`). Each bar of a perfect model ends inside the grey band with a
+    probability of 95 %; the width of the band depends on the number of rows.
 
     Parameters
     ----------
@@ -75,9 +75,9 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
     X, y
         Data as in `plot_calibration`.
     bins
-        The number of bins of equal width.
+        The number of equal-width bins.
     seed
-        The seed of randomised transforms.
+        The seed for randomised transforms.
     ax
         Axes to draw into; by default a new figure.
 
@@ -111,7 +111,7 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
 
 
 def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, Host]:
-    """Return the wrapped model, the inputs and the targets [N, K]. Raise ValueError unless they have as many rows."""
+    """Return the wrapped model, the inputs and the targets [N, K]. Raise ValueError if the row counts differ."""
     subject = subject_of(model)
     table, targets = as_table(X, subject.names), subject.targets(y)
     if len(targets) != table.rows:
@@ -153,7 +153,7 @@ def _draw_reliability(ax: Axes, subject: Subject, probability: Host, targets: Ho
 
 
 def _chance(ax: Axes, level: Host, count: Any) -> None:
-    """Draw the band that contains 95 % of the observed fractions of a perfect model, by a normal approximation."""
+    """Draw the band that contains 95 % of a perfect model's observed fractions, in a normal approximation."""
     reach = Z95 * np.sqrt(level * (1.0 - level) / count)
     band(
         ax, level, np.clip(level - reach, 0.0, 1.0), np.clip(level + reach, 0.0, 1.0), "0.6", "chance, 95 %", alpha=0.3

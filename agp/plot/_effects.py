@@ -1,4 +1,4 @@
-"""Plots of the effect of each column on predictions."""
+"""Plots of each column's effect on predictions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,10 +26,10 @@ def plot_effects(
 ) -> Figure:
     """Plot the partial dependence on each column.
 
-    The partial dependence is the average prediction over all rows after all cells of the column are set to one value.
+    The partial dependence is the average prediction over all rows after every cell of the column is set to one value.
     Bands contain 95 % of the posterior of the average function (`agp.inspection.partial_dependence`). Categories of
-    data frames are drawn as points. Each output of a regression has a row of panels, and each class has a line. All
-    columns share one vertical scale, so a flat panel indicates a column with little influence.
+    data frames are drawn as points. In regression, each output has a row of panels; in classification, each class has a
+    line. All columns share one vertical scale, so a flat panel indicates a column with little influence.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ def plot_effects(
     ax
         Axes to draw into, one for each column (and output); by default a new figure.
     samples
-        The number of samples of the function for bands without a closed form.
+        The number of function samples for bands that have no closed form.
     seed
-        The seed of the samples and of the choice of rows from a large table.
+        The seed for drawing the samples and for choosing rows from a large table.
 
     Raises
     ------

@@ -17,12 +17,12 @@ POINTS = 400
 def plot_fit(
     model: Any, X: Any, y: Any, /, *, ax: Any = None, margin: float = 0.1, computational: bool = True
 ) -> Figure:
-    """Plot the data, the mean, and 95 % intervals of the function and of new observations, as functions of one input.
+    """Plot the data, the mean, and 95 % intervals for the function and for new observations, as functions of one input.
 
     Each output has its own panel. For two classes, the plot shows the probability of the second class with the interval
-    of the function. For more than two classes, the plot shows one line for each class. For a `CaGP`, the plot splits
-    the uncertainty of the function into two parts. The *mathematical* uncertainty is that of the exact posterior with
-    the same hyperparameters. The *computational* uncertainty is the rest, which is due to limited computation. Inducing
+    for the function; for more than two classes, it shows one line for each class. For a `CaGP`, the uncertainty of the
+    function is split into two parts: the *mathematical* uncertainty, which is that of the exact posterior with the same
+    hyperparameters, and the *computational* uncertainty, which is the rest and is due to limited computation. Inducing
     inputs are marked at the bottom.
 
     Parameters
@@ -36,7 +36,7 @@ def plot_fit(
     margin
         The margin on both sides of the data, as a fraction of their range.
     computational
-        Whether to split the uncertainty of a `CaGP`, which takes O(N^3) operations.
+        Whether to split the uncertainty of a `CaGP`. The split takes O(N^3) operations.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def _split(model: CaGP, at: Any, X: Any) -> Host:
     try:
         return np.sqrt(host(model.uncertainty(at, X).mathematical))
     except ValueError as error:
-        msg = f"{error} Alternatively, set computational=False to omit the split of the uncertainty."
+        msg = f"{error} Alternatively, set computational=False to omit the split."
         raise ValueError(msg) from error
 
 

@@ -1,4 +1,4 @@
-"""Axes, styles and helpers of all plots."""
+"""Axes, styles and helpers for all plots."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,14 +12,14 @@ from agp.random import generator
 
 DATA: dict[str, Any] = {"color": "0.3", "linestyle": "none", "marker": ".", "markeredgewidth": 0}
 FUNCTION, OBSERVATIONS = {"alpha": 0.35}, {"alpha": 0.15}
-"""The opacity of the bands of the function and of observations."""
+"""The opacities of the bands for the function and for observations."""
 MAX_POINTS = 2000
 
 
 def panels(
     ax: Any, count: int, *, columns: int | None = None, size: tuple[float, float] = (6.4, 4.0), **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its axes: the given axes, or the axes of a new figure; `count` is the number of axes."""
+    """Return a figure and its `count` axes: those that are given, or those of a new figure."""
     if ax is None:
         columns = min(count, columns or count)
         rows = -(-count // columns)
@@ -51,7 +51,7 @@ def legend(ax: Axes, *, above: bool = False) -> None:
 
 
 def thin_rows(rows: int) -> tuple[npt.NDArray[np.intp], str]:
-    """Return the numbers of the rows that are drawn as points, and the label of the points."""
+    """Return the numbers of the rows to draw as points, and the label for the points."""
     if rows <= MAX_POINTS:
         return np.arange(rows), "data"
     chosen = np.sort(generator(0, 13).permutation(rows)[:MAX_POINTS])

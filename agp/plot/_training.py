@@ -14,7 +14,7 @@ from agp.training import GrowthResult, Result, Round
 Columns = dict[str, npt.NDArray[np.float64]]
 
 RATE = "rate of "
-"""The prefix of the names of logged learning rates."""
+"""The prefix in the names of logged learning rates."""
 FIRST_PART = 10
 """The first 1 / FIRST_PART of the steps may lie outside the plot."""
 WINDOWS = 40
@@ -33,8 +33,8 @@ def plot_learning(result: Any, /, *, against: str = "steps", ax: Any = None) -> 
         The result of `agp.fit`, `agp.train` or `agp.fit_lbfgs`; a fitted `GPRegressor` or `GPClassifier`; or a dict
         that maps each name to one number per step.
     against
-        The horizontal axis: "steps", or "seconds" if `result` is a training result. "seconds" assumes that all steps
-        take the same time.
+        The horizontal axis: "steps", or "seconds" if `result` is a training result. For "seconds", all steps are
+        assumed to take the same time.
     ax
         Axes to draw into, one for each panel; by default a new figure.
 
@@ -127,7 +127,7 @@ def _draw_numbers(ax: Axes, x: npt.NDArray[Any], curves: dict[str, Any], what: s
 
 
 def plot_growth(result: Any, /, *, ax: Any = None) -> Figure:
-    """Plot the bound, the upper bound, their gap, and the gain of each doubling against the number of inducing inputs.
+    """Plot the bound, the upper bound, their gap, and the gain per doubling against the number of inducing inputs.
 
     All values are in nats per row. Without an upper bound, the gap is not drawn. If the largest model was also trained
     to convergence, the plot has two points at its number of inducing inputs.

@@ -1,4 +1,4 @@
-"""Choice of the kernel, the hyperparameters and the number of inducing inputs from data."""
+"""Data-driven choice of the kernel, the hyperparameters and the number of inducing inputs."""
 
 from agp.selection._kernel import select_kernel
 from agp.selection._regression import fit_regression

@@ -1,4 +1,4 @@
-"""Sums over the rows, and collapsed posteriors from these sums for any variances and any number of inducing inputs."""
+"""Sums over the rows, from which collapsed posteriors follow for any variances and any number of inducing inputs."""
 
 import math
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from agp.selection._rows import Data, average
 
 LOG_2PI = math.log(2.0 * math.pi)
 SQUARES = 3
-"""The memory budget of a pass over the rows, in M x M arrays, unless the default budget is larger."""
+"""The memory budget for a pass over the rows, in M x M arrays, unless the default budget is larger."""
 
 
 class HeldOut(NamedTuple):
@@ -80,7 +80,7 @@ class Collapse(NamedTuple):
         return factor, noise * s, -float(best.fun)
 
     def log_density(self, factor: float, noise: float, count: int | None = None) -> float:
-        """Return the average log density of the held-out rows given `count` inducing inputs, or -inf if not finite."""
+        """Return the average log density of the held-out rows given `count` inducing inputs; -inf if not finite."""
         M = self.totals.gram.shape[0] if count is None else count
         s = asarray_like(np.asarray(noise), self.Lu)
         posterior = posterior_of(self.Lu[:M, :M], scaled_statistics(first_inducing(self.totals, M), factor), s)
@@ -118,8 +118,8 @@ class Collapse(NamedTuple):
 def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:
     """Compute the sums in one pass over the rows, with the hyperparameters of a model and inducing inputs Z [M, D].
 
-    `inside` is True if `data` includes the held-out rows. `memory` is the budget for working arrays in MiB. By default,
-    it is the larger of the usual budget and the memory of three M x M matrices.
+    `inside` is True if `data` includes the held-out rows. `memory` is the budget for working arrays in MiB. The default
+    is the usual budget or the memory for three M x M matrices, whichever is larger.
     """
     points = Points(Z, Z_unit=column_spreads(Z))
     model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights)

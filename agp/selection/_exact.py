@@ -1,4 +1,4 @@
-"""Training of hyperparameters with the exact evidence of a sample of the rows."""
+"""Training of hyperparameters with the exact evidence of sampled rows."""
 
 import warnings
 from collections.abc import Callable
@@ -18,20 +18,20 @@ from agp.starts import starting_kernels
 from agp.training import Gain, fit_lbfgs
 
 SHORT, LONG = 20, 40
-"""The number of L-BFGS iterations from each start, and of further iterations from the best starts."""
+"""The numbers of L-BFGS iterations from each start, and of further iterations from the best starts."""
 NUM_KEPT_STARTS = 2
 """The number of starts that are trained further."""
 MIN_GAIN = 1e-4
 """L-BFGS stops when 20 iterations gain less than this many nats per row."""
 MIN_NOISE = 1e-4
-"""Training on more rows starts with at least this noise variance, as a fraction of the variance of the targets."""
+"""Training on more rows starts with at least this noise variance, as a fraction of the targets' variance."""
 ROWS_PER_COLUMN = 5
-"""Lengthscales get a prior if there are fewer rows per column than this."""
+"""Lengthscales have a prior if there are fewer rows per column than this."""
 LENGTHSCALE = Relative(LogNormal(2.66, 3.0**0.5))
-"""The prior of lengthscales, in units of the spread of the column times the root of the number of columns.
+"""The prior for lengthscales, in units of the column's spread times the square root of the number of columns.
 
 Its mode is 0.7, and 95 % of its mass lies between 0.5 and 430. In the source, inputs fill an interval of length 1,
-which has a spread of 0.29.
+whose spread is 0.29.
 
 Source: Hvarfner, Hellsten & Nardi, "Vanilla Bayesian optimization performs great in high dimensions", ICML 2024.
 """
@@ -48,7 +48,7 @@ class Tuned(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The score that compares models of the same sample: the log density, or the evidence if there are few rows.
+        """The score for comparing models of the same sample: the log density, or the evidence if there are few rows.
 
         With fewer than five rows per column, rows predict each other well by chance, so the score is the evidence. With
         more rows, the log density is the better criterion because models are never exactly right.
@@ -64,7 +64,7 @@ class Tuned(NamedTuple):
 
     @classmethod
     def of(cls, model: Any, pieces: dict[str, Any]) -> "Tuned":
-        """Return the model with the pieces of a checkpoint. Raise ValueError unless they have the model's leaves."""
+        """Restore the model from the pieces of a checkpoint. Raise ValueError unless they fit the model's leaves."""
         expected = {name: tuple(x.shape) for name, x in tree.leaves(model, "parameter").items()}
         if {name: np.shape(x) for name, x in pieces.items()} != expected | {"evidence": (), "log": ()}:
             msg = "the file stores the hyperparameters of another model"
@@ -74,7 +74,7 @@ class Tuned(NamedTuple):
 
 
 def default_priors(rows: float, kernel: Kernel, columns: int) -> dict[str, Any]:
-    """Return a dictionary of priors for the lengthscales of a kernel, empty with at least five rows per column."""
+    """Return a dictionary of priors for a kernel's lengthscales, which is empty for at least five rows per column."""
     some = any(name.endswith("lengthscale") for name in (*tree.missing(kernel), *tree.leaves(kernel)))
     return {"kernel.*lengthscale": LENGTHSCALE} if some and rows < ROWS_PER_COLUMN * columns else {}
 
@@ -89,7 +89,7 @@ def search_hyperparameters(
 ) -> Tuned:
     """Train exact GPs from several starts, train the best two further, and return the best.
 
-    Training maximises the evidence; `Tuned.score` compares the results. Missing lengthscales of the kernel start at
+    Training maximises the evidence; `Tuned.score` compares the results. Lengthscales that the kernel lacks start at
     several values. `parts` contains the other arguments of `GPR.from_data`. L-BFGS stops when 20 iterations gain less
     than `least_gain` nats per row, or when `watch` ends the training. If a column is constant in `data`, its spread is
     computed from the rows that `among` returns.
@@ -108,7 +108,7 @@ def exact_gp(data: Data, **parts: Any) -> GPR:
 
 
 def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -> GPR:
-    """Build an exact GP of other rows with the hyperparameters of a model; `kernel` replaces the kernel of the model.
+    """Build an exact GP on other rows with a model's hyperparameters; `kernel` replaces the model's kernel.
 
     A noise variance near zero is increased, because the other rows may be noisy.
     """

@@ -18,12 +18,12 @@ MIN_ROWS = 8
 
 
 def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds: float | None = None) -> Kernel:
-    """Return the kernel with the best leave-one-out predictions of 500 rows.
+    """Return the kernel that gives the best leave-one-out predictions for 500 rows.
 
-    The kernels are compared in exact GPs with Gaussian noise, as in the search of `fit_regression`. The targets of
-    these GPs are `Likelihood.proxies`. The returned kernel has its trained lengthscales if the proxies are observations
-    of the latent functions, or logarithms of counts. For class labels, the lengthscales are None, and `from_data` sets
-    them.
+    The kernels are compared in exact GPs with Gaussian noise, as in the search of `fit_regression`, with
+    `Likelihood.proxies` as targets. The returned kernel keeps its trained lengthscales if the proxies are observations
+    of the latent functions or logarithms of counts. For class labels, its lengthscales are None, so that `from_data`
+    sets them.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))

@@ -40,39 +40,39 @@ from agp.selection._watch import Pieces, Watch
 from agp.training import Callback, baseline, strip_addresses
 
 SAMPLE, LARGER, EXACT_ROWS = 500, 2000, 4000
-"""The number of rows that compare starts and kernels, the number of rows that train the best kernels, and the maximum
-number of rows of an exact GP."""
+"""The number of rows for comparing starts and kernels, the number for training the best kernels, and the maximum number
+of rows of an exact GP."""
 ITERATIONS, LAST_ITERATIONS = 25, 8
-"""The number of L-BFGS iterations on the larger sample, and of further iterations on `EXACT_ROWS` rows."""
+"""The numbers of L-BFGS iterations on the larger sample, and of further iterations on `EXACT_ROWS` rows."""
 MOST_ITERATIONS, EVIDENCE_COST = 400, 1.2e12
-"""The maximum number of L-BFGS iterations, and of operations, if the larger sample is all rows. The evidence and its
-gradient take 4 N^3 operations."""
+"""The maximum numbers of L-BFGS iterations and of operations if the larger sample contains all rows. The evidence and
+its gradient take 4 N^3 operations."""
 COMPARED_ROWS, FEW, MOST = 50_000, 1024, 4096
-"""The number of rows and of inducing inputs in a comparison, and the maximum number of inducing inputs."""
+"""The numbers of rows and inducing inputs in a comparison, and the maximum number of inducing inputs."""
 COST, MOST_ROWS = 1e13, 300_000
-"""The maximum number of operations of the last pass, which takes 2 N M^2, and the maximum number of drawn rows."""
+"""The maximum number of operations in the last pass, which takes 2 N M^2, and the maximum number of rows drawn."""
 MIN_GAIN_PER_ROW = 0.003
 """The minimum gain from doubling the inducing inputs, in nats per held-out row."""
 CLOSE, ALIKE, FAR = 0.02, 0.01, 0.3
 """Differences in nats per row. Kernels within `CLOSE` of the best are trained further. Kernels within `ALIKE` of it are
-equally good. A difference above `FAR` cannot be due to the choice of the sample."""
+considered equally good. A difference above `FAR` cannot be due to the choice of the sample."""
 CHANCE, SHARE, HELD_OUT_CHANCE = 2.0, 0.5, 5.0
 """A model has learned something if its gain in nats exceeds the number of hyperparameters by `CHANCE`, or if its gain
 on the held-out rows exceeds `HELD_OUT_CHANCE`. The number of hyperparameters is capped at `SHARE` times the rows."""
 SHARES = {"search": 0.15, "train": 0.45}
 """The latest end of a stage, as a fraction of the time limit."""
 AMPLE, PART, SPEED = 8.0, 0.7, 2e10
-"""Constants for a time limit. No stage is skipped if the remaining time exceeds `AMPLE` times that of search and
+"""Constants for a time limit. No stage is skipped if the remaining time exceeds `AMPLE` times that for search and
 comparison. `PART` is the fraction of the remaining time for the last pass. `SPEED` is in operations per second."""
 SOME, OVER, LEAST_SHARE = 2.0, 0.2, 0.25
 """Constants for a time limit. Training starts only if there is time for `SOME` evaluations of the evidence. An exact
 posterior, which takes 2 N^3 operations, may take `OVER` times the limit even if no time is left. The last pass over all
-rows needs at least `LEAST_SHARE` of the inducing inputs of a comparison."""
+rows is omitted unless it can use at least `LEAST_SHARE` of the inducing inputs of a comparison."""
 NO_SIGNAL_VARIANCE = 1e-6
-"""The variance of the latent function if the inputs are uninformative, as a fraction of the variance of the targets."""
+"""The latent function's variance if the inputs are uninformative, as a fraction of the targets' variance."""
 
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
-"""The kernels that "auto" compares. It also compares the best of them plus a linear kernel."""
+"""The kernels that "auto" compares, in addition to the sum of the best of them and a linear kernel."""
 
 
 @public(repairs=False)
@@ -98,18 +98,18 @@ def fit_regression(
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
 
-    1. For each kernel, an exact GP of 500 rows is trained from several starts.
+    1. For each kernel, an exact GP on 500 rows is trained from several starts.
     2. The two best kernels are trained further with the exact evidence of 2,000 rows. Then the best kernel is trained
        with the exact evidence of 4,000 rows.
-    3. With up to 4,000 rows, the posterior is exact. Models are compared by their leave-one-out predictions
+    3. For up to 4,000 rows, the posterior is exact, and models are compared by their leave-one-out predictions
        (`GPR.leave_one_out`).
-    4. With more rows, a tenth of the rows is held out, up to a maximum of 2,000 rows. Models are compared by the
-       density of the held-out rows before and after training. The density is computed with collapsed posteriors that
-       have 1,024 inducing inputs. (The bound would favour smooth kernels, which need few inducing inputs.)
-    5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows. The number of inducing inputs
-       doubles as long as the predictions improve. With more than 300,000 rows, the posterior has fewer inducing inputs
-       or omits some rows. Training gives one pair of kernel and noise variances, and maximising the bound gives
-       another. The model has the pair that predicts the held-out rows better.
+    4. For more rows, a tenth of the rows, but at most 2,000, are held out. Before and after training, models are
+       compared by the density of the held-out rows, which is computed with collapsed posteriors that have 1,024
+       inducing inputs. (The bound would favour smooth kernels, which require few inducing inputs.)
+    5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows. Their number is doubled as long
+       as the predictions improve. For more than 300,000 rows, the posterior has fewer inducing inputs or omits some
+       rows. Training gives one pair of kernel and noise variances, and maximising the bound gives another; the model
+       uses the pair that predicts the held-out rows better.
 
     Parameters
     ----------
@@ -120,8 +120,8 @@ def fit_regression(
     likelihood, mean_function
         See `agp.GPR.from_data`.
     priors
-        A dictionary of priors whose keys are patterns of leaf names, or None. "auto" gives lengthscales a prior if
-        there are fewer than five rows per column (see docs/starts-rates-priors.md).
+        A dictionary of priors whose keys are patterns for leaf names, or None. With "auto", lengthscales have a prior
+        if there are fewer than five rows per column (see docs/starts-rates-priors.md).
     method
         "gpr" for the exact posterior, "sgpr" for the collapsed posterior. "auto" chooses by the number of rows.
     most
@@ -131,21 +131,21 @@ def fit_regression(
     max_seconds
         Maximum time in seconds; unlimited by default. When the time is up, the best result so far is returned.
     memory
-        Budget in MiB for working arrays of the passes over the rows. The default is enough for the largest matrices.
+        Budget in MiB for working arrays in the passes over the rows. The default suffices for the largest matrices.
     seed
-        Seed of the random choice of rows.
+        Seed for the random choice of rows.
     callbacks
         Functions called with a `Progress` after each L-BFGS iteration. If a callback returns True, the fit ends.
     progress
-        Show a progress bar (needs the extra ``cli``).
+        Show a progress bar (requires the extra ``cli``).
     checkpoint
         A file that stores finished stages. A fit with the same data and arguments resumes from this file and gives the
-        same numbers.
+        same numbers as an uninterrupted fit.
     weights
         The number of observations [N] that each row represents, as in `agp.GPR.from_data`; 1 by default. With weights,
-        averages are over observations, not rows. Exact repetitions of a row are evidence against noise. If the weights
-        sum to more than N, and rows with equal inputs have equal targets, the noise variance goes to zero. Scale
-        importance weights to a mean of 1.
+        averages are over observations, not rows. Exact repetitions of a row are evidence against noise: if the weights
+        sum to more than N and rows with equal inputs have equal targets, the noise variance goes to zero. Therefore,
+        scale importance weights to a mean of 1.
 
     Returns
     -------
@@ -155,10 +155,9 @@ def fit_regression(
     Raises
     ------
     TypeError, ValueError
-        If the data and the arguments do not fit each other.
+        If the data and the arguments are inconsistent.
     agp.errors.CheckpointError
-        If the checkpoint cannot be written. The fit writes the checkpoint for the first time before training.
-        `.result` holds the best model so far.
+        If the checkpoint cannot be written; it is first written before training. `.result` holds the best model so far.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds the best model so far.
 
@@ -273,7 +272,7 @@ class _Found(NamedTuple):
     kernel: str
     kind: str
     bound: float
-    """The bound of the rows of the posterior, in nats."""
+    """The bound for the posterior's rows, in nats."""
     targets: Data
     """The targets of these rows."""
     log_density: float
@@ -294,7 +293,7 @@ class _Chosen(NamedTuple):
     gain: float = float("inf")
     """The gain from the last doubling of the inducing inputs, or the lead of the exact GP if it exceeds `FAR`."""
     seconds: float = 0.0
-    """The time of the pass over the rows, in seconds per row."""
+    """The duration of the pass over the rows, in seconds per row."""
 
 
 class _Fit:
@@ -313,7 +312,7 @@ class _Fit:
         """Compare kernels on the sample, train the best on up to 2,000 rows, and keep the posterior of all rows."""
         found = self._search()
         rows = min(self.rows.total, LARGER)
-        of_parts = isinstance(self.plan.kernel, (Product, Sum))  # they need more iterations than the search makes
+        of_parts = isinstance(self.plan.kernel, (Product, Sum))  # these require more iterations than the search runs
         if (rows > SAMPLE or of_parts) and self._in_time(rows):
             iterations = ITERATIONS
             if rows == self.rows.total:
@@ -345,7 +344,7 @@ class _Fit:
         return _sort_by_density(judged)
 
     def run_collapsed(self) -> None:
-        """Compare kernels by the held-out rows with few inducing inputs, then choose the number of inducing inputs."""
+        """Compare kernels on the held-out rows with few inducing inputs, then choose the number of inducing inputs."""
         found = self._compare(self._search())
         ample = self.watch.left() > AMPLE * self.watch.elapsed()
         if not found:  # the result is the posterior of the sample
@@ -392,7 +391,7 @@ class _Fit:
         return self._run_piece(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
 
     def _train_model(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
-        """Train a model with at most this many iterations, or take the result from the checkpoint."""
+        """Train a model for at most this many iterations, or take the result from the checkpoint."""
         settings = (iterations, self.watch, self.plan.least_gain)
         return self._run_piece(f"{piece} from {_checksum(model)}", model, train_exact, model, data, *settings)
 
@@ -428,7 +427,7 @@ class _Fit:
     # -- posteriors -------------------------------------------------------------------------------------------------
 
     def _compare(self, found: list[_Chosen], before: Sequence[_Chosen] = ()) -> list[_Chosen]:
-        """Score candidates on the held-out rows; return these and the earlier candidates, the best first."""
+        """Score candidates on the held-out rows; return them with the earlier candidates, the best first."""
         both = [*before]
         rows = self._rows_to_compare(len(found))
         data, held = self.rows.first(rows), self.rows.held_out()
@@ -462,7 +461,7 @@ class _Fit:
         density, setting = scored[0]
         gain = density - passed.log_density(*setting, count=max(1, self.few // 2))
         behind = one.tuned.log_density - density
-        gain = behind if behind > FAR else gain  # too few inducing inputs to see the signal
+        gain = behind if behind > FAR else gain  # too few inducing inputs for the signal
         tuned, rows = one.tuned, one.tuned.model.X.shape[0]
         self.candidates.append(Candidate(one.name, rows, tuned.evidence, tuned.log_density, bound, density))
         return one._replace(passed=passed, settings=tuple(at for _, at in scored), log_density=density, gain=gain)
@@ -494,7 +493,7 @@ class _Fit:
         return min(len(self.rows.order), int(COST / (2.0 * self.most**2)))
 
     def _pays(self, best: _Chosen, rows: int) -> bool:
-        """Whether the maximum number of inducing inputs on `rows` rows is better than fewer on all rows.
+        """Whether the maximum number of inducing inputs on `rows` rows is better than a smaller number on all rows.
 
         Each doubling of the number of inducing inputs gains about half as much as the previous one. Estimating the
         weights of M inducing inputs from N rows lowers the log density of another row by about M / 2N nats.
@@ -503,7 +502,7 @@ class _Fit:
         return best.gain * 0.5**doublings > self.most / (2.0 * rows)
 
     def _affordable(self, best: _Chosen) -> int:
-        """Return a number of inducing inputs that is affordable and worth the time; 0 if a pass takes too long."""
+        """Return a number of inducing inputs that is affordable and worth the time; 0 if a pass would take too long."""
         few = self.few
         M = min(self.most, few * 2 ** _doublings(best.gain), int((COST / (2.0 * self.rows.total)) ** 0.5))
         M = M if 1.25 * few <= M else few
@@ -537,7 +536,7 @@ class _Fit:
         self.best = lambda: self._collapsed_candidate(one, one.passed, one.settings[0], self.few, one.log_density)
 
     def _exact_of(self, model: Any, rows: int, name: str) -> _Found:
-        """Compute the exact posterior of the first rows of the random order, or of all rows."""
+        """Compute the exact posterior of the first rows in the random order, or of all rows."""
         data = self.rows.data if rows >= self.rows.total else self.rows.first(rows)
         parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": dict(model.priors)}
         found = exact_gp(data, kernel=model.kernel, **parts)
@@ -627,7 +626,7 @@ class _Fit:
 def _doublings(gain: float) -> int:
     """Return how many further doublings gain `MIN_GAIN_PER_ROW`, if each gains half as much as the one before.
 
-    `gain` is the gain of the last doubling.
+    `gain` is the gain from the last doubling.
     """
     return 0 if gain < MIN_GAIN_PER_ROW else int(math.log2(min(gain, 1.0) / MIN_GAIN_PER_ROW))
 

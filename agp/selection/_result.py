@@ -14,17 +14,17 @@ class Candidate(NamedTuple):
     rows: int
     """The number of rows in the sample that trained the hyperparameters."""
     evidence: float
-    """The log evidence of the exact GP of this sample, including the priors, in nats per row."""
+    """The log evidence of the exact GP on this sample, including the priors, in nats per row."""
     log_density: float
-    """The average log density of a row of the sample given its other rows."""
+    """The average log density of a row in the sample given the other rows."""
     bound: float = math.nan
-    """The collapsed bound of the rows that are not held out, at the best variance and noise, in nats per row."""
+    """The collapsed bound for the rows that are not held out, at the best variance and noise, in nats per row."""
     held_out: float = math.nan
     """The average log density of a held-out row given the rows that are not held out."""
 
 
 class Stage(NamedTuple):
-    """The name, the size and the time of a stage of the fit."""
+    """The name, size and duration of a stage of the fit."""
 
     name: str
     rows: int
@@ -44,9 +44,9 @@ class RegressionResult(FitResult):
     bound: float = math.nan
     """The bound on the log evidence of all rows, in nats."""
     baseline: float = math.nan
-    """The log density of the targets from their mean and variance alone, in nats per row."""
+    """The log density of the targets given only their mean and variance, in nats per row."""
     log_density: float = math.nan
-    """The average log density of a row given all other rows for exact GPs, and of a held-out row otherwise."""
+    """For exact GPs, the average log density of a row given all other rows; otherwise, that of a held-out row."""
     learned: bool = True
     """True if the inputs are informative. If False, the model predicts the mean of the targets."""
 

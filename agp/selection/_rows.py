@@ -1,4 +1,4 @@
-"""The rows of a fit in stages: all rows, samples of them, and held-out rows."""
+"""The rows for a staged fit: all rows, samples of them, and held-out rows."""
 
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ class Data(NamedTuple):
         return mean, np.average((y - mean) ** 2, axis=0, weights=weights)
 
     def repeat_rows(self) -> tuple[Array, Array]:
-        """Return X and y with each row repeated by its weight, for starting values."""
+        """Return X and y with each row repeated according to its weight, for computing starting values."""
         return (self.X, self.y) if self.weights is None else repeat_rows(self.X, self.y, self.weights)
 
     def at(self, index: Any = None, /) -> "Data":
@@ -59,7 +59,7 @@ class Rows(NamedTuple):
     held: Any
     """The numbers of the held-out rows."""
     order: Any
-    """The numbers of other rows in random order; each sample has the first of these rows."""
+    """The numbers of the other rows in random order; each sample consists of the first of them."""
 
     @property
     def total(self) -> int:
@@ -67,7 +67,7 @@ class Rows(NamedTuple):
         return self.data.X.shape[0]
 
     def first(self, count: int, /) -> Data:
-        """Return the first rows of the sample, in memory. If `count` covers all rows, they keep their own order."""
+        """Return the first rows of the sample, in memory. If `count` covers all rows, they keep their order."""
         return self.data.at() if count >= self.total and not len(self.held) else self.data.at(self.order[:count])
 
     def held_out(self) -> Data:

@@ -1,4 +1,4 @@
-"""The clock, the callbacks, the progress bar and the checkpoint of a fit in stages."""
+"""The clock, callbacks, progress bar and checkpoint of a staged fit."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Watch:
-    """A callback that ends every training of a fit at a deadline, or when a user's callback returns True."""
+    """A callback that ends all training in a fit at a deadline, or when a user's callback returns True."""
 
     def __init__(self, max_seconds: float | None, callbacks: Iterable[Callback], *, progress: bool) -> None:
         self.limit = None if max_seconds is None else check_positive("max_seconds", max_seconds)
@@ -49,7 +49,7 @@ class Watch:
         self._bar.__exit__(*error)
 
     def elapsed(self) -> float:
-        """Return the seconds since the start of the fit, including those before a resumption."""
+        """Return the seconds since the start of the fit, including those before it was resumed."""
         return self.before + time.perf_counter() - self.began
 
     def left(self) -> float:
@@ -75,7 +75,7 @@ class Watch:
 
     @property
     def stage_over(self) -> bool:
-        """Whether the time of the stage or of the whole fit is over."""
+        """Whether the time for the stage or for the whole fit is up."""
         return self.is_done or (self.until is not None and self.elapsed() >= self.until)
 
     def __call__(self, seen: Progress) -> bool:
@@ -98,7 +98,7 @@ class Watch:
 
 
 class Pieces:
-    """The results of stages by name, as dictionaries of NumPy arrays, stored in a checkpoint."""
+    """The stages' results by name, as dictionaries of NumPy arrays, which are stored in a checkpoint."""
 
     def __init__(self, path: str | Path | None, facts: dict[str, Any], watch: Watch) -> None:
         self.path, self.watch = check_checkpoint(path), watch
@@ -130,8 +130,7 @@ class Pieces:
     def __call__(self, name: str, work: Callable[[], dict[str, Any]], taken: Callable[[dict[str, Any]], T]) -> T:
         """Read the result with this name from the checkpoint, or compute it by ``work()``; return ``taken(result)``.
 
-        Incomplete results are not stored. Raise ValueError if `taken` raises ValueError for a result from the
-        checkpoint.
+        Incomplete results are not stored. Raise ValueError if `taken` rejects a result from the checkpoint.
         """
         if self.path is not None and name in self.done:
             try:

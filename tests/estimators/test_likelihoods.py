@@ -216,7 +216,7 @@ def test_each_target_has_its_own_noise_function():
         (
             {"method": "gpr"},
             NOISY,
-            "likelihood is 'latent-noise', but the method gpr does not take it; use auto, or ms",
+            "likelihood is 'latent-noise', but the method gpr does not support it; use auto, or ms",
         ),
         (
             {"outputs": "coregionalised"},

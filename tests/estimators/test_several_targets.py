@@ -64,7 +64,7 @@ def test_fewer_latent_functions_than_targets():
             {"outputs": "seperate"},
             "unknown outputs 'seperate'; choose from shared, separate, coregionalised",
         ),
-        ({"outputs": "separate", "method": "gpr"}, "outputs is 'separate', but the method gpr does not take it"),
+        ({"outputs": "separate", "method": "gpr"}, "outputs is 'separate', but the method gpr does not support it"),
         ({"num_latents": 2}, "num_latents is 2, but outputs='shared' does not use it"),
         ({"outputs": "intrinsic", "num_latents": 3}, "num_latents is 3, but y has 2 columns"),
         ({"outputs": "intrinsic", "num_latents": 0}, "num_latents is 0, but must be a whole number"),

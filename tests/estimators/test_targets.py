@@ -203,7 +203,7 @@ def test_weights_say_where_the_noise_is_not_learned_twice():
 
 def test_methods_without_weights_say_so():
     for method in set(METHODS) - set(WEIGHTED_METHODS):
-        with pytest.raises(ValueError, match=f"sample_weight is given, but the method {method} does not take it"):
+        with pytest.raises(ValueError, match=f"sample_weight is given, but the method {method} does not support it"):
             GPRegressor(method=method, kernel="rbf", num_inducing=5).fit(X, F, sample_weight=np.ones(90))
 
 
@@ -240,7 +240,7 @@ def test_logarithms_of_targets_are_answered_as_targets():
             TARGETS["poisson"],
             {},
             ValueError,
-            "the method gpr does not take",
+            "the method gpr does not support",
         ),
         ({"likelihood": 3}, F, {}, TypeError, "likelihood is 3, but must be one of 'gaussian', 'student-t'"),
         ({"target_transform": "sqrt"}, F, {}, ValueError, "target_transform is 'sqrt', but must be None or 'log'"),

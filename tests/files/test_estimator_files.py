@@ -204,7 +204,7 @@ def test_an_estimator_moves_to_another_library(path):
         (GPRegressor(random_state=np.random.RandomState(0), max_steps=2), "the parameter random_state is RandomState"),
         (
             GPRegressor(device=object(), max_steps=2),
-            "the parameter device is <object .*; set a number or a text with set_pa",
+            "the parameter device is <object .*; set a number or a string with set_pa",
         ),
     ],
 )
