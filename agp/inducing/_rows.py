@@ -1,4 +1,4 @@
-"""Checks and host copies of rows, for all methods that choose inducing inputs."""
+"""Checking rows and copying them to the host, for all methods that choose inducing inputs."""
 
 import numbers
 from typing import Any
@@ -34,7 +34,7 @@ def take_rows(X: Array, index: npt.NDArray[np.integer]) -> Rows:
 
 
 def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the sorted positions of the first of equal rows, and labels of all rows, equal for equal rows."""
+    """Return the sorted positions of the first row of each distinct value, and labels [n], equal for equal rows."""
     _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)  # -0.0 equals 0.0
     return np.sort(first), kind.reshape(-1)
 

@@ -200,8 +200,8 @@ class ExactConditional(GaussianConditional):
 class IterativeConditional(GaussianConditional):
     """An exact posterior that solves linear systems by conjugate gradients, without storing an N x N matrix.
 
-    An iteration takes O(N^2) operations per test input. Linear systems that are solved together share the evaluations
-    of the kernel.
+    An iteration takes O(N^2) operations per test input. Linear systems that are solved together share kernel
+    evaluations.
 
     Parameters
     ----------
