@@ -14,7 +14,7 @@ from agp.random import generator
 from agp.tree import place_leaves
 
 TIE_TOLERANCE = 1e-6
-"""Variances within this relative distance count as equal, because backends round kernels differently."""
+"""Variances with a relative difference below this value count as equal, because backends round kernels differently."""
 JITTER = 1e-12
 """The jitter added to the covariance of given inducing inputs, relative to its mean diagonal."""
 

@@ -10,7 +10,7 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_inputs
 
 ROWS = 20_000
-"""The default number of rows that are drawn at random by methods whose run time grows with the number of rows."""
+"""The default number of rows drawn at random by methods whose run time grows with the number of rows."""
 
 Rows = npt.NDArray[np.float64]
 """Rows [n, D] on the host."""

@@ -95,8 +95,8 @@ class Model(ABC):
             derivatives. "autodiff" differentiates the forward code and also supports second derivatives.
         memory
             Memory budget for working arrays, in MiB. If the bound is a sum over rows, it is computed in blocks of rows
-            that fit within this budget. None means 256 MiB on the host, and an eighth of the device memory, rounded
-            down to a power of two, on a device.
+            that fit within this budget. None means 256 MiB on the host and, on a device, an eighth of its memory,
+            rounded down to a power of two.
 
         Returns
         -------
@@ -176,7 +176,7 @@ class Model(ABC):
 
     @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
-        """Draw samples of the latent functions that can be evaluated anywhere; see `Predictor.sample_functions`."""
+        """Draw function samples that can be evaluated at any inputs; see `Predictor.sample_functions`."""
         return self.predictor().sample_functions(count, seed=seed, features=features)
 
     @public

@@ -96,7 +96,7 @@ class DeepGP(Variational):
             is `RBF`. Missing lengthscales start at the spread of each column, multiplied by 2 or by the square root of
             the number of columns, whichever is larger.
         num_orthogonal, second
-            The size of a second group of inducing variables, and the class of its q; see `SOLVEGP.from_data`. A second
+            The size and the posterior class of a second group of inducing variables; see `SOLVEGP.from_data`. A second
             group makes the model a deep SOLVE-GP. Pass a value for all layers, or a sequence with a value for each
             layer. The default, None, means no second group.
         X, y, likelihood, mean_function, priors, seed, jitter

@@ -34,7 +34,7 @@ def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
 
 
 def _is_part(kind: Any) -> bool:
-    """Whether `kind` is a posterior class for a single group, which factorises the covariance of q."""
+    """Whether `kind` is a posterior class for a single group: a class that factorises the covariance of q."""
     return isinstance(kind, type) and issubclass(kind, WhitePosterior) and not issubclass(kind, GroupPosterior)
 
 

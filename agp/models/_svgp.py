@@ -84,9 +84,9 @@ class SVGP(Variational):
         kernel, likelihood, mean_function
             The defaults are `RBF` with a lengthscale for each column, `Gaussian`, and a trained `ConstantMean`. If the
             targets are not real numbers, the default mean function is `ZeroMean`. The leaves of these parts may be
-            numbers. Missing leaves get starting values from the data. With separate or coregionalised outputs, `kernel`
-            may be a sequence with a kernel for each latent function. Each separate output has its own copy of the mean
-            function.
+            numbers. Missing leaves start at values computed from the data. With separate or coregionalised outputs,
+            `kernel` may be a sequence with a kernel for each latent function. Each separate output has its own copy of
+            the mean function.
         num_inducing
             The number of inducing inputs M, at most N. The default is 128, or N if N is less than 128.
         Z

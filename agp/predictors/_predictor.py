@@ -84,7 +84,7 @@ class Predictor:
             Whether to predict observations y, which include noise, instead of latent functions f.
         memory
             Memory budget for working arrays, in MiB. Rows are processed in chunks that fit within this budget. None
-            means 256 MiB on the host, and an eighth of the device memory, rounded down to a power of two, on a device.
+            means 256 MiB on the host and, on a device, an eighth of its memory, rounded down to a power of two.
 
         Raises
         ------
@@ -117,8 +117,7 @@ class Predictor:
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
         """Compute the derivatives [..., N, P, D] of the latent means and variances with respect to X [..., N, D].
 
-        The derivatives are computed in closed form with every array library. See `predict` for the arguments and
-        errors.
+        Closed forms are used with every array library. See `predict` for the arguments and errors.
         """
 
         def derived(conditional: Conditional, X: Array) -> tuple[Array, Array]:
@@ -366,7 +365,7 @@ class Predictor:
 
     @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
-        """Draw samples of the latent functions that can be evaluated at any inputs.
+        """Draw function samples of the posterior, which can be evaluated at any inputs.
 
         Each prior sample is drawn with random features of the kernel, and then conditioned exactly on a sample of q(u)
         or on the data. The features cause an approximation error, mostly far from the data, which is inversely
