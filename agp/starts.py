@@ -20,19 +20,19 @@ from agp.random import generator
 Numbers = npt.NDArray[np.float64]
 
 ROWS, LEAST_ROWS = 256, 8
-"""Maximum and minimum number of rows of the sample."""
+"""Maximum and minimum number of rows in the sample."""
 FACTORS = (1.0, 0.3, 3.0)
 """Multiples of the lengthscales of `Kernel.from_data` that are compared."""
 NOISE = (0.01, 0.1, 0.5, 2.0)
 """Noise variances that are compared, relative to the variance of the function."""
 MAX_BINS = 6
-"""Maximum number of bins of rows that the relevance of a column is computed from."""
+"""Maximum number of bins of rows from which the relevance of a column is computed."""
 MIN_RELEVANCE = 1e-3
 """Minimum relevance of a column. Its lengthscale is then about thirty times that of the most relevant column."""
 GAIN = 1e-6
-"""Minimum gain in evidence, in nats per row, for a later start to be chosen. It is larger than rounding errors."""
+"""Minimum gain in evidence, in nats per row, for a later candidate to be chosen; larger than rounding errors."""
 MIN_VARIANCE = 1e-2
-"""Minimum variance of a principal direction that initialises a latent function. At zero, training cannot change it."""
+"""Minimum variance of a principal direction that initialises a latent function. It could not be trained from zero."""
 MAX_REPEATED_ROWS = 20_000
 """Maximum number of rows after repetition by weight, unless the data have more rows."""
 
@@ -50,11 +50,11 @@ def starting_kernel(
     """Return the kernel (`RBF` by default) with values for missing lengthscales, given X [N, D] and y [N, K] in memory.
 
     Candidates are multiples of the lengthscales of `Kernel.from_data`: the same multiple for all columns, or larger
-    ones for columns that predict little by themselves. The kernel with the highest log evidence of an exact GP on at
-    most 256 rows is chosen. Each candidate has its best variance and ratio of Gaussian noise to variance. The
-    comparison runs on the host in float64, so that all libraries start at the same values. Labels and counts are
-    replaced by `Likelihood.proxies`. `columns` are the outputs to use. With `inducing` variables other than points, the
-    kernel is returned unchanged.
+    ones for columns that predict little by themselves. The chosen candidate is the one with the highest log evidence of
+    an exact GP on at most 256 rows, at the best variance and the best ratio of Gaussian noise to variance for each
+    candidate. The comparison runs on the host in float64, so that all libraries start at the same values. Labels and
+    counts are replaced by `Likelihood.proxies`. `columns` are the outputs to use. For `inducing` variables other than
+    points, the kernel is returned unchanged.
     """
     if isinstance(inducing, Inducing) and not isinstance(inducing, Points):
         return kernel
@@ -83,7 +83,7 @@ def starting_kernels(
     missing = [name for name in tree.missing(kernel) if name.endswith("lengthscale")]
     if not missing:
         return []
-    usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # raises errors before the comparison
+    usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # raises any errors before the comparison
     sample, targets = _sample(X, likelihood.proxies(y), columns)
     if len(targets) < LEAST_ROWS:
         return []
@@ -113,7 +113,7 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
 
 
 def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
-    """Let constant columns of a sample [n, D] alternate between value - spread and value + spread over all rows."""
+    """Shift constant columns of a sample [n, D] alternately down and up by their spread over all rows."""
     constant = sample.max(axis=0) == sample.min(axis=0)
     if not constant.any():
         return sample
@@ -125,9 +125,9 @@ def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
 def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.float64]:
     """Return the shares [D] of the variance of y [N, Q] that the columns of X explain, divided by the largest share.
 
-    For each column, the rows are sorted and split into bins of equal counts. The share is the variance between the
-    averages of the bins, corrected for chance, at least zero, and averaged over the targets. If no column explains any
-    variance, all entries are one.
+    For each column, the rows are sorted by its values and split into bins of equal counts. The share is the variance
+    between the bin averages, corrected for chance, at least zero, and averaged over the targets. If no column explains
+    any variance, all entries are one.
     """
     N, bins = len(y), max(2, min(MAX_BINS, len(y) // 4))
     deviation = y - y.mean(axis=0)
@@ -156,7 +156,7 @@ def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> It
 
 
 def _log_evidence(K: npt.NDArray[Any], targets: Numbers) -> float:
-    """Compute log N(y; 0, v (K + g I)), summed over targets [n, Q], at the best v of each target and the best common g.
+    """Compute log N(y; 0, v (K + g I)), summed over targets [n, Q], at the best v per target and the best common g.
 
     Return minus infinity if K is zero or not finite.
     """
@@ -189,7 +189,7 @@ def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]
     """Return R [P, count] with R R^T close to the correlations of the columns of y [N, P], which may have NaN entries.
 
     If count is P, R is the symmetric root, so that uncorrelated columns stay separate. Otherwise the columns of R are
-    the leading principal directions, scaled by their standard deviations. A correlation is computed from the rows in
+    the leading principal directions, scaled by their standard deviations. Each correlation is computed from the rows in
     which both columns are known.
     """
     y = np.asarray(y, dtype=np.float64)

@@ -115,7 +115,7 @@ class FixedActions(Columns):
     def spanning(cls, S: Array, /) -> Self:
         """Return orthonormal actions with the same span as S [m, i]. The posterior depends only on the span.
 
-        Columns that are zero or in the span of earlier columns are omitted with a warning. In compiled functions, such
+        Columns that are zero or in the span of earlier columns are dropped with a warning. In compiled functions, such
         columns are replaced by arbitrary orthogonal directions.
         """
         xp = backend_of(S).xp
@@ -124,7 +124,7 @@ class FixedActions(Columns):
             msg = "every action is zero; pass at least one nonzero action."
             raise ValueError(msg)
         if dependent:
-            msg = f"actions {dependent} were omitted: they are zero or in the span of earlier actions; omit them."
+            msg = f"actions {dependent} were dropped: they are zero or in the span of earlier actions; omit them."
             warnings.warn(msg, UserWarning, stacklevel=2)
             kept = [j for j in range(S.shape[1]) if j not in dependent]
             Q = _factors(xp.take(S, asarray_like(kept, S), axis=1), 0.0)[0]

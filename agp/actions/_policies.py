@@ -78,7 +78,7 @@ class UnitVectors:
         How to choose rows if `rows` is omitted: "greedy" or "random". Each greedy choice is the row whose observation
         has the largest variance given the earlier rows. All greedy choices together take O(m i^2) operations.
     seed
-        The seed of the random choice of rows.
+        The seed for choosing rows at random.
     """
 
     count: int | None = None
@@ -91,7 +91,7 @@ class UnitVectors:
             msg = f"pivots is {self.pivots!r}, but must be 'greedy' or 'random'."
             raise ValueError(msg)
         if (self.count is None) == (self.rows is None):
-            msg = "exactly one of count and rows is needed; pass either the number of actions or their rows."
+            msg = "exactly one of count and rows is required; pass either the number of actions or their rows."
             raise ValueError(msg)
 
     def __call__(self, model: Any, /) -> FixedActions:
@@ -158,7 +158,7 @@ class RandomDirections:
     kind
         The distribution of the entries before orthonormalisation: "normal" or "rademacher".
     seed
-        The seed of the directions. Every call returns the same directions.
+        The seed for drawing the directions, which are the same in every call.
     """
 
     count: int
@@ -220,7 +220,7 @@ class KernelColumns:
     Z
         Inducing inputs [i, D].
     seed
-        The seed of the random rows.
+        The seed for drawing the rows.
     """
 
     count: int | None = None
@@ -229,7 +229,7 @@ class KernelColumns:
 
     def __post_init__(self) -> None:
         if (self.count is None) == (self.Z is None):
-            msg = "exactly one of count and Z is needed; pass either the number of inducing inputs or the inputs Z."
+            msg = "exactly one of count and Z is required; pass either the number of inducing inputs or the inputs Z."
             raise ValueError(msg)
 
     def __call__(self, model: Any, /) -> FixedActions:

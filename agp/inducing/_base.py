@@ -37,10 +37,10 @@ class Inducing(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array that inputs must match in library, dtype and device."""
+        """The name and value of an array with the library, dtype and device that inputs must have."""
 
     def usual_kernel(self) -> Kernel:
-        """Return the default kernel. `initialise` computes the missing values of the kernel."""
+        """Return the default kernel, whose missing values are computed by `initialise`."""
         return RBF()
 
     @abstractmethod
@@ -82,7 +82,7 @@ class Inducing(ABC):
     def add_inducing(self, Z: Array, /, *, front: bool = False) -> Self:  # noqa: ARG002
         """Add variables at inputs Z [M, D] after the existing variables, or before them if `front` is true.
 
-        Raise TypeError if the class does not support this.
+        Raise TypeError if the class does not support adding variables.
         """
         msg = f"{type(self).__name__} cannot add inducing inputs; use Points."
         raise TypeError(msg)
@@ -91,14 +91,14 @@ class Inducing(ABC):
     def initialise(
         self, X: Array, kernel: Kernel, variance: float, /, *, num_inducing: int | None, how: Any, seed: int
     ) -> tuple[Self, Kernel]:
-        """Fill missing leaves from the data; return the inducing variables and their kernel.
+        """Compute missing leaves from the data; return the inducing variables and their kernel.
 
         Parameters
         ----------
         X
             Inputs [N, D], already checked.
         kernel
-            The kernel. The leaves of the kernel may be missing, or plain numbers.
+            The kernel, whose leaves may be missing or plain numbers.
         variance
             The variance of the targets.
         num_inducing, how, seed

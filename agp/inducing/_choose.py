@@ -14,7 +14,7 @@ from agp.kernels import Kernel
 from agp.random import generator
 
 GRID = 2.0**-34
-"""Scaled inputs are rounded to multiples of this value. Ties then do not depend on the units of the columns."""
+"""Scaled inputs are rounded to multiples of this value, so that ties do not depend on the units of the columns."""
 
 
 def kmeans(X: Array, num_inducing: int, /, *, seed: int = 0, iterations: int = 10, rows: int = ROWS) -> Array:
@@ -101,7 +101,7 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     num_inducing
         M, from 1 to N. If `how` is a function, it may return a different number of rows, at most N.
     seed
-        The seed of random numbers.
+        The seed for drawing random numbers.
     how
         "kmeans" (`agp.inducing.kmeans`), "random" (`agp.inducing.random`), "greedy-variance"
         (`agp.inducing.greedy_variance`), or a function of (X, kernel, M, seed).
@@ -109,8 +109,8 @@ def choose(X: Array, kernel: Kernel, num_inducing: int, /, *, seed: int = 0, how
     Raises
     ------
     TypeError, ValueError
-        If the method is unknown or raises an error, or the function `how` does not return a finite array [M', D] like
-        X. M' must be from 1 to N.
+        If the method is unknown or its arguments are not valid. These errors are also raised unless the function `how`
+        returns a finite array [M', D] with the library, dtype and device of X, and with M' from 1 to N.
     """
     if not callable(how):
         if not isinstance(how, str) or how not in _WAYS:

@@ -14,13 +14,13 @@ def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /
     """Merge equal patches and add their weights; weighted sums over the patches of each image do not change.
 
     The arguments are patches [N, Q, D] and weights [Q], the same for all images. The results are patches [N, K, D],
-    weights [N, K], and the pullback ``(patches_bar, weights_bar) -> (patches_bar [N, Q, D], w_bar [Q])``. All patches
-    that equal the first patch of their image are merged. All images keep the same number K of patches. Surplus patches
-    get the weight zero.
+    weights [N, K], and the pullback ``(patches_bar, weights_bar) -> (patches_bar [N, Q, D], w_bar [Q])``. In each
+    image, all patches that equal the first patch are merged. All images keep the same number K of patches, so surplus
+    patches have weight zero.
 
     Patches are merged only on a CPU, not in traced programs, and not if the gradient with respect to the patches is
-    needed. For sums over pairs of patches, `among` is the kernel. If it contains white noise, no patches are merged,
-    because equal patches then have different noise.
+    needed. For sums over pairs of patches, pass the kernel as `among`. No patches are merged if the kernel contains
+    white noise, which differs between equal patches.
     """
     B = backend_of(patches)
     xp, (N, Q, D) = B.xp, patches.shape
@@ -47,7 +47,7 @@ def merge_equal_patches(patches: Array, w: Array, among: Kernel | None = None, /
 
 
 def _equal_to_first(patches: Array, w: Array) -> Array | None:
-    """Return a Boolean array [N, Q], which is true for patches that equal the first patch of their image.
+    """Return a Boolean array [N, Q] that is true for patches that equal the first patch of their image.
 
     Return None if no patches are merged.
     """

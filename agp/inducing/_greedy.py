@@ -14,7 +14,7 @@ from agp.random import generator
 from agp.tree import place_leaves
 
 TIE_TOLERANCE = 1e-6
-"""Variances within this relative distance count as equal, because backends round kernels differently."""
+"""Variances with a relative difference below this value count as equal, because backends round kernels differently."""
 JITTER = 1e-12
 """The jitter added to the covariance of given inducing inputs, relative to its mean diagonal."""
 
@@ -34,10 +34,10 @@ def greedy_variance(
 
     The method is a pivoted Cholesky factorisation of k(X, X). Each chosen row reduces the trace tr(Kff - Kfu Kuu^-1
     Kuf) in the collapsed bound. The method uses n rows drawn at random, and takes O(n M^2) time and O(n M) memory on
-    the host, in float64. Ties between rows are broken at random. For a stationary kernel, all rows have equal variance
-    at the start. If the numerical rank of the covariance is below M, the remaining rows are drawn at random. The chosen
-    rows are distinct. The first chosen rows lie mostly at the edge of the data. Therefore k-means gives a smaller trace
-    for few inducing inputs, and this method gives a smaller trace for many inducing inputs.
+    the host, in float64. Ties between rows are broken at random; for a stationary kernel, for example, all rows have
+    equal variance at the start. If the numerical rank of the covariance is below M, the remaining rows are drawn at
+    random. All chosen rows are distinct. Because the first chosen rows lie mostly at the edge of the data, k-means
+    gives a smaller trace for few inducing inputs, and this method gives a smaller trace for many.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def greedy_variance(
     num_inducing
         M, from 1 to N.
     seed
-        The seed of the random numbers that choose the n rows and break ties.
+        The seed for drawing the n rows and breaking ties.
     tolerance
         A fraction in [0, 1), or None (default) to choose exactly M rows. The choice stops early when the trace is at
         most this fraction of tr(Kff), or when no distinct row is left.

@@ -160,7 +160,7 @@ class PatchGrid:
         return xp.reshape(inside, (bar.shape[0], self.width))
 
     def places(self, X: Array, /) -> Array:
-        """Return the row and column [Q, 2] of each patch's centre in pixels, as an array like X."""
+        """Return the centre [Q, 2] of each patch (row, column) in pixels, with the library, dtype and device of X."""
         (rows, columns), (h, w) = self.shape, self.patch
         first = [0.5 * (n - 1) - self.padding for n in (h, w)]
         repeats = range(self.channels if self.per_channel else 1)

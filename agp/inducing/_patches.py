@@ -42,19 +42,19 @@ class Patches(AtInputs):
         The sizes (H, W) and (h, w), in pixels.
     Z
         Inducing patches [M, h w C], or [M, h w] for a single channel. If `located` is true, Z has two additional
-        columns for the place. By default, Z is chosen from the patches of the data.
+        columns for the location. By default, Z is chosen from the patches of the data.
     weights
-        The weights w [Q], which are dimensionless and trained. By default, all weights are fixed at 1. If you pass a
-        number, all weights start at this value.
+        The dimensionless weights w [Q], which are trained if you pass them. If you pass a number, all weights start at
+        this value. By default, all weights are fixed at 1.
     stride, padding, channels, per_channel
-        As for `PatchGrid`.
+        See `PatchGrid`.
     located
-        As for `PatchGrid`. If true, the default kernel is ``RBF().on(pixels) * Matern32(1.0).on(place)``. If false, the
+        See `PatchGrid`. If true, the default kernel is ``RBF().on(pixels) * Matern32(1.0).on(place)``. If false, the
         default kernel is ``RBF()``.
 
-    Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017. Source of the patches
-    with places: Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional
-    Gaussian processes", AISTATS 2020.
+    Source: van der Wilk, Rasmussen & Hensman, "Convolutional Gaussian processes", NeurIPS 2017. Source for located
+    patches: Dutordoir, van der Wilk, Artemev & Hensman, "Bayesian image classification with deep convolutional Gaussian
+    processes", AISTATS 2020.
     """
 
     image: tuple[int, int]
@@ -87,7 +87,7 @@ class Patches(AtInputs):
         return self.grid.number
 
     def usual_kernel(self) -> Kernel:
-        """Return an RBF kernel. For located patches, return a kernel of the pixels times a kernel of the place."""
+        """Return an RBF kernel. For located patches, return a kernel of the pixels times one of the location."""
         return self.grid.usual_kernel()
 
     # -- covariances ------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Patches(AtInputs):
         """Evaluate `f((self, kernel), patches)` for a few images at a time, without keeping their covariances.
 
         On a device with enough memory, all images are evaluated together and the covariances are kept. `others` is the
-        number of covariances of each patch. The pullback returns (patches_bar, kernel_bar, X_bar).
+        number of covariances per patch. The pullback returns (patches_bar, kernel_bar, X_bar).
         """
         patches, pull_patches = self.grid(X)
         at_once, params = cached_rows(self._covariance_floats(others, kernel), X), (self, kernel)
@@ -119,7 +119,7 @@ class Patches(AtInputs):
         return value, pullback
 
     def full(self, kernel: Kernel, X: Array, /) -> tuple[Array, Pullback]:
-        # evaluate each pair of images once, in blocks [Q, n Q], which the pullback computes again
+        # evaluate each pair of images once, in blocks [Q, n Q], which are recomputed in the pullback
         xp = backend_of(X).xp
         N, Q = X.shape[0], self.number
         rows, pull_rows = self.grid.rows(X)
@@ -167,13 +167,13 @@ class Patches(AtInputs):
         return row + self._covariance_floats(self.count + self.number, kernel) if on_device(self.Z) else row
 
     def _covariance_floats(self, others: int, kernel: Kernel) -> int:
-        """Return the number of floats per image that the covariances take; each patch has `others` covariances."""
+        """Return the number of floats per image for the covariances, with `others` covariances per patch."""
         return self.number * others * (kernel.floats_per_entry + 1)
 
     # -- patches ----------------------------------------------------------------------------------------------------
 
     def patch_weights(self, X: Array, /) -> Array:
-        """Return w [Q] as an array like X."""
+        """Return w [Q], with the library, dtype and device of X."""
         return backend_of(X).xp.ones((self.number,), **like(X)) if self.weights is None else self.weights
 
     def _weights_bar(self, bar: Array) -> dict[str, Array]:
@@ -278,6 +278,6 @@ class ResponseFeatures:
 
 
 def some_rows(X: Array, most: int, seed: int) -> Array:
-    """Draw rows of X [N, D] at random on the host; `most` is the maximum number of rows."""
+    """Choose at most `most` rows of X [N, D] at random, with random numbers drawn on the host."""
     order = generator(seed, 7).permutation(X.shape[0])[:most]
     return backend_of(X).rows_at(X, asarray_like(order, X))

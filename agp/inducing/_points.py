@@ -88,13 +88,11 @@ def choose_inputs(
     Raises
     ------
     TypeError, ValueError
-        If Z is not an array like X, Z has more rows than X, the numbers of columns differ, M is out of range, or the
-        variance of the kernel is zero at all inducing inputs.
+        If Z and X differ in library, dtype, device or number of columns, if Z has more rows than X, if M is out of
+        range, or if the variance of the kernel is zero at all inducing inputs.
     """
     if num_inducing == "auto":
-        msg = (
-            "num_inducing is 'auto', but must be a whole number in this call; pass 64, and train with agp.fit_growing."
-        )
+        msg = "num_inducing is 'auto', but must be a whole number here; start with 64, and train with agp.fit_growing."
         raise ValueError(msg)
     if Z is None:
         M = min(NUM_INDUCING, X.shape[0]) if num_inducing is None else check_whole("num_inducing", num_inducing)

@@ -1,4 +1,4 @@
-"""Checks and host copies of rows, for all methods that choose inducing inputs."""
+"""Checking rows and copying them to the host, for all methods that choose inducing inputs."""
 
 import numbers
 from typing import Any
@@ -10,7 +10,7 @@ from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.checks import check_inputs
 
 ROWS = 20_000
-"""The default number of rows that are drawn at random by methods whose run time grows with the number of rows."""
+"""The default number of rows drawn at random by methods whose run time grows with the number of rows."""
 
 Rows = npt.NDArray[np.float64]
 """Rows [n, D] on the host."""
@@ -34,7 +34,7 @@ def take_rows(X: Array, index: npt.NDArray[np.integer]) -> Rows:
 
 
 def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the sorted positions of the first of equal rows, and labels of all rows, equal for equal rows."""
+    """Return the sorted positions of the first row of each distinct value, and labels [n], equal for equal rows."""
     _, first, kind = np.unique(rows, axis=0, return_index=True, return_inverse=True)  # -0.0 equals 0.0
     return np.sort(first), kind.reshape(-1)
 

@@ -49,11 +49,11 @@ class Model(ABC):
 
     likelihood: Likelihood
     priors: Priors = ()
-    """Pairs of a pattern of leaf names and a prior."""
+    """Pairs of a leaf-name pattern and a prior."""
     stochastic: ClassVar[bool]
-    """Whether the bound of a minibatch is an unbiased estimate of the bound of all data."""
+    """Whether the bound computed from a minibatch is an unbiased estimate of the full-data bound."""
     _row_weights: Array | None = None
-    """The weights [N] of the rows: the number of observations that each row counts as. None means 1 for all rows."""
+    """The row weights [N]: the number of observations that each row counts as. None means weight 1 for all rows."""
     _built_by: ClassVar[str] = "{name}.from_data(X, y) builds one"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -91,11 +91,11 @@ class Model(ABC):
         scale
             The factor N / B, which multiplies the likelihood terms of a minibatch.
         gradient
-            How torch or JAX differentiates the value. "closed-form" uses the pullback and supports only first
+            How torch or JAX differentiates the bound. "closed-form" uses the pullback and supports only first
             derivatives. "autodiff" differentiates the forward code and also supports second derivatives.
         memory
             Memory budget for working arrays, in MiB. If the bound is a sum over rows, it is computed in blocks of rows
-            that fit into this budget. None means 256 MiB on the host. On a device, None means an eighth of its memory,
+            that fit within this budget. None means 256 MiB on the host and, on a device, an eighth of its memory,
             rounded down to a power of two.
 
         Returns
@@ -105,8 +105,8 @@ class Model(ABC):
         pullback
             The function ``bar=1.0 -> (model_bar, X_bar)``. X_bar is None if rows were processed in blocks.
 
-        If torch or JAX differentiates your program, ignore the pullback. Torch and JAX call the pullback themselves,
-        unless `gradient` is "autodiff".
+        If torch or JAX differentiates your program, ignore the pullback, because these libraries call it themselves
+        (unless `gradient` is "autodiff").
         """
         batch = self._batch(X, y, scale=scale)
         check_mode(X, gradient)
@@ -122,13 +122,13 @@ class Model(ABC):
     def predictor(self, *, memory: float | None = None) -> Predictor:
         """Build a predictor, which stores all quantities that do not depend on the test inputs.
 
-        Use it for repeated predictions. The predictions are exactly those of the model.
+        Use a predictor for repeated predictions. Its predictions are exactly those of the model.
 
         Parameters
         ----------
         memory
-            Memory budget for working arrays, in MiB. It matters only for posteriors that need a pass over the data. The
-            default is the same as in `bound`.
+            Memory budget for working arrays, in MiB. It is used only if computing the posterior requires a pass over
+            the data. The default is that of `bound`.
         """
         conditional, _ = speculate(lambda: self._conditional(memory=memory), self._reference()[1])
         return Predictor((conditional,), self.likelihood)
@@ -176,7 +176,7 @@ class Model(ABC):
 
     @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
-        """Draw samples of the latent functions that can be evaluated anywhere; see `Predictor.sample_functions`."""
+        """Draw function samples that can be evaluated at any inputs; see `Predictor.sample_functions`."""
         return self.predictor().sample_functions(count, seed=seed, features=features)
 
     @public
@@ -217,14 +217,14 @@ class Model(ABC):
         return Batch(X, y, scale)
 
     def _check(self, X: Array, y: Array, /) -> None:
-        """Raise an error if the data X [N, D] and y [N, K], or the parameters of the model, do not allow training."""
+        """Raise an error if the data X [N, D] and y [N, K], or the model's parameters, are not valid for training."""
         name, reference = self._reference()
         check_parameters(self, name, reference)
         self._batch(X, y)
         self.likelihood.check_targets(y)
 
     def _check_parts(self) -> None:  # noqa: B027 - most models have parts that always fit
-        """Raise ValueError unless the parts fit each other."""
+        """Raise ValueError unless the parts are compatible with each other."""
 
     def _count(self, y: Array, /) -> float:
         """Return the number of observations in targets y [N, K]: N, or the sum of the weights."""
@@ -249,8 +249,8 @@ class Model(ABC):
     def _site_gradients(self, batch: Batch, /, *, memory: float | None = None) -> dict[str, Any]:
         """Compute the gradients for site steps and natural gradients.
 
-        The keys of the result are the paths of the nodes that these steps update. The method passes over the rows once,
-        in blocks. The memory budget of a block is `memory`, in MiB. By default, the result is empty.
+        The keys of the result are the paths of the nodes that these steps update; by default, the result is empty. The
+        method makes one pass over the rows, in blocks that fit within `memory` MiB.
         """
         return {}
 
@@ -264,8 +264,7 @@ class Model(ABC):
     def _conditional(self, *, memory: float | None = None) -> Conditional:
         """Compute all quantities of the posterior that do not depend on the test inputs, without checks.
 
-        If a pass over the data is required, it processes the rows in blocks. The memory budget of a block is `memory`,
-        in MiB.
+        If a pass over the data is required, the rows are processed in blocks that fit within `memory` MiB.
         """
 
     def _drop_data(self) -> Any:
@@ -275,7 +274,7 @@ class Model(ABC):
     def _on_first_datum(self) -> Self:
         """Return the model with only its first row of data, for a cheap test; by default, return it unchanged.
 
-        Raises TypeError or ValueError if the shapes of data, sites or actions do not fit each other.
+        Raises TypeError or ValueError if the shapes of the data, sites or actions are inconsistent.
         """
         return self
 
@@ -338,7 +337,7 @@ class WithInducing(SparsePrior):
 def level_probabilities(model: Any, X: Array, /) -> Array:
     """Compute the probabilities [N, K] of classes 0 to K - 1 at X [N, D] from a model or predictor with K classes.
 
-    The likelihood must be `Ordinal`. The function passes over X once for each class. See `Predictor.log_density` for
+    The likelihood must be `Ordinal`. The function makes one pass over X for each class. See `Predictor.log_density` for
     the errors.
     """
     xp = backend_of(X).xp

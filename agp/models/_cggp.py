@@ -21,41 +21,39 @@ from agp.priors import Prior, Priors, as_priors
 from agp.random import Draws, generator
 
 TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
-"""The relative residual and the maximum number of iterations of solves in comparisons between backends.
+"""The relative residual and the maximum number of iterations of a solve when backends are compared.
 
-Conjugate gradients amplify rounding errors up to the relative residual.
+Conjugate gradients can amplify rounding errors up to the size of the relative residual.
 """
 RANK = 15
 """The default rank of the preconditioner."""
 PREDICTION_RANK = 256
 """The maximum rank of the preconditioner for predictions, which solve many systems with the same matrix."""
 PRECONDITIONER_COPIES = 16
-"""The number of floats in memory, per row and unit of rank, while a preconditioner is computed."""
+"""The number of floats held in memory, per row and unit of rank, while a preconditioner is computed."""
 
 
 @tree.model
 class CGGP(Regression):
     """Exact GP regression with preconditioned conjugate gradients: O(N^2) time per iteration and O(N) memory.
 
-    The model is that of `GPR`, with Gaussian noise. `CGGP` stores an N x N matrix only if the matrix fits in the memory
-    budget. Otherwise, each iteration computes the rows of K anew. Training estimates the gradient of the log evidence
-    with random probes, which depend on the seed and the step. The estimate is unbiased up to the tolerance of the
-    solves. The log evidence itself is estimated by Lanczos quadrature. The method `bound` uses a fixed set of probes.
-    The result of `bound` is an estimate of the log evidence, not a bound. The estimate is the same in each call and on
-    every backend.
+    The model is that of `GPR`, with Gaussian noise. `CGGP` stores the N x N matrix K only if it fits in the memory
+    budget; otherwise, each iteration recomputes the rows of K. Training estimates the gradient of the log evidence with
+    random probes, which depend on the seed and the step. The estimate is unbiased up to the tolerance of the solves.
+    The log evidence itself is estimated by Lanczos quadrature. The method `bound` returns this estimate, not a bound.
+    Because `bound` uses a fixed set of probes, the estimate is the same in each call and on every backend.
 
-    If K fits in memory, predictions use its Cholesky factor, as in `GPR`. The Cholesky factor is cheaper than conjugate
-    gradients unless there are few test inputs. If K does not fit, predictions solve one linear system for the means,
-    and one for the variance at each test input. For these solves, the preconditioner has rank 256 if memory allows.
-    Inexact solves increase the variances. The relative error of the variances is of the order of the relative residual
-    of the solves.
+    If K fits in memory, predictions use a Cholesky factorisation, as in `GPR`. This is cheaper than conjugate gradients
+    unless there are few test inputs. If K does not fit, one linear system is solved for the means, and one for the
+    variance at each test input. The preconditioner for these solves has rank 256 if memory allows. Inexact solves
+    increase the variances, with a relative error of the order of the relative residual.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise. White noise belongs in the likelihood.
     X, y
-        The training inputs [N, D] and targets [N, P], which predictions need.
+        The training inputs [N, D] and targets [N, P], which are also used for prediction.
     mean_function, priors
         See `SVGP`.
     rank
@@ -70,7 +68,7 @@ class CGGP(Regression):
     max_iterations
         The maximum number of iterations of a solve. If a solve does not converge, a repair is reported.
     lanczos_steps
-        The maximum number of iterations in the quadrature of the log determinant.
+        The maximum number of Lanczos iterations for estimating the log determinant.
 
     Source: Gardner, Pleiss, Bindel, Weinberger & Wilson, "GPyTorch: blackbox matrix-matrix Gaussian process inference
     with GPU acceleration", NeurIPS 2018.
@@ -126,8 +124,8 @@ class CGGP(Regression):
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`. These errors also occur if the likelihood is not Gaussian, if
-            the kernel has a `White` part, or if a rank, a count or a tolerance is out of range.
+            For the reasons listed in `SVGP.from_data`. These errors are also raised if the likelihood is not Gaussian,
+            if the kernel has a `White` part, or if a rank, a count or a tolerance is out of range.
         """
         model = cls(
             **exact_parts(cls, X, y, kernel, likelihood, mean_function),
@@ -173,7 +171,7 @@ class CGGP(Regression):
         return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return a diagonal matrix [2, 2] of bounds on the eigenvalues of K + sigma^2 I, based on the trace of K."""
+        """Return bounds on the eigenvalues of K + sigma^2 I, based on the trace of K, as a diagonal matrix [2, 2]."""
         xp, noise = backend_of(self.X).xp, self.likelihood.noise_variance
         extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
         return (extremes * xp.eye(2, **like(extremes)),)

@@ -29,9 +29,9 @@ from agp.scaling import column_spreads
 from agp.tree import copy_array
 
 EXACT_MEMORY = 1024.0
-"""The maximum memory of the exact posterior in a comparison, in MiB."""
+"""The maximum memory for computing the exact posterior in a comparison, in MiB."""
 LISTED = 10**7
-"""The maximum number of rows for which a permutation of all rows selects the support."""
+"""The maximum number of rows for which the support is drawn from a permutation of all rows."""
 NUM_ACTIONS = 128
 """The default number of actions."""
 
@@ -49,17 +49,17 @@ class Uncertainty(NamedTuple):
 
 @tree.model
 class CaGP(Model, InverseOwner):
-    """Computation-aware GP regression with Gaussian noise: the variance includes the error of the approximation.
+    """Computation-aware GP regression with Gaussian noise: the variance includes the approximation error.
 
     Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. The posterior
-    variance is never below that of the exact GP with the same hyperparameters. Each further action reduces the
-    posterior variance. The model stores no N x N, N x m or N x i array. The model evaluates covariances in tiles that
-    fit a memory budget, and evaluates the tiles again in the pullback.
+    variance is never below that of the exact GP with the same hyperparameters, and each further action reduces it. The
+    model stores no N x N, N x m or N x i array: it evaluates covariances in tiles that fit a memory budget, and
+    re-evaluates the tiles in the pullback.
 
-    The support is the set of m rows that the actions cover. If the support contains all N rows, the bound and its
-    gradient take about 2 N^2 evaluations of the kernel. If the support is capped, the bound and its gradient take about
-    2 (N + m) m evaluations, or 2 (B + m) m for a minibatch of B rows. A bound with capped support still depends on the
-    targets of all rows, but the posterior mean depends only on the targets in the support.
+    The support is the set of m rows that the actions cover. If the support contains all N rows, computing the bound and
+    its gradient takes about 2 N^2 kernel evaluations. If the support is capped, it takes about 2 (N + m) m evaluations,
+    or 2 (B + m) m for a minibatch of B rows. With a capped support, the bound still depends on the targets of all rows,
+    but the posterior mean depends only on the targets in the support.
 
     Parameters
     ----------
@@ -70,13 +70,13 @@ class CaGP(Model, InverseOwner):
     X, y
         The inputs [m, D] and targets [m, P] of the support, which are the rows with non-zero entries in S.
     posterior
-        The method that inverts S^T (K + sigma^2 I) S: `ProjectedCholesky`, or `ProjectedInverseFree`, which uses only
+        The method for inverting S^T (K + sigma^2 I) S: `ProjectedCholesky`, or `ProjectedInverseFree`, which uses only
         matrix products.
     mean_function, priors
         See `SVGP`.
     loss
-        "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y. The loss "projected" is
-        not a bound, and tends to overestimate the noise in training.
+        "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y, which is not a bound;
+        training with it tends to overestimate the noise.
     capped
         Whether some rows of the data are outside the support. If True, the bound accepts minibatches, which give
         unbiased estimates.
@@ -133,7 +133,7 @@ class CaGP(Model, InverseOwner):
         num_actions
             The number of actions i. The default is 128, or N if N is less than 128.
         support
-            The number of random rows that sparse actions, or the actions of a policy, cover. The default is all rows.
+            The number of random rows covered by sparse actions or by a policy's actions. The default is all rows.
         layout
             The grouping of rows into sparse actions: "tree" groups neighbours in input space, and "random" groups
             random rows, as in the paper.
@@ -141,23 +141,23 @@ class CaGP(Model, InverseOwner):
             The initial entries of sparse actions: "constant", "normal" (as in the paper), or "residual", which is
             y - h.
         actions
-            Actions over all N rows, in the order of the data. These actions replace the sparse actions.
+            Actions over all N rows, in the order of the data, to use instead of sparse actions.
         policy
-            A function that chooses the actions at the starting hyperparameters. These actions replace the sparse
-            actions. Use `agp.updates.ActionsUpdate` to choose new actions during training.
+            A function that chooses the actions at the starting hyperparameters, to use instead of sparse actions. Use
+            `agp.updates.ActionsUpdate` to choose new actions during training.
         inverse_free
             Whether to use `ProjectedInverseFree`.
         loss
             The training objective, "elbo" or "projected"; see the class.
         seed
-            Seed of the row order and the starting values of the actions.
+            Seed for the row order and the initial actions.
 
         Raises
         ------
         TypeError, ValueError
             For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian or the kernel has a `White`
-            part. These errors also occur if there are more actions than support rows, or more support rows than rows of
-            data. They also occur if actions are zero or linearly dependent, or if options contradict each other.
+            part. These errors are also raised if there are more actions than rows in the support, if `support` exceeds
+            N, if actions are zero or linearly dependent, or if options contradict each other.
         """
         _check_one_choice(actions, policy, num_actions, support)
         for name, value, known in (("loss", loss, Loss), ("layout", layout, Layout), ("init", init, Init)):
@@ -235,7 +235,7 @@ class CaGP(Model, InverseOwner):
         wanted |= {name: (x, (i, i)) for name, x in factors.items()}
         for name, (x, shape) in wanted.items():
             if tuple(x.shape) != shape:
-                msg = f"{name} has shape {tuple(x.shape)}, but {i} actions need {shape}."
+                msg = f"{name} has shape {tuple(x.shape)}, but must have shape {shape} for {i} actions."
                 raise ValueError(msg)
         return dataclasses.replace(self, **first, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
 
@@ -283,17 +283,17 @@ class CaGP(Model, InverseOwner):
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
         """Split the variances of the latent functions at X [N, D] into mathematical and computational uncertainty.
 
-        Use this method only for small problems. It computes the exact posterior by a Cholesky factorisation, which
-        takes O(n^3) operations for n rows of data.
+        Use this method only for small problems, because it computes the exact posterior by a Cholesky factorisation in
+        O(n^3) operations for n rows of data.
 
         Parameters
         ----------
         X
             Test inputs [N, D].
         inputs
-            The inputs [n, D] of all data. This argument is required if the support is capped.
+            The inputs [n, D] of all data; required if the support is capped.
         memory
-            The maximum memory of the exact posterior, in MiB.
+            The maximum memory for the exact posterior, in MiB.
 
         Raises
         ------
@@ -302,7 +302,7 @@ class CaGP(Model, InverseOwner):
             more memory than allowed.
         """
         if inputs is None and self.capped:
-            msg = "the exact variance needs the inputs of all data, but the model has only the support; pass inputs=."
+            msg = "the exact variance depends on the inputs of all data, but only the support is stored; pass inputs=."
             raise ValueError(msg)
         known: Array = self.X if inputs is None else inputs
         check_test_inputs(known, self._width, *self._reference())

@@ -33,7 +33,7 @@ class DeepGP(Variational):
     likelihood, priors
         See `SVGP`.
     prediction_samples
-        The number of samples of the inner layers in predictions. The samples use the same noise for all rows.
+        The number of inner-layer samples for predictions. Each sample uses the same noise for all rows.
 
     Source: Salimbeni & Deisenroth, "Doubly stochastic variational inference for deep Gaussian processes", NeurIPS 2017.
     """
@@ -90,19 +90,19 @@ class DeepGP(Variational):
         width
             The number of outputs of each inner layer. The default is D.
         skip
-            Whether the inputs of the model are also inputs of every layer.
+            Whether the inputs of the model are also passed to every layer.
         posterior, kernel, num_inducing, inducing
             A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. The default kernel
             is `RBF`. Missing lengthscales start at the spread of each column, multiplied by 2 or by the square root of
             the number of columns, whichever is larger.
         num_orthogonal, second
-            The size of a second group of inducing variables, and the class of its q; see `SOLVEGP.from_data`. A second
+            The size and the posterior class of a second group of inducing variables; see `SOLVEGP.from_data`. A second
             group makes the model a deep SOLVE-GP. Pass a value for all layers, or a sequence with a value for each
             layer. The default, None, means no second group.
         X, y, likelihood, mean_function, priors, seed, jitter
-            See `SVGP.from_data`. The mean function belongs to the last layer.
+            See `SVGP.from_data`. The mean function is that of the last layer.
         samples
-            The number S of samples of the inner layers in each evaluation of the bound.
+            The number S of inner-layer samples for each evaluation of the bound.
         prediction_samples
             See the class.
 
@@ -151,8 +151,8 @@ class DeepGP(Variational):
 
         Inner layers map images to images (`agp.processes.Patchwise`). The last layer averages a function of patches
         (`agp.inducing.Patches`). Each inner layer computes a fixed map and adds a trained function, which starts near
-        zero. The map projects the input patches onto their leading principal directions, scaled to variance 1 on
-        average.
+        zero. The map projects the input patches onto their leading principal directions, scaled so that its outputs
+        have variance 1 on average.
 
         Parameters
         ----------
@@ -160,16 +160,16 @@ class DeepGP(Variational):
             The image size (H, W), or (H, W, C) for C channels. Each row of X contains the pixels of one image in
             row-major order. The channels of a pixel are adjacent.
         channels
-            The number of output channels of each inner layer, without an entry for the last layer.
+            The number of output channels of each inner layer; the last layer has no entry.
         patch, stride, padding, located
             `patch` is the side of square patches in pixels, or (h, w). See `agp.inducing.Patches` for `stride`,
             `padding` and `located`. Pass a value for all layers, or a sequence with a value for each layer.
         weighted
             Whether the last layer has trained patch weights, which start at 1.
         posterior, kernel, num_inducing
-            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. The inputs of the
-            kernels are patches. The default is RBF with one lengthscale, the square root of the summed variances of the
-            pixels in a patch. If patches are `located`, this kernel is multiplied by a Matern32 kernel of the location.
+            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. The kernel inputs
+            are patches. The default is RBF with a single lengthscale, the square root of the summed pixel variances in
+            a patch. If patches are `located`, this kernel is multiplied by a Matern32 kernel of the location.
         X, y, likelihood, mean_function, samples, prediction_samples, priors, seed, jitter
             See `from_data`.
 

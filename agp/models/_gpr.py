@@ -28,7 +28,7 @@ class GPR(Regression):
     kernel, likelihood
         The prior covariance of f, and `Gaussian` noise.
     X, y
-        The training inputs [N, D] and targets [N, P], which predictions need.
+        The training inputs [N, D] and targets [N, P], which are also used for prediction.
     mean_function, priors
         See `SVGP`.
     weights
@@ -65,7 +65,7 @@ class GPR(Regression):
         See `SVGP.from_data` for the arguments and errors.
 
         A row of weight w counts as w observations of the same target with independent noise. Weights affect the
-        evidence, the predictions and the starting values. Remove rows of weight 0 from the data.
+        evidence, the predictions and the starting values. Rows of weight 0 are not allowed; remove them from the data.
 
         Raises
         ------
@@ -83,15 +83,15 @@ class GPR(Regression):
         return self.weights
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        return log_evidence(self, batch.X, batch.y)  # ignores the budget, because it needs the whole N x N matrix
+        return log_evidence(self, batch.X, batch.y)  # ignores the budget, because the whole N x N matrix is stored
 
     @public(ignore="underflow")
     def leave_one_out(self) -> Array:
         """Compute the leave-one-out log densities log p(y_n | all other rows) [N], summed over outputs.
 
-        These densities measure how well the other rows predict each row, at the hyperparameters of the model. The
-        computation takes O(N^3) operations for all rows together. For a row of weight w > 1, one observation is left
-        out and w - 1 remain. So the weighted average over rows equals the average over repeated observations.
+        These densities measure how well each row is predicted from the other rows at the model's hyperparameters.
+        Computing all of them takes O(N^3) operations. For a row of weight w > 1, one observation is left out and w - 1
+        remain, so the weighted average over rows equals the average over repeated observations.
 
         Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
         """

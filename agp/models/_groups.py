@@ -12,10 +12,10 @@ from agp.posteriors import GroupPosterior, Orthogonal, WhitePosterior
 def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
     """Return a function that builds the initial q for one or two groups.
 
-    The arguments of the function are Kuu and the number of outputs.
+    The returned function takes Kuu and the number of outputs.
 
-    `posterior` is the class of q for each group (see `check_part`), or one class for both groups together. `second` is
-    the class for the second group, by default that of the first. Raises TypeError or ValueError if a class does not
+    `posterior` is the posterior class of each group (see `check_part`), or one class for both groups together. `second`
+    is the class of the second group, by default that of the first. Raises TypeError or ValueError if a class does not
     support groups.
     """
     if _is_part(posterior):
@@ -28,23 +28,23 @@ def start_of_groups(posterior: Any, second: Any, sizes: tuple[int, ...]) -> Any:
         raise TypeError(msg)
     if second is not None:
         name = posterior.__name__ if isinstance(posterior, type) else repr(posterior)
-        msg = f"second is given, but the posterior {name} is for both groups; omit second=."
+        msg = f"second is given, but the posterior {name} is for both groups together; omit second=."
         raise ValueError(msg)
     return partial(posterior.from_prior if isinstance(posterior, type) else posterior, sizes=sizes)
 
 
 def _is_part(kind: Any) -> bool:
-    """Whether `kind` is a class of q for one group. Such a class factorises the covariance of q."""
+    """Whether `kind` is a posterior class for a single group: a class that factorises the covariance of q."""
     return isinstance(kind, type) and issubclass(kind, WhitePosterior) and not issubclass(kind, GroupPosterior)
 
 
 def check_part(name: str, kind: Any) -> Any:
-    """Return `kind` if it is a class of q for one group; raise TypeError otherwise."""
+    """Return `kind` if it is a posterior class for a single group; raise TypeError otherwise."""
     if not _is_part(kind):
         found = kind.__name__ if isinstance(kind, type) else repr(kind)
         msg = (
-            f"{name} is {found}, but must be a class of q for one group, such as Whitened, Marginal, Dual or "
-            "PriorSpread; to use one q for both groups, pass posterior=RelaxedOrthogonal."
+            f"{name} is {found}, but must be a posterior class for a single group, such as Whitened, Marginal, Dual or "
+            "PriorSpread; to use one posterior for both groups, pass posterior=RelaxedOrthogonal."
         )
         raise TypeError(msg)
     return kind
@@ -57,7 +57,7 @@ def check_groups(
     num_inducing: int | None,
     num_orthogonal: int | None,
 ) -> tuple[Array | None, tuple[int, ...]]:
-    """Concatenate the given groups of inducing inputs; return them and the sizes. An empty second group is omitted."""
+    """Concatenate the given groups of inducing inputs; return the result and the sizes. Omit an empty second group."""
     if (Z is None) != (O is None):
         msg = f"{'O' if Z is None else 'Z'} is given without {'Z' if Z is None else 'O'}; pass both or neither."
         raise ValueError(msg)

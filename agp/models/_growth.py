@@ -1,4 +1,4 @@
-"""Addition of inducing inputs to a model."""
+"""Adding inducing inputs to a model."""
 
 from typing import Any, TypeVar
 
@@ -14,8 +14,8 @@ T = TypeVar("T", bound=Any)
 def add_inducing(model: T, Z: Array, /, *, begun: bool = False) -> T:
     """Return the model with further inducing inputs Z [M, D].
 
-    Given the existing inducing variables, the new ones have their prior distribution. So the bound and the predictions
-    of an `SVGP` do not change, and the bound of an `SGPR` does not decrease.
+    Given the existing inducing variables, the new ones follow the prior. Therefore, the bound and the predictions of an
+    `SVGP` do not change, and the bound of an `SGPR` does not decrease.
 
     Parameters
     ----------
@@ -24,9 +24,9 @@ def add_inducing(model: T, Z: Array, /, *, begun: bool = False) -> T:
     Z
         Further inducing inputs [M, D], with the library, dtype, device and number of columns of the existing ones.
     begun
-        Whether new pseudo-observations get the variances at which training starts. Classes such as `Relaxed` and
-        `LikelihoodForm` have pseudo-observations. If True, the mean of q(f) stays the same, but the variances of q(f)
-        decrease.
+        Whether new pseudo-observations have the variances used at the start of training (only for classes with
+        pseudo-observations, such as `Relaxed` and `LikelihoodForm`). If True, the mean of q(f) does not change, but its
+        variances decrease.
 
     Raises
     ------
@@ -39,9 +39,9 @@ def add_inducing(model: T, Z: Array, /, *, begun: bool = False) -> T:
 
 
 def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
-    """Return the path of the only part of a model with inducing inputs, and the part itself.
+    """Return the path of the model's only part with inducing inputs, and the part itself.
 
-    Raises TypeError if no part or several parts have inducing inputs, or if the inputs of the part differ from those of
+    Raises TypeError if no part or several parts have inducing inputs, or if the inputs of this part are not those of
     the model.
     """
     parts = tree.nodes(model, SparsePrior)
@@ -53,9 +53,9 @@ def growing_part(model: Any, /) -> tuple[str, SparsePrior]:
     path, part = next(iter(parts.items()))
     still = [x for x in tree.nodes(part, Posterior).values() if type(x).add_inducing is Posterior.add_inducing]
     for x in [part] if type(part)._add_inducing is SparsePrior._add_inducing else still:
-        msg = f"{type(x).__name__} cannot take more inducing inputs; use SGPR, or SVGP with a posterior like Whitened."
+        msg = f"{type(x).__name__} does not support adding inducing inputs; use SGPR, or SVGP with Whitened."
         raise TypeError(msg)
     if not isinstance(part.inducing, Points):
-        msg = f"{type(part.inducing).__name__} cannot take more inducing inputs; use Points."
+        msg = f"{type(part.inducing).__name__} does not support adding inducing inputs; use Points."
         raise TypeError(msg)
     return path, part

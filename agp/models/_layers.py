@@ -20,7 +20,7 @@ from agp.starts import principal_directions
 LENGTHSCALE = 2.0
 """The minimum initial lengthscale in all layers, as a multiple of the spread of the layer's inputs."""
 INNER_VARIANCE = 1e-4
-"""The initial prior variance of the trained functions in inner layers, which are added to maps of variance 1."""
+"""The initial prior variance of the functions that inner layers add to their fixed maps, which have variance 1."""
 INNER_DEVIATION = 1e-2
 """The initial standard deviation of q(u) in inner layers, as a multiple of that of the prior."""
 IMAGES = 200
@@ -92,7 +92,7 @@ def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any
 
 
 def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
-    """Return the settings; missing lengthscales of the kernel get starting values, computed from inputs H.
+    """Return the settings, with starting values for missing kernel lengthscales, computed from inputs H.
 
     Settings with an `Inducing` object are returned unchanged.
     """
@@ -109,7 +109,7 @@ def _with_kernel(choice: dict[str, Any], H: Array) -> dict[str, Any]:
 
 
 def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projection | None]]:
-    """Yield the fixed map of each inner layer and, if `skip` is true, a map that forwards the inputs of the model.
+    """Yield, for each inner layer, its fixed map and, if `skip` is true, a map that forwards the model inputs.
 
     The iterator is infinite.
     """
@@ -129,8 +129,8 @@ def _maps(X: Array, width: int, skip: bool) -> Iterator[tuple[Projection, Projec
 def _calm(layer: Sparse, settings: dict[str, Any]) -> Sparse:
     """Return the layer with a small covariance of q(u), and usually a small kernel variance.
 
-    The kernel variance stays the same if the user set it. If the mean of q(u) is in units of f, the kernel variance
-    also stays the same, because a small variance would keep the mean near zero.
+    The kernel variance does not change if the user set it. Nor does it change if the mean of q(u) is in units of f,
+    because a small variance would keep the mean near zero.
     """
     q, held = layer.posterior, tree.leaves(layer.posterior)
     if not any(name.endswith("mean_unit") for name in held):
@@ -206,7 +206,7 @@ def _settings(grid: PatchGrid, rows: Array, choice: dict[str, Any], common: dict
 
 
 def _kernel(grid: PatchGrid, rows: Array) -> Kernel:
-    """Return a kernel of patches whose lengthscale is the square root of the summed pixel variances."""
+    """Return a patch kernel whose lengthscale is the square root of the summed pixel variances."""
     xp = backend_of(rows).xp
     total = float(xp.sum(xp.var(rows[:, : grid.pixels], axis=0)))
     pixels = RBF(lengthscale=total**0.5 if total > 0.0 else 1.0)

@@ -67,9 +67,9 @@ def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
 
 
 def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
-    """Raise ValueError if the kernel has white noise. Models that evaluate covariances in tiles do not allow it."""
+    """Raise ValueError if the kernel has white noise. Models that evaluate covariances in tiles do not support it."""
     x = backend_of(X).gather(X[:1, :])
-    # compares k(x), which contains white noise, with k(x, x), which does not: works for users' kernels, too
+    # compares k(x), which contains white noise, with k(x, x), which does not; this also works for users' kernels
     alone, pair = float(kernel(x)[0][0, 0]), float(kernel(x, x)[0][0, 0])
     if tree.nodes(kernel, White) or abs(alone - pair) > 1e-3 * abs(alone):
         name = model_class.__name__
@@ -90,7 +90,8 @@ def first_datum(X: Array, y: Array) -> dict[str, Array]:
 class Regression(Model):
     """Base class of models with Gaussian noise that hold the training data.
 
-    The bounds of these models need all data at once. Subclasses have the constant leaves `X` [N, D] and `y` [N, P].
+    The bounds of these models are computed from all data at once. Subclasses have the constant leaves `X` [N, D] and
+    `y` [N, P].
     """
 
     kernel: Kernel
@@ -152,7 +153,7 @@ class SparseRegression(WithInducing, Regression):
         return self.bound(X, y)[0], self.upper_bound(X, y)
 
     def _block_rows(self, X: Array, memory: float | None) -> int | None:
-        # blocks have at least M rows, because adding to M x M sums otherwise takes longer than computing the block
+        # blocks have at least M rows: with fewer, adding to the M x M sums would take longer than computing the block
         within = rows_within(memory, self._floats_per_row, X)
         rows = max(tile_rows(memory, self._floats_per_row, X), min(within, self.inducing.count))
         return rows if rows < X.shape[0] or backend_of(X).is_lazy else None

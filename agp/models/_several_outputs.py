@@ -110,7 +110,7 @@ def _shared_process(data: Observed, kernel: Kernel | None, choice: dict[str, Any
 def _separate(data: Observed, kernels: Sequence[Kernel | None], choice: dict[str, Any]) -> Stack:
     """Build a process with a kernel and inducing variables for each output.
 
-    Starting values for an output use the rows in which it was observed.
+    The starting values of an output are computed from the rows in which it was observed.
     """
     xp = backend_of(data.X).xp
     variances = xp.ones_like(data.level) if data.variances is None else data.variances
@@ -130,7 +130,7 @@ def _starting(kernel: Kernel | None, data: Observed, choice: dict[str, Any], out
 def _rows_of(data: Observed, p: int, choice: dict[str, Any]) -> Array:
     """Return the inputs at which output p was observed.
 
-    If the number of these inputs is less than the number of inducing inputs, return all inputs.
+    If there are fewer such inputs than inducing inputs, return all inputs.
     """
     values, X = _values(data), data.X
     if values is None or not data.likelihood.missing:
@@ -184,7 +184,7 @@ def _values(data: Observed) -> Array | None:
 
 
 def _spreads(data: Observed) -> Array:
-    """Return the standard deviations [P] of the outputs, or ones if targets are not observations of functions."""
+    """Return the output standard deviations [P], or ones if the targets are not observations of latent functions."""
     xp = backend_of(data.X).xp
     return xp.ones_like(data.level) if data.variances is None else xp.sqrt(data.variances)
 

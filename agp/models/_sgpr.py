@@ -29,8 +29,8 @@ def shared_covariance(mean: Array, L: Array) -> Whitened:
     B = backend_of(L)
     xp = B.xp
     M, P = mean.shape
-    # With J, the matrix that reverses the order of rows, and the Cholesky factor R of J (L L^T) J, the lower factor of
-    # (L L^T)^-1 is J R^-T J.
+    # Let J be the matrix that reverses the order of rows, and R the Cholesky factor of J (L L^T) J. Then the lower
+    # factor of (L L^T)^-1 is J R^-T J.
     R = cholesky(xp.flip(L @ L.mT))
     scale = xp.tril(xp.flip(B.solve_triangular(R, identity(R), transpose=True)))
     return Whitened(mean, xp.asarray(xp.broadcast_to(scale, (P, M, M)), copy=True))
@@ -40,10 +40,10 @@ def shared_covariance(mean: Array, L: Array) -> Whitened:
 class SGPR(SparseRegression):
     """Sparse GP regression with Gaussian noise and the optimal q(u), in O(N M^2) time.
 
-    Training changes the parameters of the kernel, the noise and the mean function, and the inducing inputs. It does not
-    train q(u), which has a closed form. The bound processes all data in blocks of rows, so its memory does not grow
-    with N. The model also holds a copy of the data. Each call of a prediction method first passes over all data.
-    `to_svgp` returns a model that does not need the data.
+    Training optimises the inducing inputs and the parameters of the kernel, the noise and the mean function, but not
+    q(u), which has a closed form. The bound is computed in blocks of rows, so its memory does not grow with N. The
+    model also holds a copy of the data, and each call of a prediction method first makes a pass over all data. Use
+    `to_svgp` for a model without the data.
 
     Parameters
     ----------
@@ -52,7 +52,8 @@ class SGPR(SparseRegression):
     inducing
         The inducing variables, such as `agp.inducing.Points`.
     X, y
-        The training inputs [N, D] and targets [N, P], which predictions need. Checkpoints also contain X and y.
+        The training inputs [N, D] and targets [N, P], which are also used for prediction. Checkpoints also contain X
+        and y.
     jitter
         The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean of
         the diagonal.
@@ -120,7 +121,7 @@ class SGPR(SparseRegression):
         return collapsed_bound(self, batch.X, batch.y, **rows)
 
     def _statistics(self, *, memory: float | None = None) -> Statistics:
-        """Compute the sums over all rows that determine the bound and the optimal q(u)."""
+        """Compute the sums, over all rows, that determine the bound and the optimal q(u)."""
         return collapsed_statistics(self, self.X, self.y, block_rows=self._block_rows(self.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
@@ -142,8 +143,8 @@ class SGPR(SparseRegression):
 def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
     """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, for X [N, D] and y [N] or [N, P].
 
-    Returns None if the model is a mixture, or if its likelihood is not Gaussian with one noise variance. Such a model
-    has no equivalent `SGPR`.
+    Returns None if there is no equivalent `SGPR`, because the model is a mixture or its likelihood is not Gaussian with
+    a single noise variance.
     """
     if isinstance(model, SGPR):
         return model

@@ -19,8 +19,7 @@ from agp.random import draws_with_prefix
 class SiteModel(Model, SiteHolder):
     """Base class of models with a site exp(lam1 (f - h) - lam2 (f - h)^2 / 2) for each row and output.
 
-    The leaves are the inputs `X` [N, D], `site_shift`, which is lam1 [N, P], and `site_precision`, which is
-    lam2 [N, P].
+    The leaves are `X` (the inputs [N, D]), `site_shift` (lam1 [N, P]) and `site_precision` (lam2 [N, P]).
     """
 
     kernel: Kernel
@@ -57,9 +56,8 @@ class SiteModel(Model, SiteHolder):
     ) -> tuple[Array, Array, Callable[[Array], Array] | None]:
         """Return the means and variances [B, P] of q(f - h) at the rows of a batch, and a test for new sites.
 
-        The test is a function of a change [B, P] of the site precisions at these rows. The test returns P Booleans,
-        which are True if q stays a proper distribution. Models whose site precisions must not be negative return None
-        instead of a test.
+        Given a change [B, P] of the site precisions at these rows, the test returns P Booleans, which are True if q
+        stays a proper distribution. Models that do not allow negative site precisions return None instead of a test.
         """
 
     @property

@@ -24,7 +24,7 @@ class SOLVEGP(Variational):
     """A sparse variational GP with two orthogonal groups of inducing inputs, of sizes M and M2.
 
     The posterior is `Orthogonal`: it has a full covariance within each group, and no covariance between the groups.
-    Predictions are close to those of an SVGP with M + M2 inducing inputs, but need fewer operations.
+    Predictions are close to those of an SVGP with M + M2 inducing inputs, but are cheaper.
 
     Parameters
     ----------
@@ -68,14 +68,14 @@ class SOLVEGP(Variational):
         X, y, kernel, likelihood, mean_function, inducing, priors, seed, jitter
             See `SVGP.from_data`.
         posterior
-            The class of q for each group, an `agp.posteriors.WhitePosterior` such as `Whitened` (default) or
+            The posterior class of each group, an `agp.posteriors.WhitePosterior` such as `Whitened` (default) or
             `Marginal`. You can also pass one class for both groups together, such as `RelaxedOrthogonal`.
         second
-            The class of q for the second group, by default that of the first. `PriorSpread` gives the orthogonally
+            The posterior class of the second group, by default that of the first. `PriorSpread` gives the orthogonally
             decoupled GP.
         num_inducing
-            The size M of the first group. The default is 128, or N / 2 if that is less. `inducing` chooses all M + M2
-            inducing inputs together, and the first M form the first group.
+            The size M of the first group. The default is 128, or N / 2 if that is less. All M + M2 inducing inputs are
+            chosen together by the method `inducing`, and the first M form the first group.
         num_orthogonal
             The size M2 of the second group. The default is M. If M2 is 0, the model is an ordinary SVGP.
         Z, O
@@ -86,8 +86,8 @@ class SOLVEGP(Variational):
         ------
         TypeError, ValueError
             For the reasons listed in `SVGP.from_data`, or if only one of Z and O is given, or if M + M2 exceeds N.
-            These errors are also raised if a class of q does not support groups, or if a class for both groups is given
-            although there is only one group.
+            These errors are also raised if a posterior class does not support groups, or if a class for both groups is
+            given although there is only one group.
         """
         data = prepare_data(X, y, kernel, likelihood, mean_function)
         union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)

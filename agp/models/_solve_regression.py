@@ -33,7 +33,7 @@ from agp.processes import Sparse
 
 @tree.model
 class SOLVEGPR(SparseRegression):
-    """SOLVE-GP for regression with Gaussian noise, with the optimal q(u) and the optimal or a trained q(v).
+    """SOLVE-GP for regression with Gaussian noise, with the optimal q(u) and an optimal or trained q(v).
 
     The first group has M inducing variables u, and the second has M2 inducing variables v. Like `SGPR`, the model
     processes all data in blocks of rows. The predictive means are those of an SGPR with all M + M2 inducing inputs. The
@@ -46,16 +46,16 @@ class SOLVEGPR(SparseRegression):
     inducing
         The M + M2 inducing variables, such as `agp.inducing.Points`. The variables of the first group come first.
     X, y
-        The training inputs [N, D] and targets [N, P], which predictions need.
+        The training inputs [N, D] and targets [N, P], which are also used for prediction.
     sizes
         The sizes (M, M2) of the groups, or (M,) without a second group.
     second
         A q(v) that is trained with the other parameters: `Whitened`, `Marginal`, or `PriorSpread` (ODVGP). None means
         the optimal q(v).
     tight
-        Whether to maximise a tighter bound. The approximate posterior of the tighter bound lets u depend on the part of
-        f that the inducing variables do not explain. The tighter bound needs O(N^2) memory, and cannot be combined with
-        `second`. Predictions are still those of the optimal q(u) q(v).
+        Whether to maximise a tighter bound, whose approximate posterior lets u depend on the part of f that the
+        inducing variables do not explain. The tighter bound takes O(N^2) memory, and cannot be combined with `second`.
+        Predictions are still those of the optimal q(u) q(v).
     jitter
         See `SGPR`.
     mean_function, priors
@@ -128,7 +128,7 @@ class SOLVEGPR(SparseRegression):
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         if self.tight:
-            # ignores the budget, because it needs N x N matrices
+            # ignores the budget, because N x N matrices are stored
             return tight_bound(self, batch.X, batch.y, sizes=self.sizes)
         rows = self._block_rows(batch.X, memory)
         if self.second is not None:

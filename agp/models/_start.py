@@ -1,4 +1,4 @@
-"""Starting values from the data for all parts of a model that the user did not specify."""
+"""Starting values from the data for all model parts that the user did not specify."""
 
 import math
 from typing import Any, NamedTuple, TypeVar
@@ -17,11 +17,11 @@ from agp.tree import constant_data, copy_array, detach
 T = TypeVar("T", bound=Any)
 
 MAX_ROWS = 200_000
-"""The maximum number of rows for starting values. From larger data, a sample is drawn with a fixed seed."""
+"""The maximum number of rows for computing starting values. Larger data are subsampled with a fixed seed."""
 
 
 class Start(NamedTuple):
-    """Checked data X [N, D] and y [N, K], and the parts of a model. The leaves of the parts are arrays like X."""
+    """Checked data X [N, D] and y [N, K], and model parts whose leaves have the library, dtype and device of X."""
 
     X: Array
     y: Array
@@ -31,14 +31,14 @@ class Start(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """The likelihood, the data for starting values, and moments of the observations of the latent functions."""
+    """The likelihood, the data for computing starting values, and moments of the observations."""
 
     X: Array
     """Inputs [n, D] for starting values, in memory. Each row is repeated according to its weight."""
     y: Array
     """The targets [n, K] at these inputs."""
     likelihood: Likelihood
-    """The likelihood, whose leaves are arrays like the data."""
+    """The likelihood, whose leaves have the library, dtype and device of the data."""
     outputs: int
     """The number of latent functions P."""
     level: Array
@@ -62,12 +62,11 @@ def initialise(
     by_output: bool = True,
     weights: Array | None = None,
 ) -> Start:
-    """Check the data, and return the data and the parts of a model with starting values.
+    """Check the data, and return them together with model parts that have starting values.
 
     Lengthscales start at the values that maximise the likelihood of a sample of the data (`starting_kernel`). The mean
     function, by default a constant, starts at the mean of the observations. The variance of the kernel starts at the
-    variance of the observations, or at 1 if they are constant. The noise variance starts at a tenth of the variance of
-    the observations.
+    variance of the observations, or at 1 if they are constant. The noise variance starts at a tenth of that variance.
     """
     data = prepare_data(X, y, kernel, likelihood, mean_function, by_output=by_output, weights=weights)
     seen, variance = data.X, data.variance
@@ -93,10 +92,10 @@ def prepare_data(
 ) -> Observed:
     """Check the data X [N, D] and y [N] or [N, K]; return the likelihood with starting values, and moments of the data.
 
-    If `by_output` is True, the likelihood gets one starting value for each output. Otherwise, all outputs share one
-    starting value. A row of weight w counts as w rows. If `weights` is None, the method `Likelihood.row_weights`
-    computes the weights [N] from y. Raises TypeError or ValueError if the data are invalid, or if the kernel,
-    likelihood or mean function has the wrong type.
+    If `by_output` is True, the likelihood has a starting value for each output; otherwise, all outputs share one. A row
+    of weight w counts as w rows. If `weights` is None, the weights [N] are computed from y by `Likelihood.row_weights`.
+    Raises TypeError or ValueError if the data are invalid, or if the kernel, likelihood or mean function has the wrong
+    type.
     """
     X, y = valid_data(X, y, missing=isinstance(likelihood, Likelihood) and likelihood.missing)
     check_instance("kernel", kernel, Kernel)
@@ -137,7 +136,7 @@ def held_data(X: Array, y: Array) -> dict[str, Array]:
 
 
 def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
-    """Raise ValueError if an array is a dask array, for models that need all rows in memory."""
+    """Raise ValueError if an array is a dask array, because the model requires all rows in memory."""
     for x in arrays:
         if backend_of(x).is_lazy:
             msg = (

@@ -26,7 +26,7 @@ class SVGP(Variational):
     Parameters
     ----------
     process
-        The approximate posterior of f. In a `Sparse` process, the class of q(u) determines the method. Classes are
+        The approximate posterior of f. In a `Sparse` process, the class of q(u) determines the method. The classes are
         `Marginal` (M-SVGP), `Whitened` (W-SVGP), `LikelihoodForm` (L-SVGP), the inverse-free `Relaxed` (R-SVGP) and
         `InverseFree` (A-SVGP), the site-based `Dual` and `DualInverseFree`, and variants such as `DiagonalWhitened`.
     likelihood
@@ -67,9 +67,8 @@ class SVGP(Variational):
         Parameters
         ----------
         X, y
-            Floating-point arrays. X and y must have the same library, dtype and device. All arrays of the model also
-            have this library, dtype and device. The likelihood defines the columns of y, by default one for each latent
-            function.
+            Floating-point arrays with the same library, dtype and device, which are also used for all arrays of the
+            model. The likelihood defines the columns of y, by default one for each latent function.
         outputs
             The model for several outputs. "shared", the default, uses one kernel, one set of inducing inputs, and a
             scale for each output. If the variance of the kernel is given, it is in squared units of y, and outputs have
@@ -85,9 +84,9 @@ class SVGP(Variational):
         kernel, likelihood, mean_function
             The defaults are `RBF` with a lengthscale for each column, `Gaussian`, and a trained `ConstantMean`. If the
             targets are not real numbers, the default mean function is `ZeroMean`. The leaves of these parts may be
-            numbers. Missing leaves get starting values from the data. With separate or coregionalised outputs, `kernel`
-            may be a sequence with a kernel for each latent function. Each separate output has its own copy of the mean
-            function.
+            numbers. Missing leaves start at values computed from the data. With separate or coregionalised outputs,
+            `kernel` may be a sequence with a kernel for each latent function. Each separate output has its own copy of
+            the mean function.
         num_inducing
             The number of inducing inputs M, at most N. The default is 128, or N if N is less than 128.
         Z
@@ -97,10 +96,10 @@ class SVGP(Variational):
             function of (X, kernel, M, seed). `inducing` may also be an object that defines other inducing variables,
             such as ``Patches((28, 28), (5, 5))``.
         priors
-            Priors of hyperparameters. The keys are patterns of leaf names, as in
+            Priors on hyperparameters. The keys are leaf-name patterns, as in
             ``{"kernel.lengthscale": Gamma(2.0, 1.0)}``.
         seed
-            Seed of the method that chooses inducing inputs.
+            Seed for choosing the inducing inputs.
         jitter
             The number added to the diagonal of Kuu. By default, it is 1e-6 (float64) or 1e-4 (float32) times the mean
             of the diagonal.
@@ -108,10 +107,10 @@ class SVGP(Variational):
         Raises
         ------
         TypeError, ValueError
-            If X and y are not finite floating-point arrays of the same kind with matching shapes, if a target is
-            outside the support of the likelihood, if a parameter violates its constraint, or if M exceeds N. These
-            errors are also raised if `outputs` is unknown or does not fit the number of columns, kernels or weights, or
-            if the likelihood couples latent functions that a mixture makes dependent.
+            If X and y are not finite floating-point arrays with matching shapes and the same library, dtype and device,
+            if a target is outside the support of the likelihood, if a parameter violates its constraint, or if M
+            exceeds N. These errors are also raised if `outputs` is unknown or does not fit the number of columns,
+            kernels or weights, or if the likelihood couples latent functions that a mixture makes dependent.
         """
         data = prepare_data(X, y, None, likelihood, mean_function)
         choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}

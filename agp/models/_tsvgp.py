@@ -31,14 +31,14 @@ class TSVGP(SparseSites, KeepsSums):
     """A sparse variational GP for any likelihood, in the dual parameterisation with a Gaussian site for each datum.
 
     q(u_p) ~ N(0, Kuu) prod_n exp(lam1_np a_n^T u - lam2_np (a_n^T u)^2 / 2) with a_n = Kuu^-1 k_un. The sites consist
-    of 2 N P numbers, which have no gradients. `agp.updates.SiteStep` trains them. When the kernel or the inducing
-    inputs change, q(u) stays close to its optimum. For Gaussian noise, q(u) stays optimal, and the bound is that of
+    of 2 N P numbers without gradients, which are trained by `agp.updates.SiteStep`. When the kernel or the inducing
+    inputs change, q(u) stays close to its optimum; for Gaussian noise, q(u) stays optimal, and the bound is that of
     `SGPR`.
 
-    Each evaluation of the bound passes over all data in blocks of rows, but computes the expected log density only at
-    the rows of the batch. The first site step passes over all data. Further site steps use only the rows of their batch
-    until the kernel or the inducing variables change. To avoid the passes over all data and the copy of the inputs, use
-    tied sites: an `SVGP` with `agp.posteriors.Dual`.
+    Each evaluation of the bound makes a pass over all data in blocks of rows, but computes the expected log density
+    only at the rows of the batch. The first site step also makes a pass over all data. Later site steps use only the
+    rows of their batch, unless the kernel or the inducing variables have changed. To avoid the passes over all data and
+    the copy of the inputs, use tied sites: an `SVGP` with `agp.posteriors.Dual`.
 
     Parameters
     ----------
@@ -164,8 +164,8 @@ class SummedSites(SparseSites):
     the sums can be updated in O(B M^2) operations, instead of O(N M^2) for all rows. Each update adds rounding errors.
     The sums are recomputed from all rows when a bound on these errors exceeds `MAX_ROUNDINGS`.
 
-    The sums [M, P] and [P, M, M] are for v = Lu^-1 u, and the field `factor` is Lu [M, M]. The field `drift` [2] bounds
-    the errors of the two sums. The memory budget for working arrays is in MiB.
+    The sums [M, P] and [P, M, M] refer to v = Lu^-1 u, and the field `factor` is Lu [M, M]. The field `drift` [2]
+    bounds the errors of the two sums. The field `memory` is the budget for working arrays, in MiB.
     """
 
     model: SparseSites

@@ -24,15 +24,15 @@ class TVGP(SiteModel):
     """A variational GP for any likelihood with a Gaussian site for each datum, in O(P N^3) time and O(P N^2) memory.
 
     q(f_p) ~ N(0, Kff) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2), with lam2 >= 0. `agp.posteriors.moments_of_sites`
-    computes the moments of q(f). For Gaussian noise, the bound equals the log evidence for every kernel after one
-    `agp.updates.SiteStep` with rate 1.
+    computes the moments of q(f). For Gaussian noise, after one `agp.updates.SiteStep` with rate 1, the bound equals the
+    log evidence for every kernel.
 
     Parameters
     ----------
     kernel, likelihood
         The prior covariance of f, and the likelihood p(y | f).
     X
-        The training inputs [N, D], which predictions need.
+        The training inputs [N, D], which are also used for prediction.
     site_shift, site_precision
         The auxiliary arrays lam1 and lam2 [N, P]. A site with both entries 0 has no effect.
     mean_function
@@ -81,7 +81,7 @@ class TVGP(SiteModel):
     # -- bound ------------------------------------------------------------------------------------------------------
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        # ignores the budget, because it needs the whole N x N matrix
+        # ignores the budget, because the whole N x N matrix is stored
         X = batch.X
         Kff, pull_kernel = self.kernel(X)
         (mu, var, kl), pull_moments = moments_of_sites(Kff, self.site_shift, self.site_precision)

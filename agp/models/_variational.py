@@ -19,9 +19,9 @@ from agp.processes import LinearMixing, Process, Sparse, check_process
 from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 SEED = 0
-"""Seed of the noise of sampled processes if a batch contains no noise, as in predictions and outside training."""
+"""Seed for the noise of sampled processes if a batch contains no noise, as in predictions and outside training."""
 NAMES = ("kernel", "inducing", "posterior", "mean_function")
-"""The parts of a sparse process that are attributes of a model with one such process."""
+"""The parts of a sparse process that are also attributes of the model if it has only one such process."""
 
 
 class Variational(Model):
@@ -97,8 +97,8 @@ class Variational(Model):
     def _with_draws(self, batch: Batch) -> tuple[Self, Draws]:
         """Return a pair: the model with the draws that all rows share, and the draws for the rows of a batch.
 
-        If the batch has no draws for its rows, the draws come from a fixed seed. All rows share the random probes,
-        which estimate traces. Probes have no default, because the bound is exact without probes.
+        If the batch has no draws for its rows, they are generated from a fixed seed. The random probes for estimating
+        traces are shared by all rows; they have no default, because the bound is exact without probes.
         """
         draws = batch.draws
         if not draws.by_row and self.process.row_draws(SEED, 0, 1).by_row:
@@ -147,7 +147,7 @@ class Variational(Model):
         return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return the matrix that the posterior of each process inverts; usually Kuu."""
+        """Return the matrix that each process's posterior inverts, usually Kuu."""
         nodes = tree.nodes(self, Sparse).values()
         return tuple(node.posterior.matrix_to_invert(node.inducing_covariance()[0]) for node in nodes)
 

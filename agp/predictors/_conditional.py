@@ -13,7 +13,7 @@ from agp.processes import MultiOutput, Paths, Process
 from agp.random import Draws
 
 SEED = 0
-"""Seed of the random draws of sampled processes."""
+"""Seed for the random draws of sampled processes."""
 
 
 @former_methods(given="condition_on")
@@ -152,7 +152,7 @@ def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None
 
 
 def check_outputs(likelihood: Likelihood, y: Array, outputs: int) -> None:
-    """Raise ValueError unless targets y [N, K] belong to a model with `outputs` latent functions."""
+    """Raise ValueError unless targets y [N, K] fit a model with `outputs` latent functions."""
     needed = likelihood.latents(y.shape[1])
     if needed != outputs:
         msg = f"y has {needed} outputs, but the model has {outputs}; build a new model from these targets."

@@ -1,4 +1,4 @@
-"""Samples of functions from a posterior. The functions can be evaluated at any inputs."""
+"""Function samples from a posterior, which can be evaluated at any inputs."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ class FunctionSamples:
     """S samples of P latent functions, which you can evaluate at any inputs. `Predictor.sample_functions` draws them.
 
     All calls evaluate the same functions. X has shape [N, D], or [S, N, D] if each sample has its own inputs. For
-    example, a search for the maximum of each sample uses separate inputs.
+    example, pass separate inputs to search for the maximum of each sample.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class FunctionSamples:
     def with_pullback(self, X: Array, /) -> tuple[Array, Pullback]:
         """Evaluate the functions at X [N, D] or [S, N, D], and return the values and their pullback.
 
-        The values have shape [S, N, P]. The pullback maps a cotangent of that shape to a cotangent of the shape of X.
+        The values have shape [S, N, P]. The pullback maps a cotangent of that shape to one with the shape of X.
         """
         self._check(X)
         samples, pullback = self.paths.evaluate(X)

@@ -1,4 +1,4 @@
-"""Conditioning of posteriors on further data, by a Gaussian site for each new row and output."""
+"""Conditioning posteriors on further data, by adding a Gaussian site for each new row and output."""
 
 from typing import Any, NamedTuple, NoReturn
 
@@ -81,11 +81,11 @@ def with_known_noise(likelihood: Likelihood, X: Array, y: Array, noise: Array, /
 def sites_of_new(
     mean: Array, C: Array, rest: Array, y: Array, likelihood: Likelihood, outputs: _Outputs | None = None, /
 ) -> NewSites:
-    """Compute the sites of k new rows with targets y [k, K] by dual steps until convergence.
+    """Compute the sites of k new rows with targets y [k, K] by repeating dual steps until convergence.
 
-    A quadratic likelihood needs one step. Before these rows are added, the independent functions g have means `mean`
-    [k, L] and covariances C [L, k, k]. `rest` [k, 1] or [k, L] is a further variance that the sites do not change.
-    `outputs` maps g to f; by default, f = g.
+    A quadratic likelihood requires only one step. Before these rows are added, the independent functions g have means
+    `mean` [k, L] and covariances C [L, k, k]. `rest` [k, 1] or [k, L] is a further variance that the sites do not
+    change. `outputs` maps g to f; by default, f = g.
     """
     xp = backend_of(mean).xp
     eps = float(xp.finfo(mean.dtype).eps)
@@ -194,7 +194,7 @@ class _Place(NamedTuple):
 
     process: Sparse
     shift: Array
-    """t [M, P]. It defines q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2) together with S, the next field."""
+    """t [M, P]. Together with S, the next field, it defines q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2)."""
     precision: Array
     """S [P, M, M]."""
     A: Array

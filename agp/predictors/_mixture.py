@@ -74,8 +74,8 @@ def log_average(density: Array, rows: int) -> Array:
 def cross_covariances(own: Array, latent: Array, mixing: Array | None, /) -> Array:
     """Compute Cov[f_np, f_mq] = sum_l A_pl A_ql Cov_l[n, m] as an array [N, P, N, P].
 
-    `latent` holds the covariances [L, N, N] of the functions g, and `mixing` is A [P, L]. None means A = I. `own`
-    [P, N, N] replaces the covariances within each output.
+    `latent` holds the covariances [L, N, N] of the functions g, and `mixing` is A [P, L], or None if A = I. The
+    covariances within each output are replaced by `own` [P, N, N].
     """
     xp = backend_of(latent).xp
     A = xp.eye(latent.shape[0], **like(latent)) if mixing is None else mixing

@@ -112,7 +112,7 @@ class ExactConditional(GaussianConditional):
     Parameters
     ----------
     kernel, mean_function, noise_variance
-        The parts of the model with these names.
+        The model parts with these names.
     X
         The training inputs [N, D].
     L
@@ -200,8 +200,8 @@ class ExactConditional(GaussianConditional):
 class IterativeConditional(GaussianConditional):
     """An exact posterior that solves linear systems by conjugate gradients, without storing an N x N matrix.
 
-    An iteration takes O(N^2) operations per test input. Linear systems that are solved together share the evaluations
-    of the kernel.
+    An iteration takes O(N^2) operations per test input. Linear systems that are solved together share kernel
+    evaluations.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ class SiteConditional(DataConditional):
     Parameters
     ----------
     kernel, mean_function, X
-        The parts of the model with these names.
+        The model parts with these names.
     site_shift, site_precision
         The parameters lam1 and lam2 [N, P] of the sites.
     root, weights
@@ -339,7 +339,7 @@ class ActionConditional(DataConditional):
     Parameters
     ----------
     kernel, mean_function, noise_variance, X, actions
-        The parts of the model with these names.
+        The model parts with these names.
     tangent, inverse
         The approximations T and P [i, i] of (S^T C S)^-1 in `agp.posteriors.ProjectedInverse`, in float64.
     weights

@@ -30,10 +30,9 @@ FREQUENCIES = 1024
 class Predictor:
     """A posterior ready for prediction: it stores all quantities that do not depend on the test inputs.
 
-    `Model.predictor` builds a predictor. Like a model, a predictor is an immutable tree of arrays. You can pickle a
-    predictor, save it, and move it with `agp.to_backend`. Test inputs have shape [..., N, D], and each leading index
-    gives separate predictions. With torch and JAX, means and variances are differentiable with respect to X in closed
-    form.
+    `Model.predictor` builds a predictor. Like a model, a predictor is an immutable tree of arrays, which you can
+    pickle, save, and move with `agp.to_backend`. Test inputs have shape [..., N, D], and each leading index gives
+    separate predictions. With torch and JAX, means and variances are differentiable with respect to X in closed form.
 
     Parameters
     ----------
@@ -84,8 +83,8 @@ class Predictor:
         observed
             Whether to predict observations y, which include noise, instead of latent functions f.
         memory
-            Memory budget for working arrays, in MiB. Rows are processed in chunks that fit into this budget. None means
-            256 MiB on the host. On a device, None means an eighth of its memory, rounded down to a power of two.
+            Memory budget for working arrays, in MiB. Rows are processed in chunks that fit within this budget. None
+            means 256 MiB on the host and, on a device, an eighth of its memory, rounded down to a power of two.
 
         Raises
         ------
@@ -118,7 +117,7 @@ class Predictor:
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
         """Compute the derivatives [..., N, P, D] of the latent means and variances with respect to X [..., N, D].
 
-        The method uses closed forms with every array library. See `predict` for the arguments and errors.
+        Closed forms are used with every array library. See `predict` for the arguments and errors.
         """
 
         def derived(conditional: Conditional, X: Array) -> tuple[Array, Array]:
@@ -190,9 +189,9 @@ class Predictor:
     def mean_log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
         """Average the log density [N] of each row over the samples of a deep process.
 
-        The result is at most `log_density`, which is the logarithm of the average density. Both are equal for models
-        that are not deep. Papers on deep models report either this average or `log_density`. See `log_density` for the
-        arguments and errors.
+        The result is at most `log_density`, which is the logarithm of the average density. The two are equal for models
+        that are not deep. Papers on deep models report one or the other. See `log_density` for the arguments and
+        errors.
         """
         return self._log_density(X, y, average, memory)
 
@@ -238,7 +237,7 @@ class Predictor:
         y
             Targets, as in `log_density`. A target of NaN counts as missing, and its transform is NaN.
         seed
-            Seed of the random numbers, which are drawn on the host.
+            Seed for the random numbers, which are drawn on the host.
 
         Raises
         ------
@@ -287,7 +286,7 @@ class Predictor:
     ) -> Array:
         """Compute scores in chunks of rows, from marginals [S n, P] and targets [n, K] of each chunk.
 
-        `what` is the name of the score. If the name is given, scores that are not finite raise NonFiniteError.
+        `what` is the name of the score. If it is given, NonFiniteError is raised for scores that are not finite.
         """
 
         def scored(conditional: Conditional, X: Array, y: Array) -> tuple[Array]:
@@ -329,8 +328,8 @@ class Predictor:
         """Draw joint samples [..., S, N, P] of the latent functions at X [..., N, D].
 
         Samples are the same on every backend. Sampling computes symmetric square roots of the covariances [N, N] from
-        their eigenvalues, even for inverse-free methods. Sampling takes O(L N^3) operations for L independent functions
-        and adds no jitter. Samples of mixed outputs (`LinearMixing`) are dependent across outputs.
+        their eigenvalues, even for inverse-free methods. This takes O(L N^3) operations for L independent functions and
+        adds no jitter. Samples of mixed outputs (`LinearMixing`) are dependent across outputs.
 
         Parameters
         ----------
@@ -339,7 +338,7 @@ class Predictor:
         count
             The number of samples S.
         seed
-            Seed of the noise, which is drawn on the host.
+            Seed for the noise, which is drawn on the host.
 
         Raises
         ------
@@ -366,19 +365,19 @@ class Predictor:
 
     @public
     def sample_functions(self, count: int = 1, /, *, seed: int = 0, features: int = FREQUENCIES) -> FunctionSamples:
-        """Draw samples of the latent functions that can be evaluated at any inputs.
+        """Draw function samples of the posterior, which can be evaluated at any inputs.
 
-        Each sample of the prior uses random features of the kernel. The sample is then conditioned exactly on a sample
-        of q(u) or on the data. The features cause an approximation error, mostly far from the data. The error is
-        inversely proportional to the square root of the number of features. All samples of a call have the same error.
-        Kernels of finite rank cause no such error.
+        Each prior sample is drawn with random features of the kernel, and then conditioned exactly on a sample of q(u)
+        or on the data. The features cause an approximation error, mostly far from the data, which is inversely
+        proportional to the square root of the number of features and the same for all samples of a call. Kernels of
+        finite rank cause no such error.
 
         Parameters
         ----------
         count
             The number of samples S.
         seed
-            Seed of all random numbers, which are drawn on the host. A seed gives the same functions on every backend.
+            Seed for all random numbers, which are drawn on the host. A seed gives the same functions on every backend.
         features
             The number of random frequencies per stationary kernel. Each frequency gives a cosine and a sine.
 
@@ -407,9 +406,10 @@ class Predictor:
         """Return a new predictor that is conditioned on further observations, at the same hyperparameters.
 
         The result is exact for Gaussian noise. Adding k rows to N rows takes O(k N^2) operations, or O(k M^2 + M^3)
-        with M inducing inputs. For other likelihoods, each new row gets a Gaussian site, computed by dual steps until
-        convergence. Existing sites do not change. With several outputs, each output may have its own process (`Stack`)
-        or be a multiple of one function (`LinearMixing`). Outputs that are sums of several functions are not supported.
+        with M inducing inputs. For other likelihoods, a Gaussian site is added for each new row and computed by dual
+        steps until convergence; existing sites do not change. With several outputs, each output may have its own
+        process (`Stack`) or be a multiple of one function (`LinearMixing`). Outputs that are sums of several functions
+        are not supported.
 
         Parameters
         ----------
@@ -418,8 +418,8 @@ class Predictor:
             hold several sets of observations ("fantasies"). Each set gives its own posterior, and the leading axes come
             first in all predictions.
         noise
-            Known noise variances, with the shape of y. Known noise variances replace the noise variance of a Gaussian
-            likelihood. Exact models support known noise only for one output.
+            Known noise variances, with the shape of y, which replace the noise variance of a Gaussian likelihood. Exact
+            models support known noise only for one output.
 
         Raises
         ------
@@ -497,7 +497,7 @@ class Predictor:
         return xp.reshape(xp.stack(parts) if self.lead else one, (*self.lead, *batch, *one.shape[1:]))
 
     def _gather(self, X: Array) -> Array:
-        """Load the rows into memory, as an array of the library and dtype of the leaves."""
+        """Load the rows into memory, as an array with the library and dtype of the leaves."""
         reference = first_leaf(self)
         x = backend_of(X).gather(X)
         return x if backend_of(x) is backend_of(reference) else asarray_like(x, reference)

@@ -314,7 +314,7 @@ def test_other_data_than_the_model_was_built_with():
 
 def test_columns_in_the_span_of_others_are_left_out_with_a_warning():
     S = np.eye(6)[:, [0, 1, 0, 2, 5]] * [1.0, 2.0, 3.0, 0.0, 1.0]
-    with pytest.warns(UserWarning, match=r"actions \[2, 3\] were omitted: they are zero or in the span"):
+    with pytest.warns(UserWarning, match=r"actions \[2, 3\] were dropped: they are zero or in the span"):
         kept = FixedActions.spanning(S)
     np.testing.assert_allclose(np.abs(kept.values), np.eye(6)[:, [0, 1, 5]], atol=1e-14)
     with pytest.raises(ValueError, match="every action is zero"):

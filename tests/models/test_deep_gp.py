@@ -198,7 +198,7 @@ def test_labels_train_too(backend):
         ({"num_orthogonal": (4,)}, ValueError, "num_orthogonal has 1 entries, but there are 2 layers"),
         ({"num_orthogonal": -1}, ValueError, "num_orthogonal is -1, but must be a whole number of at least 0"),
         ({"num_orthogonal": 53}, ValueError, "num_inducing . num_orthogonal is 61, but there are only 60 rows"),
-        ({"num_orthogonal": 4}, TypeError, "posterior is Relaxed, but must be a class of q for one group"),
+        ({"num_orthogonal": 4}, TypeError, "posterior is Relaxed, but must be a posterior class for a single group"),
         ({"posterior": "relaxed-orthogonal", "num_orthogonal": 0}, ValueError, "needs 2 groups"),
         (
             {"second": "whitened"},

@@ -319,7 +319,7 @@ def test_models_that_do_not_grow_say_so():
     ):
         with pytest.raises(
             TypeError,
-            match=r"cannot take more inducing inputs|does not support adding inducing inputs|new inducing variables",
+            match=r"does not support adding inducing inputs|new inducing variables",
         ) as caught:
             agp.fit_growing(model, X, Y if model.outputs == 1 else np.concatenate([Y, Y], axis=1), max_steps=1)
         assert "\n" not in str(caught.value)
