@@ -57,8 +57,8 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
     inverse_factor
         R [M, M], lower triangular with a positive diagonal, such that R R^T ~ Kuu^-1. Auxiliary.
 
-    Source: the form of q is from Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational
-    Gaussian processes"; the bound without log|Kuu| is derived in `docs/methods/svgp.md`.
+    Source: the form of q is taken from Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse
+    variational Gaussian processes"; the bound without log|Kuu| is derived in `docs/methods/svgp.md`.
     """
 
     mean: Array = tree.param()
