@@ -1,4 +1,4 @@
-"""Deep processes, in which samples of each layer are the inputs of the next layer."""
+"""Deep processes, in which samples from each layer are the inputs of the next layer."""
 
 from typing import Any, ClassVar
 
@@ -115,14 +115,14 @@ class Deep(Chained, Composite):
         raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """Draw samples of all layers as functions. The bound samples inner layers separately for each row instead."""
+        """Draw function samples from all layers. The bound instead samples inner layers separately for each row."""
         layers = zip(self.layers, factor, strict=True)
         return DeepPaths(tuple(layer.paths(one, rng, count, features) for layer, one in layers))
 
     # -- updates ----------------------------------------------------------------------------------------------------
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        # only the last layer has sites, because its marginals enter the likelihood
+        # only the last layer has sites, because only its marginals enter the likelihood
         last = len(self.layers) - 1
         moments, pull = self.layers[last].project_to_sites(factor[last], self._inner(factor, X)[0])
 

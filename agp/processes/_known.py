@@ -1,4 +1,4 @@
-"""A fixed map of the inputs, for use as a part of a stack or as a layer."""
+"""A fixed map of the inputs, for use as part of a stack or as a layer."""
 
 from typing import Any, Self
 
