@@ -59,7 +59,7 @@ class Constant(_WithoutInputs):
 
 @tree.model
 class White(_WithoutInputs):
-    """White noise: k(X) = variance I with one argument, and k(X, Z) = 0 with two, even if rows of X and Z coincide.
+    """White noise: k(X) = variance I with one argument, and k(X, Z) = 0 with two, even where rows of X and Z coincide.
 
     The noise is independent for each row. White noise is part of Kuu and of the variances k(x, x), but not of Kuf.
 
