@@ -202,7 +202,7 @@ class Kernel(ABC):
         raise TypeError(msg)
 
     def on(self, columns: int | Iterable[int], /) -> "ActiveDims":
-        """Return this kernel applied to selected columns of the inputs, counted from 0, in the given order.
+        """Return this kernel applied to the given input columns, counted from 0, in the given order.
 
         Raises
         ------

@@ -27,7 +27,7 @@ class _WithoutInputs(ConstantVariance):
 
 
 def _shape(X: Array, Z: Array | None) -> tuple[int, ...]:
-    """Return the shape [..., N, M] of the covariances of X [..., N, D] with Z [..., M, D], or of X with itself."""
+    """Return the shape [..., N, M] of the covariances between X [..., N, D] and Z [..., M, D], or within X."""
     return *X.shape[:-1], (X if Z is None else Z).shape[-2]
 
 
@@ -84,8 +84,8 @@ class White(_WithoutInputs):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         msg = (
-            "White is independent noise, not a function of the inputs, so it has no function to sample; use the noise "
-            "of the likelihood instead."
+            "White is independent noise, not a function of the inputs, so there is no function to sample; use the "
+            "likelihood's noise instead."
         )
         raise TypeError(msg)
 

@@ -97,7 +97,7 @@ class OnColumns(Blocks):
 
 @tree.model
 class Term:
-    """Outer products of the blocks of several factors, joined along the feature axis."""
+    """Outer products of several factors' blocks, joined along the feature axis."""
 
     factors: tuple[Blocks, ...]
 

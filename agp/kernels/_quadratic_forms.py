@@ -11,7 +11,7 @@ ROWS_PER_STRIP = 192
 
 
 def quadratic_forms(kernel: Any, X: Array, w: Array, height: int | None = None) -> tuple[Array, Pullback]:
-    """Compute `Kernel.quadratic_forms` in strips of rows; `height` is the number of rows of each group in a strip.
+    """Compute `Kernel.quadratic_forms` in strips of rows; `height` is the number of rows per group in a strip.
 
     The blocks on the diagonal come from calls with one argument and include white noise.
     """

@@ -276,7 +276,7 @@ class RationalQuadratic(Stationary):
 
     @property
     def floats_per_entry(self) -> int:
-        return 5  # one more array for the distances, which the cotangent of alpha needs
+        return 5  # one more array for the distances, which are used in the cotangent of alpha
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         return tree.with_defaults(super().from_data(X, variance), alpha=1.0)

@@ -46,7 +46,7 @@ class Likelihood(ABC):
     """Whether log p(y | f) is quadratic in f. One site step of rate 1 with all rows then reaches the optimum."""
 
     slopes_vanish: ClassVar[bool] = False
-    """Whether log p(y | f) is flat where y is unlikely. The gradient there is too small to improve q(u)."""
+    """Whether log p(y | f) is flat where y is unlikely, so that the gradient there is too small to improve q(u)."""
 
     log_link: ClassVar[bool] = False
     """Whether the mean of y is a multiple of exp(f). An exposure then adds its logarithm to f."""
@@ -74,10 +74,10 @@ class Likelihood(ABC):
         return columns
 
     def with_columns(self, y: Array, latents: int, /) -> Array:
-        """Return targets [N, K] with all columns of training targets; absent columns get their default values."""
+        """Return targets [N, K] with all columns of training targets; absent columns are filled with default values."""
         return y
 
-    def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most likelihoods take any number
+    def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most likelihoods accept any number
         """Raise ValueError unless the parameters fit this number of latent functions."""
 
     @property

@@ -43,7 +43,7 @@ class ByQuadrature(Likelihood):
 def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:
     """Compute sqrt(var) and its derivative with respect to var, which is infinite at 0.
 
-    `floor` replaces smaller variances. By default it is the square root of the smallest normal float.
+    Variances below `floor` are replaced by `floor`. By default it is the square root of the smallest normal float.
     """
     B = backend_of(var)
     return B.fused(_root_and_slope, var, _tiny(B, var) if floor is None else floor)

@@ -8,7 +8,7 @@ Let A = R^T Kuu R, F = A - I, V = R^T Kuf and S_p = C_p C_p^T. Then
 for every R. Here c = max(1/2, log s - 1), and s is an upper bound on the eigenvalues of all S_p. If A = I, q(u) and the
 KL divergence equal those of W-SVGP with u whitened by R^-T. The mean and the covariance depend on R, so the gradient
 must not treat R as a constant. The gradient uses the derivative of R = chol(Kuu^-1), dR = -R Phi(R^T dKuu R), which
-needs only matrix products.
+requires only matrix products.
 """
 
 from typing import ClassVar, Self

@@ -24,7 +24,7 @@ from agp.posteriors._whitened import Whitened
 
 @tree.model
 class PriorSpread(WhiteItself, MeanPosterior):
-    """A q(u) with the covariance of the prior and a free mean, in whitened coordinates.
+    """A q(u) with the prior covariance and a free mean, in whitened coordinates.
 
     An `Orthogonal` with `PriorSpread` as its second group is the orthogonally decoupled GP (ODVGP).
 
@@ -75,7 +75,7 @@ class OrthogonalState(WhiteState):
     parts: tuple[Any, ...]
     """The state of each block."""
     sizes: tuple[int, ...]
-    """The number of rows of each block."""
+    """The number of rows in each block."""
 
     @property
     def white_mean(self) -> Array:

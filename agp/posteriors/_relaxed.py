@@ -6,9 +6,9 @@ covariance, and
 
     KL <= 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - log|S|) ]
 
-Here U = L^T S L. This bound holds for every L, is tight if G = 0, and needs only matrix products. The gradient treats L
-as a constant; `agp.updates.InverseUpdate` updates L. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`. In
-training steps with random probes, `ProbedRelaxed` replaces `Relaxed`.
+Here U = L^T S L. This bound holds for every L, is tight if G = 0, and requires only matrix products. The gradient
+treats L as a constant; `agp.updates.InverseUpdate` updates L. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`.
+In training steps with random probes, `ProbedRelaxed` replaces `Relaxed`.
 """
 
 import dataclasses

@@ -113,7 +113,7 @@ class FactoredNoise:
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
-        # training then starts at C = I in these units, where the steps of optimisers are small
+        # training then starts at C = I in these units, where optimiser steps are small
         return (FactoredNoise.start * variance) ** 0.5
 
     @property

@@ -92,7 +92,7 @@ class KeepsSums(ABC):
 
     @abstractmethod
     def _no_sums(self) -> dict[str, Any]:
-        """Return the sums before the first step, as a dictionary of arrays. The dictionary may be nested."""
+        """Return the sums before the first step, as a dictionary of arrays, which may be nested."""
 
     @abstractmethod
     def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> Any:

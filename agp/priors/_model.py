@@ -42,14 +42,14 @@ def check_priors(model: Any, /) -> None:
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
     """Return the log density (0-d) of a model's parameters under its priors, and its pullback ``bar=1.0 -> model_bar``.
 
-    `model.priors` contains pairs of a pattern and a prior. Patterns match leaf names, as in the groups of
-    `agp.updates.Adam`. The first pattern that matches a parameter determines its prior. Parameters without a prior
-    contribute 0. Entries are independent. Densities refer to constrained values, without a Jacobian.
+    `model.priors` contains (pattern, prior) pairs. Patterns match leaf names, as in the groups of `agp.updates.Adam`.
+    The first pattern that matches a parameter determines its prior. Parameters without a prior contribute 0. Entries
+    are independent. Densities refer to constrained values, without a Jacobian.
 
     Raises
     ------
     TypeError
-        If `priors` does not consist of pairs of a pattern and a prior.
+        If `priors` does not consist of (pattern, prior) pairs.
     ValueError
         If a pattern matches no parameter, if it matches a part of q(u), or if a prior for positive numbers is assigned
         to a parameter that may be negative. If no parameter matches, the message lists the parameters.

@@ -137,7 +137,7 @@ class Process(MultiOutput):
         return self
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        """Return draws for rows from `start` on that depend only on the seed and the row number; by default, none."""
+        """Return draws for the rows from `start` on, which depend only on the seed and row number; by default, none."""
         return NO_DRAWS
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
@@ -234,4 +234,4 @@ def check_processes(what: str, several: Any) -> None:
         msg = f"there are no {what}; pass at least one process."
         raise ValueError(msg)
     for i, one in enumerate(several):
-        check_process(f"number {i} of the {what}", one)
+        check_process(f"entry {i} in the {what}", one)

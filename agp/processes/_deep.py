@@ -16,7 +16,7 @@ NESTED_MESSAGE = "a Deep process cannot be a layer; put all layers into a single
 
 @tree.model
 class Deep(Chained, Composite):
-    """A deep Gaussian process f = f_L(... f_2(f_1(x))), with samples of inner layers and marginals of the last layer.
+    """A deep Gaussian process f = f_L(... f_2(f_1(x))), with sampled inner layers and marginals of the last layer.
 
     The bound is an average over S samples of the inner layers, drawn independently for each row (doubly stochastic
     inference). The samples are functions of a noise array, which is drawn on the host and passed as an argument, like X

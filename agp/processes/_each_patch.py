@@ -131,7 +131,7 @@ class Patchwise(Transformed):
         if self.process.width != self.grid.columns:
             msg = (
                 f"the process of a Patchwise takes inputs with {self.process.width} columns, but "
-                f"{self.grid.describe()} need {self.grid.columns} columns; make these numbers equal."
+                f"{self.grid.describe()} have {self.grid.columns} columns; make these numbers equal."
             )
             raise ValueError(msg)
         self.process.check()

@@ -34,7 +34,7 @@ class FixedMap(Mapped, Process):
 
     @property
     def mixing(self) -> Array:
-        """The matrix A [P, 0], because the process contains no random functions."""
+        """The matrix A [P, 0], which has no columns, because the process contains no random functions."""
         weights = self.mean_function.weights
         return backend_of(weights).xp.zeros((self.outputs, 0), **like(weights))
 
