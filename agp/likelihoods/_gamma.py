@@ -26,7 +26,7 @@ class GammaForm(LogLink):
 
     @abstractmethod
     def _shape_like(self, x: Array) -> Array:
-        """Return the shape parameter of the gamma distribution as a 0-d array like x."""
+        """Return the shape parameter of the gamma distribution, 0-d, with the library, dtype and device of x."""
 
     def _bar(self, column: Array, mu: Array, y: Array) -> Self:
         """Return the cotangent of the likelihood for cotangents [N, 1] of the expected log densities."""

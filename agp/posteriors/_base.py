@@ -122,7 +122,7 @@ class Posterior(ABC):
         return {}
 
     def with_draws(self, draws: Mapping[str, Array], /) -> "Posterior":
-        """Return a copy that uses these named random arrays, or the posterior itself if it uses no random numbers."""
+        """Return a posterior that uses these named random arrays, or the posterior itself if no numbers are drawn."""
         return self
 
     def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
