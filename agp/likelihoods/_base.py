@@ -159,7 +159,7 @@ class Likelihood(ABC):
     def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
         """Compute quantiles [Q, N, K] of observations for Q levels.
 
-        The quantile of a level is the smallest y with P(y_nk <= y) >= level. P is the predictive distribution, whose
+        The quantile at a level is the smallest y with P(y_nk <= y) >= level. P is the predictive distribution, whose
         density is the integral of p(y_n | f) N(f; mu_n, var_n) df. Intervals between two quantiles therefore include
         both the noise and the uncertainty about f. If the observations are whole numbers, so are their quantiles.
         Intervals between such quantiles have at least the stated probability. Quantiles without a closed form are

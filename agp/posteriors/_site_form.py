@@ -173,5 +173,5 @@ class GrowingSiteForm(SiteForm):
         return tree.with_leaves(self, leaves)._extend_inverse_factors(Kuu, new)
 
     def _extend_inverse_factors(self, _Kuu: Array, _new: int) -> Self:
-        """Return a copy whose inverse factors include the new variables, or the posterior itself if there are none."""
+        """Return a copy whose inverse factors include the new variables, or the posterior itself if it has none."""
         return self

@@ -24,7 +24,7 @@ def _public_classes() -> dict[str, type[Posterior]]:
 
 
 def find_posterior(name: Any, /) -> Any:
-    """Return the class of q(u) with this name, such as "whitened" or "likelihood-form".
+    """Return the posterior class with this name, such as "whitened" or "likelihood-form".
 
     Arguments that are not strings are returned unchanged. Raise ValueError if no class has this name.
     """

@@ -33,7 +33,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     inducing
         `agp.inducing.Points`, or other inducing variables.
     posterior
-        q(u) for f - h. The class of q(u), such as `Whitened` or `Relaxed`, determines the method.
+        q(u) for f - h. The posterior class, such as `Whitened` or `Relaxed`, determines the method.
     mean_function
         The prior mean h of f.
     jitter
@@ -77,7 +77,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         outputs
             The number of outputs P.
         posterior
-            A class of q(u), its name, or a function of Kuu and P.
+            A posterior class, its name, or a function of Kuu and P.
         kernel, mean_function
             By default, the kernel is `RBF` with a lengthscale for each column, and the mean function is `ZeroMean`.
         inducing, Z, num_inducing, seed
