@@ -12,7 +12,7 @@ __all__ = ["ConstantMean", "LinearMean", "Mean", "Projection", "ZeroMean"]
 
 
 class Mean(ABC):
-    """The base class of mean functions."""
+    """The base class for mean functions."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -24,7 +24,7 @@ class Mean(ABC):
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         """Return h(X) for X [N, D], and the pullback. h(X) is [N, P], or [N, 1] if all outputs share one function.
 
-        The pullback is ``h_bar [N, P] -> (mean_bar, X_bar)``. None stands for a cotangent of zero.
+        The pullback is ``h_bar [N, P] -> (mean_bar, X_bar)``. None stands for a zero cotangent.
         """
 
     @abstractmethod
@@ -37,7 +37,7 @@ class Mean(ABC):
 
     @abstractmethod
     def check(self, width: int, outputs: int, /) -> None:
-        """Raise a ValueError unless the leaves match the number of input columns and the number of outputs."""
+        """Raise ValueError unless the leaves match the number of input columns and the number of outputs."""
 
 
 @tree.model
@@ -124,9 +124,9 @@ class Projection(Mean):
     Parameters
     ----------
     weights
-        [D, P], in units of f per unit of each column. They are constant.
+        A constant array [D, P], in units of f per unit of each column.
     centre
-        [D], in units of x. It is constant.
+        A constant array [D], in units of x.
     """
 
     weights: Array = tree.constant()
@@ -149,7 +149,7 @@ def _unit(value: Any, spread: float | Array) -> Any:
 
 
 def _over_rows(h_bar: Array, leaf: Array) -> Array:
-    """Sum the cotangent [N, P] to the shape of the leaf, [P] or 0-d."""
+    """Sum the cotangent [N, P] over rows to the shape of the leaf, and also over outputs if the leaf is 0-d."""
     xp = backend_of(h_bar).xp
     return xp.sum(h_bar) if leaf.ndim == 0 else xp.sum(h_bar, axis=0)
 

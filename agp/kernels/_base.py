@@ -1,4 +1,4 @@
-"""The base class of kernels, and combinations of kernels: sums, products, multiples and kernels of selected columns."""
+"""The base class for kernels, and combinations of them: sums, products, multiples and kernels on selected columns."""
 
 import functools
 import math
@@ -19,11 +19,11 @@ from agp.kernels._quadratic_forms import quadratic_forms
 
 @former_methods(scaled_by="scale_by")
 class Kernel(ABC):
-    """A covariance function k(x, z) of inputs with D columns.
+    """A covariance function k(x, z) for inputs with D columns.
 
-    Combine kernels by ``k1 + k2``, ``k1 * k2`` or ``2.0 * k``. The kernel ``k.on((0, 2))`` uses only columns 0 and 2.
+    Combine kernels with ``k1 + k2``, ``k1 * k2`` or ``2.0 * k``. The kernel ``k.on((0, 2))`` uses only columns 0 and 2.
 
-    Parameters may be None or plain numbers. `from_data` and the constructors of models convert them to arrays of the
+    Parameters may be None or plain numbers. `from_data` and the constructors of models convert them to arrays with the
     data's library, dtype and device.
     """
 
@@ -81,7 +81,7 @@ class Kernel(ABC):
         K
             Covariances [G, N, M], or [G, N, N] if Z is omitted.
         pullback
-            The pullback as for a single group, but K_bar, X_bar and Z_bar have a leading axis G.
+            The pullback, as for a single group except that K_bar, X_bar and Z_bar have a leading axis G.
         """
         inputs = (X,) if Z is None else (X, Z)
         if self.takes_groups:
@@ -112,7 +112,7 @@ class Kernel(ABC):
         sums
             An array [G, N].
         pullback
-            A function ``bar -> (kernel_bar, X_bar, Z_bar, w_bar)`` of a cotangent [G, N].
+            A function ``bar -> (kernel_bar, X_bar, Z_bar, w_bar)`` for a cotangent [G, N].
         """
         xp = backend_of(X).xp
         (N, (G, C, D)) = X.shape[0], Z.shape
@@ -142,7 +142,7 @@ class Kernel(ABC):
         forms
             An array [G].
         pullback
-            A function ``bar -> (kernel_bar, X_bar, w_bar)`` of a cotangent [G].
+            A function ``bar -> (kernel_bar, X_bar, w_bar)`` for a cotangent [G].
         """
         return quadratic_forms(self, X, w)
 
@@ -153,7 +153,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def from_data(self, X: Array, variance: float, /) -> Self:
-        """Fill missing parameters with starting values from inputs X [N, D] and the variance of the targets."""
+        """Fill in missing parameters with starting values, given inputs X [N, D] and the variance of the targets."""
 
     def scale_by(self, factor: Array | float, /) -> "Kernel":
         """Return the kernel multiplied by a positive factor.
@@ -202,7 +202,7 @@ class Kernel(ABC):
         raise TypeError(msg)
 
     def on(self, columns: int | Iterable[int], /) -> "ActiveDims":
-        """Return this kernel applied to selected columns of the inputs, counted from 0, in the given order.
+        """Return this kernel applied to the given input columns, counted from 0, in the given order.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class Kernel(ABC):
 
 
 class ConstantVariance(Kernel):
-    """Base class of kernels whose variance k(x, x) is a scalar (0-d) leaf, and the same for all inputs."""
+    """Base class for kernels whose variance k(x, x) is a scalar (0-d) leaf and is the same for all inputs."""
 
     variance: Array
     takes_groups: ClassVar[bool] = True
@@ -296,7 +296,7 @@ def _evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullbac
 
 @tree.model
 class _Composite(Kernel):
-    # base class of sums and products: each part receives a cotangent, and the inputs receive the total
+    # base class for sums and products: each part receives a cotangent, and the inputs receive the total
     parts: tuple[Kernel, ...]
     takes_groups: ClassVar[bool] = True
 
@@ -355,7 +355,7 @@ class Sum(_Composite):
 class Product(_Composite):
     """The product of kernels, k(x, z) = prod_i k_i(x, z), also written ``k1 * k2``.
 
-    In the first kernel, a missing variance starts at the variance of the targets. In the other kernels, it starts at 1.
+    A missing variance starts at the variance of the targets in the first kernel, and at 1 in the other kernels.
     """
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -455,7 +455,7 @@ class Scaled(Kernel):
 
 @tree.model
 class ActiveDims(Kernel):
-    """A kernel of selected columns of the inputs, k(x[columns], z[columns]), also written ``k.on(columns)``.
+    """A kernel on selected input columns, k(x[columns], z[columns]), also written ``k.on(columns)``.
 
     Parameters
     ----------

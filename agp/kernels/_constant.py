@@ -27,7 +27,7 @@ class _WithoutInputs(ConstantVariance):
 
 
 def _shape(X: Array, Z: Array | None) -> tuple[int, ...]:
-    """Return the shape [..., N, M] of the covariances of X [..., N, D] with Z [..., M, D], or of X with itself."""
+    """Return the shape [..., N, M] of the covariances between X [..., N, D] and Z [..., M, D], or within X."""
     return *X.shape[:-1], (X if Z is None else Z).shape[-2]
 
 
@@ -59,7 +59,7 @@ class Constant(_WithoutInputs):
 
 @tree.model
 class White(_WithoutInputs):
-    """White noise: k(X) = variance I with one argument, and k(X, Z) = 0 with two, even if rows of X and Z coincide.
+    """White noise: k(X) = variance I with one argument, and k(X, Z) = 0 with two, even where rows of X and Z coincide.
 
     The noise is independent for each row. White noise is part of Kuu and of the variances k(x, x), but not of Kuf.
 
@@ -84,8 +84,8 @@ class White(_WithoutInputs):
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         msg = (
-            "White is independent noise, not a function of the inputs, so it has no function to sample; use the noise "
-            "of the likelihood instead."
+            "White is independent noise, not a function of the inputs, so there is no function to sample; use the "
+            "likelihood's noise instead."
         )
         raise TypeError(msg)
 

@@ -1,4 +1,4 @@
-"""Squared distances of scaled inputs, computed without cancellation."""
+"""Squared distances between scaled inputs, computed without cancellation."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,7 +9,7 @@ from agp.backend import Array, backend_of, like
 from agp.kernels._base import per_column
 
 FEW_COLUMNS = 4
-"""Up to this number of columns, differences are computed column by column, with one pass over the result for each."""
+"""Up to this number of columns, differences are computed column by column, with one pass over the result per column."""
 SMALL_ROUNDOFF = 1e-5
 """The expansion is used only if max |x|^2 times the unit roundoff is below this value."""
 
@@ -21,7 +21,7 @@ def squared_distances(
 
     Without Z, the distances are those between the rows of X, and the diagonal is exactly zero. If X or Z is a stack
     [G, ., D], r2 is a stack [G, N, M]. Sums of squared differences are exactly zero for equal rows and safe in float32.
-    The expansion |x|^2 + |z|^2 - 2 x.z of centred inputs needs one matrix product and is faster for many columns. The
+    The expansion |x|^2 + |z|^2 - 2 x.z of centred inputs takes one matrix product and is faster for many columns. The
     function uses differences if there are at most four columns, if `differences` is True, or if the centred scaled
     inputs are large.
 
@@ -31,9 +31,9 @@ def squared_distances(
     pullback
         A function ``(bar, size=1.0, scales=None) -> (X_bar, Z_bar, lengthscale_bar)`` for the cotangent size * bar of
         r2, with a scalar (0-d) size and bar [N, M]. Z_bar is None if Z is None. The pullback takes two matrix products.
-        With `differences`, the pullback instead takes one pass over [N, M] for each column. These passes avoid
-        cancellation for close rows with large cotangents. With `scales` = (a [..., N], b [..., M]), the cotangent is
-        size * diag(a) bar diag(b), and stacks are allowed, but not `differences` or Z = None.
+        With `differences`, it instead makes one pass over [N, M] for each column, which avoids cancellation for close
+        rows with large cotangents. With `scales` = (a [..., N], b [..., M]), stacks are allowed, but not
+        `differences` or Z = None, and the cotangent is size * diag(a) bar diag(b).
     """
     B = backend_of(X)
     xp = B.xp
@@ -170,7 +170,7 @@ def least_root(x: Array) -> float:
 def safe_sqrt(x: Array) -> Array:
     """Return sqrt(x), but `least_root` at x = 0, so that automatic differentiation returns 0 there, not NaN.
 
-    The function takes a maximum and does not test x > 0, because a compiler may evaluate x twice with different
+    The function takes a maximum instead of testing x > 0, because a compiler may evaluate x twice with different
     rounding.
     """
     xp = backend_of(x).xp

@@ -4,8 +4,8 @@ A stationary kernel is the average of cos(w^T (x - z)) over frequencies w from i
 "Random features for large-scale kernel machines", NeurIPS 2007). Each of H frequencies gives a block of two features,
 cos(w^T x) and sin(w^T x). The inner product of the blocks at x and z is cos(w^T (x - z)). Kernels of finite rank have a
 single block with all features. A sum of kernels has the blocks of all terms. A product of kernels has the outer
-products of the blocks of its factors. If one factor has a single block, this block is combined with each of the H
-blocks of the other factor.
+products of its factors' blocks; if one factor has a single block, this block is combined with each of the H blocks of
+the other factor.
 """
 
 import functools
@@ -97,7 +97,7 @@ class OnColumns(Blocks):
 
 @tree.model
 class Term:
-    """Outer products of the blocks of several factors, joined along the feature axis."""
+    """Outer products of several factors' blocks, joined along the feature axis."""
 
     factors: tuple[Blocks, ...]
 
@@ -142,7 +142,7 @@ def _as_blocks_of(value: Array, bar: Array) -> Array:
 class Features:
     """Features phi of a kernel, from `Kernel.random_features`: phi(x)^T phi(z) equals or estimates k(x, z).
 
-    For standard normal numbers g [F], phi(x)^T g is a sample of a function under the kernel's prior.
+    For standard normal numbers g [F], phi(x)^T g is a function sample from the kernel's prior.
     """
 
     terms: tuple[Any, ...]

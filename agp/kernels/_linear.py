@@ -85,7 +85,7 @@ class Linear(Kernel):
             check_like("centre", self.centre, "X", X)
             check_per_column(self, "centre", X.shape[1])
         xp, X = backend_of(X).xp, self._from_centre(X)
-        # the mean of the variances k(x, x) is then the given variance; columns of zeros are ignored
+        # the mean of the variances k(x, x) is then the given variance; all-zero columns are ignored
         square = xp.mean(X * X, axis=0)
         usual = xp.where(square > 0.0, square, xp.ones_like(square))
         unit = unit_by_column(self.variance, variance / usual)

@@ -1,4 +1,4 @@
-"""Periodic kernels, which are RBF kernels of inputs that are mapped to circles."""
+"""Periodic kernels, which are RBF kernels on inputs that are mapped to circles."""
 
 import math
 from abc import abstractmethod
@@ -15,7 +15,7 @@ from agp.scaling import column_spreads, unit_by_column
 
 @tree.model
 class Winding(ConstantVariance):
-    """Base class of kernels that map each input column to a circle with the period as circumference."""
+    """Base class for kernels that map each input column to a circle whose circumference is the period."""
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     lengthscale: Array = tree.param(POSITIVE, default=None)

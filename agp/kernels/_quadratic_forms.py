@@ -11,7 +11,7 @@ ROWS_PER_STRIP = 192
 
 
 def quadratic_forms(kernel: Any, X: Array, w: Array, height: int | None = None) -> tuple[Array, Pullback]:
-    """Compute `Kernel.quadratic_forms` in strips of rows; `height` is the number of rows of each group in a strip.
+    """Compute `Kernel.quadratic_forms` in strips of rows; `height` is the number of rows per group in a strip.
 
     The blocks on the diagonal come from calls with one argument and include white noise.
     """
@@ -32,7 +32,7 @@ def quadratic_forms(kernel: Any, X: Array, w: Array, height: int | None = None) 
 
 
 def _strip(kernel: Any, X: Array, w: Array, i: int, j: int) -> tuple[Array, Pullback]:
-    """Return the part [G, C] of k(X_g, X_g) w_g from the pairs of rows i to j with each other and with later rows.
+    """Return the part [G, C] of k(X_g, X_g) w_g from pairing rows i to j with each other and with later rows.
 
     The pullback maps the cotangent [G] of w_g^T k(X_g, X_g) w_g to (kernel_bar, X_bar).
     """

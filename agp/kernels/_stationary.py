@@ -22,7 +22,7 @@ SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
 
 @tree.model
 class Stationary(ConstantVariance):
-    """The base class of stationary kernels. It computes the distances and their pullback."""
+    """The base class for stationary kernels, which computes the distances and their pullback."""
 
     variance: Array = tree.param(POSITIVE, default=None, unit="variance_unit")
     lengthscale: Array = tree.param(POSITIVE, default=None, unit="lengthscale_unit")
@@ -45,8 +45,8 @@ class Stationary(ConstantVariance):
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:  # noqa: ARG002
         """Draw frequencies [count, width] from the spectral density of g at lengthscale 1, with a NumPy generator.
 
-        g(r2) is the average of cos(w^T r) over such frequencies w, for any r [width] with r^T r = r2. Only samples of
-        functions need this method. Raise TypeError if the kernel does not implement it.
+        g(r2) is the average of cos(w^T r) over such frequencies w, for any r [width] with r^T r = r2. This method is
+        needed only for sampling functions. Raise TypeError if the kernel does not implement it.
         """
         msg = (
             f"{type(self).__name__} has no spectral sampler, so its functions cannot be sampled; implement "
@@ -131,8 +131,8 @@ class RBF(Stationary):
         The variance k(x, x), a scalar (0-d) in squared units of the targets.
     lengthscale
         The lengthscale in units of the inputs: scalar (0-d), or one for each column [D]. If None, it starts at the
-        spread of each column times the square root of the number of columns. The `from_data` of models compares several
-        multiples of this starting value.
+        spread of each column times the square root of the number of columns. The `from_data` methods of models compare
+        several multiples of this starting value.
     """
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
@@ -144,7 +144,7 @@ class RBF(Stationary):
 
 
 class Matern(Stationary):
-    """The base class of Matern kernels."""
+    """The base class for Matern kernels."""
 
     degrees: ClassVar[int]
     """Twice the smoothness: the degrees of freedom of the spectral density, a Student-t."""
@@ -162,9 +162,9 @@ class Matern(Stationary):
 class Matern12(Matern):
     """The Matern kernel of smoothness 1/2, g = exp(-r), also called exponential.
 
-    Its functions are continuous, but rough. For any number of columns, distances are computed from differences. The
-    slope -exp(-r) / (2 r), set to 0 at r = 0, would amplify the rounding errors of the expansion |x|^2 + |z|^2 - 2 x.z
-    for nearly equal rows.
+    Its functions are continuous, but rough. Distances are computed from differences for any number of columns, because
+    the slope -exp(-r) / (2 r), set to 0 at r = 0, would amplify the rounding errors of the expansion
+    |x|^2 + |z|^2 - 2 x.z for nearly equal rows.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ class RationalQuadratic(Stationary):
 
     @property
     def floats_per_entry(self) -> int:
-        return 5  # one more array for the distances, which the cotangent of alpha needs
+        return 5  # one more array for the distances, which are used in the cotangent of alpha
 
     def from_data(self, X: Array, variance: float, /) -> Self:
         return tree.with_defaults(super().from_data(X, variance), alpha=1.0)

@@ -1,4 +1,4 @@
-"""The base class of likelihoods."""
+"""The base class for likelihoods."""
 
 import math
 import numbers
@@ -16,7 +16,7 @@ from agp.quantiles import Mixture, ObservationModel, marginal_mixture, mixture_q
 from agp.scores import mixture_cdf, mixture_crps
 
 Drawn = Mapping[str, Array] | None
-"""Arrays of noise by name, as `Likelihood.draws` returns them; None for fixed noise."""
+"""Named noise arrays, as returned by `Likelihood.draws`; None for fixed noise."""
 
 
 class Prediction(NamedTuple):
@@ -27,7 +27,7 @@ class Prediction(NamedTuple):
 
 
 class Likelihood(ABC):
-    """Base class of likelihoods p(y | f), in which rows are independent given the P latent functions f.
+    """Base class for likelihoods p(y | f), in which rows are independent given the P latent functions f.
 
     For most likelihoods the targets y [N, K] have one column per latent function, so K = P. `latents` returns P for
     a given K.
@@ -46,15 +46,15 @@ class Likelihood(ABC):
     """Whether log p(y | f) is quadratic in f. One site step of rate 1 with all rows then reaches the optimum."""
 
     slopes_vanish: ClassVar[bool] = False
-    """Whether log p(y | f) is flat where y is unlikely. The gradient there is too small to improve q(u)."""
+    """Whether log p(y | f) is flat where y is unlikely, so that the gradient there is too small to improve q(u)."""
 
     log_link: ClassVar[bool] = False
     """Whether the mean of y is a multiple of exp(f). An exposure then adds its logarithm to f."""
 
     support: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
-    """Bounds of quantiles and draws, both excluded: 0 and infinity for positive targets, 0 and 1 for proportions.
+    """Bounds on quantiles and draws, both excluded: 0 and infinity for positive targets, 0 and 1 for proportions.
 
-    Both bounds of whole numbers are infinite.
+    For whole numbers, both bounds are infinite.
     """
 
     whole_numbers: ClassVar[bool] = False
@@ -69,15 +69,15 @@ class Likelihood(ABC):
         Raises
         ------
         ValueError
-            If the likelihood does not take targets with this number of columns.
+            If the likelihood does not accept targets with this number of columns.
         """
         return columns
 
     def with_columns(self, y: Array, latents: int, /) -> Array:
-        """Return targets [N, K] with all columns of training targets; absent columns get their default values."""
+        """Return targets [N, K] with all columns of training targets; absent columns are filled with default values."""
         return y
 
-    def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most likelihoods take any number
+    def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most likelihoods accept any number
         """Raise ValueError unless the parameters fit this number of latent functions."""
 
     @property
@@ -96,7 +96,8 @@ class Likelihood(ABC):
         y
             Targets [N, K].
         draws
-            The result of `draws` for these rows, as arrays like `mu`. By default Monte Carlo estimates use fixed noise.
+            The result of `draws` for these rows, with the library, dtype and device of `mu`. By default Monte Carlo
+            estimates use fixed noise.
 
         Returns
         -------
@@ -125,8 +126,8 @@ class Likelihood(ABC):
             name = type(self).__name__
             msg = (
                 f"{name} returns no derivative of its expected log density with respect to the "
-                f"{'mean' if alpha is None else 'variance'}, but natural gradients and sites need this derivative; "
-                "return it from the pullback, or define site_gradients."
+                f"{'mean' if alpha is None else 'variance'}, but this derivative is needed for natural gradients "
+                "and sites; return it from the pullback, or define site_gradients."
             )
             raise TypeError(msg)
         return alpha, -2.0 * var_bar
@@ -158,7 +159,7 @@ class Likelihood(ABC):
     def predictive_quantiles(self, mu: Array, var: Array, levels: tuple[float, ...], /, *, samples: int = 1) -> Array:
         """Compute quantiles [Q, N, K] of observations for Q levels.
 
-        The quantile of a level is the smallest y with P(y_nk <= y) >= level. P is the predictive distribution, whose
+        The quantile at a level is the smallest y with P(y_nk <= y) >= level. P is the predictive distribution, whose
         density is the integral of p(y_n | f) N(f; mu_n, var_n) df. Intervals between two quantiles therefore include
         both the noise and the uncertainty about f. If the observations are whole numbers, so are their quantiles.
         Intervals between such quantiles have at least the stated probability. Quantiles without a closed form are
@@ -216,7 +217,7 @@ class Likelihood(ABC):
         The score is the integral of (P(Y <= x) - [y <= x])^2 over x, in the unit of the targets. The integral has a
         closed form for Gaussian noise and categories. For other likelihoods the score is computed on the host, with a
         relative accuracy of about 1e-4. If a sample is much narrower than other samples and lies within their spread,
-        the relative accuracy may be 5e-3. Arguments and errors are those of `predictive_cdf`.
+        the relative accuracy may be only 5e-3. Arguments and errors are those of `predictive_cdf`.
 
         Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
         """
@@ -242,17 +243,17 @@ class Likelihood(ABC):
         return self._host_copy(mu).mixture, mu, var
 
     def observation_model(self) -> ObservationModel:
-        """Return the tails of p(y | f) on the host. Quantiles are computed from these tails.
+        """Return, on the host, the tails of p(y | f), from which quantiles are computed.
 
         Raise TypeError if the likelihood does not define tails.
         """
-        msg = f"{type(self).__name__} has no distribution function to compute quantiles; define `observation_model`."
+        msg = f"{type(self).__name__} has no distribution function for quantiles; define `observation_model`."
         raise TypeError(msg)
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         """Return the tails of predicted observations on the host, for latent means and variances [S, N, P].
 
-        These tails are averages of the tails of `observation_model` over f and over S samples.
+        These are the tails from `observation_model`, averaged over f and over S samples.
         """
         return marginal_mixture(self.observation_model(), mu, var)
 
@@ -273,7 +274,7 @@ class Likelihood(ABC):
         raise TypeError(msg)
 
     def _host_copy(self, reference: Any) -> Self:
-        """Return a copy of the likelihood with all leaves as NumPy arrays of float64, like `reference`."""
+        """Return a copy with all leaves as float64 NumPy arrays; `reference` is passed to `tree.place_leaves`."""
         leaves = tree.leaves(tree.place_leaves(self, reference)).items()
         return tree.with_leaves(self, {name: as_widest_float(to_numpy(x)) for name, x in leaves})
 
@@ -286,14 +287,14 @@ class Likelihood(ABC):
         """Convert targets y [N, K] to noisy values of the latent functions [N, P], or return None.
 
         The result is None if the targets do not determine such values. The prior starts with the mean and the variance
-        of the values. Without such values, the prior starts with mean 0 and variance 1.
+        of these values, or with mean 0 and variance 1 if there are none.
         """
         return None
 
     def level(self, y: Array, /) -> Array | None:
         """Estimate the average [P] of the latent functions from targets y [N, K]; None if there is no estimate.
 
-        The default mean function is a constant that starts at this estimate. `observations` takes precedence.
+        The default mean function is a constant that starts at this estimate, unless `observations` returns values.
         """
         return None
 
@@ -307,7 +308,7 @@ class Likelihood(ABC):
         return y if values is None else values
 
     def row_weights(self, y: Array, /) -> Array | None:
-        """Return the number of observations [N] that each row of y [N, K] represents; None if all numbers are 1."""
+        """Return the number of observations [N] that each row of y [N, K] represents; None if each number is 1."""
         return None
 
     def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
@@ -338,7 +339,7 @@ class Likelihood(ABC):
 
 
 def forward(path: str) -> Any:
-    """Return a property that reads the attribute or method of a part of a likelihood."""
+    """Return a property that forwards to an attribute or method of a part of the likelihood, such as "likelihood.x"."""
     return property(attrgetter(path))
 
 

@@ -14,7 +14,7 @@ from agp.likelihoods._range import positive_variance
 
 
 class _Link(NamedTuple):
-    """A link: a symmetric distribution function F that maps f to the probability of the label 1."""
+    """A link: a symmetric distribution function F that maps f to the probability of label 1."""
 
     cdf: Callable[[Array], Array]
     log_cdf: Callable[[Array], Array]
@@ -67,10 +67,10 @@ class Bernoulli(OrderedCategories, ByQuadrature):
     squash
         The probability that a label is flipped, in either direction. GPflow uses 1e-3 for its probit link.
     points
-        Number of nodes of the Gauss-Hermite quadrature in expectations.
+        The number of Gauss-Hermite quadrature nodes for computing expectations.
     link
         The link F: "probit" is the standard normal distribution function, and "logit" is 1 / (1 + exp(-f)). Predictions
-        have closed forms for probit and use quadrature for logit.
+        have closed forms for probit and are computed by quadrature for logit.
     """
 
     squash: float = 0.0

@@ -25,10 +25,10 @@ class Beta(ByPanels, ByQuadrature):
     Parameters
     ----------
     precision
-        The positive number s, 0-d and without unit. The precision is trained; freeze it to keep its value.
+        The positive number s, dimensionless and 0-d. The precision is trained; freeze it to keep its value.
     points
-        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different quadrature
-        rule.
+        The number of Gauss-Hermite quadrature nodes for computing expectations. Predictive densities use a different
+        quadrature rule.
     link
         The link F: "probit" is the standard normal distribution function, and "logit" is 1 / (1 + exp(-f)).
 
@@ -112,10 +112,10 @@ class Beta(ByPanels, ByQuadrature):
         return ObservationModel(tail, cdf, self._bends, 1.0 / math.sqrt(s + 1.0), (-end, end))
 
     def _bends(self, v: Any) -> tuple[tuple[Any, Any], ...]:
-        """Return the places and widths of the bends of the tails at y = F(v), as functions of f.
+        """Return where the tails at y = F(v) bend, as functions of f, and how wide these bends are.
 
-        One bend is at f = v. For y < 1/2, the other bend is that of y^a. The bend of y^a lies where a log y = -1, or at
-        f = 0 if that point is positive. For y > 1/2, the other bend is the mirror image of the bend for 1 - y.
+        One bend is at f = v. For y < 1/2, the other bend is that of y^a, which lies where a log y = -1, or at f = 0 if
+        that point is positive. For y > 1/2, the other bend is the mirror image of the bend for 1 - y.
         """
         B, link, s = backend_of(v), LINKS[self.link], float(self.precision)
         xp = B.xp

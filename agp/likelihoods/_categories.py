@@ -1,4 +1,4 @@
-"""Base classes of likelihoods for labels 0 to C-1: ordered categories, and classes without an order."""
+"""Base classes for likelihoods with labels 0 to C-1: ordered categories, and classes without an order."""
 
 import math
 from abc import abstractmethod
@@ -23,7 +23,7 @@ class OrderedCategories(Likelihood):
         """Compute the tails for latent means and variances [S, N, P]."""
 
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        # count the categories with P(y <= k) < level; the smaller of both tails is the accurate one
+        # count the categories with P(y <= k) < level; the smaller of the two tails is the accurate one
         xp, tails = backend_of(mu).xp, self._tails(mu, var)
         averages = [(xp.mean(up_to, axis=0), xp.mean(rest, axis=0)) for up_to, rest in tails]
         found = []

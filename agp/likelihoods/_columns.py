@@ -8,14 +8,14 @@ from agp.likelihoods._base import Drawn, Likelihood, forward
 
 
 class WithColumn(Likelihood):
-    """Base class of likelihoods that add a last column to the K columns of targets of another likelihood.
+    """Base class for likelihoods that append a column to the K target columns of another likelihood.
 
-    Predictions do not need the column; its default value is 1.
+    The column is not needed for predictions; its default value is 1.
     """
 
     likelihood: Likelihood
     column: ClassVar[str]
-    """The name of the contents of the column, in the plural, for messages."""
+    """A plural noun for the contents of the column, for use in messages."""
     positive: ClassVar[bool]
     """Whether zeros in the column raise an error."""
 
@@ -117,7 +117,7 @@ class WithColumn(Likelihood):
 
 
 def _fits(likelihood: Likelihood, y: Array, latents: int) -> bool:
-    """Whether the number of columns of the targets fits this number of latent functions."""
+    """Whether the number of target columns fits this number of latent functions."""
     try:
         return likelihood.latents(y.shape[1]) == latents
     except ValueError:
@@ -129,9 +129,9 @@ class Weighted(WithColumn):
     """A weighted likelihood p(y_n | f_n)^(w_n), where the weight w_n is the last column of the targets [N, K + 1].
 
     A weight is the number of observations that a row represents. Weights must be at least 0, but need not be whole
-    numbers. Training, starting values and `Predictor.condition_on` use the weights. Predictive log densities are those
-    of single observations and ignore the weights. For predictive log densities, the targets may therefore omit the
-    column of weights. `agp.GPR` and `agp.SGPR` have a `weights` argument instead.
+    numbers. Training, starting values and `Predictor.condition_on` use the weights. Predictive log densities refer to
+    single observations and ignore the weights, so targets passed to them may omit the weight column. `agp.GPR`
+    and `agp.SGPR` have a `weights` argument instead.
 
     Parameters
     ----------
@@ -167,9 +167,8 @@ class Exposed(WithColumn):
 
     The exposure is the time, the area or the population over which a target was counted or summed. The mean of the
     wrapped likelihood must be a multiple of exp(f), so that the exposure adds log(e_n) to f. The exposure is 1 for
-    predictions, and for targets without a column of exposures. Starting values are computed from the rates y / e. A
-    column of weights comes after the column of exposures: the targets of ``Weighted(Exposed(Poisson()))`` are y,
-    exposure, weight.
+    predictions, and for targets without an exposure column. Starting values are computed from the rates y / e. A weight
+    column comes after the exposure column: the targets of ``Weighted(Exposed(Poisson()))`` are y, exposure, weight.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The Poisson and the negative binomial likelihoods for counts."""
+"""The Poisson and negative binomial likelihoods for counts."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ SERIES = 100.0
 
 
 class Counts(LogLink):
-    """Base class of likelihoods for counts with the mean exposure * exp(f)."""
+    """Base class for likelihoods of counts with the mean exposure * exp(f)."""
 
     exposure: float
 
@@ -75,8 +75,8 @@ class Counts(LogLink):
 class Poisson(Counts):
     """The Poisson likelihood y_np ~ Poisson(exposure * exp(f_np)) for counts; f is the logarithm of the rate.
 
-    Expectations have closed forms; only predictive densities need quadrature. A predicted mean or variance above the
-    largest float is replaced by that float, with a `RepairWarning`.
+    Expectations have closed forms; quadrature is needed only for predictive densities. A predicted mean or variance
+    above the largest float is replaced by that float, with a `RepairWarning`.
 
     Parameters
     ----------
@@ -140,13 +140,13 @@ class NegativeBinomial(Counts, ByQuadrature):
     Parameters
     ----------
     dispersion
-        A positive number, 0-d and without unit. The dispersion is trained; freeze it to keep its value. If the
+        A positive, dimensionless number (0-d). The dispersion is trained; freeze it to keep its value. As the
         dispersion tends to 0, the likelihood tends to `Poisson`.
     exposure
         The time, the area or the size of the bin in which each count was made. The exposure multiplies the mean.
     points
-        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different quadrature
-        rule.
+        The number of Gauss-Hermite quadrature nodes for computing expectations. Predictive densities use a different
+        quadrature rule.
     """
 
     dispersion: Array = tree.param(POSITIVE, default=1.0)
@@ -208,7 +208,7 @@ class NegativeBinomial(Counts, ByQuadrature):
             weight = y + 1.0 / self.dispersion
             return y - weight * share, weight * share * (1.0 - share)
 
-        # the bend of a gamma density with shape r; for large r that of a Poisson density
+        # the bend of a gamma density with shape r, or for large r, that of a Poisson density
         some = xp.maximum(y, one)
         return Datum(
             log_density=lambda f: self._log_bend(f, y[..., None])[0],

@@ -20,13 +20,13 @@ def _ratio(f: Array, y: Array) -> Array:
 
 
 class GammaForm(LogLink):
-    """Base class of likelihoods in which y_np is exp(f_np) times a gamma variable."""
+    """Base class for likelihoods in which y_np is exp(f_np) times a gamma variable."""
 
     support: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     @abstractmethod
     def _shape_like(self, x: Array) -> Array:
-        """Return the shape parameter of the gamma distribution as a 0-d array like x."""
+        """Return the shape parameter of the gamma distribution, 0-d, with the library, dtype and device of x."""
 
     def _bar(self, column: Array, mu: Array, y: Array) -> Self:
         """Return the cotangent of the likelihood for cotangents [N, 1] of the expected log densities."""
@@ -90,15 +90,15 @@ class Gamma(GammaForm):
     """The gamma likelihood y_np ~ Gamma(shape, scale=exp(f_np)) for positive targets.
 
     log p(y | f) = -shape f - lgamma(shape) + (shape - 1) log y - y exp(-f). The mean of y is shape * exp(f), and its
-    standard deviation is proportional to the mean. Expectations have closed forms; only predictive densities need
-    quadrature. A predicted mean or variance above the largest float is replaced by that float, with a `RepairWarning`.
-    Starting values of the prior are computed from log y, which is a noisy observation of f plus a constant.
+    standard deviation is proportional to the mean. Expectations have closed forms; quadrature is needed only for
+    predictive densities. A predicted mean or variance above the largest float is replaced by that float, with a
+    `RepairWarning`. Starting values of the prior are computed from log y, a noisy observation of f plus a constant.
 
     Parameters
     ----------
     shape
-        The squared ratio of the mean of y to its standard deviation, 0-d and without unit. The shape is trained; freeze
-        it to keep its value.
+        The squared ratio of the mean of y to its standard deviation, dimensionless and 0-d. The shape is trained;
+        freeze it to keep its value.
     """
 
     shape: Array = tree.param(POSITIVE, default=1.0)
@@ -136,7 +136,7 @@ class Gamma(GammaForm):
 class Exponential(GammaForm):
     """The exponential likelihood with mean exp(f_np), for waiting times; `Gamma` with shape 1.
 
-    log p(y | f) = -f - y exp(-f). Expectations have closed forms; only predictive densities need quadrature. A
+    log p(y | f) = -f - y exp(-f). Expectations have closed forms; quadrature is needed only for predictive densities. A
     predicted mean or variance above the largest float is replaced by that float, with a `RepairWarning`. Starting
     values of the prior are computed from log y, with zeros replaced by the smallest positive target.
     """

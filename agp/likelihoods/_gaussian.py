@@ -1,4 +1,4 @@
-"""Gaussian likelihoods y = f + noise, with a trained variance of the noise or a known variance for each target."""
+"""Gaussian likelihoods y = f + noise, with a trained noise variance or a known variance for each target."""
 
 import dataclasses
 import math
@@ -43,7 +43,7 @@ def _absolute(mean: Array, var: Array) -> Array:
 
 
 class GaussianNoise(Likelihood):
-    """Base class of likelihoods with Gaussian noise, whose predictions are normal distributions or their mixtures."""
+    """Base class for likelihoods with Gaussian noise, whose predictions are normal distributions or their mixtures."""
 
     bounded_curvature: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
@@ -55,10 +55,10 @@ class GaussianNoise(Likelihood):
 
     @abstractmethod
     def _with_noise(self, var: Array) -> Array:
-        """Add the variance of the noise of new observations to variances of f [..., P]."""
+        """Add the noise variance of new observations to variances of f [..., P]."""
 
     def _mask_missing(self, y: Array) -> tuple[Array, Array | None]:
-        """Replace missing values by 0. Return also weights [N, P], 0 for these and 1 for others, or None for all 1."""
+        """Replace missing values by 0. Also return weights [N, P]: 0 for these, 1 for others, or None if all are 1."""
         if not self.missing:
             return y, None
         xp = backend_of(y).xp
@@ -131,12 +131,12 @@ class Gaussian(GaussianNoise):
     Parameters
     ----------
     noise_variance
-        The variance of the noise in squared units of the targets: one number (0-d) for all outputs, or one per output
-        [P]. By default the starting value is a tenth of the variance of each output's targets. Exact models and their
-        collapsed forms accept only one number, because their outputs share a covariance matrix.
+        The noise variance in squared units of the targets: one number (0-d) for all outputs, or one per output [P]. By
+        default the starting value is a tenth of the variance of each output's targets. Exact models and their collapsed
+        forms accept only one number, because their outputs share a covariance matrix.
     missing
         Whether to treat NaN as an unobserved target and ignore it. By default NaN raises an error. Variational models
-        such as `agp.SVGP` accept ``missing=True``. Exact models and their collapsed forms need all targets of a row.
+        such as `agp.SVGP` accept ``missing=True``. Exact models and their collapsed forms require complete rows.
     """
 
     noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
@@ -199,12 +199,12 @@ class HeteroscedasticGaussian(GaussianNoise):
     """The Gaussian likelihood y_np ~ N(f_np, s_np + common) with a known noise variance s_np for each target.
 
     The targets [N, 2 P] are P columns of values followed by P columns of noise variances. Predictions at new inputs
-    include only the common noise. Log densities of targets also include the known variances.
+    include only the common noise, whereas log densities of targets also include the known variances.
 
     Parameters
     ----------
     common
-        A `Gaussian` for additional noise of all rows, with a trained variance. By default there is no additional noise.
+        A `Gaussian` for additional noise in all rows, with a trained variance. By default there is no additional noise.
     """
 
     common: Gaussian | None = None

@@ -20,10 +20,10 @@ NOISE_FRACTION = 0.1
 class LatentNoiseGaussian(Likelihood):
     """The Gaussian likelihood y_nk ~ N(f_nk, (u exp(g_nk / u))^2), whose latent functions are f and g.
 
-    The mean is f, and g determines the standard deviation of the noise. Targets [N, K] have P = 2 K latent functions:
-    the K functions f, then the K functions g. Expectations have closed forms. In predictive densities, the integral
-    over f is exact, and the integral over g is computed by quadrature. Use `HeteroscedasticGaussian` if the noise
-    variance of each target is known.
+    The mean is f, and g determines the noise standard deviation. Targets [N, K] have P = 2 K latent functions: the K
+    functions f, then the K functions g. Expectations have closed forms. In predictive densities, the integral over f is
+    exact, and the integral over g is computed by quadrature. Use `HeteroscedasticGaussian` if the noise variance of
+    each target is known.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class LatentNoiseGaussian(Likelihood):
         return g if self.unit is None else g / self.unit
 
     def _log_noise(self, g: Array) -> Array:
-        """Compute the logarithm of the standard deviation of the noise from g."""
+        """Compute the logarithm of the noise standard deviation from g."""
         return g if self.unit is None else g / self.unit + backend_of(g).xp.log(self.unit)
 
     def _variance_in_units(self, var: Array) -> Array:
@@ -93,7 +93,7 @@ class LatentNoiseGaussian(Likelihood):
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         """Return the tails, integrated over the logarithm of the noise by quadrature.
 
-        The tails bend where the standard deviation of the noise equals the residual or the standard deviation of f.
+        The tails bend where the noise standard deviation equals the residual or the standard deviation of f.
         """
         xp, K = backend_of(mu).xp, mu.shape[2] // 2
         mean, own = mu[..., :K], xp.sqrt(var[..., :K] + MIN_PROBABILITY)

@@ -1,4 +1,4 @@
-"""Likelihoods whose mean is a multiple of exp(f). For Gaussian f the mean is log-normal."""
+"""Likelihoods whose mean is a multiple of exp(f), which is log-normal for Gaussian f."""
 
 from typing import ClassVar
 
@@ -9,14 +9,14 @@ from agp.likelihoods._range import exp_in_range, log_range
 
 
 class LogLink(ByPanels):
-    """Base class of log-concave likelihoods whose mean is a multiple of exp(f)."""
+    """Base class for log-concave likelihoods whose mean is a multiple of exp(f)."""
 
     log_concave: ClassVar[bool] = True
     log_link: ClassVar[bool] = True
 
 
 def capped_exp(x: Array) -> Array:
-    """Compute exp(x), with a cap below the largest float that keeps sums finite."""
+    """Compute exp(x), capped below the largest float so that sums stay finite."""
     xp = backend_of(x).xp
     return xp.exp(xp.minimum(x, xp.full_like(x, log_range(x)[1] - 20.0)))
 

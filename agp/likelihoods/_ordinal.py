@@ -30,7 +30,7 @@ class Ordinal(OrderedCategories, ByQuadrature):
         The edges between the bins in ascending order, [K-1]. Training moves the first edge freely and keeps the
         distances between edges positive. By default bins start with equal probabilities under f ~ N(0, 1).
     points
-        Number of nodes of the Gauss-Hermite quadrature in expectations.
+        The number of Gauss-Hermite quadrature nodes for computing expectations.
 
     Source: Chu & Ghahramani, "Gaussian processes for ordinal regression", JMLR 2005.
     """

@@ -19,11 +19,11 @@ REACH = 9.0
 GROWING = 6
 """The number of panels on each side of a centre. Their widths grow geometrically up to `REACH`."""
 NODES = 12
-"""The number of nodes of the Gauss-Legendre rule in each panel."""
+"""The number of Gauss-Legendre nodes in each panel."""
 STEPS = 40
 """The number of steps towards the peak; Newton steps and bisections alternate."""
 PANELS_AT_ONCE = 5
-"""The number of panels that are evaluated together, which limits the memory."""
+"""The number of panels that are evaluated together; it limits the memory use."""
 FLOATS = 6 * PANELS_AT_ONCE * NODES + 6 * GROWING + 12
 """The number of floats in memory per row and latent function."""
 
@@ -42,7 +42,7 @@ class Datum(NamedTuple):
 
 
 class ByPanels(Likelihood):
-    """Base class of likelihoods whose predictive densities are computed by `log_predictive_density`."""
+    """Base class for likelihoods whose predictive densities are computed by `log_predictive_density`."""
 
     @abstractmethod
     def _datum(self, y: Array) -> Datum:
@@ -120,8 +120,8 @@ def _panel_ends(centre: Array, width: Array) -> Array:
 def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
     """Compute the t [N, P] that maximises l(t) - t^2 / 2, in a fixed number of steps.
 
-    If l is concave, there is one peak. Otherwise there may be two: one near the prior, where the search within a
-    bracket begins, and one near the bend of l, where Newton steps begin. The higher result is returned.
+    If l is concave, there is one peak. Otherwise there may be two: one near the prior, where the bracketed search
+    begins, and one near the bend of l, where Newton steps begin. The higher of the two is returned.
     """
     xp = backend_of(mu).xp
 
@@ -144,8 +144,8 @@ def _peak(datum: Datum, mu: Array, root: Array, bend: Array) -> Array:
 def _bracket(slopes: Callable[[Array], tuple[Array, Array]], bend: Array) -> tuple[Array, Array]:
     """Return the two ends of a bracket that contains the peak: 0 and the bend of l.
 
-    If l is concave and the peak lies beyond both, the ends are the nearer point, and its sum with the slope there. The
-    peak lies in between, because the slope decreases at a rate of at least 1.
+    If l is concave and the peak lies beyond both, the ends are the nearer point, and this point plus the slope there.
+    The peak lies in between, because the slope decreases at a rate of at least 1.
     """
     xp = backend_of(bend).xp
     low, high = xp.minimum(bend, xp.zeros_like(bend)), xp.maximum(bend, xp.zeros_like(bend))

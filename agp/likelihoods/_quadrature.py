@@ -20,14 +20,14 @@ def check_points(points: int) -> None:
 
 
 class ByQuadrature(Likelihood):
-    """Base class of likelihoods that compute expected log densities by Gauss-Hermite quadrature."""
+    """Base class for likelihoods that compute expected log densities by Gauss-Hermite quadrature."""
 
     points: int
     """The number of nodes."""
 
     @abstractmethod
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
-        """Compute log p(y | f) and its pullback, with the shapes that `expectation` needs."""
+        """Compute log p(y | f) and its pullback, with the shapes that `expectation` requires."""
 
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         return expectation(self._log_density, mu, var, y, self.points)
@@ -43,7 +43,7 @@ class ByQuadrature(Likelihood):
 def root_and_slope(var: Array, floor: float | None = None) -> tuple[Array, Array]:
     """Compute sqrt(var) and its derivative with respect to var, which is infinite at 0.
 
-    `floor` replaces smaller variances. By default it is the square root of the smallest normal float.
+    Variances below `floor` are replaced by `floor`. By default it is the square root of the smallest normal float.
     """
     B = backend_of(var)
     return B.fused(_root_and_slope, var, _tiny(B, var) if floor is None else floor)
@@ -83,7 +83,7 @@ def expectation(log_density: LogDensity, mu: Array, var: Array, y: Array, points
     and targets [N, P, 1]. `log_density` returns values [N, P, I] with the pullback
     ``bar [N, P, I] -> (likelihood_bar, f_bar [N, P, I])``. For mu, var and y [N, P], the pullback of the expectation is
     ``bar [N] -> (likelihood_bar, mu_bar, var_bar)``, as for `Likelihood.expected_log_density`. This pullback is the
-    derivative of the weighted sum over the nodes, so the pullback agrees with automatic differentiation.
+    derivative of the weighted sum over the nodes, so it agrees with automatic differentiation.
     """
     xp = backend_of(mu).xp
     f, slope, weights = nodes_and_weights(mu, var, points)

@@ -8,7 +8,7 @@ from agp.repairs import report
 
 
 def log_range(x: Array) -> tuple[float, float]:
-    """Return the range of logarithms of normal floats with the dtype of x, with a margin for rounding."""
+    """Return the range of the logarithms of normal floats, for the dtype of x, with a margin for rounding."""
     info = backend_of(x).xp.finfo(x.dtype)
     margin = 1.0 - 4.0 * float(info.eps)
     return margin * math.log(float(info.smallest_normal)), margin * math.log(float(info.max))
@@ -30,7 +30,7 @@ def exp_in_range(*logs: Array) -> tuple[Array, ...]:
 
 
 def positive_variance(variance: Array) -> Array:
-    """Replace variances of observations that are below the smallest normal float by the smallest normal float."""
+    """Replace observation variances below the smallest normal float by that float."""
     xp = backend_of(variance).xp
     smallest = xp.full_like(variance, float(xp.finfo(variance.dtype).smallest_normal))
     under = variance < smallest
@@ -39,10 +39,10 @@ def positive_variance(variance: Array) -> Array:
 
 
 def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]) -> Array:
-    """Convert NumPy values to an array like `beside`, clipped to the range of its dtype and to the support.
+    """Move NumPy values to the library, dtype and device of `beside`, clipped to the dtype's range and to the support.
 
-    A warning counts the values outside the range of the dtype. Values that are clipped at the bounds 0 and 1 of the
-    support cause no warning, because only rounding moves values to these bounds.
+    A warning states how many values lie outside the range of the dtype. Values clipped to the bounds 0 and 1 of the
+    support cause no warning, because values reach these bounds only through rounding.
     """
     info = backend_of(beside).xp.finfo(beside.dtype)
     low = float(info.smallest_normal) if support[0] == 0.0 else -float(info.max)
@@ -53,7 +53,7 @@ def in_range(what: str, values: Any, beside: Array, support: tuple[float, float]
 
 
 def report_clipping(what: str, *outside: Array) -> None:
-    """Warn of numbers outside the range of their dtype. The Boolean arrays `outside` mark these numbers."""
+    """Warn about numbers outside the range of their dtype, which the Boolean arrays `outside` mark."""
     xp = backend_of(outside[0]).xp
     count = xp.astype(sum((xp.count_nonzero(x) for x in outside[1:]), start=xp.count_nonzero(outside[0])), xp.float32)
     report(

@@ -11,7 +11,7 @@ from agp.likelihoods._quadrature import LOG_SQRT_2PI, check_points, nodes_and_we
 from agp.likelihoods._range import positive_variance
 
 FLOOR = 1e-10
-"""The minimum variance: quadrature cannot resolve steps of zero width. Smaller variances are replaced by it."""
+"""Smaller variances are replaced by this minimum, because quadrature cannot resolve steps of zero width."""
 
 
 @tree.model
@@ -20,8 +20,7 @@ class RobustMax(MultiClass):
 
     p(y = c | f) = 1 - epsilon if f_c is the largest latent function, otherwise epsilon / (C - 1). The probability that
     f_y is the largest is E[prod_(c != y) Phi((f_y - mu_c) / sqrt(var_c))], an expectation over f_y. This expectation is
-    computed by Gauss-Hermite quadrature. The predicted probabilities of the classes sum to 1 up to the quadrature
-    error.
+    computed by Gauss-Hermite quadrature. The predicted class probabilities sum to 1 up to the quadrature error.
 
     Parameters
     ----------
@@ -32,7 +31,7 @@ class RobustMax(MultiClass):
     squash
         The values of Phi are mapped to the interval [squash, 1 - squash], so that no factor is 0.
     points
-        Number of nodes of the Gauss-Hermite quadrature.
+        The number of Gauss-Hermite quadrature nodes.
 
     Source: Hernandez-Lobato, Hernandez-Lobato & Dupont, "Robust multi-class Gaussian process classification", NeurIPS
     2011.
@@ -89,7 +88,7 @@ class RobustMax(MultiClass):
         return wrong + (right - wrong) * largest, pullback
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        """Return the probabilities p of the classes [N, C] as means, and p (1 - p) [N, C] as variances."""
+        """Return the class probabilities p [N, C] as means, and p (1 - p) [N, C] as variances."""
         xp = backend_of(mu).xp
         label = xp.zeros_like(mu[:, :1])
         columns = [self._largest(mu, var, self.is_label(label + float(c)))[0] for c in range(self.classes)]

@@ -83,7 +83,7 @@ class Softmax(MultiClass):
         return label - xp.mean(p, axis=0), xp.mean(p * (1.0 - p), axis=0)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
-        """Return the probabilities p of the classes [N, C] as means, and p (1 - p) [N, C] as variances."""
+        """Return the class probabilities p [N, C] as means, and p (1 - p) [N, C] as variances."""
         xp = backend_of(mu).xp
         log_p = self._log_probabilities(mu, root_and_slope(var)[0], self._noise(mu))
         p = xp.mean(xp.exp(log_p), axis=0)
@@ -111,7 +111,7 @@ class Softmax(MultiClass):
 
 @cache
 def _fixed_noise(samples: int, classes: int) -> list:
-    """Draw antithetic pairs +eps, -eps as nested lists [S, 1, C]; the mean of squares is 1 in each column."""
+    """Draw antithetic pairs +eps, -eps as nested lists [S, 1, C]; the mean square of each column is 1."""
     half = generator(0, 5, classes).standard_normal(((samples + 1) // 2, 1, classes))
     half = half / (half**2).mean(axis=0) ** 0.5
     return [*half.tolist(), *(-half).tolist()]

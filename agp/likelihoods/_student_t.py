@@ -47,8 +47,8 @@ class StudentT(ByPanels, ByQuadrature):
     degrees_of_freedom
         The positive number nu, which is not trained.
     points
-        Number of nodes of the Gauss-Hermite quadrature in expectations. Predictive densities use a different quadrature
-        rule.
+        The number of Gauss-Hermite quadrature nodes for computing expectations. Predictive densities use a different
+        quadrature rule.
     """
 
     scale: Array = tree.param(POSITIVE, default=None, unit="scale_unit")
@@ -71,7 +71,7 @@ class StudentT(ByPanels, ByQuadrature):
         return value, pullback
 
     def _by_node(self) -> Array:
-        """Return the scale in a shape that broadcasts to latent values [N, P, I]."""
+        """Return the scale in a shape that broadcasts against latent values [N, P, I]."""
         return self.scale[:, None] if self.scale.ndim else self.scale
 
     @property

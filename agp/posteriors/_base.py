@@ -1,4 +1,4 @@
-"""The base classes of q(u), the Gaussian approximate posterior of the inducing variables u."""
+"""The base classes for q(u), the Gaussian approximate posterior of the inducing variables u."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -28,9 +28,9 @@ class Posterior(ABC):
 
     `factorise` computes a factor, which contains every intermediate result that does not depend on the inputs.
     `project` returns marginals at a block of inputs, and `kl_divergence` returns the KL divergence of q(u) from the
-    prior. Each method also returns its pullback. Callers do not use the contents of the factor or of its cotangent.
-    Callers add the factor's cotangents from the pullbacks of `project` and `kl_divergence`, and pass the sum to the
-    pullback of `factorise`.
+    prior. Each method also returns its pullback. Callers do not look inside the factor or its cotangent: they add up
+    the factor cotangents that the pullbacks of `project` and `kl_divergence` return, and pass the sum to the pullback
+    of `factorise`.
     """
 
     @property
@@ -49,7 +49,7 @@ class Posterior(ABC):
     """The names of the auxiliary leaves that approximate inverses; see `FollowsInverse`. Empty by default."""
 
     def matrix_to_invert(self, Kuu: Array, /) -> Array:
-        """Return the matrix [M, M] whose inverse the marginals need; by default, Kuu [M, M] itself."""
+        """Return the matrix [M, M] whose inverse is needed for the marginals; by default, Kuu [M, M] itself."""
         return Kuu
 
     @abstractmethod
@@ -94,14 +94,14 @@ class Posterior(ABC):
         """Return the joint covariances [P, N, N] of f at N inputs, given Kuf [M, N] and Kff [N, N]."""
 
     def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
-        """Return weights w [P, M, S] such that prior + Kuf^T w is a sample of f, for each of S samples of the prior.
+        """Return weights w [P, M, S] such that prior + Kuf^T w is a sample of f, for each of S prior samples.
 
         Parameters
         ----------
         factor
             From `factorise`.
         values
-            Samples [P, M, S] of the inducing variables under the prior, with covariance Kuu.
+            Prior samples [P, M, S] of the inducing variables, with covariance Kuu.
         noise
             Standard normal numbers [P, M, S].
 
@@ -115,21 +115,21 @@ class Posterior(ABC):
         raise TypeError(msg)
 
     def draws(self, rng: Any, /) -> dict[str, Any]:
-        """Draw the random numbers of one training step, as arrays by name. By default, no numbers are drawn.
+        """Draw the random numbers for one training step, as named arrays. By default, no numbers are drawn.
 
         `rng` is a NumPy generator or an `agp.random.Noise`. The numbers do not depend on the rows of the batch.
         """
         return {}
 
     def with_draws(self, draws: Mapping[str, Array], /) -> "Posterior":
-        """Return a posterior that uses these random arrays by name, or the posterior itself without draws."""
+        """Return a posterior that uses these named random arrays, or the posterior itself if no numbers are drawn."""
         return self
 
     def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return the sums over rows that natural-gradient steps need, or None (default) if q(u) takes no such steps.
+        """Return the sums over rows for natural-gradient steps, or None (default) if q(u) does not support such steps.
 
-        Kuf is [M, N]. The means mu of the marginals, and the derivatives alpha = d/dmu and beta = -2 d/dvar of the
-        expected log density, have the shape [N, P]. The sums of several blocks of rows can be added.
+        Kuf is [M, N]. The marginal means mu and the derivatives alpha = d/dmu and beta = -2 d/dvar of the expected log
+        density have the shape [N, P]. The sums for several blocks of rows can be added up.
         """
         return None
 
@@ -149,7 +149,7 @@ class Posterior(ABC):
         raise TypeError(msg)
 
     def prepare_site_step(self, Kuu: Array, /) -> Self:
-        """Prepare the posterior for a step of its sites, given Kuu [M, M]; by default, return it unchanged."""
+        """Prepare the posterior for a site step, given Kuu [M, M]; by default, return it unchanged."""
         return self
 
     def recompute_factors(self, Kuu: Array, /) -> Self:
@@ -157,7 +157,7 @@ class Posterior(ABC):
         return self
 
     def begun(self, Kuu: Array, /, *, wide: bool = False) -> Self:
-        """Return the posterior from which training starts, given Kuu [M, M]: itself by default, and after training.
+        """Return the posterior from which training starts, given Kuu [M, M]: itself by default, and once it is trained.
 
         If `wide` is true, q(u) starts with larger variances. Use `wide` if the gradient of the likelihood vanishes for
         functions that fit the data badly.
@@ -176,8 +176,8 @@ class Posterior(ABC):
             The covariance [M', M'] of all inducing variables. The rows of u are the first M, or the last M if
             `grows_in_front` is true.
         begun
-            Whether new pseudo-observations get the same variances as at the start of training. If true, training
-            converges much faster. The variances of q(f) change, but the means of q(f) do not. Posteriors without
+            Whether new pseudo-observations start with the variances that are used at the start of training. If true,
+            training converges much faster, and the variances of q(f) change, but its means do not. Posteriors without
             pseudo-observations ignore this argument.
 
         Raises
@@ -185,7 +185,7 @@ class Posterior(ABC):
         TypeError
             If the parameterisation cannot represent q(u) p(w | u).
         """
-        msg = f"{type(self).__name__} cannot take new inducing variables without changing q(f); use Whitened."
+        msg = f"{type(self).__name__} cannot add inducing variables without changing q(f); use Whitened."
         raise TypeError(msg)
 
     @classmethod
@@ -260,7 +260,7 @@ class FollowsInverse(ABC):
         return self.inverse_target(Kuu)
 
     def invert(self, Kuu: Array, name: str, /, **settings: Any) -> InverseFactor:
-        """Improve the named factor by `agp.linalg.inverse_factor`, starting from its current value."""
+        """Improve the named factor with `agp.linalg.inverse_factor`, starting from its current value."""
         return inverse_factor(self.inverse_target(Kuu, name), getattr(self, name), **settings)
 
     def recompute_factors(self, Kuu: Array, /) -> Self:
@@ -271,7 +271,7 @@ class FollowsInverse(ABC):
         return current
 
     def invert_from_scratch(self, Kuu: Array, /) -> Self:
-        """Return a copy with factors computed from scratch, given the model's matrix [M, M]. The old may be None."""
+        """Return a copy with factors computed from scratch, given the model's matrix [M, M]. Old ones may be None."""
         current = self
         for name in self.inverse_factors:
             factor = inverse_factor(current.inverse_target(Kuu, name)).factor
@@ -308,7 +308,7 @@ class InverseOwner(ABC):
 
     @abstractmethod
     def _matrix_to_invert(self) -> Array:
-        """Return the matrix that `FollowsInverse.inverse_target` takes."""
+        """Return the matrix to be passed to `FollowsInverse.inverse_target`."""
 
 
 class InverseFactored(FollowsInverse, Posterior):

@@ -1,4 +1,4 @@
-"""q(f) without inducing variables, with a Gaussian site for each row of data.
+"""q(f) without inducing variables, with a Gaussian site for each data row.
 
     q(f_p) ~ N(0, K) prod_n exp(lam1_np f_n - lam2_np f_n^2 / 2),  lam2 >= 0
 
@@ -42,11 +42,11 @@ def _factorise(K: Array, precision: Array) -> tuple[Array, Array]:
 
 
 def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Array, noise: Array, /) -> Array:
-    """Return weights [P, N, S] that turn samples of the prior into samples of f - h.
+    """Return weights [P, N, S] that turn prior samples into samples of f - h.
 
-    The shape of Kff is [N, N], and that of the sites is [N, P]. `values` are samples [P, N, S] of the prior at the rows
-    of data, and `noise` is standard normal noise of the same shape. The weights are g - diag(s) W^-1 (s values +
-    noise). The vector (s values + noise) has the covariance W.
+    Kff has the shape [N, N], and the sites have the shape [N, P]. `values` are prior samples [P, N, S] at the data
+    rows, and `noise` is standard normal noise of the same shape. The weights are g - diag(s) W^-1 (s values + noise),
+    where the vector (s values + noise) has the covariance W.
     """
     s, L = _factorise(K, precision)
     roots = each_inverse(L)

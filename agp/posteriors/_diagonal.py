@@ -18,8 +18,8 @@ from agp.posteriors._growth import append_rows
 class DiagonalWhitened(WhiteItself, MeanPosterior):
     """`Whitened` with a diagonal covariance (mean field).
 
-    `DiagonalWhitened` stores O(M P) numbers and takes O(M N P) operations. `Whitened` stores O(M^2 P) numbers and takes
-    O(M^2 N P) operations.
+    `DiagonalWhitened` stores O(M P) numbers and takes O(M N P) operations, whereas `Whitened` stores O(M^2 P) numbers
+    and takes O(M^2 N P) operations.
 
     Parameters
     ----------
@@ -137,8 +137,8 @@ class DiagonalState(WhiteState):
 class DiagonalMarginal(WhitePosterior, MeanPosterior):
     """`Marginal` with a diagonal covariance (mean field), which stores O(M P) numbers.
 
-    `DiagonalMarginal` cannot represent the prior, in which the inducing variables are correlated. `DiagonalWhitened`
-    can represent the prior. In an untrained model, q(u) has mean zero and variances 1 / [Kuu^-1]_ii. These variances
+    `DiagonalMarginal` cannot represent the prior, in which the inducing variables are correlated, but
+    `DiagonalWhitened` can. In an untrained model, q(u) has mean zero and variances 1 / [Kuu^-1]_ii. These variances
     minimise KL[q || p], and are smaller than the prior variances.
 
     Parameters

@@ -2,9 +2,9 @@
 
     q(u_p) ~ N(u_p; 0, Kuu) exp(l_p^T u_p - 1/2 u_p^T Lam_p u_p)
 
-If the kernel or the inducing inputs change, the sites stay fixed and q(u) changes with the prior. The bound is then
-closer to its optimum over q(u) than with a fixed q(u). Steps of the hyperparameters are therefore more effective. Sites
-can be stored in three coordinate systems. At fixed hyperparameters, all three systems describe the same q(u).
+If the kernel or the inducing inputs change, the sites stay fixed and q(u) changes with the prior. The bound then stays
+closer to its optimum over q(u) than it would if q(u) were fixed, so steps on the hyperparameters are more effective.
+Sites can be stored in three coordinate systems. At fixed hyperparameters, all three systems describe the same q(u).
 """
 
 from typing import Any, Literal, Self, get_args
@@ -38,7 +38,7 @@ Tied = Literal["natural", "kernel", "white"]
 @former_methods(converted="convert_storage")
 @tree.model
 class Dual(WhitePosterior, SitePosterior, SiteHolder):
-    """The dual parameterisation with tied sites, which are sums over the rows of data.
+    """The dual parameterisation with tied sites, which are sums over the data rows.
 
     The sites consist of P (M + M^2) numbers, for any number of rows. `agp.updates.SiteStep` updates the sites, and Adam
     updates the other parameters. Let the site of row n be (lam1_n, lam2_n), a_n = Kuu^-1 k_un and Lu Lu^T = Kuu. The

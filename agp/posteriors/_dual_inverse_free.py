@@ -9,7 +9,7 @@ and E_p = I - L_p^T R_p L_p, define
 
 For T = L L^T ~ A^-1, the matrix P = 2 T - T A T is one Newton-Schulz step from T towards A^-1, and P <= A^-1. If
 |E_0|_F < 1 and |E_p|_F < 1, q(u) is proper. Let tau(E) = |E|^2 / 2 + |E|^3 / (3 (1 - |E|)). This function bounds the
-sum of all terms except the first in the series of log|I - E|. Then
+sum of all terms but the first in the series for log|I - E|. Then
 
     KL <= sum_p 1/2 [ -tr(P_0 Kuu) + tr(P_p Kuu) + a_p^T Kuu a_p + 2 sum log diag L_0 - 2 sum log diag L_p
                       + tr E_0 + tau(E_0) - tr E_p + tau(E_p) ]
@@ -43,9 +43,9 @@ from agp.repairs import report
 MAX_RESIDUAL = 1.0
 """The bound exists only if all residuals |E|_F are below this value."""
 ROOT_TERMS = 14
-"""The number of terms in the series of (I + E)^(1/2). At `STALE_TOLERANCE`, the next is below rounding in float64."""
+"""The number of terms in the series for (I + E)^(1/2). At `STALE_TOLERANCE`, the next is below float64 rounding."""
 FITTED_TOLERANCE = 0.7
-"""The target of |E|_F when factors are updated, in units of sqrt(eps); about 1e-8 in float64."""
+"""The target for |E|_F when factors are updated, in units of sqrt(eps); about 1e-8 in float64."""
 
 
 @tree.model
@@ -211,7 +211,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
         """Update the inverse factors to working precision, given Kuu [M, M].
 
         Returns the posterior, and two scalars: the largest residual |E|_F and the number of steps. If the scalar
-        `had_sites` is false, the posterior had no sites before, and restarts are not reported as repairs.
+        `had_sites` is false, the posterior had no sites before, so restarts are not reported as repairs.
         """
         xp = backend_of(Kuu).xp
         M = Kuu.shape[0]
@@ -233,7 +233,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     def _site_step(
         self, found: SiteGradients, rate: Any, /, *, clip: bool, groups: Any = None, rows: Any = None
     ) -> tuple[Self, dict[str, Array]]:
-        """Take a site step in which zero replaces each negative beta, and update the inverse factors."""
+        """Take a site step with negative betas replaced by zero, and update the inverse factors."""
         moved, info = safeguarded_step(rate, Sums(self.shift, self.precision), found.sums, None)
         sites = tree.with_leaves(self, moved._asdict())
         some = backend_of(self.precision).xp.any(self.precision != 0.0)

@@ -1,6 +1,6 @@
-"""Base classes of posteriors that factorise Kuu = Lu Lu^T, so that u = Lu v and v ~ N(0, I) a priori.
+"""Base classes for posteriors that factorise Kuu = Lu Lu^T, so that u = Lu v and v ~ N(0, I) a priori.
 
-Each posterior has a state, which is a Gaussian q(v) in whitened coordinates. The methods of a state take the whitened
+Each posterior has a state, which is a Gaussian q(v) in whitened coordinates. A state's methods take the whitened
 features A = Lu^-1 Kuf [M, N]. The base classes compute A and everything else that depends on Lu.
 """
 
@@ -27,7 +27,7 @@ from agp.posteriors._base import Posterior
 class WhiteState(ABC):
     """A Gaussian q(v) with mean [M, P] and covariances [P, M, M]. The prior of v is N(0, I).
 
-    Each subclass chooses the type of its cotangents. `tree.add` must support this type.
+    Each subclass chooses the type of its cotangents, which `tree.add` must support.
     """
 
     mean: Array
@@ -92,8 +92,8 @@ class WhitePosterior(Posterior):
     """A q(u) that is computed from a state q(v) in whitened coordinates, with u = Lu v."""
 
     is_white: ClassVar[bool] = False
-    """True if q(v) does not depend on Lu. Pullbacks then use the cotangent of Lu. If false, pullbacks use the cotangent
-    of the relative change Lu^-1 dLu. Each choice avoids a matrix product.
+    """True if q(v) does not depend on Lu. Pullbacks use the cotangent of Lu if this is true, and otherwise the
+    cotangent of the relative change Lu^-1 dLu. Each choice saves a matrix product.
     """
 
     @abstractmethod

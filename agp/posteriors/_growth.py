@@ -1,4 +1,4 @@
-"""Helpers that add inducing variables w to u such that q(u, w) = q(u) p(w | u).
+"""Helpers that add inducing variables w to u so that q(u, w) = q(u) p(w | u).
 
 The marginals of f at any input and the KL divergence from the prior do not change.
 """

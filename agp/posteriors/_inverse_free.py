@@ -8,7 +8,7 @@ Let A = R^T Kuu R, F = A - I, V = R^T Kuf and S_p = C_p C_p^T. Then
 for every R. Here c = max(1/2, log s - 1), and s is an upper bound on the eigenvalues of all S_p. If A = I, q(u) and the
 KL divergence equal those of W-SVGP with u whitened by R^-T. The mean and the covariance depend on R, so the gradient
 must not treat R as a constant. The gradient uses the derivative of R = chol(Kuu^-1), dR = -R Phi(R^T dKuu R), which
-needs only matrix products.
+requires only matrix products.
 """
 
 from typing import ClassVar, Self
@@ -57,8 +57,8 @@ class InverseFree(InverseFactored, MeanPosterior, RootSteps):
     inverse_factor
         R [M, M], lower triangular with a positive diagonal, such that R R^T ~ Kuu^-1. Auxiliary.
 
-    Source: the form of q is from Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational
-    Gaussian processes"; the bound without log|Kuu| is derived in `docs/methods/svgp.md`.
+    Source: the form of q is taken from Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse
+    variational Gaussian processes"; the bound without log|Kuu| is derived in `docs/methods/svgp.md`.
     """
 
     mean: Array = tree.param()

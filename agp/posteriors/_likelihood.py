@@ -94,7 +94,7 @@ class LikelihoodForm(CholeskySiteForm):
     mean
         m [M, P]. The mean of u is Kuu mh.
     site
-        s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
+        s [M], positive: the noise variances for pseudo-observations of u, shared by the outputs.
     preconditioned
         If true (default), mh = Kt^-1 m. If false, mh = m, and training is much slower.
 
@@ -110,17 +110,17 @@ class LikelihoodForm(CholeskySiteForm):
 
 @tree.model
 class FullSiteLikelihoodForm(CholeskySiteForm):
-    """The likelihood parameterisation with correlated noise of the pseudo-observations.
+    """The likelihood parameterisation with correlated noise in the pseudo-observations.
 
-    `FullSiteLikelihoodForm` can represent every covariance of q(u) that is smaller than the prior covariance. The
-    covariance of `LikelihoodForm` has only M parameters. Computations use a Cholesky factorisation of Kuu + C C^T.
+    `FullSiteLikelihoodForm` can represent every covariance of q(u) that is smaller than the prior covariance, whereas
+    the covariance in `LikelihoodForm` has only M parameters. Computations use a Cholesky factorisation of Kuu + C C^T.
 
     Parameters
     ----------
     mean, preconditioned
         As for `LikelihoodForm`.
     site_scale
-        C [M, M], lower triangular. The noise of pseudo-observations of u has the covariance C C^T, shared by the
+        C [M, M], lower triangular. Pseudo-observations of u have noise with the covariance C C^T, shared by the
         outputs. Diagonal entries of C may be negative, but not zero.
     """
 

@@ -64,7 +64,7 @@ def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pull
     """Return q(v_p) = N(W_p^-1 t_p, W_p^-1), given t [M, P] and W [P, M, M].
 
     The pullback is ``state_bar -> (shift_bar, precision_bar)``. Raise NotPositiveDefiniteError if a precision has no
-    Cholesky factor, even after the repairs of `agp.linalg.cholesky`.
+    Cholesky factor, even after the repairs made by `agp.linalg.cholesky`.
     """
     root = each_inverse(cholesky(precision))
     state = NaturalState(each_times(root.mT, each_times(root, shift)), root)

@@ -67,7 +67,7 @@ def step_of_moments(
         S_new^-1 m_new = (1 - rho) S^-1 m + rho sum_n F_n lam1_n
 
     These formulas apply to natural coordinates. In root coordinates (m, C), the step is the first-order step in the
-    same direction. This step needs no inverse of S.
+    same direction, which does not require the inverse of S.
     """
     xp = backend_of(mean).xp
     means, scales, halvings = [], [], []
@@ -88,7 +88,7 @@ def step_of_moments(
     tried = xp.stack(halvings)
     report(
         "the precision after a natural-gradient step would not have been positive definite, so the step was halved "
-        f"(at most {{0:.0f}} times, of {MAX_HALVINGS} allowed); use a smaller rate.",
+        f"(at most {{0:.0f}} times; {MAX_HALVINGS} are allowed); use a smaller rate.",
         xp.max(tried),
         count=xp.count_nonzero(tried),
     )

@@ -2,7 +2,7 @@
 
 Let u = f(Z) and v = f(O) be two groups. The part of f that u does not explain has the values v - Kvu Kuu^-1 u at O. A
 priori, these values are independent of u and have the covariance Cvv = Kvv - Kvu Kuu^-1 Kuv. SOLVE-GP uses q(u) q(v -
-Kvu Kuu^-1 u). The Cholesky factor of the joint covariance of (u, v) contains everything that SOLVE-GP needs:
+Kvu Kuu^-1 u). The Cholesky factor of the joint covariance of (u, v) contains everything that SOLVE-GP requires:
 
     [[Kuu, Kuv], [Kvu, Kvv]] = L L^T,   L = [[Lu, 0], [A^T, Lv]],   Lu Lu^T = Kuu,  A = Lu^-1 Kuv,  Lv Lv^T = Cvv,
 
@@ -24,7 +24,7 @@ from agp.posteriors._whitened import Whitened
 
 @tree.model
 class PriorSpread(WhiteItself, MeanPosterior):
-    """A q(u) with the covariance of the prior and a free mean, in whitened coordinates.
+    """A q(u) with the prior covariance and a free mean, in whitened coordinates.
 
     An `Orthogonal` with `PriorSpread` as its second group is the orthogonally decoupled GP (ODVGP).
 
@@ -75,7 +75,7 @@ class OrthogonalState(WhiteState):
     parts: tuple[Any, ...]
     """The state of each block."""
     sizes: tuple[int, ...]
-    """The number of rows of each block."""
+    """The number of rows in each block."""
 
     @property
     def white_mean(self) -> Array:
@@ -160,7 +160,7 @@ class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
         return [(i, rows, part) for i, (part, rows) in groups if isinstance(part, Dual)]
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
-        """Return the sums for each group with sites, at that group's part of the mean, or None without sites."""
+        """Return the sums for each group that has sites, at its part of the mean, or None if no group has sites."""
         sums = []
         for i, rows, dual in self._dual():
             part = A[rows, :]

@@ -6,9 +6,9 @@ covariance, and
 
     KL <= 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - log|S|) ]
 
-Here U = L^T S L. This bound holds for every L, is tight if G = 0, and needs only matrix products. The gradient treats L
-as a constant; `agp.updates.InverseUpdate` updates L. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`. In
-training steps with random probes, `ProbedRelaxed` replaces `Relaxed`.
+Here U = L^T S L. This bound holds for every L, is tight if G = 0, and requires only matrix products. The gradient
+treats L as a constant; `agp.updates.InverseUpdate` updates L. S is diag(s) in `Relaxed` and C C^T in `FullSiteRelaxed`.
+In training steps with random probes, `ProbedRelaxed` replaces `Relaxed`.
 """
 
 import dataclasses
@@ -153,7 +153,7 @@ class Relaxed(ExactRelaxed):
     mean
         m [M, P]. The mean of u is Kuu mh.
     site
-        s [M], positive: the variances of pseudo-observations of u, shared by the outputs.
+        s [M], positive: the noise variances for pseudo-observations of u, shared by the outputs.
     inverse_factor
         L [M, M], lower triangular with a positive diagonal, such that L L^T ~ (Kuu + diag s)^-1. Auxiliary.
     preconditioned
@@ -161,10 +161,10 @@ class Relaxed(ExactRelaxed):
         dimensionless m. The value "root" is for comparisons only: updates of L then change the mean, and the gradient
         ignores this change.
     probes
-        The number of random vectors that estimate the traces of the KL divergence in training. For exact traces, pass
-        0, or a number that is at least M. By default, traces are exact up to M = 2048, and are estimated from 256
-        probes for larger M. The estimates of the value and of the gradient are unbiased. Outside training, traces are
-        always exact.
+        The number of random vectors for estimating the traces in the KL divergence during training. For exact traces,
+        pass 0 or a number of at least M. By default, traces are exact up to M = 2048, and are estimated from 256 probes
+        for larger M. The estimates of both the value and the gradient are unbiased. Outside training, traces are always
+        exact.
 
     Source: Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes".
     """
@@ -213,14 +213,14 @@ class Relaxed(ExactRelaxed):
 
 @tree.model
 class FullSiteRelaxed(ExactRelaxed):
-    """The relaxed parameterisation with correlated noise of the pseudo-observations, without factorisations or solves.
+    """The relaxed parameterisation with correlated noise in the pseudo-observations, without factorisations or solves.
 
     Parameters
     ----------
     mean, inverse_factor, preconditioned
         As for `Relaxed`, but with L L^T ~ (Kuu + C C^T)^-1.
     site_scale
-        C [M, M], lower triangular. The noise of pseudo-observations of u has the covariance C C^T, shared by the
+        C [M, M], lower triangular. Pseudo-observations of u have noise with the covariance C C^T, shared by the
         outputs. Diagonal entries of C may be negative, but not zero.
     """
 
@@ -246,8 +246,8 @@ class ProbedFactor:
 class ProbedRelaxed(RelaxedForm):
     """`Relaxed` with traces estimated from probes, for one evaluation of the bound and its gradient.
 
-    Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z. W and U need only products of [M, M] with [M, K]
-    matrices, and none of two [M, M] matrices. The estimate is
+    Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z. Computing W and U takes only products of [M, M] and
+    [M, K] matrices, and no product of two [M, M] matrices. The estimate is
 
         -tr(PR Kuu) + tr(Kt T) - M ~ -M + sum_i s_i |L_i:|^2 + sum((Z + W - U) * W) / K
 

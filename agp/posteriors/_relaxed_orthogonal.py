@@ -29,7 +29,7 @@ from agp.posteriors._site_form import Preconditioned, SiteForm
 
 @tree.model
 class RelaxedGroupsFactor:
-    """J [M2, M], the `Relaxed` posterior of the transformed inducing variables, and the factor of this posterior."""
+    """J [M2, M], the `Relaxed` posterior of the transformed inducing variables, and this posterior's factor."""
 
     J: Array = tree.auxiliary()
     inner: Relaxed
@@ -37,7 +37,7 @@ class RelaxedGroupsFactor:
 
 
 class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
-    """A q(u) of two groups by a `Relaxed` posterior of transformed inducing variables, whose bound is always valid."""
+    """A q(u) for two groups, built on a `Relaxed` posterior of transformed variables. Its bound is always valid."""
 
     sizes: tuple[int, int]
 
@@ -86,7 +86,7 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
     ) -> Self:
         """Return the untrained posterior for Kuu [M + M2, M + M2], with two groups.
 
-        `sizes` are the sizes of the groups, by default two halves.
+        `sizes` are the group sizes, by default two halves.
 
         Raises
         ------
@@ -124,14 +124,13 @@ class RelaxedOrthogonal(RelaxedGroups):
     mean
         m [M + M2, P]. The mean of (u, w) is K' mh, where K' is the covariance of (u, w).
     site
-        s [M + M2], positive: the variances of pseudo-observations of u and w, shared by the outputs.
+        s [M + M2], positive: the noise variances for pseudo-observations of u and w, shared by the outputs.
     prior_inverse
         L0 [M, M], lower triangular with a positive diagonal, such that L0 L0^T ~ Kuu^-1. Auxiliary. The accuracy of L0
         depends on the conditioning of Kuu. With T0 = L0 L0^T, J is Kvu (2 T0 - T0 Kuu T0). The error of J is of second
         order in the error of T0. The gradient passes through J, but treats T0 as a constant.
     first_inverse, second_inverse
-        The inverse factors Lu [M, M] and Lw [M2, M2] of the covariances of u and w. The covariances include the noise
-        s. Auxiliary.
+        The inverse factors Lu [M, M] and Lw [M2, M2] for the covariances of u and w, including the noise s. Auxiliary.
     sizes
         (M, M2).
     preconditioned
@@ -226,14 +225,14 @@ class RelaxedOrthogonal(RelaxedGroups):
 
 @tree.model
 class RelaxedUnion(RelaxedGroups):
-    """R-SVGP with two groups of inducing inputs. The inverse factor is composed of one factor for each group.
+    """R-SVGP with two groups of inducing inputs. The inverse factor is built from one factor for each group.
 
     Let T_u = Lu Lu^T ~ (Kuu + diag s_u)^-1 and J = Kvu T_u. Let T_w = Lw Lw^T approximate the inverse of the covariance
     of v - J u, where u and v include the noise s. With G = [[I, 0], [-J, I]], the matrix G^T blkdiag(T_u, T_w) G
     approximates the inverse of K + diag(s). The bound is a lower bound on the log evidence for all values of the
-    leaves. The bound does not exceed that of L-SVGP with all M + M2 inducing inputs. If the factors are exact, the two
-    bounds are equal. This q(u, v) differs from the q(u, v) of SOLVE-GP. The inversion is as cheap as for SOLVE-GP. It
-    is also well conditioned, because each inverted matrix includes the noise s.
+    leaves. It does not exceed the bound of L-SVGP with all M + M2 inducing inputs, and equals it if the factors are
+    exact. This q(u, v) differs from that of SOLVE-GP. The inversion is as cheap as for SOLVE-GP, and it is well
+    conditioned, because each inverted matrix includes the noise s.
 
     Parameters
     ----------

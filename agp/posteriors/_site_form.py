@@ -1,4 +1,4 @@
-"""Base classes of L-SVGP and R-SVGP, in which q(u) is the posterior of u given noisy pseudo-observations of u."""
+"""Base classes for L-SVGP and R-SVGP, in which q(u) is the posterior of u given noisy pseudo-observations of u."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, Self
@@ -12,7 +12,7 @@ from agp.posteriors._growth import append_rows
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
 Preconditioned = bool | Literal["root"]
-"""The choices of mh [M, P] as a function of m, where the mean of u is Kuu mh; see `SiteForm`."""
+"""The ways to compute mh [M, P] from m, where the mean of u is Kuu mh; see `SiteForm`."""
 
 PRIOR_SITE = 100.0
 """The noise variance s of an untrained model, relative to the largest row sum of |Kuu|, an upper bound on its
@@ -23,11 +23,11 @@ the prior variances by less than 1 %.
 """
 
 FORGOTTEN_SITE = 1e8
-"""The noise variance of new inducing variables that must not change q(f), relative to the largest row sum of |Kuu|."""
+"""The noise variance for inducing variables added without changing q(f), relative to the largest row sum of |Kuu|."""
 
 FLAT_SITE_VARIANCE = 0.1
 """The noise variance s at the start of training, for likelihoods that are flat far from functions that fit the data.
-The value is relative to the mean diagonal of Kuu. With smaller variances, the gradient of some classes would be zero.
+The value is relative to mean(diag(Kuu)). With smaller variances, the gradient for some classes would be zero.
 """
 
 
@@ -74,8 +74,7 @@ class SiteForm(MeanPosterior):
     def _prior_leaves(cls, Kuu: Array, outputs: int, preconditioned: Preconditioned) -> dict[str, Any]:
         """Return the fields of an untrained posterior with P outputs, given Kuu [M, M].
 
-        The unit of m is the unit of f by default, and the inverse of this unit if mh = m. If mh = L^T m, m is
-        dimensionless.
+        By default, m has the unit of f. If mh = m, it has the inverse of this unit. If mh = L^T m, it is dimensionless.
         """
         xp = backend_of(Kuu).xp
         M, usual, noise = Kuu.shape[0], xp.mean(diagonal(Kuu)), cls.noise_kind
@@ -101,8 +100,8 @@ def _prior_site(Kuu: Array) -> Array:
 class GrowingSiteForm(SiteForm):
     """A `SiteForm` to which inducing variables can be added.
 
-    The factor has two parts. The first part is Kuu. The second part is a matrix [M, M] from which the weights mh and
-    the variances are computed. In pullbacks, `second_bar` is the cotangent of the second part.
+    The factor has two parts: Kuu, and a matrix [M, M] from which the weights mh and the variances are computed. In
+    pullbacks, `second_bar` is the cotangent of this matrix.
     """
 
     @abstractmethod
@@ -113,7 +112,7 @@ class GrowingSiteForm(SiteForm):
     def _variances(self, factor: Any, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
         """Return the variances [N] of f, which are equal for all outputs, and their pullback.
 
-        The pullback is ``bar -> (Kuf_bar, second_bar)``, for Kuf [M, N]. The cotangent of kff [N] is `bar`.
+        The pullback is ``bar -> (Kuf_bar, second_bar)``, for Kuf [M, N]. The cotangent of kff [N] is `bar` itself.
         """
 
     @abstractmethod

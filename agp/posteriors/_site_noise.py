@@ -40,7 +40,7 @@ class DiagonalNoise:
     name: ClassVar[str] = "site"
     """The name of the leaf in posteriors."""
     start: ClassVar[float] = 1e-4
-    """The variances at the start of training, relative to mean(diag(Kuu)). Training from the prior is much slower."""
+    """The variances at the start of training, relative to mean(diag(Kuu)). Starting from the prior is much slower."""
 
     @classmethod
     def independent(cls, variances: Array, /) -> Self:
@@ -49,7 +49,7 @@ class DiagonalNoise:
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
-        """Return the unit in which the leaf is trained (a scalar), given the mean diagonal of Kuu."""
+        """Return the unit in which the leaf is trained (a scalar), given mean(diag(Kuu))."""
         return variance
 
     @property
@@ -113,7 +113,7 @@ class FactoredNoise:
 
     @staticmethod
     def unit(variance: Array, /) -> Array:
-        # training then starts at C = I in these units, where the steps of optimisers are small
+        # training then starts at C = I in these units, where optimiser steps are small
         return (FactoredNoise.start * variance) ** 0.5
 
     @property

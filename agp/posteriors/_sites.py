@@ -1,9 +1,9 @@
-"""Natural-gradient steps of sites: sums over the rows of data, and steps that keep precisions positive definite.
+"""Natural-gradient steps for sites: sums over the data rows, and steps that keep precisions positive definite.
 
-Let mu and var be the means and variances of the marginals of f - h. Let alpha = d/dmu and beta = -2 d/dvar be the
-derivatives of the expected log density of all rows. The site of row n is exp(lam1_n f - lam2_n f^2 / 2). A step moves
-lam1 towards alpha + beta mu, and lam2 towards beta. In the coordinates of a posterior with mean m, row n has the
-features F_n [M] with mu_n = F_n^T m.
+Let mu and var be the marginal means and variances of f - h. Let alpha = d/dmu and beta = -2 d/dvar be the derivatives
+of the expected log density of all rows. The site of row n is exp(lam1_n f - lam2_n f^2 / 2). A step moves lam1 towards
+alpha + beta mu, and lam2 towards beta. In the coordinates of a posterior with mean m, row n has the features F_n [M]
+with mu_n = F_n^T m.
 """
 
 from abc import ABC, abstractmethod
@@ -14,11 +14,11 @@ from agp.backend import Array, backend_of, like
 from agp.repairs import report
 
 MAX_HALVINGS = 10
-"""The maximum number of times that a step is halved because its precision is not positive definite."""
+"""The maximum number of times a step is halved because the resulting precision is not positive definite."""
 
 
 class Sums(NamedTuple):
-    """Sites summed over the rows of data, or a site for each row."""
+    """Sites summed over the data rows, or a separate site for each row."""
 
     shift: Array
     """sum_n F_n lam1_n [M, P], or lam1 [N, P]."""
@@ -27,7 +27,7 @@ class Sums(NamedTuple):
 
 
 class GuardedSums(NamedTuple):
-    """The sums, the sums with negative beta set to zero, and the number of negative beta for each output [P]."""
+    """The sums, the sums with negative betas set to zero, and the number of negative betas for each output [P]."""
 
     raw: Sums
     clipped: Sums
@@ -35,7 +35,7 @@ class GuardedSums(NamedTuple):
 
 
 class SiteGradients(NamedTuple):
-    """The input of a natural-gradient step: the factor of the posterior, and the sums over the rows of data."""
+    """The input of a natural-gradient step: the posterior's factor, and the sums over the data rows."""
 
     factor: Any
     sums: Any
@@ -47,7 +47,7 @@ def sums_of(F: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
 
 
 def sums_with_fallback(F: Array, alpha: Array, beta: Array, mu: Array, /) -> GuardedSums:
-    """Return the sums of `sums_of` with all beta unchanged, and with negative beta set to zero."""
+    """Return the sums from `sums_of`, once with each beta unchanged and once with negative betas set to zero."""
     B = backend_of(beta)
     xp = B.xp
     negative = xp.sum(xp.astype(beta < 0.0, beta.dtype), axis=0)
@@ -81,23 +81,22 @@ class SiteHolder(ABC):
     ) -> tuple[Self, dict[str, Array]]:
         """Move the sites towards their targets; return the new object and the values to log.
 
-        `found` contains the sums over the rows of data, or the sites of the rows. `rate` is rho in (0, 1]. If `clip` is
-        true, negative beta are set to zero without trying smaller steps first. `groups` are the groups of sites to
-        update, or None for all groups. `rows` are the indices [B] of the rows in the batch, or None for all rows in
-        order.
+        `found` contains the sums over the data rows, or one site per row. `rate` is rho in (0, 1]. If `clip` is true,
+        negative betas are set to zero without first trying smaller steps. `groups` are the groups of sites to update,
+        or None for all groups. `rows` are the indices [B] of the rows in the batch, or None for all rows in order.
         """
 
 
 class KeepsSums(ABC):
-    """A model that keeps sums over all rows of data between its site steps on minibatches."""
+    """A model that keeps sums over all data rows from one site step to the next, for steps on minibatches."""
 
     @abstractmethod
     def _no_sums(self) -> dict[str, Any]:
-        """Return the sums before the first step, as a dictionary of arrays. The dictionary may be nested."""
+        """Return the sums before the first step, as a dictionary of arrays, which may be nested."""
 
     @abstractmethod
     def _with_sums(self, kept: dict[str, Any], memory: float | None, /) -> Any:
-        """Return the model with these sums, or with new sums if these sums are outdated.
+        """Return the model with these sums, or with new sums if these are outdated.
 
         `memory` is the memory budget for working arrays, in MiB. A site step of the returned model also updates the
         sums. Afterwards, the method `_release_sums` returns the model and the sums.
@@ -110,10 +109,10 @@ class KeepsSums(ABC):
 def safeguarded_step(
     rate: Any, old: Sums, target: GuardedSums, proper: Callable[[Array], Array] | None
 ) -> tuple[Sums, dict[str, Array]]:
-    """Move the sites towards the target; if necessary, halve the step or set negative beta to zero.
+    """Move the sites towards the target; if necessary, halve the step or set negative betas to zero.
 
     `proper` takes a precision and returns whether it is valid for each output (Boolean [P]). If `proper` is None, all
-    negative beta are set to zero. Returns the new sites and the values to log.
+    negative betas are set to zero. Returns the new sites and the values to log.
     """
     B = backend_of(old.shift)
     xp = B.xp
@@ -147,7 +146,7 @@ def safeguarded_step(
     )
     clipped = xp.count_nonzero(~good)
     report(
-        f"{lost} at any rate, so negative curvatures of the likelihood were set to zero in {{0:.0f}} outputs.",
+        f"{lost} for any rate, so negative curvatures of the likelihood were set to zero for {{0:.0f}} outputs.",
         xp.astype(clipped, halvings.dtype),
         count=clipped,
     )

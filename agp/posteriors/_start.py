@@ -15,7 +15,7 @@ def _plain(name: str) -> str:
 
 @cache
 def _public_classes() -> dict[str, type[Posterior]]:
-    """Return the exported posterior classes that are not abstract, by name in lower case without separators."""
+    """Return the exported concrete posterior classes, keyed by name in lower case without separators."""
     from agp import posteriors
 
     exported = (vars(posteriors)[name] for name in posteriors.__all__)
@@ -24,7 +24,7 @@ def _public_classes() -> dict[str, type[Posterior]]:
 
 
 def find_posterior(name: Any, /) -> Any:
-    """Return the class of q(u) with this name, such as "whitened" or "likelihood-form".
+    """Return the posterior class with this name, such as "whitened" or "likelihood-form".
 
     Arguments that are not strings are returned unchanged. Raise ValueError if no class has this name.
     """
@@ -41,7 +41,7 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
     """Return a function that makes the initial q(u) from Kuu [M, M] and the number of outputs.
 
     `posterior` is a subclass of `Posterior`, its name, or a function such as ``functools.partial(Relaxed.from_prior,
-    preconditioned=False)``. Raise TypeError if it has another type, and ValueError if no class has this name.
+    preconditioned=False)``. Raise TypeError for any other type, and ValueError if no class has this name.
     """
     found = find_posterior(posterior)
     if isinstance(found, type) and issubclass(found, Posterior):

@@ -1,4 +1,4 @@
-"""The base class of priors, and their densities."""
+"""The base class for priors, and their densities."""
 
 import dataclasses
 import math
@@ -17,10 +17,10 @@ Entries = tuple[Array, Callable[[], Array]]
 
 
 class Prior(ABC):
-    """Base class of priors. A prior is a univariate density, applied independently to each entry of a parameter.
+    """Base class for priors. A prior is a univariate density, applied independently to each entry of a parameter.
 
     Priors are frozen dataclasses of floats, so they compare and hash by value. Arguments must be finite, and positive
-    unless the documentation of the class allows other values. Invalid arguments raise ValueError.
+    unless the class documentation allows other values. Invalid arguments raise ValueError.
     """
 
     positive: ClassVar[bool] = True
@@ -56,7 +56,7 @@ class Prior(ABC):
 class Normal(Prior):
     """The normal density.
 
-    For positive parameters, the normalising constant of the truncated density is omitted. The omission does not change
+    For positive parameters, the normalising constant of the truncated density is omitted, which does not change
     estimates.
 
     Parameters
@@ -100,10 +100,10 @@ class LogNormal(Prior):
 
 @dataclass(frozen=True)
 class Relative(Prior):
-    """A density of the ratio of a parameter to its unit, or of the parameter itself if it has no unit.
+    """A density for the ratio of a parameter to its unit, or for the parameter itself if it has no unit.
 
-    `from_data` computes units. The unit of a lengthscale is the spread of its column times the square root of the
-    number of columns.
+    Units are computed by `from_data`. The unit of a lengthscale is the spread of its column times the square root of
+    the number of columns.
 
     Parameters
     ----------

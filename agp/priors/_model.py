@@ -1,4 +1,4 @@
-"""The log prior of a model, from its field `priors`."""
+"""The log prior of a model, from its `priors` field."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
@@ -9,14 +9,14 @@ from agp.constraints import POSITIVE
 from agp.priors._densities import Prior
 
 Priors: TypeAlias = tuple[tuple[str, Prior], ...]
-"""Pairs of a pattern for leaf names and a prior, the type of the field `priors` of models."""
+"""Pairs of a leaf-name pattern and a prior, the type of a model's `priors` field."""
 
 
 def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, /) -> Priors:
-    """Convert priors to the field `priors` of a model. None becomes an empty tuple.
+    """Convert priors to the form of a model's `priors` field. None becomes an empty tuple.
 
-    `priors` is a mapping from patterns for leaf names to priors, or an iterable of such pairs. Raise TypeError if a key
-    is not a string, or if a value is not a prior.
+    `priors` maps leaf-name patterns to priors, or is an iterable of such pairs. Raise TypeError if a key is not a
+    string, or if a value is not a prior.
     """
     if isinstance(priors, Mapping):
         pairs: tuple = tuple(priors.items())
@@ -35,24 +35,24 @@ def as_priors(priors: Mapping[str, Prior] | Iterable[tuple[str, Prior]] | None, 
 
 
 def check_priors(model: Any, /) -> None:
-    """Raise an error unless the `priors` of a model fit its parameters; the errors are those of `log_prior`."""
+    """Raise an error unless a model's `priors` fit its parameters; the errors are those of `log_prior`."""
     assign_priors(model)
 
 
 def log_prior(model: Any, /) -> tuple[Array, Pullback]:
     """Return the log density (0-d) of a model's parameters under its priors, and its pullback ``bar=1.0 -> model_bar``.
 
-    `model.priors` contains pairs of a pattern and a prior. Patterns match leaf names, as in the groups of
-    `agp.updates.Adam`. The first pattern that matches a parameter determines its prior. Parameters without a prior
-    contribute 0. Entries are independent. Densities refer to constrained values, without a Jacobian.
+    `model.priors` contains (pattern, prior) pairs. Patterns match leaf names, as in the groups of `agp.updates.Adam`.
+    The first pattern that matches a parameter determines its prior. Parameters without a prior contribute 0. Entries
+    are independent. Densities refer to constrained values, without a Jacobian.
 
     Raises
     ------
     TypeError
-        If `priors` does not consist of pairs of a pattern and a prior.
+        If `priors` does not consist of (pattern, prior) pairs.
     ValueError
-        If a pattern matches no parameter, if a pattern matches a part of q(u), or if a prior for positive numbers is
-        assigned to a parameter that may be negative. If no parameter matches, the message lists the parameters.
+        If a pattern matches no parameter, if it matches a part of q(u), or if a prior for positive numbers is assigned
+        to a parameter that may be negative. If no parameter matches, the message lists the parameters.
     """
     parts = [(leaf, prior.log_density(leaf.value, leaf.unit)) for leaf, prior in assign_priors(model)]
     if parts:

@@ -1,4 +1,4 @@
-"""The base classes of processes, which map inputs to marginals of P latent functions."""
+"""The base classes for processes, which map inputs to marginals of P latent functions."""
 
 import dataclasses
 from abc import abstractmethod
@@ -21,10 +21,9 @@ class Process(MultiOutput):
     """An approximate posterior process f that maps X [N, D] to marginals of P latent functions.
 
     `factorise` computes a factor, which contains every intermediate result that depends only on the parameters. Callers
-    do not use the contents of the factor or of its cotangent. Callers add the factor's cotangents from the other
-    pullbacks, and pass the sum to the pullback of `factorise`. The cotangent of a process is an object of the same
-    class. A sampled process returns S marginals for each input, as rows [S N, P] ordered by sample. Most processes have
-    S = 1.
+    do not look inside the factor or its cotangent: they add up the factor cotangents that the other pullbacks return,
+    and pass the sum to the pullback of `factorise`. The cotangent of a process is an object of the same class. A
+    sampled process returns S marginals for each input, as rows [S N, P] ordered by sample. Most processes have S = 1.
     """
 
     @property
@@ -49,7 +48,7 @@ class Process(MultiOutput):
 
     @property
     def mixing(self) -> Array | None:
-        """The matrix A [P, L] if the outputs are mixtures A g of L functions g, or None if the outputs are g."""
+        """The matrix A [P, L] if the outputs are mixtures A g of L functions g, or None if the outputs are g itself."""
         return None
 
     @abstractmethod
@@ -89,10 +88,10 @@ class Process(MultiOutput):
         """
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """Draw `count` samples of the process as functions, with a NumPy generator on the host.
+        """Draw `count` function samples from the process, with a NumPy generator on the host.
 
         `features` is the number of frequencies for each stationary kernel. Raise TypeError if the kernel, the inducing
-        variables or the posterior does not support samples of functions.
+        variables or the posterior does not support function sampling.
         """
         msg = f"{type(self).__name__} cannot sample functions; implement `paths`, or call `sample` at fixed inputs."
         raise TypeError(msg)
@@ -101,8 +100,8 @@ class Process(MultiOutput):
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         """Return the marginals [S N, P], and a function that computes the sums for site steps.
 
-        The function is ``(mu_bar, var_bar) -> {path: sums}``. The paths are those in `site_paths`. The sums are those
-        of `Posterior.site_sums` for the derivatives alpha = mu_bar and beta = -2 var_bar.
+        The function is ``(mu_bar, var_bar) -> {path: sums}``. Its paths are those in `site_paths`, and its sums are
+        those from `Posterior.site_sums` for the derivatives alpha = mu_bar and beta = -2 var_bar.
         """
 
     @property
@@ -112,7 +111,7 @@ class Process(MultiOutput):
 
     @abstractmethod
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
-        """Return the factors of the posteriors that `site_paths` lists, by path."""
+        """Return, by path, the factors of the posteriors listed in `site_paths`."""
 
     @abstractmethod
     def recompute_factors(self) -> Self:
@@ -123,7 +122,7 @@ class Process(MultiOutput):
         """Raise ValueError if the parts cannot be combined."""
 
     def draws(self, rng: Any, rows: int, /) -> Draws:
-        """Draw the random numbers of a training step; `rows` is the number of rows. By default, no numbers are drawn.
+        """Draw the random numbers for a training step; `rows` is the number of rows. By default, no numbers are drawn.
 
         `rng` is a NumPy generator or an `agp.random.Noise`.
         """
@@ -138,7 +137,7 @@ class Process(MultiOutput):
         return self
 
     def row_draws(self, seed: int, start: int, rows: int, /) -> Draws:
-        """Return draws that depend only on the seed and the row number, from row `start` on; by default, none."""
+        """Return draws for the rows from `start` on, which depend only on the seed and row number; by default, none."""
         return NO_DRAWS
 
     def common_draws(self, seed: int, rows: int, /) -> Draws:
@@ -235,4 +234,4 @@ def check_processes(what: str, several: Any) -> None:
         msg = f"there are no {what}; pass at least one process."
         raise ValueError(msg)
     for i, one in enumerate(several):
-        check_process(f"number {i} of the {what}", one)
+        check_process(f"entry {i} in the {what}", one)

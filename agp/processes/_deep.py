@@ -1,4 +1,4 @@
-"""Deep processes, in which samples of each layer are the inputs of the next layer."""
+"""Deep processes, in which samples from each layer are the inputs of the next layer."""
 
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ NESTED_MESSAGE = "a Deep process cannot be a layer; put all layers into a single
 
 @tree.model
 class Deep(Chained, Composite):
-    """A deep Gaussian process f = f_L(... f_2(f_1(x))), with samples of inner layers and marginals of the last layer.
+    """A deep Gaussian process f = f_L(... f_2(f_1(x))), with sampled inner layers and marginals of the last layer.
 
     The bound is an average over S samples of the inner layers, drawn independently for each row (doubly stochastic
     inference). The samples are functions of a noise array, which is drawn on the host and passed as an argument, like X
@@ -115,14 +115,14 @@ class Deep(Chained, Composite):
         raise TypeError(msg)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
-        """Draw samples of all layers as functions. The bound samples inner layers separately for each row instead."""
+        """Draw function samples from all layers. The bound instead samples inner layers separately for each row."""
         layers = zip(self.layers, factor, strict=True)
         return DeepPaths(tuple(layer.paths(one, rng, count, features) for layer, one in layers))
 
     # -- updates ----------------------------------------------------------------------------------------------------
 
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
-        # only the last layer has sites, because its marginals enter the likelihood
+        # only the last layer has sites, because only its marginals enter the likelihood
         last = len(self.layers) - 1
         moments, pull = self.layers[last].project_to_sites(factor[last], self._inner(factor, X)[0])
 

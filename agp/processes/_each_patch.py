@@ -19,8 +19,8 @@ class Patchwise(Transformed):
     `Deep` process. The last layer of such a process often has inducing `Patches`.
 
     All patches are mapped by the same g. However, the marginals and `sample_marginals` treat the patches of an image as
-    independent given q(u), as in the source. Bounds of deep models use these marginals. A sample of functions (`paths`)
-    uses the same sample of g for all patches.
+    independent given q(u), as in the source. Bounds for deep models use these marginals. A function sample (see
+    `paths`), by contrast, applies the same sample of g to all patches.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Patchwise(Transformed):
         if self.process.width != self.grid.columns:
             msg = (
                 f"the process of a Patchwise takes inputs with {self.process.width} columns, but "
-                f"{self.grid.describe()} need {self.grid.columns} columns; make these numbers equal."
+                f"{self.grid.describe()} have {self.grid.columns} columns; make these numbers equal."
             )
             raise ValueError(msg)
         self.process.check()

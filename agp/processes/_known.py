@@ -1,4 +1,4 @@
-"""A fixed map of the inputs, for use as a part of a stack or as a layer."""
+"""A fixed map of the inputs, for use as part of a stack or as a layer."""
 
 from typing import Any, Self
 
@@ -34,7 +34,7 @@ class FixedMap(Mapped, Process):
 
     @property
     def mixing(self) -> Array:
-        """The matrix A [P, 0], because the process contains no random functions."""
+        """The matrix A [P, 0], which has no columns, because the process contains no random functions."""
         weights = self.mean_function.weights
         return backend_of(weights).xp.zeros((self.outputs, 0), **like(weights))
 

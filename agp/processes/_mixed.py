@@ -132,7 +132,7 @@ class LinearMixing(Transformed):
         if self.process.correlated:
             msg = (
                 "the process of a LinearMixing has dependent outputs, but must have independent outputs; replace "
-                "nested LinearMixings by one, with the product of their weights."
+                "nested LinearMixings by a single one, with the product of their weights."
             )
             raise ValueError(msg)
         self.process.check()

@@ -23,16 +23,16 @@ class MultiOutput(ABC):
     @property
     @abstractmethod
     def reference(self) -> tuple[str, Array]:
-        """The name and value of an array that inputs must match in library, dtype and device."""
+        """The name and value of an array whose library, dtype and device the inputs must share."""
 
     @property
     @abstractmethod
     def floats_per_row(self) -> int:
-        """The number of floats that an evaluation and its pullback store per row of inputs, for memory budgets."""
+        """The number of floats that an evaluation and its pullback store per input row, for memory budgets."""
 
 
 class SideBySide(MultiOutput):
-    """Several parts with the same inputs. The outputs of the parts are side by side."""
+    """Several parts that share their inputs and place their outputs side by side."""
 
     parts: tuple[Any, ...]
 

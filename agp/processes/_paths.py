@@ -1,8 +1,8 @@
-"""Sample paths: functions drawn from a process. Sample paths can be evaluated and differentiated at any inputs.
+"""Sample paths: functions drawn from a process, which can be evaluated and differentiated at any inputs.
 
-By Matheron's rule, a sample of the posterior is f(x) = h(x) + prior(x) + k(x, Z) w. Here `prior` is a sample of the
-prior, u is a sample from q(u), and w = Kuu^-1 (u - prior(Z)). `Posterior.path_weights` computes w in a form that suits
-the parameterisation. The sample of the prior is phi(x)^T g, with features phi of the kernel and random weights g.
+By Matheron's rule, a posterior sample is f(x) = h(x) + prior(x) + k(x, Z) w. Here `prior` is a sample from the prior, u
+is a sample from q(u), and w = Kuu^-1 (u - prior(Z)). `Posterior.path_weights` computes w in a form that suits the
+parameterisation. The prior sample is phi(x)^T g, with features phi of the kernel and random weights g.
 
 Source: Wilson, Borovitskiy, Terenin, Mostowsky & Deisenroth, "Efficiently sampling functions from Gaussian process
 posteriors", ICML 2020.
@@ -28,12 +28,12 @@ def mix_outputs(x: Array, weights: Array) -> Array:
 
 
 def mix_outputs_pullback(bar: Array, weights: Array) -> Array:
-    """Return the cotangent [..., L] of x, given the cotangent [..., P] of the result of `mix_outputs`."""
+    """Pull back a cotangent [..., P] through `mix_outputs` to x, with the result [..., L]."""
     return bar * weights if weights.ndim == 1 else bar @ weights
 
 
 def weights_bar(bar: Array, x: Array, weights: Array) -> Array:
-    """Return the cotangent of the weights, given x [R, L] and the cotangent [R, P] of the result of `mix_outputs`."""
+    """Pull back a cotangent [R, P] through `mix_outputs` to the weights, given x [R, L]."""
     return backend_of(x).xp.sum(bar * x, axis=0) if weights.ndim == 1 else bar.mT @ x
 
 
@@ -55,7 +55,7 @@ class Paths(MultiOutput):
 
 @tree.model
 class SparsePaths(Paths):
-    """Sample paths of a process with one kernel. Each path is a sample of the prior plus Kuf^T w."""
+    """Sample paths of a process with one kernel. Each path is a prior sample plus Kuf^T w."""
 
     kernel: Kernel
     inducing: Inducing
@@ -108,7 +108,7 @@ class SparsePaths(Paths):
 
 
 def _mean_of(mean_function: Mean, X: Array) -> tuple[Array, Pullback]:
-    """Return the mean [N, P] at X [N, D] or [S, N, P] at X [S, N, D], and ``bar [S, N, P] -> X_bar`` (None is zero)."""
+    """Return the mean [N, P] at X [N, D] or [S, N, P] at X [S, N, D], and ``bar [S, N, P] -> X_bar`` (None: zero)."""
     xp, groups = backend_of(X).xp, X.shape[:-2]
     h, pull = mean_function(xp.reshape(X, (-1, X.shape[-1])))
 
@@ -141,12 +141,12 @@ def conditional_paths(
     count: int,
     features: int,
 ) -> SparsePaths:
-    """Return sample paths, with weights computed from noise and from samples of the prior at the inducing variables.
+    """Return sample paths, with weights computed from noise and from prior samples of the inducing variables.
 
     `prior` is an object with a kernel and a mean function h, and `inducing` are inducing variables of f - h. The
-    function ``weights_of(values, noise)`` takes samples of the prior and standard normal noise, and returns weights.
-    All three arrays have the shape [P, M, S]. `outputs` is P, `count` is S, and `features` is the number of frequencies
-    for each stationary kernel. The NumPy generator `rng` draws all random numbers on the host.
+    function ``weights_of(values, noise)`` takes prior samples and standard normal noise, and returns weights. All three
+    arrays have the shape [P, M, S]. `outputs` is P, `count` is S, and `features` is the number of frequencies for each
+    stationary kernel. The NumPy generator `rng` draws all random numbers on the host.
     """
     phi, own = inducing.random_features(prior.kernel, rng, features)
     prior_weights = asarray_like(rng.standard_normal((outputs, own.shape[1], count)), own)
@@ -234,7 +234,7 @@ class MixedPaths(Paths):
 
 @tree.model
 class EachPatchPaths(Paths):
-    """Sample paths of a `Patchwise` process. Each applies one sample of the inner process to all patches."""
+    """Sample paths of a `Patchwise` process. Each path applies one sample of the inner process to all patches."""
 
     paths: Paths
     grid: PatchGrid

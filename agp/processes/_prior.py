@@ -90,7 +90,7 @@ def initialise_prior(
     """Return the fields of a `SparsePrior` by name, with starting values for inputs X [N, D].
 
     `level` [P] and `variance` are the expected means and the expected variance of the functions. The other arguments
-    and the errors are those of `Sparse.from_data`.
+    and the errors are as for `Sparse.from_data`.
     """
     place, how = resolve_inducing(inducing, Z)
     choice = {"num_inducing": num_inducing, "how": how, "seed": seed}

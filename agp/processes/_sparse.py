@@ -17,7 +17,7 @@ from agp.random import Draws, draws_with_prefix, prefix_draws
 from agp.tree import constant_data, detach
 
 FLOOR = 1e-12
-"""Variances are raised to at least this fraction of the prior variance before square roots."""
+"""Before square roots are taken, variances are raised to at least this fraction of the prior variance."""
 
 
 @tree.model
@@ -33,7 +33,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     inducing
         `agp.inducing.Points`, or other inducing variables.
     posterior
-        q(u) for f - h. The class of q(u), such as `Whitened` or `Relaxed`, determines the method.
+        q(u) for f - h. The posterior class, such as `Whitened` or `Relaxed`, determines the method.
     mean_function
         The prior mean h of f.
     jitter
@@ -68,7 +68,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     ) -> Self:
         """Build a process for inputs X [N, D], and compute missing leaves.
 
-        The process can be a layer or a part of a stack.
+        The process can be a layer or part of a stack.
 
         Parameters
         ----------
@@ -77,13 +77,13 @@ class Sparse(Process, SparsePrior, InverseOwner):
         outputs
             The number of outputs P.
         posterior
-            A class of q(u), its name, or a function of Kuu and P.
+            A posterior class, its name, or a function of Kuu and P.
         kernel, mean_function
             By default, the kernel is `RBF` with a lengthscale for each column, and the mean function is `ZeroMean`.
         inducing, Z, num_inducing, seed
-            `inducing` is an `agp.inducing.Inducing`, or a value of the argument `how` of `agp.inducing.choose`. `Z`
-            contains inducing inputs [M, D]. `num_inducing` is the number of inducing inputs. `seed` is the seed of the
-            choice of inducing inputs.
+            `inducing` is an `agp.inducing.Inducing`, or a value for the `how` argument of `agp.inducing.choose`. `Z`
+            contains inducing inputs [M, D]. `num_inducing` is the number of inducing inputs. `seed` is the seed for
+            choosing inducing inputs.
         level, variance
             The starting value [P] of the mean function (zero by default), and the prior variance of f.
         jitter

@@ -15,7 +15,7 @@ from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
 
 @tree.model
 class Stack(SideBySide, Composite):
-    """Independent processes with the same inputs. The outputs of the processes are side by side.
+    """Independent processes that share their inputs and place their outputs side by side.
 
     With one `Sparse` for each output, every output has its own kernel and inducing variables.
 

@@ -116,7 +116,7 @@ def test_a_stationary_kernel_needs_its_spectral_sampler_alone():
 @pytest.mark.parametrize(
     ("kernel", "message"),
     [
-        (RBF(1.0, 1.0) + White(0.1), "White is independent noise.* use the noise of the likelihood"),
+        (RBF(1.0, 1.0) + White(0.1), "White is independent noise.* use the likelihood's noise"),
         (2.0 * (Matern32(1.0, 1.0) * Own()), "Own has no random features, .* implement .random_features"),
         (Cauchy(1.0, 1.0).on((1,)), "Cauchy has no spectral sampler, .* implement .frequencies"),
     ],

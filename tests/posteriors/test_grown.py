@@ -89,7 +89,7 @@ def test_a_posterior_that_cannot_says_so():
     model = agp.SVGP.from_data(X, Y, posterior=DiagonalMarginal, num_inducing=6, kernel=kernel)
     with pytest.raises(TypeError, match="DiagonalMarginal does not support adding inducing inputs"):
         models.add_inducing(model, X[:2])
-    with pytest.raises(TypeError, match="DiagonalMarginal cannot take new"):
+    with pytest.raises(TypeError, match="DiagonalMarginal cannot add inducing variables"):
         model.process._add_inducing(X[:2])
 
 

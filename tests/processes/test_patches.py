@@ -405,7 +405,7 @@ def test_what_images_do_not_offer_is_refused():
         (
             lambda: Patchwise(_each().process, PatchGrid((3, 4), (3, 2))).check(),
             ValueError,
-            "takes inputs with 4 columns, but patches of 3 x 2 pixels need 6",
+            "takes inputs with 4 columns, but patches of 3 x 2 pixels have 6",
         ),
         (
             lambda: Patchwise(_each().process, PatchGrid((3, 4), (4, 1))).check(),

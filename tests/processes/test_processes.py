@@ -808,7 +808,7 @@ def test_what_marginals_say_of_a_softmax_behind_a_mixture_is_wrong():
         (lambda: Stack(()), ValueError, "there are no parts of a Stack; pass at least one process"),
         (lambda: Deep(()), ValueError, "there are no layers of a Deep; pass at least one process"),
         (lambda: Stack([_layer()]), TypeError, "the parts of a Stack are a list, but must be a tuple of processes"),
-        (lambda: Stack((_layer(), None)), TypeError, "number 1 of the parts of a Stack is None, but must be a process"),
+        (lambda: Stack((_layer(), None)), TypeError, "entry 1 in the parts of a Stack is None, but must be a process"),
         (
             lambda: LinearMixing(RBF(), np.ones((1, 1))),
             TypeError,
