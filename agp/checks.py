@@ -110,7 +110,7 @@ def check_model(model: Any) -> None:
 
 
 CHECKED_ROWS = 2**20
-"""Maximum number of rows that are checked together, so that arrays on disk need little memory."""
+"""Maximum number of rows that are checked together, so that checking arrays on disk takes little memory."""
 REMOVE_ROWS_HINT = "remove or impute such rows"
 UNOBSERVED = (
     f"{REMOVE_ROWS_HINT}, or use a variational model with likelihood=agp.Gaussian(missing=True), which treats NaN as a "
@@ -228,7 +228,7 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
 
 
 def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
-    """Raise an error unless all leaves satisfy their constraints and match a reference in library, dtype and device."""
+    """Raise an error unless all leaves satisfy their constraints and match the reference as in `check_like`."""
     if missing := tree.missing(model):
         msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
         raise ValueError(msg)
@@ -240,7 +240,7 @@ def check_parameters(model: Any, reference_name: str, reference: Array) -> None:
 
 
 def usable(model: T, reference: Array) -> T:
-    """Convert the leaves of a part of a model to arrays like the reference, check them, and detach them."""
+    """Convert a model part's leaves to the library, dtype and device of the reference, check them, and detach them."""
     model = tree.place_leaves(model, reference)
     check_parameters(model, "X", reference)
     return tree.detach(model)

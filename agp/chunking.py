@@ -6,12 +6,12 @@ import numbers
 from agp.backend import Array, backend_of
 
 MEMORY_MIB = 256.0
-"""Default budget, in MiB, for the working arrays of a bound or a prediction. It is the smallest default on devices."""
+"""Default budget, in MiB, for the working arrays of a bound or a prediction. On devices, it is the smallest default."""
 DEVICE_MEMORY_FRACTION = 1.0 / 8.0
 """Default budget on a device, as a fraction of its memory."""
 TILE = 32.0
-"""Maximum size, in MiB, of blocks of rows on a CPU that are computed again in each pass. Larger temporary arrays do not
-fit the caches, and the system allocates them each time, which takes up to twice as long."""
+"""Maximum size, in MiB, of row blocks that are recomputed in each pass on a CPU. Larger temporary arrays do not fit
+into the caches and are allocated anew each time, which takes up to twice as long."""
 CACHE = 8.0
 """Maximum size, in MiB, of blocks of independent rows on a CPU, for any budget."""
 
@@ -22,7 +22,7 @@ def on_device(x: Array) -> bool:
 
 
 def mebibytes(floats: float, x: Array) -> float:
-    """Return the memory of `floats` numbers of the dtype of x, in MiB."""
+    """Return the memory in MiB that `floats` numbers with the dtype of x occupy."""
     return floats * (backend_of(x).xp.finfo(x.dtype).bits // 8) / 2**20
 
 
@@ -39,7 +39,7 @@ def check_memory(memory: float | None) -> None:
 
 
 def budget(memory: float | None, x: Array) -> float:
-    """Return the budget in MiB for arrays like x. The default is `MEMORY_MIB`, or a fraction of a device's memory.
+    """Return the budget in MiB on the device of x. The default is `MEMORY_MIB`, or a fraction of a device's memory.
 
     The block size determines the order of summation, so the budget must not change between runs. The default therefore
     depends on the total memory instead of the free memory. The default is rounded down to a power of two, because

@@ -108,8 +108,8 @@ def carrying_adjoint(
     Raises
     ------
     ValueError
-        During differentiation, if the targets need a gradient, or the inputs need a gradient that the objective does
-        not have.
+        During differentiation, if a gradient is requested for the targets, or for inputs for which the objective
+        provides none.
     """
     leaves = tree.leaves(model)
     arrays = {f"model.{name}": x for name, x in leaves.items()} | {"X": batch.X, "y": batch.y}

@@ -1,4 +1,4 @@
-"""Small tables as text or as HTML. The HTML has the colours of the notebook, and no style sheets or scripts."""
+"""Small tables as text or as HTML. The HTML uses the notebook's colours, and no style sheets or scripts."""
 
 import html
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] =
     """Return a table as HTML, with all its text escaped.
 
     Cells hold text, numbers, Booleans, or lists of lines. NaN and None give empty cells. Empty columns are left out,
-    and only the first 60 rows are shown. Without `heads` of columns, the first cell of each row is its heading.
+    and only the first 60 rows are shown. Without column `heads`, the first cell of each row is its heading.
     """
     rows = [*rows]
     texts, more = [[_lines(cell) for cell in row] for row in rows[:ROWS]], len(rows) - ROWS
@@ -37,7 +37,7 @@ def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def html_with_fallback(made: Callable[[], str], x: Any, /) -> str:
-    """Return the HTML of x, or its text if there is an error, because objects must always display in notebooks."""
+    """Return the HTML of x, or its text if there is an error, so that notebooks can display every object."""
     try:
         return made()
     except Exception:

@@ -1,8 +1,8 @@
 """Quantiles of mixtures p(y) = integral p(y | f) N(f; mu, var) df, computed with NumPy.
 
 Tails are averaged over f by composite quadrature. The panels of the quadrature depend on the distribution of f and on
-the places where the tail bends. A single Gauss-Hermite rule would produce steps for noise that is small compared with
-the spread of f.
+the places where the tail bends. A single Gauss-Hermite rule would produce steps in the tails if the noise is small
+compared with the spread of f.
 """
 
 import math
@@ -58,7 +58,7 @@ _rule = ContextVar("rule", default=FINE)
 
 @contextmanager
 def coarse() -> Iterator[None]:
-    """Context in which tails are averaged over f with fewer nodes, with an accuracy of about 1e-6."""
+    """Context in which tails are averaged over f with fewer nodes, to an accuracy of about 1e-6."""
     before = _rule.set(COARSE)
     try:
         yield
@@ -77,7 +77,7 @@ class ObservationModel(NamedTuple):
     value: Callable[[Numbers], Numbers]
     """y as an increasing function of v [..., K], for K columns."""
     bends: Callable[[Numbers], tuple[tuple[Numbers, Numbers | float], ...]]
-    """The places and widths of the bends of the tails as functions of f, for v [S, N, K]."""
+    """The places and widths of the bends in the tails as functions of f, for v [S, N, K]."""
     width: Numbers | float
     """The approximate spread of v given f."""
     ends: tuple[float, float] = (-1e300, 1e300)
@@ -223,7 +223,7 @@ def coordinate(mixture: Mixture) -> tuple[Callable[[Numbers], Numbers], Numbers,
 def _bracket(
     excess: Callable[[Numbers], Numbers], start: Numbers, first: Numbers, last: Numbers
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """Return two points that bracket the root, and the excess at both; if it lies beyond an end, both are that end."""
+    """Return two points that bracket the root, and the excess at both; for a root beyond an end, both are that end."""
     a, a_excess = start, excess(start)
     ahead = np.where(a_excess < 0.0, 1.0, -1.0)
     b, b_excess, step = a, a_excess, 0.25

@@ -73,9 +73,9 @@ def generator(seed: int, *purpose: int) -> np.random.Generator:
 
 
 def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.float64]:
-    """Return standard normal numbers [rows, count] for rows from `start` on, whatever the chunks of the rows are.
+    """Return standard normal numbers [rows, count] for rows from `start` on, however the rows are divided into chunks.
 
-    A counter-based generator is advanced to the first row, and each number needs one draw.
+    A counter-based generator is advanced to the first row, and each number takes one draw.
     """
     from scipy.special import ndtri
 

@@ -15,9 +15,9 @@ Numbers = npt.NDArray[np.float64]
 REACH = 4.5
 """The reach on the scale of a normal variable; 3e-6 of the probability lies beyond it on each side."""
 FIRST, ROUNDS, TARGETS = 9, 3, 9
-"""Numbers of initial knots of a distribution function, of rounds that locate quantiles, and of knots per round."""
+"""Numbers of initial knots, of rounds that locate quantiles, and of knots per round."""
 REACH_MARGIN = 0.5
-"""The distance from `REACH`, on the scale of a normal variable, at which an outer knot counts as the end."""
+"""The distance from `REACH`, on the scale of a normal variable, within which an outer knot counts as the end."""
 MAX_RISE = 1.0
 """The maximum increase on the scale of a normal variable between two knots that interpolation resolves."""
 MIN_SPLITS, MAX_SPLITS = 2, 16
@@ -42,7 +42,7 @@ def mixture_crps(mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, va
     """Return the CRPS [N, K], the integral of (P(Y <= x) - [y <= x])^2 over x.
 
     The arguments are those of `mixture_cdf`. The error is about 1e-4 of the integral of F (1 - F), where F is the
-    distribution function. Distributions with steps take up to four times as many evaluations of F. A step inside a wide
+    distribution function. For distributions with steps, F is evaluated up to four times as often. A step inside a wide
     distribution may cause an error of 2e-3.
     """
     with coarse():
@@ -119,7 +119,7 @@ class _Knots(NamedTuple):
         return knots
 
     def between_ends(self) -> "_Knots":
-        """Move the knots beyond the reach to the last knots before it, where interpolation found no closer ones.
+        """Move outer knots to the innermost knots near or beyond the reach, so that no knot lies farther out.
 
         An interpolated end is not a bound: at a step of F, it may lie on the wrong side of the step.
         """
@@ -130,7 +130,7 @@ class _Knots(NamedTuple):
         return _Knots(np.clip(self.x, low, high), np.clip(self.z, *z))
 
     def _limits(self, mixture: Mixture) -> Numbers:
-        """Return the product of length and increase of F of each interval, which limits the error of the integral.
+        """Return each interval's length times the increase of F over it, which limits the error of the integral.
 
         For counts, the limit is 0 in intervals without a whole number between their ends.
         """
@@ -151,9 +151,9 @@ class _Knots(NamedTuple):
     def _to_split(self, mixture: Mixture) -> tuple[Numbers, Numbers]:
         """Return `TARGETS` points between knots, and the length in the unit of y that each of them represents.
 
-        Each point halves, thirds and so on the interval with the largest limit of the error. Intervals that are not
-        resolved count four times. Several points per interval locate steps of F in few rounds. For counts, points are
-        rounded.
+        Each point is added to the interval with the largest error limit per piece, which is then split into halves,
+        thirds and so on. The limits of unresolved intervals count four times. Several points per interval locate steps
+        of F in few rounds. For counts, points are rounded.
         """
         lengths = self._lengths(mixture)
         limit = self._limits(mixture) * np.where(np.diff(self.z, axis=0) > MAX_RISE, 4.0, 1.0)
@@ -225,8 +225,8 @@ class _Knots(NamedTuple):
 
         Integration by parts gives
         (y - a) F(a)^2 + 2 integral_a^b ([y < x] - F(x)) (x - y) dF(x) + (b - y) (1 - F(b))^2.
-        Between two knots at c and d, x - y is the sum of c - y, whose integral is exact, and of x - c. Therefore the
-        error is at most of order (d - c) (F(d) - F(c)), also where F has a step.
+        Between two knots at c and d, x - y is the sum of c - y, whose integral is exact, and of x - c. Therefore, the
+        error is at most of order (d - c) (F(d) - F(c)), even where F has a step.
         """
         place, slopes = coordinate(mixture)[0], self.slopes()
         h, values = np.diff(self.x, axis=0), mixture.value(place(self.x[:-1]))

@@ -1,4 +1,4 @@
-"""Initial values computed from data on the host: lengthscales, directions, mixing weights, rows repeated by weight.
+"""Initial values computed from data on the host: lengthscales, directions, mixing weights, and rows repeated by weight.
 
 Several candidates for the lengthscales are compared by their log evidence on a sample of the rows.
 """
@@ -20,19 +20,19 @@ from agp.random import generator
 Numbers = npt.NDArray[np.float64]
 
 ROWS, LEAST_ROWS = 256, 8
-"""Maximum and minimum number of rows of the sample."""
+"""Maximum and minimum number of rows in the sample."""
 FACTORS = (1.0, 0.3, 3.0)
 """Multiples of the lengthscales of `Kernel.from_data` that are compared."""
 NOISE = (0.01, 0.1, 0.5, 2.0)
 """Noise variances that are compared, relative to the variance of the function."""
 MAX_BINS = 6
-"""Maximum number of bins of rows that the relevance of a column is computed from."""
+"""Maximum number of row bins from which the relevance of a column is computed."""
 MIN_RELEVANCE = 1e-3
 """Minimum relevance of a column. Its lengthscale is then about thirty times that of the most relevant column."""
 GAIN = 1e-6
-"""Minimum gain in evidence, in nats per row, for a later start to be chosen. It is larger than rounding errors."""
+"""Minimum gain in evidence, in nats per row, for a later start to be chosen, which exceeds rounding errors."""
 MIN_VARIANCE = 1e-2
-"""Minimum variance of a principal direction that initialises a latent function. At zero, training cannot change it."""
+"""Minimum variance of a principal direction that initialises a latent function: training could not change zero."""
 MAX_REPEATED_ROWS = 20_000
 """Maximum number of rows after repetition by weight, unless the data have more rows."""
 
@@ -51,10 +51,10 @@ def starting_kernel(
 
     Candidates are multiples of the lengthscales of `Kernel.from_data`: the same multiple for all columns, or larger
     ones for columns that predict little by themselves. The kernel with the highest log evidence of an exact GP on at
-    most 256 rows is chosen. Each candidate has its best variance and ratio of Gaussian noise to variance. The
-    comparison runs on the host in float64, so that all libraries start at the same values. Labels and counts are
-    replaced by `Likelihood.proxies`. `columns` are the outputs to use. With `inducing` variables other than points, the
-    kernel is returned unchanged.
+    most 256 rows is chosen. Each candidate has its best variance and noise-to-variance ratio. The comparison runs on
+    the host in float64, so that all libraries start at the same values. Labels and counts are replaced by
+    `Likelihood.proxies`. `columns` are the outputs to use. With `inducing` variables other than points, the kernel is
+    returned unchanged.
     """
     if isinstance(inducing, Inducing) and not isinstance(inducing, Points):
         return kernel
@@ -125,9 +125,9 @@ def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
 def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.float64]:
     """Return the shares [D] of the variance of y [N, Q] that the columns of X explain, divided by the largest share.
 
-    For each column, the rows are sorted and split into bins of equal counts. The share is the variance between the
-    averages of the bins, corrected for chance, at least zero, and averaged over the targets. If no column explains any
-    variance, all entries are one.
+    For each column, the rows are sorted and split into bins of equal counts. The share is the variance between the bin
+    averages, corrected for chance, at least zero, and averaged over the targets. If no column explains any variance,
+    all entries are one.
     """
     N, bins = len(y), max(2, min(MAX_BINS, len(y) // 4))
     deviation = y - y.mean(axis=0)
@@ -186,7 +186,7 @@ def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.floa
 
 
 def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-    """Return R [P, count] with R R^T close to the correlations of the columns of y [N, P], which may have NaN entries.
+    """Return R [P, count] with R R^T close to the correlations between columns of y [N, P], which may have NaN entries.
 
     If count is P, R is the symmetric root, so that uncorrelated columns stay separate. Otherwise the columns of R are
     the leading principal directions, scaled by their standard deviations. A correlation is computed from the rows in
@@ -213,8 +213,9 @@ def _fix_signs(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def repetitions(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
     """Return row indices, repeated in proportion to the weights [N]; None if all weights are zero.
 
-    If the weights are whole numbers with a sum from N to `MAX_REPEATED_ROWS`, they are the numbers of repetitions.
-    Otherwise, the running sum of the weights is scaled and rounded, so that the result has at least N rows.
+    If the weights are whole numbers whose sum is between N and `MAX_REPEATED_ROWS`, they are the numbers of
+    repetitions. Otherwise, the running sum of the weights is scaled and rounded, so that the result has at least N
+    rows.
     """
     ends = np.cumsum(weights.astype(np.float64))
     N, total = len(ends), ends[-1]

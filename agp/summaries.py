@@ -21,7 +21,7 @@ __all__ = ["summary", "summary_html"]
 MAX_ENTRIES, SHOWN_HTML = 4, 12
 """The maximum number of entries of a leaf in text and in HTML. For larger leaves, the shape and the range are shown."""
 MAX_NAMED_ENTRIES = 20
-"""The maximum number of entries of a leaf with an entry for each named column."""
+"""The maximum number of entries that are shown for a leaf with one entry per named column."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
 PARTS = (Kernel, Inducing, Actions, Posterior, Mean, Likelihood)
 

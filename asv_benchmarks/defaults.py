@@ -1,4 +1,4 @@
-"""Compare scores and CPU time of agp's default estimators with other libraries on many tables.
+"""Compare scores and CPU time of agp's default estimators with those of other libraries on many tables.
 
 ``python asv_benchmarks/defaults.py run --out OUT --data DIR`` measures one cell after another, each in a new process
 with one thread, and writes each result to a file in OUT. Run the same command again to continue. ``python

@@ -29,7 +29,7 @@ SHRINK = 32
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """A curve: time against one size, of a step on a minibatch or of the bound of all rows with its gradient."""
+    """A curve of time against one size, for a step on a minibatch or for the full-data bound with its gradient."""
 
     method: str
     variable: str

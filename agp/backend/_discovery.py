@@ -37,7 +37,7 @@ _REGISTERED: dict[str, Backend] = {}
 _BY_TYPE: dict[type, Backend] = {}
 
 backend_of_type: Callable[[type], Backend | None] = _BY_TYPE.get
-"""Cache of `backend_of`: the backend of each array type so far."""
+"""Cache of `backend_of`: the backend of each array type seen so far."""
 
 
 @cache
@@ -187,7 +187,7 @@ def _no_array(name: str, kind: type) -> str:
 
 
 def _candidates(x: Any) -> Iterator[str]:
-    """Yield names of backends that may serve x, from its base classes, its namespace, and all imported libraries."""
+    """Yield names of backends that may support x, from its base classes, its namespace, and all imported libraries."""
     seen: dict[str, None] = {}
     for cls in type(x).__mro__[:-1]:
         seen |= {name: None for name, B in _REGISTERED.items() if cls in B.array_types}

@@ -28,9 +28,9 @@ class Mathematics(Library):
         """Solve L Y = B, or L^T Y = B if `transpose` is true, for a lower triangular L [M, M] and B [M, N]."""
 
     def device_block(self, x: Array, /) -> float:
-        """Largest size of matrices like x that are processed whole, although a split into blocks would save operations.
+        """Largest size up to which matrices like x are processed whole, although blocks would save operations.
 
-        The size is positive for accelerators, where every call needs a launch, and 0 otherwise.
+        The size is positive for accelerators, where every call requires a launch, and 0 otherwise.
         """
         return 0.0
 

@@ -85,7 +85,7 @@ class Backend(Mathematics, ControlFlow, Folds):
         return self.rows_at(x, self.from_numpy(index, device=self.device_name(x) or None))
 
     def rows_at(self, x: Array, index: Array, /) -> Array:
-        """Copy the rows of x [N, ...] at indices [n] on its device; takes O(n) operations in any memory layout."""
+        """Copy the rows of x [N, ...] at indices [n] on its device; takes O(n) operations for any memory layout."""
         return self.xp.take(x, index, axis=0)
 
     def same_rows(self, x: Array, y: Array, /) -> bool:

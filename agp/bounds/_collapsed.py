@@ -66,8 +66,8 @@ def collapsed_bound(
     optimal q(u) attains this bound. The computation takes O(N M^2) operations.
 
     With several orthogonal groups of inducing inputs (SOLVE-GP), Qff is the sum of a matrix Q_g for each group, and
-    the groups have independent posteriors. The predictive mean stays the same. Compared with a single group, the
-    bound of each output is lower by 1/2 (sum_g log|I + Q_g / sigma^2| - log|I + Qff / sigma^2|).
+    the groups have independent posteriors. The predictive mean is that of a single group, but the bound of each output
+    is lower by 1/2 (sum_g log|I + Q_g / sigma^2| - log|I + Qff / sigma^2|).
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def posterior_of(Lu: Array, totals: Statistics, noise: Array, sizes: tuple[int, 
 
 
 def collapsed_statistics(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Statistics:
-    """The sums over the rows that `collapsed_bound` and `collapsed_posterior` need, for the same arguments."""
+    """The sums over the rows that `collapsed_bound` and `collapsed_posterior` use, for the same arguments."""
     return totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
 
 

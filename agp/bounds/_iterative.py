@@ -150,7 +150,7 @@ def estimated_evidence(
 
     Since E[z z^T] = P, the mean of (A^-1 z)^T dA (P^-1 z) is tr(A^-1 dA). The gradient is a separate estimate,
     not the derivative of the estimated value. For automatic differentiation, the value therefore includes a surrogate
-    term. The value of this term is zero, and its derivative is the estimated gradient.
+    term whose value is zero and whose derivative is the estimated gradient.
 
     Parameters
     ----------

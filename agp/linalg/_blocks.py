@@ -53,7 +53,7 @@ def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
 
 
 def each_cholesky(S: Array, /) -> Array:
-    """Return the Cholesky factors of S [P, M, M], each repaired separately, with the errors of `cholesky`."""
+    """Return the Cholesky factors of S [P, M, M], each repaired separately; errors are those of `cholesky`."""
     return backend_of(S).xp.stack([cholesky(S[p, ...]) for p in range(S.shape[0])], axis=0)
 
 

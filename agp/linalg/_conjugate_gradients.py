@@ -6,7 +6,7 @@ from typing import NamedTuple
 from agp.backend import Array, backend_of, like
 
 LOOK_EVERY = 5
-"""The number of iterations between two checks by the host whether a device has finished."""
+"""The number of iterations after which the host checks again whether a device has finished."""
 
 
 class Solution(NamedTuple):

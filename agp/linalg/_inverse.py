@@ -203,8 +203,8 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     L_new = natural_step(L, B, gamma)
     B_new = gram(A, L_new)
     merit, residual = merit_of(L_new, B_new), residual_of(B_new)
-    # Reject a step that increases the merit or makes it NaN. Near the solution the merit is flat to rounding, and the
-    # residual, which falls quadratically once |G|_F < 0.68, decides.
+    # Reject a step that increases the merit or makes it NaN. Near the solution, the merit is flat up to rounding, so
+    # the residual decides, which falls quadratically once |G|_F < 0.68.
     rounding = 10.0 * float(xp.finfo(A.dtype).eps) * (A.shape[-1] + xp.abs(c.merit))
     near = c.residual * math.sqrt(A.shape[-1]) < CONVERGENCE_RADIUS
     accept = (merit <= c.merit + rounding) | (near & (residual < c.residual) & xp.isfinite(merit))

@@ -1,6 +1,6 @@
 """Inversion by matrix products: steps in a lower precision, as long as rounding errors allow them.
 
-A step from L needs the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, and thus
+A step from L requires the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, and thus
 correct the errors of both products.
 
 Let u be the unit roundoff of the lower precision: half the distance from 1 to the next number. Each entry of A, and of

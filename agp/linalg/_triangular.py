@@ -11,7 +11,7 @@ Dimensions before the last two are batch dimensions.
 from agp.backend import Array, backend_of
 
 DENSE_BLOCK = 512
-"""Up to this size, a triangle of a general product is computed densely, because joining blocks takes time."""
+"""Up to this size, a triangle of a general product is computed densely, because joining blocks would take longer."""
 
 
 def blocks_of(A: Array) -> tuple[Array, Array, Array]:

@@ -23,7 +23,7 @@ STEP = 3e-4
 SMALL = 1e-6
 """The minimum denominator of relative errors, as a share of the largest entry in the gradients of all leaves."""
 SPREAD = 0.3
-"""The standard deviation of random changes of raw leaves. Without them, gradients may vanish by symmetry."""
+"""The standard deviation of random changes to raw leaves, without which gradients may vanish by symmetry."""
 ROWS, WIDTH = 8, 2
 
 
@@ -60,21 +60,21 @@ def check_pullback(
     ----------
     part
         A kernel, a mean function, a likelihood, an `agp.inducing.Inducing` or an `agp.processes.Process`. Missing
-        leaves get starting values. The part may also be a posterior: a class of q(u), its name, or an object whose size
-        matches `inducing` and `outputs`.
+        leaves get starting values. The part may also be a posterior: a class, the name of a class, or an object whose
+        size matches `inducing` and `outputs`.
     X
         Inputs [N, D] at which the part is checked. The default is eight random rows with two columns, or with as many
         columns as a process needs.
     y
-        Targets [N] or [N, K]. Checks of a likelihood require targets.
+        Targets [N] or [N, K]. They are required to check a likelihood.
     kernel
         The kernel of the process if the part is an `Inducing`. The default is `RBF`.
     outputs
-        The number of outputs P, for a mean function or a class of q(u).
+        The number of outputs P, for a mean function or a posterior class.
     inducing
         The number of inducing variables M, for a posterior or inducing variables.
     seed
-        The seed of all random numbers.
+        The seed for all random numbers.
     differences
         Whether to compare with central differences. Pass False if the forward code calls `Backend.stop_gradient`,
         because differences ignore that call.

@@ -42,7 +42,7 @@ def with_leaves(model: T, new: Mapping[str, Array]) -> T:
 
 
 def with_defaults(model: T, **start: Any) -> T:
-    """Return a copy of the model in which named fields that are None get the given values."""
+    """Return a copy of the model in which the named fields that are None are set to the given values."""
     values = {field.name: getattr(model, field.name) for field in fields_of(model)}
     return from_fields(type(model), values | {name: x for name, x in start.items() if values[name] is None})
 

@@ -8,7 +8,7 @@ from agp.backend import Array
 from agp.batch import Batch
 
 State: TypeAlias = dict[str, Any]
-"""Arrays that are saved and passed to the next call of an update, in dictionaries that may be nested."""
+"""Arrays, possibly in nested dictionaries, that are saved and passed to the next call of an update."""
 
 Info: TypeAlias = dict[str, Array]
 """The values that an update logs, as 0-d arrays by name."""
@@ -57,7 +57,7 @@ def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
 
 
 def leaves_of(nodes: Mapping[str, Any], role: str | None = None, /) -> frozenset[str]:
-    """Return the names of the leaves of some nodes of a model, which are given by path."""
+    """Return the names of the leaves in the given nodes of a model, a mapping from paths to nodes."""
     return frozenset(tree.join_path(path, name) for path, node in nodes.items() for name in tree.leaves(node, role))
 
 
@@ -70,7 +70,7 @@ def class_names(model: Any, kind: type, /) -> str:
 def apply_updates(
     updates: Iterable[Update], model: Any, batch: Batch, states: Iterable[State], /
 ) -> tuple[Any, list[State], Info]:
-    """Apply updates in order; return the model, the states and the logs. Raise ValueError if two log the same name."""
+    """Apply updates in order; return the model, states and logs. Raise ValueError if two updates log the same name."""
     info: Info = {}
     new: list[State] = []
     for update, state in zip(updates, states, strict=True):

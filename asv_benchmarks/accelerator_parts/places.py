@@ -10,7 +10,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave memory 
 import numpy as np
 
 SECONDS, SMALL_SECONDS = 1.0, 0.05
-"""Seconds for which a function is timed, otherwise and in small sizes."""
+"""Seconds for which a function is timed, in normal and in small sizes."""
 SAMPLE = 0.02
 """Minimum length of a sample in seconds: short calls are repeated, with one wait at the end."""
 SAMPLES = 5

@@ -44,7 +44,7 @@ def rehearsed(a: argparse.Namespace) -> int:
     ----------
     a
         The arguments of the command. If `out` is None, the results go to a temporary folder. The default `libraries`
-        are the installed ones of NumPy, torch and JAX. Wheels in the folder `wheels` are not built or downloaded.
+        are the installed ones of NumPy, torch and JAX. Packages with wheels in `wheels` are not built or downloaded.
 
     Raises
     ------

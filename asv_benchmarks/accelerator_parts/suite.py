@@ -89,9 +89,9 @@ def measured(*, library: str, tests: str, device: str, small: bool, seconds: flo
 def _pytest(options: list[str], seconds: float) -> tuple[int | None, str]:
     """Run pytest; return its exit code, or None if it was stopped, and its output.
 
-    It is stopped by an interrupt, so that it reports the tests that have run. This happens before the time limit of
-    this process, whose end would leave pytest running. The option -P makes Python import the installed package instead
-    of the current folder.
+    Before this process reaches its time limit, it interrupts pytest, which then reports the tests that have run.
+    Otherwise, pytest would keep running after the end of this process. The option -P makes Python import the installed
+    package instead of the current folder.
     """
     command = [sys.executable, "-P", "-m", "pytest", *options]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -33,9 +33,9 @@ class Workplace:
         Raises
         ------
         TimeoutError
-            If it takes longer than `limit` seconds, including the start of the process, or raises a TimeoutError.
+            If `work`, with the start of the process, takes longer than `limit` seconds, or raises a TimeoutError.
         EntryError
-            If it raises another error, or the process dies.
+            If `work` raises another error, or the process dies.
         """
         library = settings.get("library")
         if alone or library != self.library:

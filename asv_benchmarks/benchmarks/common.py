@@ -88,7 +88,7 @@ def protocol(model, name):
 
 
 def beside(B, model, X):
-    """Convert the parameters of a part of a model to arrays like X."""
+    """Convert the parameters of a model part to the library, dtype and device of X."""
     from agp import tree
     from agp.backend import like
 

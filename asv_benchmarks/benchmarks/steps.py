@@ -33,7 +33,7 @@ WAYS = ["method", "backend", "gradient", "dtype", "num_inducing"]
 
 
 class Methods:
-    """Steps of each method, on minibatches of 256 of 1,024 rows or on all rows."""
+    """Steps of each method, on minibatches of 256 out of 1,024 rows, or on all rows."""
 
     params = [EVERY_METHOD, BACKENDS, GRADIENTS, DTYPES, axis([32, 128], 32)]
     param_names = WAYS
@@ -133,7 +133,7 @@ class Size:
 
 
 class Large:
-    """Time and memory of steps with 1,024 and 2,048 inducing inputs, on minibatches of 256 of 4,096 rows."""
+    """Time and memory of steps with 1,024 and 2,048 inducing inputs, on minibatches of 256 out of 4,096 rows."""
 
     params = [axis(METHODS, "wsvgp"), BACKENDS, GRADIENTS, DTYPES, axis([1024, 2048], 1024)]
     param_names = WAYS

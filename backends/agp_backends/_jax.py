@@ -34,7 +34,7 @@ OUTERMOST = _trace()
 THREADS = one_thread("blas")  # on a CPU, JAX factorises matrices with SciPy's LAPACK
 
 QUICK_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-"""XLA options for a CPU: they disable the fusion emitters, which need a quarter of the compilation time without
+"""XLA options for a CPU: they disable the fusion emitters, which take a quarter of the compilation time without
 speeding up the code."""
 
 
