@@ -205,7 +205,7 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
-    """Raise an error unless two arrays have the same library, dtype and device; lazy arrays need only equal dtypes."""
+    """Raise an error unless two arrays have the same library, dtype and device, or if one is lazy, the same dtype."""
     check_array_type(name, x)
     here, there = backend_of(x), backend_of(reference)
     lazy = here.is_lazy or there.is_lazy

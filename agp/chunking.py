@@ -68,14 +68,14 @@ def tile_rows(memory: float | None, floats_per_row: int, X: Array) -> int:
 
 
 def block_rows(memory: float | None, floats_per_row: int, X: Array) -> int | None:
-    """Return the block size if X [N, D] is lazy or its rows need more than `memory` MiB, otherwise None."""
+    """Return the block size if X [N, D] is lazy or its rows take more than `memory` MiB, otherwise None."""
     if rows_within(memory, floats_per_row, X) < X.shape[0] or backend_of(X).is_lazy:
         return tile_rows(memory, floats_per_row, X)
     return None
 
 
 def cached_rows(floats_per_row: int, X: Array) -> int:
-    """Return the block size for independent rows of X [N, D] that each need much memory."""
+    """Return the block size for independent rows of X [N, D] that each take much memory."""
     memory = CACHE if backend_of(X).device_name(X) == "cpu" else TILE
     return rows_within(None if on_device(X) else memory, floats_per_row, X)
 

@@ -44,7 +44,7 @@ class NotPositiveDefiniteError(ArithmeticError):
 
 
 class WorkerError(RuntimeError):
-    """A worker of a cluster ran out of memory, or the scheduler was lost. Smaller chunks need less memory."""
+    """A worker of a cluster ran out of memory, or the scheduler was lost. Smaller chunks take less memory."""
 
 
 class FileError(OSError, ValueError):

@@ -103,7 +103,7 @@ def carrying_adjoint(
 
     The library may differentiate with respect to leaves and inputs: torch tensors with `requires_grad`, or JAX tracers.
     All other arrays are constants. The pullback of the objective is ``bar=1.0 -> (model_bar, X_bar)``. If any array
-    needs a gradient, the returned pullback evaluates the objective again.
+    requires a gradient, the returned pullback evaluates the objective again.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Compare the simple regret of Bayesian optimisation between agp's models and BoTorch's.
 
-``python asv_benchmarks/bayesian_optimisation.py --json regret.json`` takes four minutes on one core, and needs BoTorch
-(the extra ``botorch``). The problems are Branin and Hartmann-6, negated and without noise, on the unit cube. All models
-start from the same Sobol points, maximise the same acquisition function with the same settings, and are trained again
-after each evaluation.
+``python asv_benchmarks/bayesian_optimisation.py --json regret.json`` takes four minutes on one core, and requires
+BoTorch (the extra ``botorch``). The problems are Branin and Hartmann-6, negated and without noise, on the unit cube.
+All models start from the same Sobol points, maximise the same acquisition function with the same settings, and are
+trained again after each evaluation.
 """
 
 import argparse

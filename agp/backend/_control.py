@@ -150,7 +150,7 @@ class ControlFlow(Library):
         return f
 
     def asks_gradient(self, x: Array, /) -> bool:
-        """Whether the library's automatic differentiation may need a gradient with respect to x."""
+        """Whether a gradient with respect to x may be needed for the library's automatic differentiation."""
         return False
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:

@@ -81,7 +81,7 @@ class Mathematics(Library):
         f
             A function at module level that depends only on its arguments. Each of its operations must take an array,
             and must not change an array in place. The function may use the attributes `dtype` and `ndim` of arrays,
-            elementwise functions of `xp` (`clip` needs both limits), `zeros_like`, `ones_like`, `full_like`, and
+            elementwise functions of `xp` (`clip` only with both limits), `zeros_like`, `ones_like`, `full_like`, and
             methods of this backend such as `lerp`.
         args
             Numbers and arrays. The arrays are broadcast to a common shape. All results have this shape.

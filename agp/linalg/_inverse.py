@@ -2,7 +2,7 @@
 
 Let A be symmetric positive definite, L lower triangular with a positive diagonal, and B = L^T A L. The function
 l(L) = KL[N(0, L L^T) || N(0, A^-1)] = (tr B - M)/2 - sum log diag L - log|A|/2 is convex in L. Its minimiser is the
-Cholesky factor of A^-1. The natural-gradient step is L <- L (I - gamma Phi(B - I)), which needs no factorisation or
+Cholesky factor of A^-1. The natural-gradient step is L <- L (I - gamma Phi(B - I)), which requires no factorisation or
 solve. Relaxed Gaussian processes use this step instead of a Cholesky factorisation.
 """
 
@@ -96,7 +96,7 @@ def inverse_factor(
         A factor to start from, such as the factor of the previous A. The default is `starting_factor(A)`. The default
         also replaces a given factor L if L is not finite or an eigenvalue of L^T A L exceeds 100.
     tolerance
-        The residual at which to stop. The residual is tested before each step, so a good factor needs no steps.
+        The residual at which to stop. The residual is tested before each step, so a good factor takes no steps.
     least_steps, max_steps
         The minimum and maximum number of steps.
     step

@@ -64,7 +64,7 @@ def check_pullback(
         size matches `inducing` and `outputs`.
     X
         Inputs [N, D] at which the part is checked. The default is eight random rows with two columns, or with as many
-        columns as a process needs.
+        columns as a process requires.
     y
         Targets [N] or [N, K]. They are required to check a likelihood.
     kernel

@@ -36,8 +36,8 @@ SAMPLE_ROWS, SAMPLE_STEPS = 2000, 25
 """The numbers of rows and of L-BFGS iterations when hyperparameters are first trained on the exact evidence."""
 FINAL_TOLERANCES, MAX_TOLERANCES, ERROR = 3.0, 10.0, 180.0
 """Training tolerances in units of `fit_tolerance`. The first round and the final training use `FINAL_TOLERANCES`. Other
-rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, because their gains need
-not be more accurate than an average over N rows."""
+rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, because gains as
+accurate as an average over N rows suffice there."""
 SQUARES = 8, 6
 """The number of M x M arrays that training stores at the same time, and the number of further arrays per output."""
 
@@ -223,7 +223,7 @@ def fit_growing(
       for Gaussian noise). A larger M can gain at most this gap with the same hyperparameters;
     - the last doubling, followed by training to convergence, gained less than the tolerance ("gain");
     - M is as large as `most`, or no other row has any variance left ("most");
-    - twice as many inducing inputs would need too much memory ("memory") or time ("time");
+    - twice as many inducing inputs would take too much memory ("memory") or time ("time");
     - a limit on time ("time") or steps ("steps") is reached, or a callback returns True ("callback").
 
     If the bound barely exceeds that of pure noise, the model has not learned anything yet. M then keeps growing, and
@@ -257,7 +257,8 @@ def fit_growing(
         Budget for working arrays in MiB; see `agp.models.Model.bound` for the meaning of None. Arrays of M^2 numbers
         must fit into the budget; other arrays are computed in blocks.
     certified_rows
-        The maximum number of rows in the upper bound. Models whose bound needs all rows, such as `SGPR`, use all rows.
+        The maximum number of rows in the upper bound. All rows are used for models whose bound requires them, such as
+        `SGPR`.
     sample_rows
         For a collapsed model, the hyperparameters are first trained on the exact evidence of this many random rows; 0
         skips this training. Without it, the noise would be overestimated in the first round, because there are few

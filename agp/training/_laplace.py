@@ -50,7 +50,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     corresponds to a factor of 20. This prior keeps the covariance finite if the bound is flat or not at a maximum in
     some direction. The computation requires float64.
 
-    Raises TypeError if the optimal q(u) cannot be computed or the bound needs random draws, ValueError if the data do
+    Raises TypeError if the optimal q(u) cannot be computed or the bound uses random draws, ValueError if the data do
     not fit the model, and FloatingPointError if the bound or its gradient is not finite.
 
     Source: MacKay, "A practical Bayesian framework for backpropagation networks", Neural Computation 1992.

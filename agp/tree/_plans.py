@@ -34,8 +34,8 @@ class Standing(NamedTuple):
 class Plan:
     """The positions of all nodes, parents before children, and of all leaves, in the order of declaration.
 
-    A training step traverses its model many times; with a plan, it need not search for nodes and leaves each time. A
-    plan holds no nodes and no arrays, so all models with the same structure can share it.
+    A training step traverses its model many times; a plan avoids searching for nodes and leaves each time. A plan holds
+    no nodes and no arrays, so all models with the same structure can share it.
     """
 
     def __init__(self, model: Any) -> None:

@@ -22,7 +22,7 @@ class SiteStep:
         lam1 <- (1 - rho) lam1 + rho (alpha + beta * (mu - h)),    lam2 <- (1 - rho) lam2 + rho beta.
 
     Tied sites, which are sums over the rows of data, take the same step with the features of the batch, scaled by N /
-    B. The step equals that of `NaturalGradient` with the same rate and batch, but needs only derivatives of the
+    B. The step equals that of `NaturalGradient` with the same rate and batch, but requires only derivatives of the
     likelihood. With rho = 1, Gaussian noise and all rows of data, one step reaches the optimal q(u).
 
     If the likelihood is not log-concave, beta can be negative, and the new precision may not be positive definite. In

@@ -15,8 +15,8 @@ GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 INTRODUCTION = """# Accelerators
 
 This page explains how to test and time agp on a GPU or another accelerator. The script `asv_benchmarks/accelerator.py`
-runs the most informative benchmarks first. The script takes half an hour. The machine needs Linux, Python 3.12, NumPy,
-SciPy, pytest, and at least one of CuPy, JAX, and torch with CUDA. The machine does not need network access.
+runs the most informative benchmarks first. The script takes half an hour. It requires Linux, Python 3.12, NumPy, SciPy,
+pytest, and at least one of CuPy, JAX, and torch with CUDA, but no network access.
 
 ## Run the script
 
@@ -57,8 +57,8 @@ in the folder `report` as soon as the entry is complete. The plan is:
 
 `--parts`, `--libraries`, `--methods` and `--sizes` select entries, for example
 `--parts steps --libraries torch --methods rsvgp --sizes 1024 4096`. If an entry takes longer than `--entry-seconds`,
-runs out of memory or needs a missing library, the report lists the entry with the reason. `--retry` measures these
-entries again. If a test run is stopped, the report contains its results up to then. If GPyTorch is installed, the
+runs out of memory or requires a missing library, the report lists the entry with the reason. `--retry` measures these
+entries again. If a test run is stopped, the report contains the results obtained so far. If GPyTorch is installed, the
 script also times GPyTorch on the same card. `--device cuda:0` selects the device; the default is the first accelerator.
 With `--small`, or without an accelerator, the script runs in small sizes on the CPU. Such a run is a rehearsal, not a
 measurement.

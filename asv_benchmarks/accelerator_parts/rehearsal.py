@@ -21,7 +21,7 @@ from accelerator_parts.results import FAILED
 ROOT = Path(__file__).parents[2]
 PROJECT = "array-gp"
 CARRIED = ("array-api-compat", "array-api-strict", "hypothesis", "safetensors", "sortedcontainers", "threadpoolctl")
-"""Packages that agp and its tests need besides NumPy, SciPy and pytest."""
+"""Packages that agp and its tests require besides NumPy, SciPy and pytest."""
 BUILD = "-m pip wheel --no-deps -w {wheels} {source}"
 FETCH = "-m pip download --no-deps -d {wheels} --only-binary=:all: --python-version {python} --platform {platform}"
 INSTALL = "-m pip install --no-index --no-deps --target {site}"

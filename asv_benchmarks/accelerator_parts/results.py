@@ -21,7 +21,7 @@ class Results:
     path
         The file. Existing results are loaded.
     facts
-        The device, the name of the card, and whether sizes are small. Results with other facts need another file.
+        The device, the name of the card, and whether sizes are small. Results with other facts must be in another file.
     """
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:

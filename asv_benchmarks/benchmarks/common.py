@@ -41,7 +41,7 @@ ROWS, BATCH, COLUMNS = 4096, 256, 8
 
 
 ACCELERATED = ("torch:cuda", "cupy")
-"""Backends that need a GPU and its driver."""
+"""Backends that require a GPU and its driver."""
 
 
 def installed(library):

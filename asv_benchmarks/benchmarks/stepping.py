@@ -12,7 +12,7 @@ ROUNDS = 9
 
 
 class Stepping:
-    """Training of a method on one minibatch, or on all rows if the method needs them.
+    """Training of a method on one minibatch, or on all rows if the method requires them.
 
     The constructor compiles and computes nothing; the first `step` does.
     """

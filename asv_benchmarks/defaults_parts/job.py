@@ -1,4 +1,4 @@
-"""The data of a split for any side and interpreter, and the scores of its predictions; needs NumPy only."""
+"""The data of a split for any side and interpreter, and the scores of its predictions; requires only NumPy."""
 
 from dataclasses import dataclass
 from typing import Any

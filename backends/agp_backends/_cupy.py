@@ -1,8 +1,8 @@
 """CuPy plug-in: closed-form gradients on CUDA devices.
 
 agp creates new arrays on the device of the data (`like`). CuPy runs kernels on the thread's current device, which
-public functions set to the device of the data (`context`). Parts of `cupyx` that need CUDA libraries are imported when
-they are used.
+public functions set to the device of the data (`context`). Parts of `cupyx` that require CUDA libraries are imported
+when they are used.
 """
 
 import functools

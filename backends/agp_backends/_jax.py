@@ -235,7 +235,7 @@ class JaxBackend(Backend):
         again = _reporting(jax.checkpoint(_with_reports(f)))
 
         def evaluated(*args: Any) -> Any:
-            # concrete values need no checkpoint, which would compile f at every call
+            # no checkpoint for concrete values, because it would compile f at every call
             values = all(self.is_concrete(x) for x in jax.tree.leaves(args))
             return f(*args) if values else again(*args)
 

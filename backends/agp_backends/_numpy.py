@@ -244,7 +244,7 @@ class NumpyBackend(Backend):
             joined = f(self, *map(np.concatenate, columns), *numbers)
             for i, shape, start, stop in places:
                 found[i] = []
-                for x in joined:  # a comprehension would need another frame
+                for x in joined:  # a comprehension would create another frame
                     found[i].append(x[start:stop].reshape(shape))
         return found
 

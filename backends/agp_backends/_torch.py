@@ -111,7 +111,7 @@ class _Last(torch.autograd.Function):
 
 
 class _TriangularSolve(torch.autograd.Function):
-    """Compute L^-1 R or L^-T R; under `torch.func.vmap`, columns with the same L need only one solve and no copies."""
+    """Compute L^-1 R or L^-T R; under `torch.func.vmap`, columns with the same L take only one solve and no copies."""
 
     @staticmethod
     def forward(L: Array, R: Array, transpose: bool) -> Array:  # type: ignore[override]
@@ -295,7 +295,7 @@ class TorchBackend(Backend):
         sizes = [math.prod(arrays[0].shape) for arrays in several]
         small = [arrays for arrays, size in zip(several, sizes, strict=True) if size <= SMALL]
         differentiated = torch.is_grad_enabled() and any(x.requires_grad for arrays in several for x in arrays)
-        if len(small) < 2 or differentiated:  # the derivative of each slice would need another launch
+        if len(small) < 2 or differentiated:  # the derivative of each slice would take another launch
             return super().elementwise_each(f, several, numbers=numbers, lower=lower)
         joined = f(self, *map(_pack, zip(*small, strict=True)), *numbers)
         found, start = [], 0
