@@ -1,4 +1,4 @@
-"""Sizes of blocks of rows that fit a memory budget."""
+"""Sizes of row blocks that fit into a memory budget."""
 
 import math
 import numbers
@@ -13,7 +13,7 @@ TILE = 32.0
 """Maximum size, in MiB, of row blocks that are recomputed in each pass on a CPU. Larger temporary arrays do not fit
 into the caches and are allocated anew each time, which takes up to twice as long."""
 CACHE = 8.0
-"""Maximum size, in MiB, of blocks of independent rows on a CPU, for any budget."""
+"""Maximum size, in MiB, of a block of independent rows on a CPU, whatever the budget."""
 
 
 def on_device(x: Array) -> bool:

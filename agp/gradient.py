@@ -1,4 +1,4 @@
-"""Value and gradient of training objectives; closed-form gradients of bounds that are part of torch or JAX programs."""
+"""Value and gradient of training objectives; closed-form gradients of bounds within torch or JAX programs."""
 
 from collections.abc import Callable
 from typing import Any, Literal

@@ -31,7 +31,7 @@ def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] =
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table of strings, with the cells of each column padded to equal width."""
+    """Return the lines of a text table, with the cells of each column padded to equal width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 

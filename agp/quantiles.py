@@ -25,7 +25,7 @@ PANEL_GROWTH = 3.0
 MIN_WIDTH = 1e-10
 """The minimum width of a bend, in standard deviations of f, which limits the accuracy of quantiles."""
 STEPS = 200
-"""The maximum number of steps of a search; about eight are typical."""
+"""The maximum number of steps in a search; about eight are typical."""
 TOLERANCE = 1e-13
 """The tolerance of a search in its coordinate, which is of order 1."""
 ROUNDING = 1e-14
@@ -46,7 +46,7 @@ class _Rule(NamedTuple):
     panels: int
     """The number of panels of equal width."""
     nodes: int
-    """The number of nodes of the Gauss-Legendre rule in each panel."""
+    """The number of Gauss-Legendre nodes in each panel."""
 
 
 FINE = _Rule(9.0, 9, 10)
@@ -154,7 +154,7 @@ def mixture_quantiles(
     """Return the quantiles [Q, N, K] for marginals [S, N, P].
 
     A quantile is the smallest y with P(Y <= y) >= level, or NaN where the marginals are NaN. `mixture` maps the
-    marginals of a block of rows to their mixture.
+    marginals for a block of rows to their mixture.
     """
     with np.errstate(all="ignore"):
         blocks = by_blocks(mixture, mu, var)
@@ -165,7 +165,7 @@ def mixture_quantiles(
 def by_blocks(
     mixture: Callable[[Numbers, Numbers], Mixture], mu: Numbers, var: Numbers
 ) -> Iterator[tuple[slice, Mixture]]:
-    """Yield blocks of rows of marginals [S, N, P], with the mixture of each block."""
+    """Yield marginals [S, N, P] in blocks of rows, with the mixture for each block."""
     count = max(1, VALUES_PER_CHUNK // (4 * FINE.panels * FINE.nodes * mu.shape[0] * mu.shape[2]))
     for start in range(0, mu.shape[1], count):
         rows = slice(start, start + count)
@@ -326,7 +326,7 @@ def beta_tail(a: Numbers | float, b: Numbers, x: Numbers, rest: Numbers, upper: 
     """Return P(e <= x), or P(e > x) if `upper`, for a beta variable e, given x and 1 - x.
 
     The smaller of x and 1 - x must be exact. For x close to 1, 1 - P(1 - e < 1 - x) is accurate to 1e-16, and
-    takes a tenth of the time of SciPy's complement.
+    takes a tenth of the time that SciPy's complement takes.
     """
     a, b, x, rest = np.broadcast_arrays(*((b, a, rest, x) if upper else (a, b, x, rest)))
     far, value = x < 0.99, np.empty(x.shape)

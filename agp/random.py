@@ -29,7 +29,7 @@ class Noise(ABC):
 class Draws(NamedTuple):
     """Random arrays by name.
 
-    A name consists of the path of the node that uses the array, a dot, and the name of the array in the node.
+    A name consists of the path to the node that uses the array, a dot, and the array's name in the node.
     """
 
     by_row: Mapping[str, Any]

@@ -125,7 +125,7 @@ def _merge_numbers(a: Array, b: Array) -> Array:
 
 
 def fetch_reports(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
-    """Move the numbers of lists of reports to the host in one transfer. Traced reports are dropped."""
+    """Move the numbers in lists of reports to the host in one transfer. Traced reports are dropped."""
     known = [[one for one in reports if backend_of(one.numbers).is_concrete(one.numbers)] for reports in several]
     numbers = [one.numbers for reports in known for one in reports]
     if not numbers:
@@ -181,7 +181,7 @@ class Tally:
 
     @property
     def messages(self) -> Counter[str]:
-        """The number of repairs of each kind; each key is the message of the first repair of a kind."""
+        """The number of repairs of each kind, by the message about the first repair of that kind."""
         return Counter(dict(self._seen.values()))
 
     def tell(self) -> None:

@@ -28,7 +28,7 @@ The last round reduces the error further."""
 WHOLE_MARGIN = 1e-9
 """The relative error of knots at whole numbers."""
 NODES = 4
-"""The number of nodes of the Gauss-Legendre rule between two knots."""
+"""The number of Gauss-Legendre nodes between two knots."""
 MAX_SUMMED_COUNTS = 128
 """The maximum number of terms in a sum over whole numbers; an integral approximates the remaining terms."""
 

@@ -22,7 +22,7 @@ Numbers = npt.NDArray[np.float64]
 ROWS, LEAST_ROWS = 256, 8
 """Maximum and minimum number of rows in the sample."""
 FACTORS = (1.0, 0.3, 3.0)
-"""Multiples of the lengthscales of `Kernel.from_data` that are compared."""
+"""Factors for the lengthscales from `Kernel.from_data`; the results are compared."""
 NOISE = (0.01, 0.1, 0.5, 2.0)
 """Noise variances that are compared, relative to the variance of the function."""
 MAX_BINS = 6
@@ -49,7 +49,7 @@ def starting_kernel(
 ) -> Any:
     """Return the kernel (`RBF` by default) with values for missing lengthscales, given X [N, D] and y [N, K] in memory.
 
-    Candidates are multiples of the lengthscales of `Kernel.from_data`: the same multiple for all columns, or larger
+    Candidates are multiples of the lengthscales from `Kernel.from_data`: the same multiple for all columns, or larger
     ones for columns that predict little by themselves. The kernel with the highest log evidence of an exact GP on at
     most 256 rows is chosen. Each candidate has its best variance and noise-to-variance ratio. The comparison runs on
     the host in float64, so that all libraries start at the same values. Labels and counts are replaced by
@@ -123,7 +123,7 @@ def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
 
 
 def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.float64]:
-    """Return the shares [D] of the variance of y [N, Q] that the columns of X explain, divided by the largest share.
+    """Return how much of the variance of y [N, Q] each column of X explains [D], divided by the largest such share.
 
     For each column, the rows are sorted and split into bins of equal counts. The share is the variance between the bin
     averages, corrected for chance, at least zero, and averaged over the targets. If no column explains any variance,

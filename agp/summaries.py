@@ -19,7 +19,7 @@ from agp.processes import Deep
 __all__ = ["summary", "summary_html"]
 
 MAX_ENTRIES, SHOWN_HTML = 4, 12
-"""The maximum number of entries of a leaf in text and in HTML. For larger leaves, the shape and the range are shown."""
+"""The maximum number of entries per leaf in text and in HTML. For larger leaves, shape and range are shown."""
 MAX_NAMED_ENTRIES = 20
 """The maximum number of entries that are shown for a leaf with one entry per named column."""
 HEADINGS = ("leaf", "value", "constraint", "unit", "prior", "trained")
@@ -33,7 +33,7 @@ class Line(NamedTuple):
     prior: str
     trained: str
     names: tuple[str, ...] = ()
-    """The names of the input columns of the kernel that contains the leaf."""
+    """The names of the input columns for the kernel that contains the leaf."""
 
     def cells(self, shown: int) -> tuple[str | list[str], ...]:
         """Return the cells of the row, each a string or a list of lines; `shown` is the maximum number of entries."""
@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
 
 def summary(model: Any, /, *, frozen: str | Sequence[str] = (), columns: Sequence[str] = ()) -> str:
-    """Return a text table of the leaves of a model, with value, constraint, unit, prior and training status.
+    """Return a text table of a model's leaves, with value, constraint, unit, prior and training status.
 
     Units are also leaves, but they are shown next to their parameters. Notebooks show the same table as HTML
     (`agp.summaries.summary_html`).
@@ -191,7 +191,7 @@ def _host(x: Any) -> Any:
 
 
 def _spread(host: Any) -> str:
-    """Return the range of the entries of an array on the host, as text."""
+    """Return the range of the entries in an array on the host, as text."""
     return f"{host.min():.3g} to {host.max():.3g}"
 
 

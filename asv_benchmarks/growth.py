@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.stepping import Stepping, in_turn
 
 BAR = 0.15
-"""Maximum excess of an exponent over that of the formula."""
+"""Maximum amount by which an exponent may exceed that of the formula."""
 BATCH = 256
 SHRINK = 32
 """Divisor of the sizes with --small."""

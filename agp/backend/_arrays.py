@@ -21,7 +21,7 @@ def like(x: Array, /) -> dict[str, Any]:
 
 
 def asarray_like(x: Any, beside: Array, /) -> Array:
-    """Convert a NumPy array, or lists of numbers, to an array of the library and device of `beside`.
+    """Convert a NumPy array, or lists of numbers, to an array with the library and device of `beside`.
 
     Floating-point numbers are converted to the dtype of `beside`; integers, such as row indices, remain integers.
     """

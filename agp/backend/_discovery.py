@@ -1,4 +1,4 @@
-"""Find the plug-in of an array library by the type of an array or by name."""
+"""Find an array library's plug-in by the type of an array or by name."""
 
 import contextlib
 import importlib.metadata

@@ -145,7 +145,7 @@ class Library(ABC):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
     def device_memory(self, x: Array, /) -> float | None:
-        """Total memory of the device of x in MiB, used or free; None if x is on the host.
+        """Total memory, used or free, on the device of x in MiB; None if x is on the host.
 
         The value should be the same in every run, since it determines the size of row blocks. While x is traced, the
         default device is used.

@@ -39,7 +39,7 @@ class Mathematics(Library):
         return self.xp.sum(x * y)
 
     def norm(self, x: Array, /) -> Array:
-        """Square root of the sum of squares of all entries of x, a 0-d array."""
+        """Square root of the sum of all squared entries of x, a 0-d array."""
         return self.xp.sqrt(self.inner(x, x))
 
     def add_product(self, x: Array, a: Array, b: Array, /) -> Array:

@@ -113,7 +113,7 @@ class Backend(Mathematics, ControlFlow, Folds):
         return self.gather(x, index)
 
     def checksum(self, rows: tuple[Array, ...], /) -> int:
-        """CRC-32 checksum of arrays of rows, the same for every array library."""
+        """CRC-32 checksum of row data, the same for every array library."""
         found = 0
         for block in row_blocks(rows, CHECKSUM_ROWS):
             for x in block:

@@ -31,7 +31,7 @@ class Collapsed(NamedTuple):
     c: Array
     """The vector LB^-1 A (y - h) / sigma^2 of each output, [M, P]."""
     LG: tuple[Array, ...]
-    """Cholesky factors of the diagonal blocks of LB LB^T, one for each group of inducing inputs."""
+    """Cholesky factors of the diagonal blocks in LB LB^T, one for each group of inducing inputs."""
 
 
 class Statistics(NamedTuple):

@@ -29,7 +29,7 @@ def elbo(
     X, y
         Inputs [B, D] and targets [B, K]: all rows, or a minibatch.
     scale
-        The ratio N / B, which makes the bound of a minibatch an unbiased estimate of the bound of all N rows.
+        The ratio N / B, which makes the minibatch bound an unbiased estimate of the bound on all N rows.
     draws
         Random numbers for the likelihood and the process, if they use any (`agp.models.Model._draws`).
     block_rows

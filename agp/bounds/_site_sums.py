@@ -25,7 +25,7 @@ def site_sums(
 
     In one pass over the rows, with memory for one block, `scale` times the expected log density at the marginals of the
     process is differentiated: alpha = d/dmu and beta = -2 d/dvar. `agp.processes.Process.project_to_sites` maps these
-    derivatives to the sums of each posterior. The keys of the result are the paths of the posteriors in the process.
+    derivatives to the sums of each posterior. The result maps the path of each posterior in the process to its sums.
     The factor is that of the process, and the other arguments are those of `agp.bounds.elbo`.
     """
     _, reference = model.process.reference  # X may be a lazy array

@@ -8,7 +8,7 @@ from agp.linalg._diagonal import identity
 
 
 def groups_of(sizes: Sequence[int]) -> list[slice]:
-    """Return a slice of rows for each of several consecutive groups with the given sizes."""
+    """Return the slice of rows for each of the consecutive groups with the given sizes."""
     stops = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [slice(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
 

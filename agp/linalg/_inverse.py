@@ -100,7 +100,7 @@ def inverse_factor(
     least_steps, max_steps
         The minimum and maximum number of steps.
     step
-        The rule for the step size. The rule receives the number of steps since the start of this call.
+        The rule for the step size, which receives the number of steps since the start of this call.
     patience
         Stop after this number of consecutive unit steps without progress. A step makes progress if it improves the
         residual (or the gap) or l(L). Close to the solution, a step makes progress only if it halves the residual. A

@@ -49,7 +49,7 @@ def check_pullback(
     backends: Iterable[str] | None = None,
     tolerance: float = 1e-6,
 ) -> None:
-    """Compare the pullbacks of a part of a model with finite differences and automatic differentiation.
+    """Compare the pullbacks of a model part with finite differences and automatic differentiation.
 
     On NumPy, pullbacks are compared with central differences. On torch and JAX, pullbacks are compared with automatic
     differentiation of the same forward code, and values are compared with those of NumPy. All computations use float64,
@@ -210,7 +210,7 @@ class _Problem:
         return f"{self.label}, {self.stage.name}, {name if name.startswith('input ') else f'leaf {name}'}"
 
     def compare_values(self, B: Backend, found: list[Any], expected: list[Any], tolerance: float) -> None:
-        """Raise AssertionError if the values of a library differ from those of NumPy."""
+        """Raise AssertionError if a library's values differ from NumPy's."""
         for i, values in enumerate(zip(found, expected, strict=True)):
             mistake = _largest("", *values, floor=0.0)
             if not mistake.error <= tolerance:

@@ -149,7 +149,7 @@ class Batches:
         return _beside(self.reference, Draws(*parts))
 
     def device_draws(self, X: Array, step: int | Array) -> Draws:
-        """Draw the noise of a step with the random generator of X's library; the step may be a traced array."""
+        """Draw the noise for a step with the random generator in X's library; the step may be a traced array."""
         if self.draws is None:
             return NO_DRAWS
         return _beside(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))

@@ -364,7 +364,7 @@ class _Slope:
         self._judge()
 
     def steps_since_check(self) -> int:
-        """Return the number of steps since the last computation of the slope."""
+        """Return the number of steps since the slope was last computed."""
         return self.steps % (self.window // 5)
 
     def __call__(self, seen: Progress) -> bool:

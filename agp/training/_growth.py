@@ -36,14 +36,14 @@ SAMPLE_ROWS, SAMPLE_STEPS = 2000, 25
 """The numbers of rows and of L-BFGS iterations when hyperparameters are first trained on the exact evidence."""
 FINAL_TOLERANCES, MAX_TOLERANCES, ERROR = 3.0, 10.0, 180.0
 """Training tolerances in units of `fit_tolerance`. The first round and the final training use `FINAL_TOLERANCES`. Other
-rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, because gains as
-accurate as an average over N rows suffice there."""
+rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, where gains as accurate
+as an average over N rows suffice."""
 SQUARES = 8, 6
 """The number of M x M arrays that training stores at the same time, and the number of further arrays per output."""
 
 
 class Round(NamedTuple):
-    """The result of training with one number of inducing inputs. Bounds and gaps are in nats per datum."""
+    """The result of training with a fixed number of inducing inputs. Bounds and gaps are in nats per datum."""
 
     num_inducing: int
     bound: float

@@ -24,7 +24,7 @@ STEP = 1e-4
 MAX_INDUCING = 300
 """The maximum number of inducing inputs; it is small because each evaluation solves for q(u)."""
 PRIOR_STD = 3.0
-"""The prior standard deviation of the logarithms of hyperparameters, which corresponds to a factor of 20."""
+"""The prior standard deviation of the log hyperparameters, which corresponds to a factor of 20."""
 RATE, STEPS, ROUNDS = 0.8, 8, 5
 """For non-quadratic likelihoods: the rate and the number of natural-gradient steps of q(u) per evaluation, and the
 number of initial evaluations, which bring q(u) to its optimum."""

@@ -84,7 +84,7 @@ class Pools:
         self.pools = lru_cache(maxsize=2)(self._pools)
 
     def _pools(self, epoch: int) -> tuple[list[Any], Rows]:
-        """Return the chunks and the end position of each pool of an epoch."""
+        """Return the chunks and the end position of each pool in an epoch."""
         order = generator(self.seed, 2, epoch).permutation(len(self.chunks))
         ends, pools, begin = np.cumsum(self.chunks[order]), [], 0
         for i in range(len(order)):
@@ -106,7 +106,7 @@ class Pools:
         return found
 
     def members(self, epoch: int, pool: int) -> tuple[Any, Rows]:
-        """Return the chunks of a pool, and the order [n] of the rows of these chunks."""
+        """Return the chunks of a pool, and the order [n] of their rows."""
         chunks = self.pools(epoch)[0][pool]
         return chunks, generator(self.seed, 13, epoch, pool).permutation(int(self.chunks[chunks].sum()))
 

@@ -78,7 +78,7 @@ class LBFGSResult(Result):
     converged: bool = False
     """True if the optimiser met a tolerance, False if it reached a limit."""
     evaluations: int = 0
-    """The number of evaluations of the bound and its gradient, over all starts."""
+    """How often the bound and its gradient were evaluated, over all starts."""
     rejections: dict[str, int] = field(default_factory=dict)
     """The number of trial points without a finite bound or gradient, by reason, over all starts."""
     bounds: list[float] = field(default_factory=list)

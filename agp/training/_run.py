@@ -23,7 +23,7 @@ from agp.updates import Update, apply_updates, moves_of
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
-"""The number of steps between checks of the numbers; at each check, the host waits for the device."""
+"""The number of steps after which the numbers are checked again; at each check, the host waits for the device."""
 
 
 class Run:

@@ -1,4 +1,4 @@
-"""Conversion, copies and memory layout of the arrays of a model."""
+"""Conversion, copies and memory layout of a model's arrays."""
 
 import numbers
 from collections.abc import Callable, Sequence

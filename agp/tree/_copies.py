@@ -61,7 +61,7 @@ def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
-    """Build a model of class `cls` from the results of `split`."""
+    """Build a model of class `cls` from what `split` returns."""
     names, settings = structure
     return from_fields(cls, dict(settings) | dict(zip(names, parts, strict=True)))
 

@@ -46,7 +46,7 @@ def unit(default: Any = None) -> Any:
 
 
 def auxiliary(default: Any = dataclasses.MISSING) -> Any:
-    """Declare an auxiliary array, which is part of the state of the model and has no gradient."""
+    """Declare an auxiliary array, which is part of the model's state and has no gradient."""
     return _declare("auxiliary", REAL, default)
 
 

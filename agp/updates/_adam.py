@@ -72,8 +72,8 @@ class Adam:
         Settings for groups of leaves, by pattern of leaf names, such as
         ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``. The first matching pattern determines the group of a leaf.
     frozen
-        A pattern, or several patterns, of the names of leaves that do not change. Adam never changes auxiliary arrays.
-        If no update changes an auxiliary array, list the array here to avoid a warning.
+        One or several patterns for the names of leaves that do not change. Adam never changes auxiliary arrays. If no
+        update changes an auxiliary array, list the array here to avoid a warning.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon

@@ -30,7 +30,7 @@ class Update(Protocol):
 
 
 class Moved(NamedTuple):
-    """The names of the leaves of a model that an update affects."""
+    """The names of the model leaves that an update affects."""
 
     leaves: frozenset[str]
     """Leaves that the update may change."""

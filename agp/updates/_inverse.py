@@ -24,8 +24,8 @@ from agp.updates._stopping import Residual, Stopping
 TOLERANCE = 5e-3
 """The tolerance of the residual in models with one layer."""
 DEEP_TOLERANCE, ROUNDINGS = 1e-9, 1e3
-"""The tolerance of the residual in layers of deep processes, and its minimum in units of eps. The tolerance is small
-because later layers depend on the samples of earlier layers.
+"""The tolerance of the residual in deep processes, and its minimum in units of eps. The tolerance is small because
+later layers depend on the samples of earlier layers.
 """
 
 

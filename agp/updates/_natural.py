@@ -174,7 +174,7 @@ def _stepping(model: Any, frozen: tuple[str, ...]) -> dict[str, RootSteps]:
 
 
 def _leaves_at(path: str) -> tuple[str, str]:
-    """Return the names of the leaves `mean` and `scale` of the posterior at this path."""
+    """Return the names of the posterior's leaves `mean` and `scale`, given its path."""
     return tree.join_path(path, "mean"), tree.join_path(path, "scale")
 
 

@@ -40,7 +40,7 @@ class SiteStep:
     clip
         Whether to set negative entries of beta to zero in every model, without halving the rate first.
     groups
-        The indices of the groups of an `Orthogonal` posterior that take the step; by default, all groups.
+        The indices of the groups in an `Orthogonal` posterior that take the step; by default, all groups.
     memory
         Memory budget in MiB; rows are processed in blocks that fit. For the default, see `agp.models.Model.bound`.
 

@@ -137,7 +137,7 @@ def _figures(first: float, later: list[float]) -> dict[str, float]:
 
 
 def _lasting(B: Any, run: Callable[[], Any], number: int) -> float:
-    """Mean seconds of one call of `number` consecutive calls."""
+    """Mean seconds per call over `number` consecutive calls."""
     began = time.perf_counter()
     last = None
     for _ in range(number):

@@ -22,7 +22,7 @@ MIXED = (("float64", "float32"), ("float32", "tf32"), ("float32", "bfloat16"))
 """Pairs of precisions: that of a model, and that of the products that update its inverse."""
 PEER = "gpytorch"
 STEPS, RATE = 100_000, 1e-3
-"""Number of steps of the training run whose first steps are timed."""
+"""Number of steps in the training run whose first steps are timed."""
 LOGGED = ("inverse_steps", "residual")
 """Entries of a step's log that are kept."""
 

@@ -39,7 +39,7 @@ SMALL = {
 CORES = 8
 """Number of cores from which the tests run in four processes."""
 SHOWN = 5
-"""Maximum number of failures that are listed, and maximum number of characters of their messages."""
+"""Maximum number of failures that are listed, and of characters in their messages."""
 LONGEST = 120
 RUN, END = 0.75, 0.2
 """Fractions of an entry's time for running pytest, and for its report after an interrupt."""

@@ -10,7 +10,7 @@ from typing import Any, Self
 from accelerator_parts.part import Settings
 
 LONGEST = 300
-"""Maximum number of characters of an error message."""
+"""Maximum number of characters in an error message."""
 
 
 class EntryError(Exception):

@@ -51,7 +51,7 @@ class Methods:
 
 
 class Products:
-    """Time of a step divided by that of a dense product [M, M] by [M, M] of the same library and precision."""
+    """Time of a step divided by that of a dense product [M, M] by [M, M] in the same library and precision."""
 
     params = [axis(EVERY_METHOD, *METHODS), BACKENDS, GRADIENTS, DTYPES, axis([256, 512], 256)]
     param_names = WAYS
@@ -100,7 +100,7 @@ class Launches:
 
 
 class FirstStep:
-    """Time of the first step of a process, in which JAX traces and compiles; the other benchmarks exclude it."""
+    """Time of the first step in a process, during which JAX traces and compiles; the other benchmarks exclude it."""
 
     params = [axis(EVERY_METHOD, "wsvgp", "rsvgp"), axis(EVERY_BACKEND, "jax"), EVERY_GRADIENT]
     param_names = WAYS[:3]
@@ -119,7 +119,7 @@ class FirstStep:
 
 
 class Size:
-    """Growth of the time of a step with M, with closed-form gradients in float64."""
+    """How the time of a step grows with M, for closed-form gradients in float64."""
 
     params = [axis(METHODS, "wsvgp", "rsvgp"), BACKENDS, INDUCING]
     param_names = ["method", "backend", "num_inducing"]

@@ -148,7 +148,7 @@ def _no_matrix(name: str) -> str:
 
 
 def _starts(x: Array) -> list[int]:
-    """Number of the first row of each chunk of x [N, ...], followed by N."""
+    """Index of the first row in each chunk of x [N, ...], followed by N."""
     return [0, *np.cumsum(x.chunks[0]).tolist()]
 
 

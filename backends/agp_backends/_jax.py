@@ -351,7 +351,7 @@ def _cholesky_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
 
 
 def _devices() -> list[Any]:
-    """List the devices of the CPU and of the default platform."""
+    """List the devices on the CPU and the default platform."""
     return [*jax.devices("cpu"), *(device for device in jax.devices() if device.platform != "cpu")]
 
 

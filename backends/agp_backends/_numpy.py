@@ -90,7 +90,7 @@ class NumpyBackend(Backend):
 
     def __init__(self) -> None:
         # glibc returns memory to the system when it holds more than twice the largest block freed so far, and requests
-        # it again page by page. That takes a tenth to a quarter of the time of a step. Freeing this block, whose pages
+        # it again page by page, which takes up a tenth to a quarter of a step's time. Freeing this block, whose pages
         # are never touched, makes glibc keep up to 64 MiB. Other allocators are not affected.
         np.empty(MAX_ARRAY_BYTES, dtype=np.uint8)
 
