@@ -125,7 +125,7 @@ def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
 def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.float64]:
     """Return how much of the variance of y [N, Q] each column of X explains [D], divided by the largest such share.
 
-    For each column, the rows are sorted and split into bins of equal counts. The share is the variance between the bin
+    For each column, the rows are sorted and split into bins of equal size. The share is the variance between the bin
     averages, corrected for chance, at least zero, and averaged over the targets. If no column explains any variance,
     all entries are one.
     """

@@ -16,7 +16,7 @@ _constants: OrderedDict[tuple, Array] = OrderedDict()
 
 
 def like(x: Array, /) -> dict[str, Any]:
-    """Keyword arguments dtype= and device= for creating arrays like x, as in ``xp.eye(M, **like(x))``."""
+    """Keyword arguments that give a new array the dtype and device of x, as in ``xp.eye(M, **like(x))``."""
     return backend_of(x).like(x)
 
 

@@ -50,7 +50,7 @@ def _names() -> list[str]:
 
 
 def register_backend(plugin: Backend, /) -> None:
-    """Use a plug-in in this process without an entry point.
+    """Use a plug-in without an entry point, in this process only.
 
     If you register several plug-ins under the same name, the last one is used.
 

@@ -119,7 +119,7 @@ class Library(ABC):
         return list(map(self.row_major, arrays))
 
     def generator(self, x: Array, /, *seeds: Any) -> Any:
-        """Create a reproducible random number generator, an `agp.random.Noise`, for arrays like x.
+        """Create a reproducible random number generator, an `agp.random.Noise`, for the dtype and device of x.
 
         The default is NumPy's generator on the host. If `loops_on_device` is True, the last seed may be traced.
         """
@@ -160,7 +160,7 @@ class Library(ABC):
         return True
 
     def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
-        """Context manager with the library and thread settings for computations with arrays like x.
+        """Context manager with the library and thread settings for computations on the device of x.
 
         If the library has a current device, the context sets it to the device of x. Products are computed in the
         precision of their dtype, unless the user has chosen a lower precision. On a CPU, thread pools are limited to

@@ -28,7 +28,7 @@ class Mathematics(Library):
         """Solve L Y = B, or L^T Y = B if `transpose` is true, for a lower triangular L [M, M] and B [M, N]."""
 
     def device_block(self, x: Array, /) -> float:
-        """Largest size up to which matrices like x are processed whole, although blocks would save operations.
+        """Size up to which matrices with the dtype and device of x stay whole, although blocks would save operations.
 
         The size is positive for accelerators, where every call requires a launch, and 0 otherwise.
         """

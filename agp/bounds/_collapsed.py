@@ -18,7 +18,7 @@ from agp.linalg import (
 
 
 class Collapsed(NamedTuple):
-    """Factors of the optimal q(u) of sparse GP regression.
+    """Factors of the optimal q(u) in sparse GP regression.
 
     In the whitened variables v = Lu^-1 u, output p has the mean LB^-T c_p. The covariance of each group of inducing
     inputs is (LG LG^T)^-1, with the factor LG of that group.

@@ -26,7 +26,7 @@ def at_inputs(f: Callable, start: str) -> Callable:
 
     The decorator converts leaves that are numbers to arrays with the library, dtype and device of X, and raises
     TypeError if a leaf has no value. Methods for automatic differentiation may return no pullback. The decorator then
-    adds a pullback that raises TypeError. `start` is the call that sets initial values, which the TypeError recommends.
+    adds a pullback that raises TypeError. `start` is the call that sets initial values; the TypeError recommends it.
     """
 
     @wraps(f)

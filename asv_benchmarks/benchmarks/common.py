@@ -2,7 +2,7 @@
 
 asv runs each set of parameters in a new process, which imports all libraries. By default, each axis therefore has a few
 values only. They include each method, backend, gradient mode and precision. ``AGP_BENCH=all`` runs the full product,
-which takes hours. On a busy CPU, ``AGP_BENCH_CLOCK=processor`` times steps by CPU time.
+which takes hours. With ``AGP_BENCH_CLOCK=processor``, steps are timed by CPU time, which is useful on a busy CPU.
 """
 
 import importlib.util

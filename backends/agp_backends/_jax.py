@@ -412,8 +412,8 @@ def _register(cls: type) -> None:
 def _scan_blocks(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[Any, Any]:
     """Apply `g(block) -> (summed, by_row)` to blocks of rows; sum the first result and concatenate the second.
 
-    A single scan processes the blocks of equal size, and a further call of g processes the remaining rows. Reports of
-    the same kind from the scan are combined into one.
+    A single scan processes the blocks of equal size, and another call of g processes the remaining rows. Reports of the
+    same kind from the scan are combined into one.
     """
     g = _with_reports(g)
     equal, rest = _stack_blocks(rows, block_rows)
