@@ -42,8 +42,8 @@ def budget(memory: float | None, x: Array) -> float:
     """Return the budget in MiB on the device of x. The default is `MEMORY_MIB`, or a fraction of a device's memory.
 
     The block size determines the order of summation, so the budget must not change between runs. The default therefore
-    depends on the total memory instead of the free memory. The default is rounded down to a power of two, because
-    drivers reserve some memory. An invalid budget raises the errors of `check_memory`.
+    depends on the total memory instead of the free memory. The default is rounded down to a power of two, so that the
+    memory that drivers reserve does not affect it. An invalid budget raises the errors of `check_memory`.
     """
     if memory is not None:
         check_memory(memory)

@@ -149,7 +149,7 @@ def _unit(value: Any, spread: float | Array) -> Any:
 
 
 def _over_rows(h_bar: Array, leaf: Array) -> Array:
-    """Sum the cotangent [N, P] to the shape of the leaf, [P] or 0-d."""
+    """Sum the cotangent [N, P] over rows to match the shape of the leaf, [P] or 0-d."""
     xp = backend_of(h_bar).xp
     return xp.sum(h_bar) if leaf.ndim == 0 else xp.sum(h_bar, axis=0)
 

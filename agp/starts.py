@@ -32,7 +32,7 @@ MIN_RELEVANCE = 1e-3
 GAIN = 1e-6
 """Minimum gain in evidence, in nats per row, for a later start to be chosen, which exceeds rounding errors."""
 MIN_VARIANCE = 1e-2
-"""Minimum variance of a principal direction that initialises a latent function: training could not change zero."""
+"""Minimum variance of an initial principal direction, because training could not change a variance of zero."""
 MAX_REPEATED_ROWS = 20_000
 """Maximum number of rows after repetition by weight, unless the data have more rows."""
 
@@ -188,7 +188,7 @@ def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.floa
 def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
     """Return R [P, count] with R R^T close to the correlations between columns of y [N, P], which may have NaN entries.
 
-    If count is P, R is the symmetric root, so that uncorrelated columns stay separate. Otherwise the columns of R are
+    If count is P, R is the symmetric root, so that uncorrelated columns stay separate. Otherwise, the columns of R are
     the leading principal directions, scaled by their standard deviations. A correlation is computed from the rows in
     which both columns are known.
     """
@@ -206,7 +206,7 @@ def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]
 
 
 def _fix_signs(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Make the largest entry of each eigenvector positive, because its sign depends on rounding."""
+    """Make the largest entry of each eigenvector positive, because an eigenvector's sign depends on rounding."""
     return vectors * np.sign(np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0))
 
 

@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(a: argparse.Namespace) -> int:
-    """Measure the cells without results."""
+    """Measure the cells that have no results yet."""
     from defaults_parts.tables import tables  # the page does not need agp
     from defaults_parts.work import Work, checkouts_of
 

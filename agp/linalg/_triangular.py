@@ -2,8 +2,8 @@
 
 Every matrix is split in halves (blocks 11, 21, 22) until the blocks are small. The smallest size of a block is
 `Backend.triangular_block`, or `Backend.device_block` on accelerators. If only one factor is triangular, this size is
-doubled. Only those nonzero blocks are multiplied that contribute to the result. A dense product takes 2 M^3 operations.
-With many levels, a product with one triangular input or a triangular output takes M^3 operations. A product of two
+doubled. Only nonzero blocks that contribute to the result are multiplied. A dense product takes 2 M^3 operations. With
+many levels, a product with one triangular input or a triangular output takes M^3 operations. A product of two
 triangular inputs with a triangular output takes M^3 / 3 operations. The function `lower_product` takes 2/3 M^3
 operations. Dimensions before the last two are batch dimensions.
 """

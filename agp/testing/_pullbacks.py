@@ -221,7 +221,7 @@ class _Problem:
                 raise AssertionError(msg)
 
     def compare(self, judge: str, found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> None:
-        """Raise AssertionError for the leaf with the largest error, if the error is too large."""
+        """Raise AssertionError for the leaf with the largest error, if this error is too large."""
         floor = SMALL * max((_size(x) for x in expected.values()), default=0.0)
         worst = max((_largest(name, found[name], expected[name], floor) for name in expected), default=None)
         if worst is not None and not worst.error <= tolerance:

@@ -86,7 +86,7 @@ def detach(model: T) -> T:
 
 
 def make_contiguous(model: T, states: Sequence[Any] = ()) -> tuple[T, list[Any]]:
-    """Return the model and the states with row-major arrays, because arrays loaded from files are row-major."""
+    """Return the model and the states with row-major arrays, as if they had been loaded from a file."""
     held = leaves(model)
     found = row_major({"": held, **dict(enumerate(states))})
     moved = {name: x for name, x in found.pop("").items() if x is not held[name]}

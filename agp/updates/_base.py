@@ -62,7 +62,7 @@ def leaves_of(nodes: Mapping[str, Any], role: str | None = None, /) -> frozenset
 
 
 def class_names(model: Any, kind: type, /) -> str:
-    """Return the class names of all nodes of a kind, or of a model without such nodes, as text for a message."""
+    """Return the class names of all nodes of a kind, or the model's if there are none, as text for a message."""
     found = sorted({type(node).__name__ for node in tree.nodes(model, kind).values()})
     return " and ".join(found) or type(model).__name__
 

@@ -89,8 +89,8 @@ class SiteStep:
         The info contains the largest number of halvings over the outputs, and the number of outputs with entries of
         beta that were set to zero. For inverse-free posteriors, it also contains the residual of the inverse factors
         and the number of their steps. For likelihoods with unbounded curvature, the info also contains how often the
-        rate was halved because the bound fell. If `groups` is given, the names of the logged values end in the indices
-        of the groups, so that several updates do not log the same name.
+        rate was halved because the bound fell. If `groups` is given, the names of the logged values end with the
+        indices of the groups, so that several updates do not log the same name.
         """
         xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
         model = model._prepare_site_step()

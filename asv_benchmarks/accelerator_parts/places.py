@@ -50,7 +50,7 @@ def has_device(library: str, device: str) -> dict[str, str]:
 
 
 def device_facts(device: str | None) -> dict[str, str]:
-    """Names of a device and its card; by default, of the first accelerator of any library, or of the CPU."""
+    """Names of a device and its card; by default, of the first accelerator that a library supports, or of the CPU."""
     from agp.backend import get_backend
     from agp.errors import BackendError
 

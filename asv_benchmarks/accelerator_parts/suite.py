@@ -57,7 +57,7 @@ def entries(plan: Plan) -> list[Settings]:
 def chosen(library: str, device: str) -> str:
     """Expression for pytest's -k that selects tests by the library and device in their parameters.
 
-    It does not match names of files and functions, because some tests replace CuPy by a stand-in.
+    It does not match names of files and functions, because some tests replace CuPy with a stand-in.
     """
     place = f"{library}-cuda" if device != "cpu" and library != "cupy" else library
     return f"[{place} or -{place}"

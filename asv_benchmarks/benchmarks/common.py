@@ -77,7 +77,7 @@ def problem(B, device, rows=ROWS, dtype="float64"):
 
 
 def finished(B, leaves):
-    """Wait until the device has computed all arrays of a dictionary."""
+    """Wait until the device has computed all arrays in a dictionary."""
     for x in leaves.values():
         B.synchronise(x)
 

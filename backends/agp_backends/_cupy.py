@@ -212,7 +212,7 @@ class CupyBackend(Backend):
 
 
 class _InsideKernel(CupyBackend):
-    """Version of the plug-in, with numbers as constants, for functions that CuPy traces into one kernel."""
+    """Version of the plug-in that treats numbers as constants, for functions that CuPy traces into one kernel."""
 
     xp = SimpleNamespace(
         **vars(CupyBackend.xp)
