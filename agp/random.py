@@ -33,7 +33,7 @@ class Draws(NamedTuple):
     """
 
     by_row: Mapping[str, Any]
-    """Arrays [S, N, ...], whose second axis is split into batches and blocks as the rows of the data are."""
+    """Arrays [S, N, ...], whose second axis is split into batches and blocks in the same way as the data."""
     whole: Mapping[str, Any]
     """Other arrays."""
 

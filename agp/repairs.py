@@ -44,7 +44,7 @@ class Report:
     kinds
         The kinds of problems.
     numbers
-        One vector, which holds for each kind in turn the count and the numbers for the message about the first
+        One vector that holds, for each kind in turn, the count and the numbers for the message about the first
         occurrence.
     """
 

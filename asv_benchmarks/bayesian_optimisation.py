@@ -1,4 +1,4 @@
-"""Compare the simple regret of Bayesian optimisation between agp's models and BoTorch's.
+"""Compare the simple regrets of Bayesian optimisation with agp's models and with BoTorch's.
 
 ``python asv_benchmarks/bayesian_optimisation.py --json regret.json`` takes four minutes on one core, and requires
 BoTorch (the extra ``botorch``). The problems are Branin and Hartmann-6, negated and without noise, on the unit cube.

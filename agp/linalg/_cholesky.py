@@ -70,7 +70,7 @@ def _report_repair(A: Array, jitter: Array, repairs: int) -> None:
 
 
 def _fail(A: Array, jitter: Array) -> None:
-    """Raise the error of a failed last repair; inside compiled functions, report the error instead."""
+    """Raise the error for a failed last repair; inside compiled functions, report the error instead."""
     B = backend_of(A)
     variances = B.stop_gradient(diagonal(A))
     numbers = B.xp.max(jitter), B.xp.mean(variances), B.xp.min(variances)

@@ -23,7 +23,7 @@ PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
 ROUNDINGS = 0.2
 """The constant in the estimate above; for kernel matrices with M = 64 to 1024, it is correct to a factor of two."""
 MAX_ROUNDING_ERROR = 5e-3
-"""Steps in a lower precision end when its rounding error exceeds half this value and half the tolerance."""
+"""Steps in a lower precision end when the rounding error exceeds both half this value and half the tolerance."""
 
 
 class ReducedSteps(NamedTuple):

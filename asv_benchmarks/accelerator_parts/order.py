@@ -9,7 +9,7 @@ from accelerator_parts.part import Part, Plan, Settings
 SIZES = (32, 256, 1024, 4096)
 """Numbers of inducing inputs in the steps that are timed first; 32 is the small size."""
 MANY = (2000, 1_000_000)
-"""Numbers of rows for models of all data, in small sizes and otherwise."""
+"""Numbers of rows for models that use all data, in small and in normal sizes."""
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def _pip(words: list[str]) -> bool:
 
 
 def installed(site: Path, wheels: list[Path]) -> dict[str, str]:
-    """Install wheels in a folder; return environment variables with which programs import agp from it only."""
+    """Install wheels in a folder; return environment variables with which programs import agp only from there."""
     if not _pip([*_words(INSTALL, site=site), *map(str, wheels)]):
         msg = f"pip cannot install {', '.join(wheel.name for wheel in wheels)}"
         raise SystemExit(msg)

@@ -34,7 +34,7 @@ class Results:
         self.entries: list[dict[str, Any]] = held["entries"]
 
     def lacks(self, settings: Settings, *, again: bool) -> bool:
-        """Whether an entry must be measured: it is missing, was interrupted, or failed and `again` is True."""
+        """Whether an entry must be measured, because it is missing, was interrupted, or failed and `again` is True."""
         found = [entry["figures"] for entry in self.entries if entry["settings"] == settings]
         return not found or CUT in found[0] or (again and not FAILED.isdisjoint(found[0]))
 

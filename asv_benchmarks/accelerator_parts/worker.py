@@ -20,7 +20,7 @@ class EntryError(Exception):
 class Workplace:
     """One process at a time, with a new process for each array library and after each failure.
 
-    A device that ran out of memory, or is in an undefined state, is thereby reset for the next entry.
+    The new process resets a device that ran out of memory or is in an undefined state.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Workplace:
         Raises
         ------
         TimeoutError
-            If `work`, with the start of the process, takes longer than `limit` seconds, or raises a TimeoutError.
+            If the start of the process and `work` take longer than `limit` seconds, or `work` raises a TimeoutError.
         EntryError
             If `work` raises another error, or the process dies.
         """
