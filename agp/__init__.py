@@ -222,7 +222,7 @@ _RENAMED = {"EachPatch": "Patchwise", "Known": "FixedMap", "Mixed": "LinearMixin
 """Present names of those that were also renamed."""
 
 _NEEDED = {"estimators": ("narwhals", "sklearn"), "plot": ("matplotlib",)}
-"""The optional libraries that subpackages need."""
+"""The optional libraries that subpackages require."""
 
 
 def _by_name(table: dict[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Settings during calls of public functions: device, precision, threads, ignored floating-point errors, repair reports.
+"""Settings during calls to public functions: device, precision, threads, ignored floating-point errors, repair reports.
 
-`Backend.context` changes the settings of a library. For example, JAX rounds the factors of float32 products to three
-digits on most accelerators, which are too few for inverse matrices.
+`Backend.context` changes the settings of a library. For example, on most accelerators, JAX rounds the factors of
+float32 products to three digits, which are too few for inverse matrices.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ def public(*, repairs: bool = ..., context: bool = ..., ignore: Ignored = ...) -
 def public(
     f: Any = None, /, *, repairs: bool = True, context: bool = True, ignore: Ignored = "warnings"
 ) -> Callable[..., Any]:
-    """Decorate a public function, so that it runs with the settings that its arrays need.
+    """Decorate a public function, so that it runs with the settings that its arrays require.
 
     Parameters
     ----------
@@ -34,13 +34,13 @@ def public(
     repairs
         Issue one warning for all numerical repairs in f, unless a `collect_reports` block collects them.
     context
-        Run f in the `Backend.context` of its first array that is not lazy. Arrays nested in tuples or models come last.
-        If f returns a value and a pullback, the pullback runs in the same context.
+        Run f in the `Backend.context` of its first array that is not lazy. Arrays nested in tuples or models are
+        considered last. If f returns a value and a pullback, the pullback runs in the same context.
     ignore
         The floating-point conditions that NumPy ignores. "underflow" ignores only underflow, even after
         ``np.seterr(under="raise")``, because covariances of distant rows may be zero. "warnings" also ignores all
-        conditions for which NumPy would issue a warning; use this value for functions that check their results. None
-        ignores no conditions.
+        conditions for which NumPy would issue a warning; use this value for functions that check their results. With
+        None, no conditions are ignored.
     """
     if f is None:
         return partial(public, repairs=repairs, context=context, ignore=ignore)

@@ -35,8 +35,8 @@ def former_methods(**names: str) -> Callable[[C], C]:
     """Return a class decorator that supports former names of methods and properties, given as ``old="new"``.
 
     If you use a former name, agp issues a warning and uses the new name. A subclass that was written for an earlier
-    release may define a method under its former name only. The definition of the subclass then issues a warning, and
-    the method is also stored under its new name.
+    release may define a method under its former name only. Defining the subclass then issues a warning, and the method
+    is also stored under its new name.
     """
 
     def decorate(cls: C) -> C:

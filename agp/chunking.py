@@ -1,4 +1,4 @@
-"""Sizes of blocks of rows that fit a memory budget."""
+"""Sizes of row blocks that fit into a memory budget."""
 
 import math
 import numbers
@@ -6,14 +6,14 @@ import numbers
 from agp.backend import Array, backend_of
 
 MEMORY_MIB = 256.0
-"""Default budget, in MiB, for the working arrays of a bound or a prediction. It is the smallest default on devices."""
+"""Default budget, in MiB, for the working arrays of a bound or a prediction. On devices, it is the smallest default."""
 DEVICE_MEMORY_FRACTION = 1.0 / 8.0
 """Default budget on a device, as a fraction of its memory."""
 TILE = 32.0
-"""Maximum size, in MiB, of blocks of rows on a CPU that are computed again in each pass. Larger temporary arrays do not
-fit the caches, and the system allocates them each time, which takes up to twice as long."""
+"""Maximum size, in MiB, of row blocks that are recomputed in each pass on a CPU. Larger temporary arrays do not fit
+into the caches and are allocated anew each time, which takes up to twice as long."""
 CACHE = 8.0
-"""Maximum size, in MiB, of blocks of independent rows on a CPU, for any budget."""
+"""Maximum size, in MiB, of a block of independent rows on a CPU, whatever the budget."""
 
 
 def on_device(x: Array) -> bool:
@@ -22,7 +22,7 @@ def on_device(x: Array) -> bool:
 
 
 def mebibytes(floats: float, x: Array) -> float:
-    """Return the memory of `floats` numbers of the dtype of x, in MiB."""
+    """Return the memory in MiB that `floats` numbers with the dtype of x occupy."""
     return floats * (backend_of(x).xp.finfo(x.dtype).bits // 8) / 2**20
 
 
@@ -39,11 +39,11 @@ def check_memory(memory: float | None) -> None:
 
 
 def budget(memory: float | None, x: Array) -> float:
-    """Return the budget in MiB for arrays like x. The default is `MEMORY_MIB`, or a fraction of a device's memory.
+    """Return the budget in MiB on the device of x. The default is `MEMORY_MIB`, or a fraction of a device's memory.
 
     The block size determines the order of summation, so the budget must not change between runs. The default therefore
-    depends on the total memory instead of the free memory. The default is rounded down to a power of two, because
-    drivers reserve some memory. An invalid budget raises the errors of `check_memory`.
+    depends on the total memory instead of the free memory. The default is rounded down to a power of two, so that the
+    memory that drivers reserve does not affect it. An invalid budget raises the errors of `check_memory`.
     """
     if memory is not None:
         check_memory(memory)
@@ -68,14 +68,14 @@ def tile_rows(memory: float | None, floats_per_row: int, X: Array) -> int:
 
 
 def block_rows(memory: float | None, floats_per_row: int, X: Array) -> int | None:
-    """Return the block size if X [N, D] is lazy or its rows need more than `memory` MiB, otherwise None."""
+    """Return the block size if X [N, D] is lazy or its rows take more than `memory` MiB, otherwise None."""
     if rows_within(memory, floats_per_row, X) < X.shape[0] or backend_of(X).is_lazy:
         return tile_rows(memory, floats_per_row, X)
     return None
 
 
 def cached_rows(floats_per_row: int, X: Array) -> int:
-    """Return the block size for independent rows of X [N, D] that each need much memory."""
+    """Return the block size for independent rows of X [N, D] that each take much memory."""
     memory = CACHE if backend_of(X).device_name(X) == "cpu" else TILE
     return rows_within(None if on_device(X) else memory, floats_per_row, X)
 

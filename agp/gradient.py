@@ -1,4 +1,4 @@
-"""Value and gradient of training objectives; closed-form gradients of bounds that are part of torch or JAX programs."""
+"""Value and gradient of training objectives; closed-form gradients of bounds within torch or JAX programs."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -103,13 +103,13 @@ def carrying_adjoint(
 
     The library may differentiate with respect to leaves and inputs: torch tensors with `requires_grad`, or JAX tracers.
     All other arrays are constants. The pullback of the objective is ``bar=1.0 -> (model_bar, X_bar)``. If any array
-    needs a gradient, the returned pullback evaluates the objective again.
+    requires a gradient, the returned pullback evaluates the objective again.
 
     Raises
     ------
     ValueError
-        During differentiation, if the targets need a gradient, or the inputs need a gradient that the objective does
-        not have.
+        During differentiation, if a gradient is requested for the targets, or for inputs for which the objective
+        provides none.
     """
     leaves = tree.leaves(model)
     arrays = {f"model.{name}": x for name, x in leaves.items()} | {"X": batch.X, "y": batch.y}

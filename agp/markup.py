@@ -31,13 +31,13 @@ def table_html(title: str, rows: Iterable[Sequence[Any]], heads: Sequence[str] =
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table of strings, with the cells of each column padded to equal width."""
+    """Return the lines of a text table, with the cells of each column padded to equal width."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def html_with_fallback(made: Callable[[], str], x: Any, /) -> str:
-    """Return the HTML of x, or its text if there is an error, because objects must always display in notebooks."""
+    """Return the HTML of x, or its text if there is an error, so that notebooks can display every object."""
     try:
         return made()
     except Exception:

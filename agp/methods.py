@@ -100,11 +100,11 @@ METHODS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 Constructors take X, y, kernel, likelihood, num_inducing and seed, except for the arguments listed in `WITHOUT`. In
 addition, `GROUP_METHODS` take num_orthogonal, `ACTION_METHODS` take num_actions and support, and `DEEP_METHODS` take
-layers. The constructor of t-SVGP depends on the storage.
+layers. The constructor of t-SVGP depends on how its sites are stored.
 """
 WITHOUT: dict[str, tuple[str, ...]] = dict.fromkeys(("gpr", "tvgp", "cggp"), ("num_inducing", "seed"))
 WITHOUT |= dict.fromkeys(("cagp-opt", "cagp-cg"), ("num_inducing",))
-"""Arguments that constructors do not take, because they use no inducing inputs or no random numbers."""
+"""Arguments that constructors do not take, because the methods use no inducing inputs or no random numbers."""
 
 GAUSSIAN_METHODS = ("gpr", "sgpr", "solve-collapsed", "cagp-opt", "cagp-cg", "cggp")
 """Methods that support only the Gaussian likelihood."""
@@ -119,7 +119,7 @@ GROWING_METHODS = ("sgpr", *OUTPUT_METHODS)
 FULL_METHODS = ("gpr", "sgpr", "solve-collapsed", "cggp", "tvgp")
 """Methods that use all rows in every step. Computation-aware methods do so only if their support is all rows."""
 DENSE_METHODS: dict[str, tuple[int, int]] = {"gpr": (6, 0), "tvgp": (3, 8)}
-"""Methods that store N x N arrays: the number of such arrays, and of further ones per latent function."""
+"""Methods that store N x N arrays: the number of such arrays, and of further arrays per latent function."""
 GROUP_METHODS = ("solve", "odvgp", "solve-collapsed", "solve-relaxed", "deep-solve")
 """Methods with a second group of inducing inputs (in each layer, for deep methods)."""
 DEEP_METHODS = tuple(name for name in METHODS if name.startswith("deep-"))
@@ -209,7 +209,7 @@ def build(
 
 
 def _with_new_actions(model: Any, steps: int, **settings: Any) -> list[Update]:
-    """Return the updates of `agp.recipe`, with an update of the conjugate-gradient actions before each step."""
+    """Return the updates of `agp.recipe`, preceded in each step by an update of the conjugate-gradient actions."""
     return [ActionsUpdate(ConjugateGradients(model.actions.count)), *recipe(model, steps, **settings)]
 
 

@@ -57,7 +57,7 @@ _rule = ContextVar("rule", default=FINE)
 
 @contextmanager
 def coarse() -> Iterator[None]:
-    """Context in which tails are averaged over f with fewer nodes, with an accuracy of about 1e-6."""
+    """Context in which tails are averaged over f with fewer nodes, to an accuracy of about 1e-6."""
     before = _rule.set(COARSE)
     try:
         yield
@@ -153,7 +153,7 @@ def mixture_quantiles(
     """Return the quantiles [Q, N, K] for marginals [S, N, P].
 
     A quantile is the smallest y with P(Y <= y) >= level, or NaN where the marginals are NaN. `mixture` maps the
-    marginals of a block of rows to their mixture.
+    marginals for a block of rows to their mixture.
     """
     with np.errstate(all="ignore"):
         blocks = by_blocks(mixture, mu, var)

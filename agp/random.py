@@ -29,11 +29,11 @@ class Noise(ABC):
 class Draws(NamedTuple):
     """Random arrays by name.
 
-    A name consists of the path of the node that uses the array, a dot, and the name of the array in the node.
+    A name consists of the path to the node that uses the array, a dot, and the array's name in the node.
     """
 
     by_row: Mapping[str, Any]
-    """Arrays [S, N, ...], whose second axis is split into batches and blocks like the rows of the data."""
+    """Arrays [S, N, ...], whose second axis is split into batches and blocks in the same way as the data."""
     whole: Mapping[str, Any]
     """Other arrays."""
 
@@ -73,9 +73,9 @@ def generator(seed: int, *purpose: int) -> np.random.Generator:
 
 
 def row_normals(seed: int, start: int, rows: int, count: int) -> npt.NDArray[np.float64]:
-    """Return standard normal numbers [rows, count] for rows from `start` on, whatever the chunks of the rows are.
+    """Return standard normal numbers [rows, count] for rows from `start` on, however the rows are divided into chunks.
 
-    A counter-based generator is advanced to the first row, and each number needs one draw.
+    A counter-based generator is advanced to the first row, and each number takes one draw.
     """
     from scipy.special import ndtri
 

@@ -25,12 +25,12 @@ __getattr__ = former_names(
 
 
 class Kind(NamedTuple):
-    """A kind of numerical problem. Kinds with equal fields are the same."""
+    """A kind of numerical problem. Kinds with equal fields are equal."""
 
     message: str
     """A format string whose fields are the numbers of a report, such as ``"jitter {0:.3g} was added"``."""
     size: int
-    """The number of fields of the message."""
+    """The number of fields in the message."""
     fatal: bool = False
     """True if the problem could not be repaired."""
 
@@ -44,7 +44,7 @@ class Report:
     kinds
         The kinds of problems.
     numbers
-        One vector. For each kind in turn, the vector holds the count, and the numbers for the message of the first
+        One vector that holds, for each kind in turn, the count and the numbers for the message about the first
         occurrence.
     """
 
@@ -64,7 +64,7 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
     count
         The number of occurrences, 0-d, by default 1. Zero and False mean that nothing is reported.
     fatal
-        True if the problem could not be repaired. If the host can read the arrays, raise an error instead.
+        True if the problem could not be repaired. If the host can read the arrays, an error is raised instead.
     """
     B = backend_of(numbers[0])
     xp, dtype = B.xp, numbers[0].dtype
@@ -78,7 +78,7 @@ def report(message: str, /, *numbers: Array, count: Array | None = None, fatal: 
 def propagate_reports(reports: Sequence[Report], /) -> None:
     """Pass reports to the innermost `collect_reports` block. Outside all blocks, warn or raise an error immediately.
 
-    Outside all blocks, traced reports are dropped, because they have no values.
+    Traced reports outside all blocks are dropped, because they have no values.
     """
     collector = current_collector()
     if collector is None:
@@ -125,7 +125,7 @@ def _merge_numbers(a: Array, b: Array) -> Array:
 
 
 def fetch_reports(several: Sequence[Sequence[Report]], /) -> list[list[Report]]:
-    """Move the numbers of lists of reports to the host in one transfer. Traced reports are dropped."""
+    """Move the numbers in lists of reports to the host in one transfer. Traced reports are dropped."""
     known = [[one for one in reports if backend_of(one.numbers).is_concrete(one.numbers)] for reports in several]
     numbers = [one.numbers for reports in known for one in reports]
     if not numbers:
@@ -181,7 +181,7 @@ class Tally:
 
     @property
     def messages(self) -> Counter[str]:
-        """The number of repairs of each kind; each key is the message of the first repair of a kind."""
+        """The number of repairs of each kind, by the message about the first repair of that kind."""
         return Counter(dict(self._seen.values()))
 
     def tell(self) -> None:

@@ -1,4 +1,4 @@
-"""Scales of data columns. Parameters that start at values from data have these scales as units."""
+"""Scales of data columns. They are the units of parameters whose initial values are computed from data."""
 
 import numbers
 from typing import Any

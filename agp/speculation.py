@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def speculate(f: Callable[[], T], beside: Array, /) -> tuple[T, bool]:
-    """Return f() and a Boolean, true if all assumptions about decisions in f were right.
+    """Return f() and a Boolean, which is true if all assumptions about decisions in f were right.
 
     If an assumption was wrong, f is evaluated again, and each decision is read from the device. The repair reports of
     the first evaluation are dropped. f must not have side effects. On the host, where decisions can be read without

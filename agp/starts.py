@@ -1,4 +1,4 @@
-"""Initial values computed from data on the host: lengthscales, directions, mixing weights, rows repeated by weight.
+"""Initial values computed from data on the host: lengthscales, directions, mixing weights, and rows repeated by weight.
 
 Several candidates for the lengthscales are compared by their log evidence on a sample of the rows.
 """
@@ -22,7 +22,7 @@ Numbers = npt.NDArray[np.float64]
 ROWS, LEAST_ROWS = 256, 8
 """Maximum and minimum number of rows in the sample."""
 FACTORS = (1.0, 0.3, 3.0)
-"""Multiples of the lengthscales of `Kernel.from_data` that are compared."""
+"""Factors for the lengthscales from `Kernel.from_data`; the results are compared."""
 NOISE = (0.01, 0.1, 0.5, 2.0)
 """Noise variances that are compared, relative to the variance of the function."""
 MAX_BINS = 6
@@ -123,7 +123,7 @@ def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
 
 
 def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.float64]:
-    """Return the shares [D] of the variance of y [N, Q] that the columns of X explain, divided by the largest share.
+    """Return how much of the variance of y [N, Q] each column of X explains [D], divided by the largest such share.
 
     For each column, the rows are sorted by its values and split into bins of equal counts. The share is the variance
     between the bin averages, corrected for chance, at least zero, and averaged over the targets. If no column explains
@@ -186,7 +186,7 @@ def principal_directions(x: npt.NDArray[Any], count: int) -> npt.NDArray[np.floa
 
 
 def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]:
-    """Return R [P, count] with R R^T close to the correlations of the columns of y [N, P], which may have NaN entries.
+    """Return R [P, count] with R R^T close to the correlations between columns of y [N, P], which may have NaN entries.
 
     If count is P, R is the symmetric root, so that uncorrelated columns stay separate. Otherwise the columns of R are
     the leading principal directions, scaled by their standard deviations. Each correlation is computed from the rows in
@@ -206,15 +206,16 @@ def correlation_root(y: npt.NDArray[Any], count: int) -> npt.NDArray[np.float64]
 
 
 def _fix_signs(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Make the largest entry of each eigenvector positive, because its sign depends on rounding."""
+    """Make the largest entry of each eigenvector positive, because an eigenvector's sign depends on rounding."""
     return vectors * np.sign(np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None, :], axis=0))
 
 
 def repetitions(weights: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
     """Return row indices, repeated in proportion to the weights [N]; None if all weights are zero.
 
-    If the weights are whole numbers with a sum from N to `MAX_REPEATED_ROWS`, they are the numbers of repetitions.
-    Otherwise, the running sum of the weights is scaled and rounded, so that the result has at least N rows.
+    If the weights are whole numbers whose sum is between N and `MAX_REPEATED_ROWS`, they are the numbers of
+    repetitions. Otherwise, the running sum of the weights is scaled and rounded, so that the result has at least N
+    rows.
     """
     ends = np.cumsum(weights.astype(np.float64))
     N, total = len(ends), ends[-1]

@@ -87,7 +87,7 @@ class Unflatten(Generic[T]):
     def log_jacobian(self, vector: Array, /) -> tuple[Array, Pullback]:
         """Return log |d values / d vector|, 0-d, for the parameters in the vector, and the pullback ``bar=1.0 -> [n]``.
 
-        Samplers need the log density of the vector: the log density of the values plus this log Jacobian.
+        Samplers use the log density of the vector, which is the log density of the values plus this log Jacobian.
 
         Raises
         ------

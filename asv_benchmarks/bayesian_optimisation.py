@@ -1,9 +1,9 @@
-"""Compare Bayesian optimisation with models of agp and of BoTorch by their simple regret.
+"""Compare the simple regrets of Bayesian optimisation with agp's models and with BoTorch's.
 
-``python asv_benchmarks/bayesian_optimisation.py --json regret.json`` takes four minutes on one core, and needs BoTorch
-(the extra ``botorch``). The problems are Branin and Hartmann-6, negated and without noise, on the unit cube. All models
-start from the same Sobol points, maximise the same acquisition function with the same settings, and are trained again
-after each evaluation.
+``python asv_benchmarks/bayesian_optimisation.py --json regret.json`` takes four minutes on one core, and requires
+BoTorch (the extra ``botorch``). The problems are Branin and Hartmann-6, negated and without noise, on the unit cube.
+All models start from the same Sobol points, maximise the same acquisition function with the same settings, and are
+trained again after each evaluation.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def agp_model(X, y, kernel="matern52", noise=None, prior=True):
 
 
 def botorch_model(X, y, noise=None):
-    """Create BoTorch's default model and train it by default; the noise is as in `agp_model`."""
+    """Create BoTorch's default model and train it with the default settings; the noise is as in `agp_model`."""
     known = None if noise is None else torch.full_like(y, noise * float(y.var(correction=0)))
     model = SingleTaskGP(X, y, known, outcome_transform=Standardize(m=1))
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))

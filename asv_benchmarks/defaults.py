@@ -1,4 +1,4 @@
-"""Compare scores and CPU time of agp's default estimators with other libraries on many tables.
+"""Compare scores and CPU time of agp's default estimators with those of other libraries on many tables.
 
 ``python asv_benchmarks/defaults.py run --out OUT --data DIR`` measures one cell after another, each in a new process
 with one thread, and writes each result to a file in OUT. Run the same command again to continue. ``python
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(a: argparse.Namespace) -> int:
-    """Measure the cells without results."""
+    """Measure the cells that have no results yet."""
     from defaults_parts.tables import tables  # the page does not need agp
     from defaults_parts.work import Work, checkouts_of
 

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.stepping import Stepping, in_turn
 
 BAR = 0.15
-"""Maximum excess of an exponent over that of the formula."""
+"""Maximum amount by which an exponent may exceed that of the formula."""
 BATCH = 256
 SHRINK = 32
 """Divisor of the sizes with --small."""
@@ -29,7 +29,7 @@ SHRINK = 32
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """A curve: time against one size, of a step on a minibatch or of the bound of all rows with its gradient."""
+    """A curve of time against one size, for a step on a minibatch or for the full-data bound with its gradient."""
 
     method: str
     variable: str

@@ -1,8 +1,8 @@
-"""Print the table of docs/performance.md from asv's results of the benchmarks in `benchmarks/table.py`.
+"""Print the table of docs/performance.md from asv's results for the benchmarks in `benchmarks/table.py`.
 
 ``python performance.py FILE --results RESULTS --machine MACHINE`` adds the results in two files under ``.asv/results``
-to FILE. Results in FILE of the same processor are kept if there are no new ones. ``python performance.py FILE`` prints
-the table.
+to FILE. Results in FILE from the same processor are kept if there are no new ones. ``python performance.py FILE``
+prints the table.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Compare agp's default estimator with scikit-learn's estimators for counts and positive numbers, on real tables.
+"""Compare agp's default estimator with scikit-learn's estimators for counts and positive numbers, on real data.
 
     python asv_benchmarks/real_targets.py [--data FOLDER] [--tables NAME ...] [--rows 4000] [--out FILE]
 

@@ -2,9 +2,9 @@
 
     python asv_benchmarks/threads.py [--cases diabetes,friedman] [--repeats 5] [--library numpy]
 
-Each time is the median of some calls, each in a new process. The environment has no variables for threads, or sets the
-usual variables to 1. Calls in the two environments alternate. The last column is the load average of the last minute.
-Rows "as it is" are meaningful only if it is low.
+Each time is the median of several calls, each in a new process. In one environment, no thread variables are set, and in
+the other, the usual ones are set to 1; calls in the two environments alternate. The last column is the load average of
+the last minute. Rows "as it is" are meaningful only if this load is low.
 """
 
 import argparse

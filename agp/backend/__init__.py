@@ -3,7 +3,7 @@
 A plug-in is a subclass of `Backend` with one instance per library. An entry point in the group ``agp.backends``
 announces the plug-in under the import name of its library. Without an entry point, call `register_backend`. A plug-in
 is loaded when agp receives the first array of its library, or when you call `get_backend(name)`. Objects do not store
-their backend: functions call `backend_of(array)`, a dictionary look-up by the type of the array.
+their backend: functions call `backend_of(array)`, which looks up the array's type in a dictionary.
 """
 
 from agp._deprecated import former_names

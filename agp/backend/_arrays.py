@@ -16,14 +16,14 @@ _constants: OrderedDict[tuple, Array] = OrderedDict()
 
 
 def like(x: Array, /) -> dict[str, Any]:
-    """Keyword arguments dtype= and device= for creating arrays like x, as in ``xp.eye(M, **like(x))``."""
+    """Keyword arguments that give a new array the dtype and device of x, as in ``xp.eye(M, **like(x))``."""
     return backend_of(x).like(x)
 
 
 def asarray_like(x: Any, beside: Array, /) -> Array:
-    """Convert a NumPy array, or lists of numbers, to an array of the library and device of `beside`.
+    """Convert a NumPy array, or lists of numbers, to an array with the library and device of `beside`.
 
-    Floating-point numbers get the dtype of `beside`. Integers, such as row indices, remain integers.
+    Floating-point numbers are converted to the dtype of `beside`; integers, such as row indices, remain integers.
     """
     B, host = backend_of(beside), np.asarray(x)
     dtype = B.dtype_name(beside) if host.dtype.kind == "f" else None
@@ -31,7 +31,7 @@ def asarray_like(x: Any, beside: Array, /) -> Array:
 
 
 def constant(numbers: tuple[float, ...], beside: Array, /) -> Array:
-    """Convert a vector of constants, such as quadrature nodes, to an array like `beside`.
+    """Convert a vector of constants, such as quadrature nodes, to the library, dtype and device of `beside`.
 
     A cache avoids repeated transfers to a device. While a function is traced, nothing is cached: the numbers become
     part of the compiled function.

@@ -1,10 +1,9 @@
-"""Control flow that a tracing library keeps on the device, speculation about predicates, reports, differentiation.
+"""Control flow that a tracing library keeps on the device, speculation about predicates, reports and differentiation.
 
-When the host reads a number from a device, the host waits for all earlier computations, and then the device waits for
-the host. Inside a `speculating` block, a branch with a likely outcome is therefore taken without reading its predicate.
-The predicates are stored. The caller reads them in one transfer, and repeats the computation if a prediction was wrong.
-A block in which launches are recorded (`Backend.capture`) is called blind, because the host cannot read any number
-there.
+When the host reads a number from a device, it waits for all earlier computations, and the device then waits for the
+host. Inside a `speculating` block, a branch with a likely outcome is therefore taken without reading its predicate. The
+predicates are stored. The caller reads them in one transfer, and repeats the computation if a prediction was wrong. A
+block in which launches are recorded (`Backend.capture`) is called blind, because the host cannot read any number there.
 """
 
 import contextlib
@@ -56,7 +55,7 @@ def current_collector() -> list[Any] | None:
 def collect_reports(reports: list[Any] | None = None) -> Iterator[list[Any]]:
     """Append the reports made inside the block to a list, instead of issuing warnings.
 
-    The entries are instances of `agp.repairs.Report`. Inside a transformation they are traced values, so a tracing
+    The entries are instances of `agp.repairs.Report`. Inside a transformation, they are traced values, so a tracing
     library returns them with the results, and reports them again outside, where `agp.repairs.Tally` reads them.
     """
     reports = [] if reports is None else reports
@@ -81,7 +80,7 @@ class ControlFlow(Library):
     ) -> Any:
         """Return `if_true()` if the 0-d predicate holds, else `if_false()`; both must return the same shapes.
 
-        `likely` is the usual value of the predicate. This value may be assumed first and verified later (see `assume`).
+        `likely` is the usual value of the predicate, which may be assumed first and verified later (see `assume`).
         """
         return if_true() if assume(predicate, likely) else if_false()
 
@@ -151,7 +150,7 @@ class ControlFlow(Library):
         return f
 
     def asks_gradient(self, x: Array, /) -> bool:
-        """Whether the library's automatic differentiation may need a gradient with respect to x."""
+        """Whether a gradient with respect to x may be needed for the library's automatic differentiation."""
         return False
 
     def with_pullback(self, f: ClosedForm, arrays: dict[str, Array], /) -> Array:
@@ -163,12 +162,12 @@ class ControlFlow(Library):
             A function ``arrays -> (value, pullback)``. The pullback ``(value_bar, names) -> cotangents`` returns a
             cotangent for each of the names. The library records no operations of f or its pullback.
         arrays
-            Dictionary of all arrays that may need gradients.
+            Dictionary of all arrays for which gradients may be needed.
 
         Raises
         ------
         BackendError
-            If torch computes second derivatives.
+            If second derivatives are computed with torch.
         """
         return f(arrays)[0]
 

@@ -1,4 +1,4 @@
-"""Find the plug-in of an array library by the type of an array or by name."""
+"""Find an array library's plug-in by the type of an array or by name."""
 
 import contextlib
 import importlib.metadata
@@ -37,7 +37,7 @@ _REGISTERED: dict[str, Backend] = {}
 _BY_TYPE: dict[type, Backend] = {}
 
 backend_of_type: Callable[[type], Backend | None] = _BY_TYPE.get
-"""Cache of `backend_of`: the backend of each array type so far."""
+"""Cache of `backend_of`: the backend of each array type seen so far."""
 
 
 @cache
@@ -50,7 +50,7 @@ def _names() -> list[str]:
 
 
 def register_backend(plugin: Backend, /) -> None:
-    """Use a plug-in in this process without an entry point.
+    """Use a plug-in without an entry point, in this process only.
 
     If you register several plug-ins under the same name, the last one is used.
 
@@ -187,7 +187,7 @@ def _no_array(name: str, kind: type) -> str:
 
 
 def _candidates(x: Any) -> Iterator[str]:
-    """Yield names of backends that may serve x, from its base classes, its namespace, and all imported libraries."""
+    """Yield names of backends that may support x, from its base classes, its namespace, and all imported libraries."""
     seen: dict[str, None] = {}
     for cls in type(x).__mro__[:-1]:
         seen |= {name: None for name, B in _REGISTERED.items() if cls in B.array_types}

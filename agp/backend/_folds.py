@@ -50,7 +50,7 @@ class Folds(Library):
             A function that returns a value and its pullback to `params`. The function is evaluated once for the value
             and again in the pullback.
         params
-            Models, factors and arrays that every block needs.
+            Models, factors and arrays that are used in every block.
         rows
             Arrays [N, ...] of this library or None, nested in tuples and dictionaries. A block has the same structure,
             with arrays [b, ...].

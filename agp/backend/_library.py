@@ -23,7 +23,7 @@ ClosedForm: TypeAlias = Callable[
 """A function of named arrays that returns a value and a pullback, for `Backend.with_pullback`."""
 
 DTYPES = ("float64", "float32", "int64", "int32", "bool", "int16", "int8", "uint8", "complex128", "complex64")
-"""Names of the dtypes of the standard, frequent ones first."""
+"""Names of the standard's dtypes, frequent ones first."""
 
 
 @lru_cache(maxsize=4096)  # called for every array of the training state in every step
@@ -54,7 +54,7 @@ class Library(ABC):
     gradients: tuple[str, ...] = ("closed-form",)
     """Available gradient modes."""
     special_module: str = ""
-    """Name of the library's module of special functions with SciPy's names; it is imported when first used."""
+    """Name of the library's module with special functions under SciPy's names, imported when first used."""
     special_functions: ClassVar[Mapping[str, Callable[..., Array]]] = {}
     """Special functions, by SciPy's names, that `special_module` lacks or computes less accurately."""
     triangular_block: float = 128
@@ -119,7 +119,7 @@ class Library(ABC):
         return list(map(self.row_major, arrays))
 
     def generator(self, x: Array, /, *seeds: Any) -> Any:
-        """Create a reproducible random number generator, an `agp.random.Noise`, for arrays like x.
+        """Create a reproducible random number generator, an `agp.random.Noise`, for the dtype and device of x.
 
         The default is NumPy's generator on the host. If `loops_on_device` is True, the last seed may be traced.
         """
@@ -133,7 +133,7 @@ class Library(ABC):
         return False
 
     def peak_memory(self, x: Array, /) -> float:
-        """Peak memory in MiB of the allocator of the device of x, or of the process if x is on the host."""
+        """Peak memory in MiB of the device allocator for x, or of the process if x is on the host."""
         status = Path("/proc/self/status")
         if status.exists():  # Linux: `resource` would include the memory of the parent process
             for line in status.read_text().splitlines():
@@ -145,7 +145,7 @@ class Library(ABC):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
     def device_memory(self, x: Array, /) -> float | None:
-        """Total memory of the device of x in MiB, used or free; None if x is on the host.
+        """Total memory, used or free, on the device of x in MiB; None if x is on the host.
 
         The value should be the same in every run, since it determines the size of row blocks. While x is traced, the
         default device is used.
@@ -160,10 +160,10 @@ class Library(ABC):
         return True
 
     def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
-        """Context manager with the library and thread settings for computations with arrays like x.
+        """Context manager with the library and thread settings for computations on the device of x.
 
-        If the library has a current device, the context sets it to the device of x. Products get the precision of their
-        dtype, unless the user has chosen a lower precision. On a CPU, thread pools are limited to one thread. The
-        user's settings are restored on exit. If the context changes a setting, `needs_context` is True.
+        If the library has a current device, the context sets it to the device of x. Products are computed in the
+        precision of their dtype, unless the user has chosen a lower precision. On a CPU, thread pools are limited to
+        one thread. The user's settings are restored on exit. If the context changes a setting, `needs_context` is True.
         """
         return contextlib.nullcontext()

@@ -28,9 +28,9 @@ class Mathematics(Library):
         """Solve L Y = B, or L^T Y = B if `transpose` is true, for a lower triangular L [M, M] and B [M, N]."""
 
     def device_block(self, x: Array, /) -> float:
-        """Largest size of matrices like x that are processed whole, although a split into blocks would save operations.
+        """Size up to which matrices with the dtype and device of x stay whole, although blocks would save operations.
 
-        The size is positive for accelerators, where every call needs a launch, and 0 otherwise.
+        The size is positive for accelerators, where every call requires a launch, and 0 otherwise.
         """
         return 0.0
 
@@ -39,7 +39,7 @@ class Mathematics(Library):
         return self.xp.sum(x * y)
 
     def norm(self, x: Array, /) -> Array:
-        """Square root of the sum of squares of all entries of x, a 0-d array."""
+        """Square root of the sum of all squared entries of x, a 0-d array."""
         return self.xp.sqrt(self.inner(x, x))
 
     def add_product(self, x: Array, a: Array, b: Array, /) -> Array:
@@ -81,7 +81,7 @@ class Mathematics(Library):
         f
             A function at module level that depends only on its arguments. Each of its operations must take an array,
             and must not change an array in place. The function may use the attributes `dtype` and `ndim` of arrays,
-            elementwise functions of `xp` (`clip` needs both limits), `zeros_like`, `ones_like`, `full_like`, and
+            elementwise functions of `xp` (`clip` only with both limits), `zeros_like`, `ones_like`, `full_like`, and
             methods of this backend such as `lerp`.
         args
             Numbers and arrays. The arrays are broadcast to a common shape. All results have this shape.

@@ -85,7 +85,7 @@ class Backend(Mathematics, ControlFlow, Folds):
         return self.rows_at(x, self.from_numpy(index, device=self.device_name(x) or None))
 
     def rows_at(self, x: Array, index: Array, /) -> Array:
-        """Copy the rows of x [N, ...] at indices [n] on its device; takes O(n) operations in any memory layout."""
+        """Copy the rows of x [N, ...] at indices [n] on its device; takes O(n) operations for any memory layout."""
         return self.xp.take(x, index, axis=0)
 
     def same_rows(self, x: Array, y: Array, /) -> bool:
@@ -113,7 +113,7 @@ class Backend(Mathematics, ControlFlow, Folds):
         return self.gather(x, index)
 
     def checksum(self, rows: tuple[Array, ...], /) -> int:
-        """CRC-32 checksum of arrays of rows, the same for every array library."""
+        """CRC-32 checksum of row data, the same for every array library."""
         found = 0
         for block in row_blocks(rows, CHECKSUM_ROWS):
             for x in block:

@@ -18,7 +18,7 @@ from agp.linalg import (
 
 
 class Collapsed(NamedTuple):
-    """Factors of the optimal q(u) of sparse GP regression.
+    """Factors of the optimal q(u) in sparse GP regression.
 
     In the whitened variables v = Lu^-1 u, output p has the mean LB^-T c_p. The covariance of each group of inducing
     inputs is (LG LG^T)^-1, with the factor LG of that group.
@@ -31,7 +31,7 @@ class Collapsed(NamedTuple):
     c: Array
     """The vector LB^-1 A (y - h) / sigma^2 of each output, [M, P]."""
     LG: tuple[Array, ...]
-    """Cholesky factors of the diagonal blocks of LB LB^T, one for each group of inducing inputs."""
+    """Cholesky factors of the diagonal blocks in LB LB^T, one for each group of inducing inputs."""
 
 
 class Statistics(NamedTuple):
@@ -66,8 +66,8 @@ def collapsed_bound(
     optimal q(u) attains this bound. The computation takes O(N M^2) operations.
 
     With several orthogonal groups of inducing inputs (SOLVE-GP), Qff is the sum of a matrix Q_g for each group, and
-    the groups have independent posteriors. The predictive mean stays the same. Compared with a single group, the
-    bound of each output is lower by 1/2 (sum_g log|I + Q_g / sigma^2| - log|I + Qff / sigma^2|).
+    the groups have independent posteriors. The predictive mean is that of a single group, but the bound of each output
+    is lower by 1/2 (sum_g log|I + Q_g / sigma^2| - log|I + Qff / sigma^2|).
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def posterior_of(Lu: Array, totals: Statistics, noise: Array, sizes: tuple[int, 
 
 
 def collapsed_statistics(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Statistics:
-    """The sums over the rows that `collapsed_bound` and `collapsed_posterior` need, for the same arguments."""
+    """The sums over the rows that `collapsed_bound` and `collapsed_posterior` use, for the same arguments."""
     return totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
 
 

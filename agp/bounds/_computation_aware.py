@@ -20,7 +20,7 @@ Loss: TypeAlias = Literal["elbo", "projected"]
 
 
 class Moments(NamedTuple):
-    """Sums in float64 that determine the objective; a sum that is not needed is None.
+    """Sums in float64 that determine the objective; sums that are not needed are None.
 
     A is a sum over the support. The other fields are sums over all rows of data.
     """

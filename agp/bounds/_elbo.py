@@ -29,9 +29,9 @@ def elbo(
     X, y
         Inputs [B, D] and targets [B, K]: all rows, or a minibatch.
     scale
-        The ratio N / B, which makes the bound of a minibatch an unbiased estimate of the bound of all N rows.
+        The ratio N / B, which makes the minibatch bound an unbiased estimate of the bound on all N rows.
     draws
-        Random numbers for the likelihood and the process, if they need any (`agp.models.Model._draws`).
+        Random numbers for the likelihood and the process, if they use any (`agp.models.Model._draws`).
     block_rows
         Number of rows per block. The pullback evaluates each block again. By default, all rows form a single block.
 
@@ -89,7 +89,7 @@ def _rows_block(params: tuple[Any, Any], block: tuple[Array, Array, dict[str, Ar
 
 
 def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:
-    """Swap the first two axes of draws [S, N, ...] or [N, S, ...]; sums over rows need [N, S, ...]."""
+    """Swap the first two axes of draws [S, N, ...] or [N, S, ...]; sums over rows require [N, S, ...]."""
     return {name: backend_of(x).xp.permute_dims(x, (1, 0, *range(2, x.ndim))) for name, x in draws.items()}
 
 

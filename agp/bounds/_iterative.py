@@ -1,4 +1,4 @@
-"""Stochastic estimates of the log evidence of an exact GP, from random probes of its covariance matrix."""
+"""Stochastic estimates of an exact GP's log evidence, from random probes of its covariance matrix."""
 
 import math
 from collections.abc import Callable
@@ -140,7 +140,7 @@ def _report(solution: Solution, tolerance: float) -> None:
 def estimated_evidence(
     model: Any, X: Array, y: Array, low: Array | None, full: Array, /, *, block_rows: int
 ) -> tuple[Array, Pullback]:
-    """Stochastic estimate of the log evidence of an exact GP, summed over the outputs, with an unbiased gradient.
+    """Stochastic estimate of an exact GP's log evidence, summed over the outputs, with an unbiased gradient.
 
     The log evidence is log N(y; h(X), A) with A = K + sigma^2 I. With the preconditioner P of A, probes z_i ~ N(0, P)
     and alpha = A^-1 (y - h), the estimates are
@@ -150,7 +150,7 @@ def estimated_evidence(
 
     Since E[z z^T] = P, the mean of (A^-1 z)^T dA (P^-1 z) is tr(A^-1 dA). The gradient is a separate estimate,
     not the derivative of the estimated value. For automatic differentiation, the value therefore includes a surrogate
-    term. The value of this term is zero, and its derivative is the estimated gradient.
+    term whose value is zero and whose derivative is the estimated gradient.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ from agp.linalg import (
 def free_collapsed_bound(
     model: Any, X: Array, y: Array, /, *, sizes: tuple[int, int], block_rows: int | None = None
 ) -> tuple[Array, Pullback]:
-    """Evidence lower bound with an optimal q(u) of the first group and a given q(v) of the second group.
+    """Evidence lower bound with an optimal q(u) for the first group and a given q(v) for the second group.
 
     The bound is the sum over the outputs of
     log N(r; 0, Quu + sigma^2 I) - (tr(Kff - Qff) + tr(S_v Dm Dm^T)) / (2 sigma^2) - KL[q(v) || p(v)].
@@ -112,13 +112,13 @@ def _subtract_second_group(totals: Statistics, state: Any, sizes: tuple[int, int
 
 
 def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) -> tuple[Array, Pullback]:
-    """Tighter evidence lower bound of sparse GP regression, for at most a few thousand rows.
+    """Tighter evidence lower bound for sparse GP regression, with at most a few thousand rows.
 
     The bound is log N(y; h(X), Qff + sigma^2 I) - 1/2 tr[(Quu + sigma^2 I)^-1 (Kff - Qff)], summed over the outputs.
     Qff is the Nyström approximation of Kff from all groups of inducing inputs. Quu is the Nyström approximation from
     the first group only. The variational posterior lets u depend on the part of f that the inducing variables do not
-    explain. The bound is therefore higher than `collapsed_bound` with the same inducing inputs. The computation needs
-    the full matrix Kff, and takes O(N^2 M) operations and O(N^2) memory.
+    explain, so the bound is higher than `collapsed_bound` for the same inducing inputs. The computation requires the
+    full matrix Kff, and takes O(N^2 M) operations and O(N^2) memory.
 
     Parameters
     ----------

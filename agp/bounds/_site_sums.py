@@ -23,9 +23,9 @@ def site_sums(
 ) -> dict[str, Any]:
     """Sums over the rows for a site step of each posterior that has sites.
 
-    One pass over the rows, with memory for one block, differentiates `scale` times the expected log density at the
-    marginals of the process: alpha = d/dmu and beta = -2 d/dvar. `agp.processes.Process.project_to_sites` maps these
-    derivatives to the sums of each posterior. The keys of the result are the paths of the posteriors in the process.
+    In one pass over the rows, with memory for one block, `scale` times the expected log density at the marginals of the
+    process is differentiated: alpha = d/dmu and beta = -2 d/dvar. `agp.processes.Process.project_to_sites` maps these
+    derivatives to the sums of each posterior. The result maps the path of each posterior in the process to its sums.
     The factor is that of the process, and the other arguments are those of `agp.bounds.elbo`.
     """
     _, reference = model.process.reference  # X may be a lazy array

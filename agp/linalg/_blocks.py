@@ -8,7 +8,7 @@ from agp.linalg._diagonal import identity
 
 
 def groups_of(sizes: Sequence[int]) -> list[slice]:
-    """Return a slice of rows for each of several consecutive groups with the given sizes."""
+    """Return the slice of rows for each of the consecutive groups with the given sizes."""
     stops = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [slice(stop - size, stop) for stop, size in zip(stops, sizes, strict=True)]
 
@@ -53,7 +53,7 @@ def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
 
 
 def each_cholesky(S: Array, /) -> Array:
-    """Return the Cholesky factors of S [P, M, M], each repaired separately, with the errors of `cholesky`."""
+    """Return the Cholesky factors of S [P, M, M], each repaired separately; errors are those of `cholesky`."""
     return backend_of(S).xp.stack([cholesky(S[p, ...]) for p in range(S.shape[0])], axis=0)
 
 

@@ -70,7 +70,7 @@ def _report_repair(A: Array, jitter: Array, repairs: int) -> None:
 
 
 def _fail(A: Array, jitter: Array) -> None:
-    """Raise the error of a failed last repair; inside compiled functions, report the error instead."""
+    """Raise the error for a failed last repair; inside compiled functions, report the error instead."""
     B = backend_of(A)
     variances = B.stop_gradient(diagonal(A))
     numbers = B.xp.max(jitter), B.xp.mean(variances), B.xp.min(variances)
@@ -142,7 +142,7 @@ def relative_cholesky_pullback(L: Array, S_bar: Array) -> Array:
         return _dense_pullback(L, S_bar)
     B = backend_of(L)
     # W = A_bar solves L^T W L = S, S = sym(Phi(S_bar)), from the last block on: M^3 operations, mostly products;
-    # two triangular solves would need 2 M^3 operations
+    # two triangular solves would take 2 M^3 operations
     L11, L21, L22 = blocks_of(L)
     S11, S21, S22 = blocks_of(S_bar)
     W22 = relative_cholesky_pullback(L22, S22)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from agp.backend import Array, backend_of, like
 
 LOOK_EVERY = 5
-"""The number of iterations between two checks by the host whether a device has finished."""
+"""The number of iterations after which the host checks again whether a device has finished."""
 
 
 class Solution(NamedTuple):
@@ -34,7 +34,7 @@ def conjugate_gradients(
     max_iterations: int = 1000,
     coefficients: int = 0,
 ) -> Solution:
-    """Solve A x = b for each column b of the right-hand sides; each iteration needs a single product with A.
+    """Solve A x = b for each column b of the right-hand sides; each iteration takes a single product with A.
 
     Each column starts at zero and stops at its tolerance. A column also stops if d^T A d is not positive for its
     search direction d, because A is then indefinite to working precision. Compiled loops run on the device. The

@@ -2,7 +2,7 @@
 
 Let A be symmetric positive definite, L lower triangular with a positive diagonal, and B = L^T A L. The function
 l(L) = KL[N(0, L L^T) || N(0, A^-1)] = (tr B - M)/2 - sum log diag L - log|A|/2 is convex in L. Its minimiser is the
-Cholesky factor of A^-1. The natural-gradient step is L <- L (I - gamma Phi(B - I)), which needs no factorisation or
+Cholesky factor of A^-1. The natural-gradient step is L <- L (I - gamma Phi(B - I)), which requires no factorisation or
 solve. Relaxed Gaussian processes use this step instead of a Cholesky factorisation.
 """
 
@@ -96,11 +96,11 @@ def inverse_factor(
         A factor to start from, such as the factor of the previous A. The default is `starting_factor(A)`. The default
         also replaces a given factor L if L is not finite or an eigenvalue of L^T A L exceeds 100.
     tolerance
-        The residual at which to stop. The residual is tested before each step, so a good factor needs no steps.
+        The residual at which to stop. The residual is tested before each step, so a good factor takes no steps.
     least_steps, max_steps
         The minimum and maximum number of steps.
     step
-        The rule for the step size. The rule receives the number of steps since the start of this call.
+        The rule for the step size, which receives the number of steps since the start of this call.
     patience
         Stop after this number of consecutive unit steps without progress. A step makes progress if it improves the
         residual (or the gap) or l(L). Close to the solution, a step makes progress only if it halves the residual. A
@@ -203,8 +203,8 @@ def _advance(A: Array, step: StepRule, gap: Gap | None, c: _Carry) -> tuple[Arra
     L_new = natural_step(L, B, gamma)
     B_new = gram(A, L_new)
     merit, residual = merit_of(L_new, B_new), residual_of(B_new)
-    # Reject a step that increases the merit or makes it NaN. Near the solution the merit is flat to rounding, and the
-    # residual, which falls quadratically once |G|_F < 0.68, decides.
+    # Reject a step that increases the merit or makes it NaN. Near the solution, the merit is flat up to rounding, so
+    # the residual decides, which falls quadratically once |G|_F < 0.68.
     rounding = 10.0 * float(xp.finfo(A.dtype).eps) * (A.shape[-1] + xp.abs(c.merit))
     near = c.residual * math.sqrt(A.shape[-1]) < CONVERGENCE_RADIUS
     accept = (merit <= c.merit + rounding) | (near & (residual < c.residual) & xp.isfinite(merit))

@@ -1,4 +1,4 @@
-"""Parts of a step of the inversion by matrix products: merit, residual, direction and eigenvalue estimate.
+"""Parts of a step in the inversion by matrix products: merit, residual, direction and eigenvalue estimate.
 
 A is symmetric positive definite, L is lower triangular with a positive diagonal, and B = L^T A L; see
 `agp.linalg._inverse`.

@@ -1,6 +1,6 @@
 """Inversion by matrix products: steps in a lower precision, as long as rounding errors allow them.
 
-A step from L needs the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, and thus
+A step from L requires the products B = L^T A L and L Phi(B - I). Later steps compute B in the precision of A, and thus
 correct the errors of both products.
 
 Let u be the unit roundoff of the lower precision: half the distance from 1 to the next number. Each entry of A, and of
@@ -23,7 +23,7 @@ PRECISIONS = {"float32": 2.0**-24, "tf32": 2.0**-11, "bfloat16": 2.0**-8}
 ROUNDINGS = 0.2
 """The constant in the estimate above; for kernel matrices with M = 64 to 1024, it is correct to a factor of two."""
 MAX_ROUNDING_ERROR = 5e-3
-"""Steps in a lower precision end when its rounding error exceeds half of this value and half of the tolerance."""
+"""Steps in a lower precision end when the rounding error exceeds both half this value and half the tolerance."""
 
 
 class ReducedSteps(NamedTuple):

@@ -36,9 +36,9 @@ class constant_step:  # noqa: N801 - reads as the function that it is
 class log_linear_step:  # noqa: N801 - reads as the function that it is
     """A step size that rises geometrically from `start` to `end` in each call, and then stays at `end`.
 
-    `steps` is the number of steps of the rise. gamma_t = start (end / start)^(t / (steps - 1)) for t < steps. The first
-    steps have almost no effect. The steps with sizes of a few hundredths or tenths make the rule robust. With
-    start = 1e-5 and ten steps, the inversion converges for lambda_max(B) up to about 1e5.
+    `steps` is the number of steps over which the size rises. gamma_t = start (end / start)^(t / (steps - 1)) for t <
+    steps. The first steps have almost no effect; the rule is robust because of the steps with sizes of a few hundredths
+    or tenths. With start = 1e-5 and ten steps, the inversion converges for lambda_max(B) up to about 1e5.
 
     Source: the schedule of Cortinovis et al., "Inverse-free sparse variational Gaussian processes".
     """

@@ -2,16 +2,16 @@
 
 Every matrix is split in halves (blocks 11, 21, 22) until the blocks are small. The smallest size of a block is
 `Backend.triangular_block`, or `Backend.device_block` on accelerators. If only one factor is triangular, this size is
-doubled. Only nonzero blocks that the result needs are multiplied. A dense product takes 2 M^3 operations. With many
-levels, a product with one triangular input or a triangular output takes M^3 operations. A product of two triangular
-inputs with a triangular output takes M^3 / 3 operations. The function `lower_product` takes 2/3 M^3 operations.
-Dimensions before the last two are batch dimensions.
+doubled. Only nonzero blocks that contribute to the result are multiplied. A dense product takes 2 M^3 operations. With
+many levels, a product with one triangular input or a triangular output takes M^3 operations. A product of two
+triangular inputs with a triangular output takes M^3 / 3 operations. The function `lower_product` takes 2/3 M^3
+operations. Dimensions before the last two are batch dimensions.
 """
 
 from agp.backend import Array, backend_of
 
 DENSE_BLOCK = 512
-"""Up to this size, a triangle of a general product is computed densely, because joining blocks takes time."""
+"""Up to this size, a triangle of a general product is computed densely, because joining blocks would take longer."""
 
 
 def blocks_of(A: Array) -> tuple[Array, Array, Array]:

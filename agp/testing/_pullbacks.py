@@ -23,7 +23,7 @@ STEP = 3e-4
 SMALL = 1e-6
 """The minimum denominator of relative errors, as a share of the largest entry in the gradients of all leaves."""
 SPREAD = 0.3
-"""The standard deviation of random changes of raw leaves. Without them, gradients may vanish by symmetry."""
+"""The standard deviation of random changes to raw leaves, without which gradients may vanish by symmetry."""
 ROWS, WIDTH = 8, 2
 
 
@@ -49,7 +49,7 @@ def check_pullback(
     backends: Iterable[str] | None = None,
     tolerance: float = 1e-6,
 ) -> None:
-    """Compare the pullbacks of a part of a model with finite differences and automatic differentiation.
+    """Compare the pullbacks of a model part with finite differences and automatic differentiation.
 
     On NumPy, pullbacks are compared with central differences. On torch and JAX, pullbacks are compared with automatic
     differentiation of the same forward code, and values are compared with those of NumPy. All computations use float64,
@@ -60,21 +60,21 @@ def check_pullback(
     ----------
     part
         A kernel, a mean function, a likelihood, an `agp.inducing.Inducing` or an `agp.processes.Process`. Missing
-        leaves get starting values. The part may also be a posterior: a class of q(u), its name, or an object whose size
-        matches `inducing` and `outputs`.
+        leaves get starting values. The part may also be a posterior: a class, the name of a class, or an object whose
+        size matches `inducing` and `outputs`.
     X
         Inputs [N, D] at which the part is checked. The default is eight random rows with two columns, or with as many
-        columns as a process needs.
+        columns as a process requires.
     y
-        Targets [N] or [N, K]. Checks of a likelihood require targets.
+        Targets [N] or [N, K]. They are required to check a likelihood.
     kernel
         The kernel of the process if the part is an `Inducing`. The default is `RBF`.
     outputs
-        The number of outputs P, for a mean function or a class of q(u).
+        The number of outputs P, for a mean function or a posterior class.
     inducing
         The number of inducing variables M, for a posterior or inducing variables.
     seed
-        The seed of all random numbers.
+        The seed for all random numbers.
     differences
         Whether to compare with central differences. Pass False if the forward code calls `Backend.stop_gradient`,
         because differences ignore that call.
@@ -210,7 +210,7 @@ class _Problem:
         return f"{self.label}, {self.stage.name}, {name if name.startswith('input ') else f'leaf {name}'}"
 
     def compare_values(self, B: Backend, found: list[Any], expected: list[Any], tolerance: float) -> None:
-        """Raise AssertionError if the values of a library differ from those of NumPy."""
+        """Raise AssertionError if a library's values differ from NumPy's."""
         for i, values in enumerate(zip(found, expected, strict=True)):
             mistake = _largest("", *values, floor=0.0)
             if not mistake.error <= tolerance:
@@ -221,7 +221,7 @@ class _Problem:
                 raise AssertionError(msg)
 
     def compare(self, judge: str, found: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float) -> None:
-        """Raise AssertionError for the leaf with the largest error, if the error is too large."""
+        """Raise AssertionError for the leaf with the largest error, if this error is too large."""
         floor = SMALL * max((_size(x) for x in expected.values()), default=0.0)
         worst = max((_largest(name, found[name], expected[name], floor) for name in expected), default=None)
         if worst is not None and not worst.error <= tolerance:

@@ -1,4 +1,4 @@
-"""Seeded minibatches, which are the same on every backend, and the random draws of training steps."""
+"""Seeded minibatches, which are the same on every backend, and the random draws for training steps."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -18,24 +18,24 @@ NOISE_STEPS, NOISE_MIB = 10, 16.0
 
 
 class Batches:
-    """Minibatches by step number. Each epoch reshuffles the rows, and drops the last batch if it is incomplete.
+    """Minibatches by step number. Rows are reshuffled in each epoch, and an incomplete last batch is dropped.
 
-    The batch of step t depends only on t and the seed, so checkpoints store no random generator.
+    The batch for step t depends only on t and the seed, so no random generator is stored in checkpoints.
 
     Parameters
     ----------
     X, y
-        All inputs [N, D] and targets [N, P]. Batches of a dask array are fetched ahead, a few chunks at a time.
+        All inputs [N, D] and targets [N, P]. Batches of a dask array are fetched in advance, a few chunks at a time.
     size
         Number of rows in a batch. If `size` is N, each batch contains all rows in the original order.
     seed
-        Seed of the permutations and the draws.
+        The seed for the permutations and the draws.
     draws
         A function that draws the noise for a step with a given number of rows (`agp.models.Model._draws`).
     place
         Where the noise is drawn: "host" or "device". Noise from the host is the same for every library.
     reference
-        An array of the library and device of the batches; needed if the rows are in a dask array.
+        An array with the desired library and device of the batches; required if the rows are in a dask array.
     in_place
         If True, batches stay in the dask array, and each worker evaluates its share of a step.
     """
@@ -67,7 +67,7 @@ class Batches:
 
     @property
     def backend(self) -> Backend:
-        """The array library of the batches, which evaluates the steps."""
+        """The array library that holds the batches and evaluates the steps."""
         moved = self.pooled is not None and not self.pooled.in_place
         return backend_of(self.reference if moved else self.X)
 
@@ -107,7 +107,7 @@ class Batches:
         return self.pooled.rows(epoch, here.start, here.stop), draws
 
     def of_parts(self, rows: Any, draws: Draws) -> Batch:
-        """Build the batch from the result of `parts`."""
+        """Build the batch from what `parts` returns."""
         if self.pooled is None:
             return self.of(self.X, self.y, rows, draws)
         X, y, places = rows
@@ -119,7 +119,7 @@ class Batches:
         return self._placed(epoch)[here] if self.order.listed else asarray_like(self.indices(step), self.X)
 
     def of(self, X: Array, y: Array, rows: Array | None, draws: Draws) -> Batch:
-        """Build the batch of these rows [B], or of all rows if `rows` is None. Compilers can trace this function."""
+        """Build the batch of these rows [B], or of all rows if `rows` is None. This function can be traced."""
         if rows is None:
             return Batch(X, y, 1.0, None, draws)
         B = backend_of(X)
@@ -132,7 +132,7 @@ class Batches:
         return self.draws(generator(self.seed, 3, step), self.size)
 
     def _draws_from_host(self, step: int) -> Draws:
-        """Draw the noise of a step on the host; return it as arrays of the library of the batches."""
+        """Draw the noise of a step on the host; return it in arrays of the batches' library."""
         if backend_of(self.reference).reading_waits(self.reference):
             group, i = divmod(step, NOISE_STEPS)
             if (several := self._joined_draws(group)) is not None:
@@ -149,14 +149,14 @@ class Batches:
         return _beside(self.reference, Draws(*parts))
 
     def device_draws(self, X: Array, step: int | Array) -> Draws:
-        """Draw the noise of a step with the random generator of X's library; the step may be a traced array."""
+        """Draw the noise for a step with the random generator in X's library; the step may be a traced array."""
         if self.draws is None:
             return NO_DRAWS
         return _beside(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
 
 
 def _beside(X: Array, draws: Draws) -> Draws:
-    """Convert the draws to the library and device of X. Also convert floats to the dtype of X."""
+    """Convert the draws to the library and device of X, and floats to the dtype of X."""
     if draws is NO_DRAWS:
         return draws
     B = backend_of(X)

@@ -31,9 +31,9 @@ def initial_state(model: M, kept: AbstractSet[str] = frozenset(), /) -> M:
     """Return the model with the initial values that `train` and `fit` use.
 
     An untrained model predicts its prior. If q(u) has the form of pseudo-observations (`agp.posteriors.SiteForm`:
-    L-SVGP, R-SVGP and similar), gradient steps from the prior are slow. If such a q(u) is still the prior, this
-    function sets small pseudo-observation variances and matching inverse factors. It does not change trained models.
-    Call this function before your own training loops.
+    L-SVGP, R-SVGP and similar), training by gradient steps from the prior is slow. If such a q(u) still equals the
+    prior, this function therefore sets small pseudo-observation variances and matching inverse factors. Trained models
+    are not changed. Call this function before your own training loops.
 
     Parameters
     ----------

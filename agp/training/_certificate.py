@@ -11,7 +11,7 @@ from agp.models import collapsed_model
 from agp.random import generator
 
 BASELINE_ROWS = 10_000
-"""The maximum number of targets in a baseline that is computed by iterations."""
+"""The maximum number of targets in a baseline that is computed iteratively."""
 CERTIFIED_ROWS = 200_000
 """The default maximum number of rows in an upper bound."""
 
@@ -53,8 +53,8 @@ def _best_constant(likelihood: Likelihood, y: Array) -> float:
 def _levels(likelihood: Likelihood, y: Array, P: int) -> tuple[Any, Any]:
     """Return initial values [P] and units [P] of the constants.
 
-    If the targets are observations of the functions, the initial values are the medians of the targets, and the units
-    are the standard deviations of the targets.
+    If the targets are observations of the functions, the initial values are their medians, and the units are their
+    standard deviations.
     """
     seen = likelihood.observations(y)
     level = likelihood.level(y) if seen is None else None
@@ -72,7 +72,7 @@ class Certificate(NamedTuple):
 
     bound: float
     upper: float
-    """The upper bound at the same hyperparameters, or NaN if there is none. For a sample of rows, bound plus gap."""
+    """The upper bound at these hyperparameters, or NaN if there is none; for a sample of rows, bound plus gap."""
     gap: float
     """Upper bound minus bound. For a sample of rows, the sample's upper bound minus its collapsed bound."""
     rows: int
@@ -80,10 +80,10 @@ class Certificate(NamedTuple):
 
 
 def certify(model: Any, X: Array, y: Array, /, *, rows: int, seed: int, memory: float | None) -> Certificate:
-    """Compute the bound of a model per datum and, for Gaussian noise, an upper bound, in O(N M^2) operations.
+    """Compute a model's bound per datum and, for Gaussian noise, an upper bound, in O(N M^2) operations.
 
-    With more than `rows` rows, the bounds use a random sample of `rows` rows. If the bound of the model needs
-    all rows, all rows are used.
+    With more than `rows` rows, the bounds use a random sample of `rows` rows. All rows are used if the model's bound
+    requires them.
     """
     N, all_rows = X.shape[0], True
     if model.stochastic and rows < N:

@@ -14,10 +14,10 @@ MIN_STEPS_PER_CALL = 100
 
 
 class Epochs:
-    """Run an epoch, or `MIN_STEPS_PER_CALL` steps if it is shorter, in one call of a loop that is compiled once.
+    """Run an epoch, or `MIN_STEPS_PER_CALL` steps if that is more, in one call of a loop that is compiled once.
 
     A step is ``(model, states, batch) -> (model, states, info)``. The row numbers of all batches are transferred before
-    the call. The noise of all batches is transferred too, unless the device draws the noise.
+    the call, and so is their noise, unless it is drawn on the device.
     """
 
     def __init__(self, step: Callable[..., tuple], batches: Batches) -> None:

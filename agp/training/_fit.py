@@ -35,7 +35,7 @@ LBFGS_ROWS = 2048
 ITERATIONS = 1000
 """The default maximum number of L-BFGS iterations."""
 STEPS, EPOCHS = 5_000, 20
-"""The default limit of training by `recipe`: this many steps or passes over the data, whichever takes more steps."""
+"""The default limit on training by `recipe`: this many steps or passes over the data, whichever takes more steps."""
 WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
 """The slope of a noisy bound is estimated over this many steps or passes, whichever takes more steps."""
 MIN_EPOCH_STEPS = 100
@@ -45,8 +45,8 @@ FIRST_STEPS = 200
 LAST_ITERATIONS = 20
 """L-BFGS stops when this many iterations together gain less than the tolerance."""
 COOLING_SHARE, COOLING_STEPS = 0.2, 100
-"""After convergence, the learning rates fall to a tenth during further steps. Their number is `COOLING_SHARE` times the
-number of steps so far, but at least `COOLING_STEPS`."""
+"""After convergence, training continues for `COOLING_SHARE` times the number of steps so far, but at least for
+`COOLING_STEPS` steps, while the learning rates fall to a tenth."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class FitResult(Result):
     """The result of `fit`, with the reason why the training ended."""
 
     converged: bool = False
-    """True if the tolerance ended the training, False if a limit or a callback did."""
+    """True if the training ended because the tolerance was met, False if a limit or a callback ended it."""
     message: str = ""
     """Why the training ended."""
     learned: bool = True
@@ -86,9 +86,8 @@ def fit(
     """Train a model to convergence, or until a limit is reached.
 
     Training uses L-BFGS (`fit_lbfgs`) if the bound is deterministic and each step uses all rows. Otherwise, it uses
-    minibatches and the updates of `recipe`. Each L-BFGS evaluation solves for the sites and the inverse factors. If the
-    likelihood is Gaussian, the evaluation also solves for q(u). If L-BFGS has to optimise a q(u) itself, 200 steps of
-    `recipe` come first.
+    minibatches and the updates of `recipe`. Each L-BFGS evaluation solves for the sites, the inverse factors and, if
+    the likelihood is Gaussian, q(u). If L-BFGS has to optimise a q(u) itself, 200 steps of `recipe` come first.
 
     Parameters
     ----------
@@ -99,8 +98,8 @@ def fit(
     tolerance
         The gain below which training has converged, in nats per datum. Training by `recipe` has converged when an epoch
         (at least 100 steps) gains less than the tolerance. The gain is estimated from the slope of the bound over the
-        last 5 epochs or 500 steps, whichever is more. If each step uses all rows, the gain is estimated from the last
-        100 steps. After convergence, training continues for a fifth of the steps taken so far, while the learning rates
+        last 5 epochs or 500 steps, whichever is more. If each step uses all rows, it is estimated from the last 100
+        steps. After convergence, training continues for a fifth of the steps taken so far, while the learning rates
         fall to a tenth. L-BFGS stops when 20 iterations gain less than the tolerance, or when no entry of the gradient
         with respect to the dimensionless raw leaves exceeds a thousandth of the tolerance.
     max_steps
@@ -109,7 +108,7 @@ def fit(
     max_seconds
         Maximum time in seconds; unlimited by default.
     batch_size
-        The number of rows in a minibatch; by default 1,024, or all rows if the model needs them. If you pass
+        The number of rows in a minibatch; by default 1,024, or all rows if the model requires them. If you pass
         `batch_size`, training does not use L-BFGS.
     updates
         A function that returns the updates to use instead of `recipe` and L-BFGS. Like `recipe`, the function takes a
@@ -117,7 +116,7 @@ def fit(
     gradient, memory
         See `agp.recipe`.
     seed
-        Seed of the minibatches.
+        The seed for the minibatches.
     callbacks
         Functions called with a `Progress` after each step. If a callback returns True, the training ends.
     progress
@@ -125,9 +124,9 @@ def fit(
     draws, graphs
         See `agp.train`.
     checkpoint
-        See `agp.train`. L-BFGS writes no checkpoints, so training with a checkpoint uses `recipe`. If the model needs
-        L-BFGS, passing a checkpoint raises an error. The final steps, with falling learning rates, are stored in a
-        second file, whose name ends in "-last".
+        See `agp.train`. L-BFGS writes no checkpoints, so training with a checkpoint uses `recipe`. If `fit` can train
+        the model only by L-BFGS, passing a checkpoint raises an error. The final steps, with falling learning rates,
+        are stored in a second file, whose name ends in "-last".
 
     Raises
     ------
@@ -139,7 +138,7 @@ def fit(
     agp.errors.ConvergenceWarning
         If a limit on steps or time ended the training.
     agp.errors.NoSignalWarning
-        If the trained model is no better than the mean of the targets or the class frequencies.
+        If the trained model predicts no better than the mean of the targets or the class frequencies.
     """
     X, y = check_training(model, X, y)
     check_plan(updates)
@@ -184,7 +183,7 @@ def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
     """Return the path of the second checkpoint file, which stores the final steps.
 
     If the checkpoint exists, `slope` resumes from the stored bounds. If the stored training has not converged, an
-    existing second file is from another training and is deleted.
+    existing second file is from another training run and is deleted.
     """
     if checkpoint is None:
         return None
@@ -287,7 +286,7 @@ def warn_without_signal(found: FitResult, y: Array) -> FitResult:
 
 
 def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
-    """Continue training after the result `first`. The new result, or the `.result` of an error, includes `first`."""
+    """Continue training after the result `first`, which is included in the new result or in an error's `.result`."""
     settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
     try:
         return _join_results(first, training(first.model, X, y, **settings))
@@ -297,7 +296,7 @@ def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array
 
 
 def _join_results(first: Any, second: Any) -> Any:
-    """Combine the results of two trainings: add steps, times and repairs, join traces, and keep the second model."""
+    """Combine the results of two training runs: add steps, times and repairs, join traces, keep the second model."""
     trace = {name: [*first.trace.get(name, []), *steps] for name, steps in second.trace.items()} or first.trace
     steps, seconds = first.steps + second.steps, first.seconds + second.seconds
     return replace(second, steps=steps, seconds=seconds, trace=trace, repairs=first.repairs + second.repairs)
@@ -347,7 +346,7 @@ class Gain:
 class _Slope:
     """A callback that ends the training when the bound rises by less than the tolerance per epoch.
 
-    The callback fits a straight line to the bounds of the last steps to average out the noise of minibatches.
+    The callback fits a straight line to the bounds of the last steps to average out the minibatch noise.
     """
 
     def __init__(self, rows: int, epoch: int, tolerance: float, *, noisy: bool) -> None:
@@ -359,13 +358,13 @@ class _Slope:
         self.converged, self.message = False, ""
 
     def resume(self, bounds: list[float]) -> None:
-        """Continue after an earlier training, given the bounds of its steps."""
+        """Continue after an earlier training run, given the bounds of its steps."""
         self.steps = len(bounds)
         self.read = bounds[-(self.window + self.steps_since_check()) :]
         self._judge()
 
     def steps_since_check(self) -> int:
-        """Return the number of steps since the last computation of the slope."""
+        """Return the number of steps since the slope was last computed."""
         return self.steps % (self.window // 5)
 
     def __call__(self, seen: Progress) -> bool:

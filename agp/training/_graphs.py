@@ -1,10 +1,10 @@
 """Training steps as device graphs, which are recorded once and then launched with one call per step.
 
 A step is a pure function of a model, states and a batch, so steps that take the same branches launch the same
-operations. A graph guesses the branches (`agp.backend.speculating`) without reading numbers on the host. The model and
-the states are in fixed arrays. A launch overwrites these arrays only if all guesses so far were right, including those
-of this launch. The host checks the guesses while the next step runs. After a wrong guess, two launches have no effect,
-and the steps are repeated without a graph.
+operations. In a graph, the branches are guessed (`agp.backend.speculating`), so that the host reads no numbers. The
+model and the states are stored in fixed arrays. A launch overwrites these arrays only if all guesses so far were right,
+including those of this launch. The host checks the guesses while the next step runs. After a wrong guess, two launches
+have no effect, and the steps are repeated without a graph.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ class _Recording:
         self.count = B.xp.zeros((), **B.like(self.reference))
         self.dtypes: dict[str, Any] = {}
         self.replay, self.log = B.capture(self._record, self.reference)
-        self.kept = constants()  # the graph reads their memory, so keep it
+        self.kept = constants()  # keeps the memory that the graph reads
 
     def _record(self) -> Array:
         """Take one step on the fixed arrays; return 1.0 if all guesses so far were right, else 0.0, and the log."""

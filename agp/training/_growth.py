@@ -30,20 +30,20 @@ MAX_INDUCING = 1024
 GROWTH_TOLERANCE = 0.005
 """The default gain, in nats per datum, below which the number of inducing inputs stops growing."""
 RESETS, LITTLE = 2, 5.0
-"""The maximum number of resets of the hyperparameters, and the number of tolerances by which the bound of a model that
-has learned something exceeds the bound of pure noise."""
+"""The maximum number of hyperparameter resets, and the number of tolerances by which a model's bound must exceed that
+of pure noise for the model to have learned something."""
 SAMPLE_ROWS, SAMPLE_STEPS = 2000, 25
-"""The number of rows in the exact evidence that trains hyperparameters first, and its number of L-BFGS iterations."""
+"""The numbers of rows and of L-BFGS iterations when hyperparameters are first trained on the exact evidence."""
 FINAL_TOLERANCES, MAX_TOLERANCES, ERROR = 3.0, 10.0, 180.0
 """Training tolerances in units of `fit_tolerance`. The first round and the final training use `FINAL_TOLERANCES`. Other
-rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, because their gains need
-no more accuracy than an average over N rows."""
+rounds use `ERROR` / sqrt(N), clipped to the range from `FINAL_TOLERANCES` to `MAX_TOLERANCES`, where gains as accurate
+as an average over N rows suffice."""
 SQUARES = 8, 6
-"""The number of M x M arrays that training stores at the same time, and the number of further ones for each output."""
+"""The number of M x M arrays that training stores at the same time, and the number of further arrays per output."""
 
 
 class Round(NamedTuple):
-    """The result of training with one number of inducing inputs. Bounds and gaps are in nats per datum."""
+    """The result of training with a fixed number of inducing inputs. Bounds and gaps are in nats per datum."""
 
     num_inducing: int
     bound: float
@@ -73,7 +73,7 @@ def _behind(rounds: list[Round]) -> bool:
 
 
 class _Limits:
-    """A callback with limits of the growth. Checks return None, or the reason to stop as a keyword and a sentence."""
+    """A callback with limits on growth. Checks return None, or the reason to stop as a keyword and a sentence."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class _Limits:
         return (last.gap if closed else last.bound - before.bound) < self.tolerance
 
     def budget(self, found: FitResult, rounds: list[Round]) -> tuple[str, str] | None:
-        """Check whether the remaining time is enough for the next round, which takes twice as long as the last."""
+        """Check whether enough time is left for the next round, which is assumed to take twice as long as the last."""
         if spent := self.spent(found):
             return spent
         last = rounds[-1].seconds - (rounds[-2].seconds if len(rounds) > 1 else 0.0)
@@ -179,7 +179,7 @@ class GrowthResult(FitResult):
     reason: str = ""
     """Why M stopped growing: "certificate", "gain", "most", "memory", "time", "steps" or "callback"."""
     rounds: list[Round] = field(default_factory=list)
-    """The results of all rounds in order; an M that is trained further has several rounds. The best M is last."""
+    """The results of all rounds in order; there are several for an M that is trained further. The best M is last."""
     certified_rows: int = 0
     """The number of rows that `Round.upper` and `Round.gap` use, all or a sample; 0 if there is no upper bound."""
 
@@ -223,7 +223,7 @@ def fit_growing(
       for Gaussian noise). A larger M can gain at most this gap with the same hyperparameters;
     - the last doubling, followed by training to convergence, gained less than the tolerance ("gain");
     - M is as large as `most`, or no other row has any variance left ("most");
-    - twice as many inducing inputs would need too much memory ("memory") or time ("time");
+    - twice as many inducing inputs would take too much memory ("memory") or time ("time");
     - a limit on time ("time") or steps ("steps") is reached, or a callback returns True ("callback").
 
     If the bound barely exceeds that of pure noise, the model has not learned anything yet. M then keeps growing, and
@@ -248,21 +248,21 @@ def fit_growing(
         The maximum M; a value above N is replaced by N.
     fit_tolerance
         The `tolerance` of `agp.fit`. The first round and the final training use 3 times this value. In other rounds,
-        this value is multiplied by 180 / sqrt(N), but at least by 3 and at most by 10.
+        the factor is 180 / sqrt(N), clipped to the range from 3 to 10.
     max_steps, max_seconds
         Limits for all rounds together, unlimited by default. Each round also has the default limits of `agp.fit`.
     batch_size, updates, gradient, seed, callbacks, progress
         See `agp.fit`. Steps are counted over all rounds.
     memory
         Budget for working arrays in MiB; see `agp.models.Model.bound` for the meaning of None. Arrays of M^2 numbers
-        must fit the budget. Other arrays are computed in blocks.
+        must fit into the budget; other arrays are computed in blocks.
     certified_rows
-        The maximum number of rows in the upper bound. Models whose bound needs all rows, such as `SGPR`, use all rows.
+        The maximum number of rows in the upper bound. All rows are used for models whose bound requires them, such as
+        `SGPR`.
     sample_rows
-        For a collapsed model, the hyperparameters are first trained on the exact evidence of this many random rows. 0
-        skips this training. Without this training, the few inducing inputs of the first round would lead to an
-        overestimate of the noise. The model keeps its own hyperparameters if the exact GP learns nothing from these
-        rows.
+        For a collapsed model, the hyperparameters are first trained on the exact evidence of this many random rows; 0
+        skips this training. Without it, the noise would be overestimated in the first round, because there are few
+        inducing inputs. The model keeps its own hyperparameters if the exact GP learns nothing from these rows.
 
     Raises
     ------
@@ -360,7 +360,7 @@ def fit_growing(
 
 
 def _tune_on_sample(model: Any, X: Array, y: Array, rows: int, limits: _Limits, settings: dict[str, Any]) -> FitResult:
-    """Train an exact GP on a sample of the rows; if it learns anything, give its hyperparameters to the model."""
+    """Train an exact GP on a sample of the rows; if it learns anything, transfer its hyperparameters to the model."""
     index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
     X, y = backend_of(X).gather(X, index), backend_of(y).gather(y, index)
     weights = model._row_weights

@@ -24,10 +24,10 @@ STEP = 1e-4
 MAX_INDUCING = 300
 """The maximum number of inducing inputs; it is small because each evaluation solves for q(u)."""
 PRIOR_STD = 3.0
-"""The prior standard deviation of the logarithms of hyperparameters, which corresponds to a factor of 20."""
+"""The prior standard deviation of the log hyperparameters, which corresponds to a factor of 20."""
 RATE, STEPS, ROUNDS = 0.8, 8, 5
-"""The rate and the number of natural-gradient steps of q(u) in an evaluation for non-quadratic likelihoods, and the
-number of evaluations that first bring q(u) to its optimum."""
+"""For non-quadratic likelihoods: the rate and the number of natural-gradient steps of q(u) per evaluation, and the
+number of initial evaluations, which bring q(u) to its optimum."""
 
 
 class Laplace(NamedTuple):
@@ -43,14 +43,14 @@ class Laplace(NamedTuple):
 def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
     """Compute the Laplace approximation to the posterior of the kernel, likelihood and mean function parameters.
 
-    The model was trained on X [N, D] and y [N, K]. The objective is the bound at the optimal q(u) plus the log priors,
-    as a function of the logarithms of positive parameters. The precision is the negative Hessian of the objective. It
-    is computed by finite differences of the closed-form gradient, with one evaluation for each parameter. Inducing
-    inputs are fixed, and at most 300 are used. The logarithms have a weak normal prior with standard deviation 3, which
+    X [N, D] and y [N, K] are the training data. The objective is the bound at the optimal q(u) plus the log priors, as
+    a function of the logarithms of positive parameters. The precision is the negative Hessian of the objective,
+    computed by finite differences of the closed-form gradient with one evaluation per parameter. Inducing inputs are
+    fixed, and at most 300 are used. The logarithms have a weak normal prior with standard deviation 3, which
     corresponds to a factor of 20. This prior keeps the covariance finite if the bound is flat or not at a maximum in
-    some direction. Needs float64.
+    some direction. The computation requires float64.
 
-    Raises TypeError if the optimal q(u) cannot be computed or the bound needs random draws, ValueError if the data do
+    Raises TypeError if the optimal q(u) cannot be computed or the bound uses random draws, ValueError if the data do
     not fit the model, and FloatingPointError if the bound or its gradient is not finite.
 
     Source: MacKay, "A practical Bayesian framework for backpropagation networks", Neural Computation 1992.

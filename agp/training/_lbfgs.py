@@ -1,6 +1,6 @@
 """L-BFGS on all rows, for deterministic bounds.
 
-Likelihoods that average over samples use fixed samples unless draws are passed. The bounds are therefore smooth.
+Likelihoods that average over samples use fixed samples unless draws are passed, so their bounds are smooth.
 """
 
 import time
@@ -48,12 +48,12 @@ def fit_lbfgs(
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
 ) -> LBFGSResult:
-    """Maximise the bound of all data over the raw leaves with SciPy's L-BFGS-B, from one or several starts.
+    """Maximise the full-data bound over the raw leaves by SciPy's L-BFGS-B, from one or several starts.
 
     Use this function for models with deterministic bounds: `GPR`, `SGPR`, and `SVGP` on all rows. Models with auxiliary
-    arrays need `inner` updates. If a model has `priors`, every bound below includes `agp.priors.log_prior`. L-BFGS runs
-    on the host, on one float64 vector. The bound and its gradient are computed on the device and in the dtype of the
-    data.
+    arrays require `inner` updates. If a model has `priors`, every bound below includes `agp.priors.log_prior`. L-BFGS
+    runs on the host, on a single float64 vector, while the bound and its gradient are computed on the device and in the
+    dtype of the data.
 
     Parameters
     ----------
@@ -67,24 +67,24 @@ def fit_lbfgs(
         Stop when no entry of the gradient of bound / N with respect to the raw leaves exceeds this value. Raw leaves of
         a model from `from_data` are dimensionless, so the units of the data do not matter.
     restarts
-        The number of further starts. Each further start draws the kernel and likelihood hyperparameters at random
+        The number of further starts, for each of which the kernel and likelihood hyperparameters are drawn at random
         around those of the model. The best result is kept.
     spread
         The spread of the restarts. With e ~ N(0, 1), positive leaves are multiplied by exp(spread * e). All other
         leaves are shifted by spread * e, in their units.
     frozen
-        A pattern of leaves that do not change, or several patterns, such as ``"Z"`` or ``("Z", "likelihood.*")``.
+        One or several patterns for the names of leaves that stay fixed, such as ``"Z"`` or ``("Z", "likelihood.*")``.
     inner
-        Updates that set some leaves to their optimum given the others, such as ``NaturalGradient(1.0)`` with a Gaussian
-        likelihood, or ``InverseUpdate(1e-9, jumps=True)``. These updates run before each evaluation. L-BFGS moves the
-        other leaves.
+        Updates that set some leaves to their optimal values given the others, such as ``NaturalGradient(1.0)`` with a
+        Gaussian likelihood, or ``InverseUpdate(1e-9, jumps=True)``. These updates run before each evaluation. L-BFGS
+        moves the other leaves.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory
         Budget for the working arrays of the bound and its gradient, in MiB; see `agp.models.Model.bound` for the
         meaning of None.
     seed
-        Seed of the restarts.
+        The seed for the restarts.
     callbacks
         Functions called with a `Progress` after each iteration; iterations are counted over all starts. If a function
         returns True, the optimisation ends.
@@ -94,11 +94,11 @@ def fit_lbfgs(
     Raises
     ------
     TypeError, ValueError
-        If X, y and the model do not fit each other, if a pattern matches nothing, if the objective of the model is
-        noisy, or if the model has auxiliary arrays that no update moves. For noisy objectives, use `agp.train`.
+        If X, y and the model do not fit each other, if a pattern matches nothing, if the model's objective is noisy, or
+        if the model has auxiliary arrays that no update moves. For noisy objectives, use `agp.train`.
     agp.errors.NonFiniteError
-        If the bound or its gradient is not finite at the given model. At later points, the line search gets a high
-        finite value instead and steps back.
+        If the bound or its gradient is not finite at the given model. At later points, the line search is given a high
+        finite value instead, so it steps back.
     agp.errors.Interrupted
         On Ctrl-C; `.result` holds the best result so far.
 
@@ -133,7 +133,7 @@ def why_not_lbfgs(model: Any, rows: int, inner: Sequence[Update] = (), /) -> str
     """Return the reason why L-BFGS cannot train a model on `rows` rows with these inner updates, or an empty string."""
     draws = model._draws(generator(0), rows)
     if noise := [name for name in (*draws.by_row, *draws.whole) if not name.startswith("likelihood.")]:
-        return f"the objective of this model is noisy: it needs draws ({', '.join(noise)}); use agp.train."
+        return f"this model's objective is noisy, because it uses random draws ({', '.join(noise)}); use agp.train."
     solved = closed_form_leaves(model, inner)
     if auxiliary := [name for name in tree.leaves(model, "auxiliary") if name not in solved]:
         return f"L-BFGS would not update {', '.join(auxiliary)}; use agp.train, or a posterior such as Whitened."
@@ -156,7 +156,7 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
 
 
 def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> Iterator[npt.NDArray[np.float64]]:
-    """Yield the start vector of the model, then the start vectors of the restarts."""
+    """Yield the starting vector of the model itself, then those of the restarts."""
     model = objective.given
     yield objective.vector_of(model)
     for i in range(restarts):
@@ -182,7 +182,7 @@ class _Start:
         self.message, self.converged = "stopped before the optimiser finished", False
 
     def height(self, vector: npt.NDArray[np.float64]) -> float:
-        """Return a high loss for a rejected point: the loss of the iterate plus the change that the slope predicts."""
+        """Return a high loss for a rejected point: the loss at the last iterate plus a change based on the slope."""
         promised = abs(float(self.iterate.slope @ (vector - self.iterate.vector)))
         size = 1.0 + abs(self.iterate.loss)
         return self.iterate.loss + float(np.clip(promised, 1e-3 * size, 1e3 * size))

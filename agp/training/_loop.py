@@ -56,7 +56,7 @@ def train(
         The number of rows in a minibatch; all rows by default. Batches are drawn on the host and depend only on the
         seed.
     seed
-        Seed of the minibatches.
+        The seed for the minibatches.
     callbacks
         Functions called with a `Progress` after each step. If a callback returns True, the training ends.
     progress
@@ -75,21 +75,21 @@ def train(
         step. By default, a few chunks at a time are fetched in advance, and this process computes the steps. Both
         settings give the same numbers.
     draws
-        Where to draw the random numbers of a step (probes, samples of likelihoods and of layers). "host" gives the same
+        Where to draw the random numbers of a step (probes, likelihood samples and layer samples). "host" gives the same
         numbers for every library. "device" uses the random generator of X's library on its device, without transfers.
         The same seed and step then give the same numbers only with the same library and kind of device. With NumPy,
         both settings give the same numbers.
     graphs
-        Launch each step as one device graph if the array library has graphs (torch on CUDA devices) and can record the
-        updates. Graphs reduce the time on the host and do not change the numbers. Your own updates must be pure
-        functions, as with JAX. If no graph was used, `Result.launched_singly` has the reason. With ``graphs=False``,
+        Launch each step as one device graph if the array library supports graphs (torch on CUDA devices) and can record
+        the updates. Graphs reduce the time on the host and do not change the numbers. Your own updates must be pure
+        functions, as with JAX. If no graph was used, `Result.launched_singly` gives the reason. With ``graphs=False``,
         the operations of a step are launched one by one.
 
     Raises
     ------
     TypeError, ValueError
-        If the data do not fit each other or the model, the batch size is out of range, the checkpoint is from another
-        run, `draws` is unknown, `on_device` is used with callbacks or an array library that compiles no loops, or
+        If X, y and the model do not fit each other, the batch size is out of range, the checkpoint is from another run,
+        `draws` is unknown, `on_device` is used with callbacks or an array library that cannot compile loops, or
         `data_parallel` is used with data in memory.
     agp.errors.NonFiniteError
         If the bound, or a value that an update logs, becomes NaN or infinite; `.result` holds the last finite state.
@@ -172,7 +172,7 @@ def _check_updates(updates: Any) -> list[Update]:
 
 
 def _source_of_draws(place: Place, X: Array) -> str:
-    """Return the noise source as checkpoints name it: the host, or a library and a kind of device."""
+    """Return the name of the noise source in checkpoints: the host, or a library and a kind of device."""
     B = backend_of(X)
     return place if place == "host" else f"device ({B.name}, {B.device_name(X).partition(':')[0]})"
 

@@ -1,4 +1,4 @@
-"""The objective of L-BFGS, -bound / N as a function of one float64 vector, and the updates inside this objective."""
+"""The L-BFGS objective, -bound / N as a function of one float64 vector, and the updates inside it."""
 
 import math
 from collections import Counter
@@ -24,9 +24,9 @@ from agp.vectors import Unflatten
 ROUNDING = 1e3
 """The minimum of a positive leaf, as a multiple of machine precision times the leaf's unit."""
 TOLERANCE = 1e-7
-"""The tolerance of inverse factors. The gradient treats them as constants, which causes an error of second order."""
+"""The tolerance for inverse factors. The gradient treats them as constants, which causes a second-order error."""
 SITE_RATE, SITE_STEPS = 0.8, 8
-"""The rate and the number of site steps in an evaluation for non-quadratic likelihoods. The steps start from the sites
+"""The rate and the number of site steps per evaluation, for non-quadratic likelihoods. The steps start from the sites
 of the last iterate."""
 
 
@@ -34,10 +34,10 @@ of the last iterate."""
 
 
 def inner_updates(model: Any, memory: float | None) -> list[Update]:
-    """Return the updates that set some leaves of a model to their optimum, given the other leaves and all rows.
+    """Return the updates that set some leaves of a model to their optimal values, given the other leaves and all rows.
 
-    If the likelihood is not log-concave, or if inverse factors depend on the sites, site steps may not converge. The
-    sites then get no update.
+    Sites are not updated if the likelihood is not log-concave or if inverse factors depend on the sites, because site
+    steps may then not converge.
     """
     inverses = InverseUpdate.moves(model).leaves
     likelihood = model.likelihood
@@ -81,7 +81,7 @@ class Point(NamedTuple):
     bound: Array
     """The bound, a 0-d array on the device that computed it."""
     repairs: Tally
-    """The repairs, which count only if the point becomes an iterate."""
+    """The repairs, which are counted only if the point becomes an iterate."""
 
 
 class Objective:
@@ -122,7 +122,7 @@ class Objective:
         self._evaluated = lambda model: compiled(model, batch, states)
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return lower bounds [n] of the raw leaves, which keep positive leaves above the level of rounding errors.
+        """Return lower bounds [n] on the raw leaves, which keep positive leaves above the level of rounding errors.
 
         Without these bounds, the noise variance would shrink to zero for data without noise.
         """

@@ -43,8 +43,8 @@ class Order:
 def permute_index(places: Rows, N: int, keys: Any) -> Rows:
     """Apply a pseudo-random permutation of 0, ..., N - 1 to the numbers `places`, without storing the permutation.
 
-    A Feistel network permutes the numbers below 4^b. A result of N or more is permuted again until the result is below
-    N. On average, a number is permuted at most four times. This gives a permutation of the numbers below N.
+    A Feistel network permutes the numbers below 4^b. A result of N or more is permuted again until it is below N, which
+    gives a permutation of the numbers below N. On average, a number is permuted at most four times.
 
     Source: Luby & Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", SIAM J. Comput.
     1988; Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.
@@ -63,7 +63,7 @@ def permute_index(places: Rows, N: int, keys: Any) -> Rows:
 
 
 def _hash64(x: Any, add: np.uint64, times: np.uint64) -> Any:
-    """Hash x to 64 bits by two multiplications by odd numbers, each followed by a shift."""
+    """Hash x to 64 bits with two multiplications by odd numbers, each followed by a shift."""
     with np.errstate(over="ignore"):  # modulo 2^64
         x = (x + add) * (times | np.uint64(1))
         x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
@@ -73,9 +73,9 @@ def _hash64(x: Any, add: np.uint64, times: np.uint64) -> Any:
 class Pools:
     """A permutation of N rows that are stored in chunks; only a few chunks are in memory at a time.
 
-    An epoch takes the chunks in random order and groups them into pools of at least `rows` rows. The rows of each pool
-    are shuffled. A minibatch has rows from only one or two pools, so shuffle sorted data once, or store the data in
-    many small chunks.
+    In each epoch, the chunks are taken in random order and grouped into pools of at least `rows` rows, and the rows of
+    each pool are shuffled. A minibatch contains rows from only one or two pools, so sorted data should be shuffled once
+    beforehand, or stored in many small chunks.
     """
 
     def __init__(self, chunks: tuple[int, ...], seed: int, rows: int) -> None:
@@ -84,7 +84,7 @@ class Pools:
         self.pools = lru_cache(maxsize=2)(self._pools)
 
     def _pools(self, epoch: int) -> tuple[list[Any], Rows]:
-        """Return the chunks and the end position of each pool of an epoch."""
+        """Return the chunks and the end position of each pool in an epoch."""
         order = generator(self.seed, 2, epoch).permutation(len(self.chunks))
         ends, pools, begin = np.cumsum(self.chunks[order]), [], 0
         for i in range(len(order)):
@@ -106,7 +106,7 @@ class Pools:
         return found
 
     def members(self, epoch: int, pool: int) -> tuple[Any, Rows]:
-        """Return the chunks of a pool, and the order [n] of the rows of these chunks."""
+        """Return the chunks of a pool, and the order [n] of their rows."""
         chunks = self.pools(epoch)[0][pool]
         return chunks, generator(self.seed, 13, epoch, pool).permutation(int(self.chunks[chunks].sum()))
 
@@ -140,7 +140,7 @@ class Pooled:
     def rows(self, epoch: int, start: int, stop: int) -> tuple[Array, Array, Array]:
         """Return X, y and the row numbers at these positions of an epoch."""
         numbers = self.indices(epoch, start, stop)
-        order = np.argsort(numbers)  # in place, sorted rows read each chunk once; the other case has the same order
+        order = np.argsort(numbers)  # in place, sorted rows read each chunk once; otherwise, the order is the same
         if self.in_place:
             X, y = (self.source.take_rows(x, numbers[order]) for x in (self.X, self.y))
         else:

@@ -32,9 +32,9 @@ def recipe(
 ) -> list[Update]:
     """Return the updates that train a model in a given number of steps.
 
-    Adam moves all parameters, with linearly decreasing learning rates. Only a q(u) with a mean and a full covariance
-    moves by natural-gradient steps, which use the same gradient as Adam. Inducing inputs are frozen for the first 5 %
-    of the steps. Then inducing inputs move at a fifth of Adam's rate, with beta1 = 0.99. Sites of the dual
+    Adam moves all parameters, with linearly decreasing learning rates, except a q(u) with a mean and a full covariance.
+    Such a q(u) moves by natural-gradient steps, which use the same gradient as Adam. Inducing inputs are frozen for the
+    first 5 % of the steps, and then move at a fifth of Adam's rate, with beta1 = 0.99. Sites of the dual
     parameterisation move before each Adam step. After each Adam step, sparse actions are scaled to unit norm, and
     inverse factors are updated.
 
@@ -50,8 +50,8 @@ def recipe(
         The final learning rates, as a fraction of the initial rates; 1 keeps them constant.
     natural
         The step size of natural-gradient steps; with None, Adam moves q(u). "usual" means 0.1 for most likelihoods. For
-        likelihoods whose gradients can vanish, such as robust-max, "usual" means None. The gradient of such a
-        likelihood can become zero after a step that is too large.
+        likelihoods whose gradients can vanish, such as robust-max, "usual" means None, because a step that is too large
+        can make their gradient zero.
     frozen
         A pattern of leaves that do not change, or several patterns. A q(u) that takes natural-gradient steps must be
         frozen as a whole or not at all.

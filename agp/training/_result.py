@@ -13,7 +13,7 @@ from agp.markup import html_with_fallback, table_html
 from agp.summaries import summary_html
 
 SHOWN = 12
-"""The maximum number of entries of a list or a dictionary that notebooks show."""
+"""The maximum number of entries shown in notebooks for a list or a dictionary."""
 FIRST = ("message", "converged", "learned", "bound", "kernel")
 """Fields that notebooks show first."""
 
@@ -54,7 +54,7 @@ class Result:
     trace: dict[str, list[float]] = field(default_factory=dict)
     """The values that the updates logged, by name. Each is a list with one number per step."""
     repairs: Counter[str] = field(default_factory=Counter)
-    """The number of numerical repairs of each kind. The keys are the messages of the first repair of each kind."""
+    """The number of numerical repairs of each kind, by the message about the first repair of that kind."""
     frozen: tuple[str, ...] = field(default=(), kw_only=True)
     """The names of the parameters that no update moved; incomplete if an update does not declare what it moves."""
     launched_singly: str = field(default="", kw_only=True)
@@ -68,9 +68,9 @@ class Result:
 class LBFGSResult(Result):
     """The result of `fit_lbfgs`; `steps` and `trace` are those of the best start.
 
-    The trace has "bound" and "gradient" after each iteration. "gradient" is the largest absolute entry of the gradient
-    with respect to the raw leaves, per datum. For a model with `priors`, "bound" and `bounds` include the log prior,
-    because L-BFGS maximises the sum of the bound and the log prior.
+    The trace contains "bound" and "gradient" after each iteration, where "gradient" is the largest absolute entry of
+    the gradient with respect to the raw leaves, per datum. For a model with `priors`, "bound" and `bounds` include the
+    log prior, because L-BFGS maximises the sum of the bound and the log prior.
     """
 
     message: str = ""
@@ -78,7 +78,7 @@ class LBFGSResult(Result):
     converged: bool = False
     """True if the optimiser met a tolerance, False if it reached a limit."""
     evaluations: int = 0
-    """The number of evaluations of the bound and its gradient, over all starts."""
+    """How often the bound and its gradient were evaluated, over all starts."""
     rejections: dict[str, int] = field(default_factory=dict)
     """The number of trial points without a finite bound or gradient, by reason, over all starts."""
     bounds: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Checkpoints of training runs: checks of paths, writing, reading, and comparison with the run that resumes."""
+"""Checkpoints of training runs: path checks, writing, reading, and comparison with the resumed run."""
 
 import math
 import os
@@ -17,7 +17,7 @@ from agp.io import REMEDY, arrays_by_path, load_checkpoint, save_checkpoint
 from agp.repairs import Tally
 
 MAX_EXTRA_BYTES = 2**30
-"""The maximum size in bytes of the part of a file, such as traces, that is neither leaves nor states."""
+"""The maximum size in bytes of the contents of a file, such as traces, that are neither leaves nor states."""
 MAX_FACT_CHARS = 2000
 """The maximum number of characters that a message quotes from a file."""
 
@@ -74,7 +74,7 @@ def checkpoint_exists(path: Path) -> bool:
 def write_checkpoint(path: Path, arrays: dict[str, Any], meta: dict[str, Any], result: str = "") -> None:
     """Write a checkpoint; raise CheckpointError if the file cannot be written.
 
-    `result` is a sentence that the message adds about the attribute `result` of the error.
+    `result` is a sentence about the error's attribute `result`, which is appended to the message.
     """
     try:
         save_checkpoint(path, arrays, meta)
@@ -87,7 +87,7 @@ def write_checkpoint(path: Path, arrays: dict[str, Any], meta: dict[str, Any], r
 def read(path: Path, facts: dict[str, Any], model: Any, states: dict[str, Any], resized: AbstractSet[str]) -> Saved:
     """Read a run from a file; raise ValueError unless the file matches the given facts, leaves and states.
 
-    Leaves and states must have the given shapes and dtypes. Only the shapes of the leaves in `resized` may differ.
+    Leaves and states must have the given shapes and dtypes, but the shapes of the leaves in `resized` may differ.
     """
     expected = arrays_by_path(tree.leaves(model))
     known_bytes = sum(x.nbytes for x in (*expected.values(), *states.values()))

@@ -23,14 +23,14 @@ from agp.updates import Update, apply_updates, moves_of
 
 REMEDY = "try a smaller learning rate, standardised data, more jitter or float64"
 CHECK_EVERY = 10
-"""The number of steps between checks of the numbers; at each check, the host waits for the device."""
+"""The number of steps after which the numbers are checked again; at each check, the host waits for the device."""
 
 
 class Run:
     """A model in training, with a checkpoint if a path is given.
 
     A run resumes from a checkpoint only if the `facts` in the file, such as the seed, equal those of the run. With
-    `on_device`, epochs run as one compiled loop. With `graphs`, steps run as device graphs if the device supports them.
+    `on_device`, an epoch runs as one compiled loop. With `graphs`, a step runs as a device graph if possible.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Run:
     def _reach(self, step: int, *, wait: bool) -> dict[str, Array]:
         """Take the steps up to `step`; return the log of the last step.
 
-        Unless `wait` is True, a step may be launched without waiting for its result. The returned log is then empty.
+        Unless `wait` is True, a step may be launched without waiting for its result; the log is then empty.
         """
         if self.epochs is not None:
             return self._advance_to(step)
@@ -161,7 +161,7 @@ class Run:
 
         def once() -> tuple[Any, list, dict]:
             model, states, info = self._apply(self.model, self.states, batch)
-            return *tree.make_contiguous(model, states), info  # as from a file, so that a resumed run rounds equally
+            return *tree.make_contiguous(model, states), info  # as if loaded, so that resumed runs round equally
 
         if self.step < self.wary_until:
             return once()

@@ -3,7 +3,7 @@
 A model class has fields of these kinds:
 
 - ``x: Array = param(POSITIVE)`` is a parameter with a constraint. Training changes this parameter unless it is frozen.
-- ``x: Array = auxiliary()`` is an array that predictions need and that updates change. It has no gradient.
+- ``x: Array = auxiliary()`` is an array that is used in predictions and changed by updates. It has no gradient.
 - ``x: Array = constant()`` is an array that never changes.
 - ``x_unit: Array = unit()`` is a constant, the unit in which the parameter ``x`` is trained. None means 1.
 - A field that holds another model, or a tuple of models, is a branch of the tree.
@@ -12,8 +12,8 @@ A model class has fields of these kinds:
 Models hold constrained values. Optimisers see a flat dictionary of unconstrained ("raw") leaves. The keys of this
 dictionary are the paths of the leaves, such as ``kernel.lengthscale`` or ``kernel.parts.0.variance``. A parameter may
 have a unit, declared by ``x: Array = param(POSITIVE, unit="x_unit")``. The raw leaf of such a parameter is the
-unconstrained form of ``x / x_unit``. So raw leaves are dimensionless for any units of the data. A gradient is a model
-of the same class whose leaves are cotangents, or None for leaves without a gradient.
+unconstrained form of ``x / x_unit``, so raw leaves are dimensionless whatever the units of the data. A gradient is a
+model of the same class whose leaves are cotangents, or None for leaves without a gradient.
 """
 
 from agp._deprecated import former_names

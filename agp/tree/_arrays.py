@@ -1,4 +1,4 @@
-"""Conversion, copies and memory layout of the arrays of a model."""
+"""Conversion, copies and memory layout of a model's arrays."""
 
 import numbers
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ T = TypeVar("T", bound=Any)
 
 
 def place_leaves(model: T, reference: Array) -> T:
-    """Convert leaves that are numbers or lists to arrays of the library, dtype and device of `reference`."""
+    """Convert leaves that are numbers or lists to arrays with the library, dtype and device of `reference`."""
     xp = backend_of(reference).xp
     given = {name: x for name, x in leaves(model).items() if isinstance(x, (numbers.Real, list, tuple))}
     new = {name: float(x) if isinstance(x, numbers.Real) else x for name, x in given.items()}
@@ -24,9 +24,9 @@ def place_leaves(model: T, reference: Array) -> T:
 def at_inputs(f: Callable, start: str) -> Callable:
     """Decorate a method that evaluates a kernel or a mean function at X and, optionally, returns the pullback.
 
-    The decorator converts leaves that are numbers to arrays like X, and raises TypeError if a leaf has no value.
-    Methods for automatic differentiation may return no pullback. The decorator then adds a pullback that raises
-    TypeError. `start` is the call that gives values to leaves. The message of the TypeError recommends this call.
+    The decorator converts leaves that are numbers to arrays with the library, dtype and device of X, and raises
+    TypeError if a leaf has no value. Methods for automatic differentiation may return no pullback. The decorator then
+    adds a pullback that raises TypeError. `start` is the call that sets initial values; the TypeError recommends it.
     """
 
     @wraps(f)
@@ -86,7 +86,7 @@ def detach(model: T) -> T:
 
 
 def make_contiguous(model: T, states: Sequence[Any] = ()) -> tuple[T, list[Any]]:
-    """Return the model and the states with row-major arrays, because arrays loaded from files are row-major."""
+    """Return the model and the states with row-major arrays, as if they had been loaded from a file."""
     held = leaves(model)
     found = row_major({"": held, **dict(enumerate(states))})
     moved = {name: x for name, x in found.pop("").items() if x is not held[name]}

@@ -42,7 +42,7 @@ def with_leaves(model: T, new: Mapping[str, Array]) -> T:
 
 
 def with_defaults(model: T, **start: Any) -> T:
-    """Return a copy of the model in which named fields that are None get the given values."""
+    """Return a copy of the model in which the named fields that are None are set to the given values."""
     values = {field.name: getattr(model, field.name) for field in fields_of(model)}
     return from_fields(type(model), values | {name: x for name, x in start.items() if values[name] is None})
 
@@ -61,7 +61,7 @@ def split(model: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
-    """Build a model of class `cls` from the results of `split`."""
+    """Build a model of class `cls` from what `split` returns."""
     names, settings = structure
     return from_fields(cls, dict(settings) | dict(zip(names, parts, strict=True)))
 

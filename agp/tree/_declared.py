@@ -46,7 +46,7 @@ def unit(default: Any = None) -> Any:
 
 
 def auxiliary(default: Any = dataclasses.MISSING) -> Any:
-    """Declare an auxiliary array, which is part of the state of the model and has no gradient."""
+    """Declare an auxiliary array, which is part of the model's state and has no gradient."""
     return _declare("auxiliary", REAL, default)
 
 
@@ -73,8 +73,8 @@ def _declare(
 def model(cls: type[T]) -> type[T]:
     """Turn a class into a model class: a frozen dataclass, compared by identity, whose arrays are named leaves.
 
-    The optional class attribute ``_built_by`` describes how users build an instance. Errors about wrong arguments of
-    the constructor end with this text, in which ``{name}`` stands for the name of the class.
+    The optional class attribute ``_built_by`` describes how users build an instance. Errors about wrong constructor
+    arguments end with this text, in which ``{name}`` stands for the name of the class.
 
     Raises
     ------

@@ -62,7 +62,7 @@ is_model_class: Callable[[type], bool] = FIELDS.__contains__
 
 
 def leaf_fields(cls: type, /) -> frozenset[str]:
-    """Return the names of the fields of a model class that hold arrays."""
+    """Return the names of a model class's fields that hold arrays."""
     return frozenset(field.name for field in FIELDS[cls] if field.role is not None)
 
 

@@ -34,8 +34,8 @@ class Standing(NamedTuple):
 class Plan:
     """The positions of all nodes, parents before children, and of all leaves, in the order of declaration.
 
-    A training step traverses its model many times, and a plan saves the search for nodes and leaves. A plan holds no
-    nodes and no arrays, so all models with the same structure can share it.
+    A training step traverses its model many times; a plan avoids searching for nodes and leaves each time. A plan holds
+    no nodes and no arrays, so all models with the same structure can share it.
     """
 
     def __init__(self, model: Any) -> None:
@@ -73,7 +73,7 @@ class Plan:
         return {name: standing.field.constraint for name, standing in self.leaves.items()}
 
     def nodes(self, model: Any, /) -> list[Any]:
-        """Return the nodes of a model, or of its gradient, by place. Nodes that a gradient lacks are None."""
+        """Return the nodes of a model, or of its gradient, by place. Nodes missing from a gradient are None."""
         found = [model]
         for _, _, parent, key in self.places[1:]:
             whole = found[parent]

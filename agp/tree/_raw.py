@@ -1,4 +1,4 @@
-"""The raw leaves of a model, which are unconstrained and dimensionless. Optimisers change them."""
+"""The raw leaves of a model: the unconstrained, dimensionless arrays that optimisers change."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar

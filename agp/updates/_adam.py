@@ -16,12 +16,12 @@ from agp.updates._natural import root_steps, stepping_leaves
 from agp.updates._schedules import Plateau, Rate, check_rate, check_share, check_step, rate_at
 
 OTHER_LEAVES = "other leaves"
-"""The name in the state for leaves without a group. It differs from every name of a leaf."""
+"""The name in the state for leaves without a group; it differs from every leaf name."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Settings of Adam for a group of leaves.
+    """Adam's settings for a group of leaves.
 
     Parameters
     ----------
@@ -72,8 +72,8 @@ class Adam:
         Settings for groups of leaves, by pattern of leaf names, such as
         ``{"Z": Group(1e-3), "kernel.*": Group(5e-3)}``. The first matching pattern determines the group of a leaf.
     frozen
-        A pattern, or several patterns, of the names of leaves that do not change. Adam never changes auxiliary arrays.
-        If no update changes an auxiliary array, list the array here to avoid a warning.
+        One or several patterns for the names of leaves that do not change. Adam never changes auxiliary arrays. If no
+        update changes an auxiliary array, list the array here to avoid a warning.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     epsilon
@@ -83,8 +83,8 @@ class Adam:
         its own `Plateau`.
     natural
         The step size rho in (0, 1] of natural-gradient steps, or a function of the step count. These steps use Adam's
-        gradient and replace Adam's steps of q(u). Natural-gradient steps apply to every `agp.posteriors.RootSteps` that
-        is not frozen and has marginals that enter the likelihood. By default, every q(u) takes Adam's steps.
+        gradient and replace Adam's steps of q(u) for every `agp.posteriors.RootSteps` that is not frozen and whose
+        marginals enter the likelihood. By default, every q(u) takes Adam's steps.
     memory
         Memory budget for the bound and its gradient, in MiB. For the default, see `agp.models.Model.bound`.
 
@@ -224,8 +224,8 @@ def _adam_step(
 
     `share1` and `share2` are the weights of the gradient `slope` in the first and second moment.
     """
-    # Clip finite entries whose squares would overflow, since an infinite second moment would stop the leaf for ever;
-    # steps do not depend on the size of gradients. NaN and infinite entries become NaN, which training detects.
+    # Clip finite entries whose squares would overflow, since an infinite second moment would freeze the leaf for ever.
+    # Steps do not depend on the scale of the gradient. NaN and infinite entries become NaN, which training detects.
     largest = 0.5 * float(B.xp.finfo(slope.dtype).max) ** 0.5
     slope = B.xp.clip(slope, -largest, largest) + 0.0 * slope
     first = B.lerp(first, slope, share1)

@@ -8,7 +8,7 @@ from agp.backend import Array
 from agp.batch import Batch
 
 State: TypeAlias = dict[str, Any]
-"""Arrays that are saved and passed to the next call of an update, in dictionaries that may be nested."""
+"""Arrays, possibly in nested dictionaries, that are saved and passed to the next call of an update."""
 
 Info: TypeAlias = dict[str, Array]
 """The values that an update logs, as 0-d arrays by name."""
@@ -30,7 +30,7 @@ class Update(Protocol):
 
 
 class Moved(NamedTuple):
-    """The names of the leaves of a model that an update affects."""
+    """The names of the model leaves that an update affects."""
 
     leaves: frozenset[str]
     """Leaves that the update may change."""
@@ -57,12 +57,12 @@ def moves_of(model: Any, updates: Sequence[Any], /) -> tuple[Moved, bool]:
 
 
 def leaves_of(nodes: Mapping[str, Any], role: str | None = None, /) -> frozenset[str]:
-    """Return the names of the leaves of some nodes of a model, which are given by path."""
+    """Return the names of the leaves in the given nodes of a model, a mapping from paths to nodes."""
     return frozenset(tree.join_path(path, name) for path, node in nodes.items() for name in tree.leaves(node, role))
 
 
 def class_names(model: Any, kind: type, /) -> str:
-    """Return the class names of all nodes of a kind, or of a model without such nodes, as text for a message."""
+    """Return the class names of all nodes of a kind, or the model's if there are none, as text for a message."""
     found = sorted({type(node).__name__ for node in tree.nodes(model, kind).values()})
     return " and ".join(found) or type(model).__name__
 
@@ -70,7 +70,7 @@ def class_names(model: Any, kind: type, /) -> str:
 def apply_updates(
     updates: Iterable[Update], model: Any, batch: Batch, states: Iterable[State], /
 ) -> tuple[Any, list[State], Info]:
-    """Apply updates in order; return the model, the states and the logs. Raise ValueError if two log the same name."""
+    """Apply updates in order; return the model, states and logs. Raise ValueError if two updates log the same name."""
     info: Info = {}
     new: list[State] = []
     for update, state in zip(updates, states, strict=True):

@@ -24,8 +24,8 @@ from agp.updates._stopping import Residual, Stopping
 TOLERANCE = 5e-3
 """The tolerance of the residual in models with one layer."""
 DEEP_TOLERANCE, ROUNDINGS = 1e-9, 1e3
-"""The tolerance of the residual in layers of deep processes, and its minimum in units of eps. The tolerance is small
-because later layers depend on the samples of earlier layers.
+"""The tolerance of the residual in deep processes, and its minimum in units of eps. The tolerance is small because
+later layers depend on the samples of earlier layers.
 """
 
 
@@ -42,8 +42,8 @@ class InverseUpdate:
         quantity is the residual |L^T A L - I|_F / sqrt(M), and the tolerance is 5e-3. In layers of a `Deep` process,
         the default tolerance is the larger of 1e-9 and 1000 eps.
     least_steps
-        The minimum number of steps in a call. The gradient treats L as a constant. Training is therefore biased towards
-        parameters that fit the current L. One step reduces this bias to second order.
+        The minimum number of steps in a call. The gradient treats L as a constant, so training is biased towards
+        parameters that fit the current L. A single step reduces this bias to second order.
     max_steps
         The maximum number of steps in a call.
     patience

@@ -19,8 +19,8 @@ SHORTENED = 40
 ROUNDING = 1e3
 """Decreases of the bound up to this many units of eps |bound| count as rounding errors."""
 REACH = 1.0
-"""The largest change of a mean in a step from Adam's gradient, in standard deviations, if the curvature of the
-likelihood is unbounded.
+"""The largest change of a mean in a step from Adam's gradient, in standard deviations, for likelihoods with unbounded
+curvature.
 """
 
 
@@ -37,8 +37,8 @@ class NaturalGradient:
         S_new^-1 m_new = (1 - rho) S^-1 m + rho Q (alpha + beta * (mu - h))
 
     in natural coordinates. For a Gaussian likelihood, a step with rho = 1 and all rows of data leads to the optimal
-    q(u). In root coordinates (m, C), the step is a first-order step in the same direction. This step needs no inverse
-    of S.
+    q(u). In root coordinates (m, C), the step is a first-order step in the same direction, which requires no inverse of
+    S.
 
     Use `NaturalGradient` for the posteriors `Whitened` and `Marginal`, together with ``Adam(frozen=("posterior.*",))``.
 
@@ -174,7 +174,7 @@ def _stepping(model: Any, frozen: tuple[str, ...]) -> dict[str, RootSteps]:
 
 
 def _leaves_at(path: str) -> tuple[str, str]:
-    """Return the names of the leaves `mean` and `scale` of the posterior at this path."""
+    """Return the names of the posterior's leaves `mean` and `scale`, given its path."""
     return tree.join_path(path, "mean"), tree.join_path(path, "scale")
 
 
@@ -206,7 +206,7 @@ def stepping_leaves(model: Any, frozen: tuple[str, ...]) -> tuple[str, ...]:
 def root_steps(
     model: Any, raw: Mapping[str, Array], gradient: Mapping[str, Array], rate: Any, frozen: tuple[str, ...]
 ) -> dict[str, Array]:
-    """Take a natural-gradient step of each q(u) that supports such steps; return the new raw leaves by name.
+    """Take a natural-gradient step for each q(u) that supports such steps; return the new raw leaves by name.
 
     `raw` and `gradient` contain all raw leaves and their gradient. The constraints of m and C are linear, so their raw
     values describe the same q(u) in other units.

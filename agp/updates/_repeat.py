@@ -59,7 +59,7 @@ class Repeat:
             model, new, info = apply_updates(self._all, model, batch, old)
             return count + 1.0, model, {str(i): one for i, one in enumerate(new)}, info
 
-        first = once(zero, model, state, {})  # the loop needs an initial value of everything that the updates log
+        first = once(zero, model, state, {})  # the loop needs an initial value for everything that the updates log
         if self.times == 1:
             return first[1:]
         more = self.times - 1

@@ -125,7 +125,7 @@ class exponential:  # noqa: N801
 class stepped(exponential):  # noqa: N801
     """A rate that is multiplied by `factor` at regular intervals, and does not fall below `floor`.
 
-    The length of the intervals is `every`, in steps. The errors are those of `exponential`. For example,
+    Each interval lasts `every` steps. The errors are those of `exponential`. For example,
     ``stepped(1e-3, 10 ** (-1 / 3), 30_000)`` falls to a tenth over 90,000 steps.
     """
 

@@ -16,21 +16,21 @@ from agp.updates._schedules import Rate, check_step, rate_at
 class SiteStep:
     """An update that moves q(u) along the natural gradient by changing its sites.
 
-    Let alpha and beta be the arrays that `Likelihood.site_gradients` returns at the current marginals. Let rho be the
-    step size. Each site of the batch takes the step
+    Let alpha and beta be the arrays that `Likelihood.site_gradients` returns at the current marginals, and let rho be
+    the step size. Each site of the batch takes the step
 
         lam1 <- (1 - rho) lam1 + rho (alpha + beta * (mu - h)),    lam2 <- (1 - rho) lam2 + rho beta.
 
-    Tied sites are sums over the rows of data. Tied sites take the same step with the features of the batch, scaled by N
-    / B. The step equals that of `NaturalGradient` with the same rate and batch, but needs only derivatives of the
+    Tied sites, which are sums over the rows of data, take the same step with the features of the batch, scaled by N /
+    B. The step equals that of `NaturalGradient` with the same rate and batch, but requires only derivatives of the
     likelihood. With rho = 1, Gaussian noise and all rows of data, one step reaches the optimal q(u).
 
     If the likelihood is not log-concave, beta can be negative, and the new precision may not be positive definite. In
-    that case, the rate is halved up to ten times. If the precision is still not positive definite, negative beta are
-    set to zero. `TVGP` and `DualInverseFree` cannot represent negative sites, and always set negative beta to zero. For
-    likelihoods with unbounded curvature, such as `Poisson`, the rate is also halved until the bound of the batch does
-    not fall. In an `Orthogonal` posterior, each `Dual` group takes a step. The step of a group is computed from that
-    group's part of the mean.
+    that case, the rate is halved up to ten times. If the precision is still not positive definite, negative entries of
+    beta are set to zero. This is always done for `TVGP` and `DualInverseFree`, which cannot represent negative sites.
+    For likelihoods with unbounded curvature, such as `Poisson`, the rate is also halved until the bound of the batch no
+    longer falls. In an `Orthogonal` posterior, each `Dual` group takes a step, which is computed from the group's own
+    part of the mean.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ class SiteStep:
         rho in (0, 1], or a function of the step count. Use 1 for Gaussian noise with all rows of data, 0.3 to 0.9 for
         other likelihoods, and 0.03 to 0.3 for minibatches.
     clip
-        Whether to set negative beta to zero in every model, without halving the rate first.
+        Whether to set negative entries of beta to zero in every model, without halving the rate first.
     groups
-        The indices of the groups of an `Orthogonal` posterior that take the step; by default, all groups.
+        The indices of the groups in an `Orthogonal` posterior that take the step; by default, all groups.
     memory
         Memory budget in MiB; rows are processed in blocks that fit. For the default, see `agp.models.Model.bound`.
 
@@ -86,11 +86,11 @@ class SiteStep:
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:
         """Return the model with new sites.
 
-        The info contains the largest number of halvings over the outputs, and the number of outputs whose negative beta
-        were set to zero. For inverse-free posteriors, the info also contains the residual of the inverse factors and
-        the number of steps of the inverse factors. For likelihoods with unbounded curvature, the info also contains how
-        often the rate was halved because the bound fell. If `groups` is given, the names of the logged values end in
-        the indices of the groups, so that several updates do not log the same name.
+        The info contains the largest number of halvings over the outputs, and the number of outputs with entries of
+        beta that were set to zero. For inverse-free posteriors, it also contains the residual of the inverse factors
+        and the number of their steps. For likelihoods with unbounded curvature, the info also contains how often the
+        rate was halved because the bound fell. If `groups` is given, the names of the logged values end with the
+        indices of the groups, so that several updates do not log the same name.
         """
         xp, rate = backend_of(state["count"]).xp, rate_at(self.rate, state["count"])
         model = model._prepare_site_step()

@@ -12,7 +12,7 @@ from agp.processes import Process
 
 
 class Stopping(Protocol):
-    """A stopping rule, which defines a quantity. An `InverseUpdate` reduces this quantity to the tolerance.
+    """A stopping rule, which defines the quantity that an `InverseUpdate` reduces to its tolerance.
 
     Stopping rules are immutable objects.
     """
@@ -34,7 +34,7 @@ class Stopping(Protocol):
 
 @dataclass(frozen=True)
 class Residual:
-    """The residual |L^T A L - I|_F / sqrt(M). The rule needs no extra computation and applies to every model."""
+    """The residual |L^T A L - I|_F / sqrt(M). The rule requires no extra computation and applies to every model."""
 
     name: ClassVar[str] = "residual"
 
@@ -50,11 +50,11 @@ class Residual:
 class VarianceGap:
     """An upper bound, in nats, on the loss of expected log likelihood due to an inexact inverse in R-SVGP.
 
-    The rule needs Gaussian noise. Let T = L L^T. The variance of row n is too large by at most G_n = |(I - Kt T)
-    k_un|^2 / min_i s_i. For a batch of B rows, the training bound on N rows therefore loses at most P (N / B) sum_n G_n
-    / (2 sigma^2), where the sum is over the batch. For mixtures A g, the sum of A_pl^2 / sigma_p^2 replaces P /
-    sigma^2. The rule is strict if some s are small. Each test takes 4 M^2 B operations, and the covariances [M, B] of
-    the batch must fit in memory.
+    The noise must be Gaussian. Let T = L L^T. The variance of row n is too large by at most G_n = |(I - Kt T) k_un|^2 /
+    min_i s_i. For a batch of B rows, the training bound on N rows therefore loses at most P (N / B) sum_n G_n / (2
+    sigma^2), where the sum is over the batch. For mixtures A g, the sum of A_pl^2 / sigma_p^2 replaces P / sigma^2. The
+    rule is strict if some s_i are small. Each test takes 4 M^2 B operations, and the covariances [M, B] of the batch
+    must fit in memory.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ class VarianceGap:
         Whether to divide the loss by N. If true, the tolerance is a limit on the average loss per row.
 
     Source: the criterion based on predictive variances in Cortinovis et al., "Inverse-free sparse variational Gaussian
-    processes". The criterion in the source averages over the batch.
+    processes", where it is an average over the batch.
     """
 
     per_datum: bool = False
     name: ClassVar[str] = "variance_gap"
 
     def check(self, model: Any, /) -> None:
-        """Raise TypeError unless the model has Gaussian noise and one layer of R-SVGP."""
+        """Raise TypeError unless the model has Gaussian noise and a single R-SVGP layer."""
         if any(process.depth > 1 for process in tree.nodes(model, Process).values()):  # type: ignore[type-abstract]
             msg = "VarianceGap does not support models with several layers; use Residual()."
             raise TypeError(msg)

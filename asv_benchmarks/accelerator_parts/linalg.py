@@ -13,7 +13,7 @@ JAX_BLOCKS = (1024,)
 def entries(plan: Plan) -> list[Settings]:
     """List entries for each library, dtype, M and block size; block size M is dense.
 
-    JAX has fewer block sizes, because it takes minutes to compile many small blocks.
+    Fewer block sizes are timed with JAX, which takes minutes to compile many small blocks.
     """
     sizes = (128,) if plan.small else (512, 1024, 2048, 4096, 8192)
     dtypes = ("float64",) if plan.small else ("float64", "float32")

@@ -7,9 +7,9 @@ from accelerator_parts import PARTS, steps, suite
 from accelerator_parts.part import Part, Plan, Settings
 
 SIZES = (32, 256, 1024, 4096)
-"""Numbers of inducing inputs of the steps that are timed first; 32 is the small size."""
+"""Numbers of inducing inputs in the steps that are timed first; 32 is the small size."""
 MANY = (2000, 1_000_000)
-"""Numbers of rows for models of all data, in small sizes and otherwise."""
+"""Numbers of rows for models that use all data, in small and in normal sizes."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def _first_tests(entry: Settings) -> bool:
 
 
 def _beside_peer(entry: Settings) -> bool:
-    """Steps of W, R and GPyTorch; JAX compiles for a long time and has a single size and dtype."""
+    """Steps of W, R and GPyTorch; for JAX, which compiles for a long time, a single size and dtype."""
     ours = entry["method"] in ("wsvgp", "rsvgp") and entry["gradient"] == "closed-form" and "inverse" not in entry
     little = entry["library"] != "jax" or (entry["M"] in (32, 1024) and entry["dtype"] == "float64")
     return (ours or entry["method"] == steps.PEER) and entry["M"] in SIZES and little

@@ -10,7 +10,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # leave memory 
 import numpy as np
 
 SECONDS, SMALL_SECONDS = 1.0, 0.05
-"""Seconds for which a function is timed, otherwise and in small sizes."""
+"""Seconds for which a function is timed, in normal and in small sizes."""
 SAMPLE = 0.02
 """Minimum length of a sample in seconds: short calls are repeated, with one wait at the end."""
 SAMPLES = 5
@@ -50,7 +50,7 @@ def has_device(library: str, device: str) -> dict[str, str]:
 
 
 def device_facts(device: str | None) -> dict[str, str]:
-    """Names of a device and its card; by default, of the first accelerator of any library, or of the CPU."""
+    """Names of a device and its card; by default, of the first accelerator that a library supports, or of the CPU."""
     from agp.backend import get_backend
     from agp.errors import BackendError
 
@@ -137,7 +137,7 @@ def _figures(first: float, later: list[float]) -> dict[str, float]:
 
 
 def _lasting(B: Any, run: Callable[[], Any], number: int) -> float:
-    """Mean seconds of one call of `number` consecutive calls."""
+    """Mean seconds per call over `number` consecutive calls."""
     began = time.perf_counter()
     last = None
     for _ in range(number):

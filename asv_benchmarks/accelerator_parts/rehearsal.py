@@ -21,7 +21,7 @@ from accelerator_parts.results import FAILED
 ROOT = Path(__file__).parents[2]
 PROJECT = "array-gp"
 CARRIED = ("array-api-compat", "array-api-strict", "hypothesis", "safetensors", "sortedcontainers", "threadpoolctl")
-"""Packages that agp and its tests need besides NumPy, SciPy and pytest."""
+"""Packages that agp and its tests require besides NumPy, SciPy and pytest."""
 BUILD = "-m pip wheel --no-deps -w {wheels} {source}"
 FETCH = "-m pip download --no-deps -d {wheels} --only-binary=:all: --python-version {python} --platform {platform}"
 INSTALL = "-m pip install --no-index --no-deps --target {site}"
@@ -44,7 +44,7 @@ def rehearsed(a: argparse.Namespace) -> int:
     ----------
     a
         The arguments of the command. If `out` is None, the results go to a temporary folder. The default `libraries`
-        are the installed ones of NumPy, torch and JAX. Wheels in the folder `wheels` are not built or downloaded.
+        are the installed ones of NumPy, torch and JAX. Packages with wheels in `wheels` are not built or downloaded.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def _pip(words: list[str]) -> bool:
 
 
 def installed(site: Path, wheels: list[Path]) -> dict[str, str]:
-    """Install wheels in a folder; return environment variables with which programs import agp from it only."""
+    """Install wheels in a folder; return environment variables with which programs import agp only from there."""
     if not _pip([*_words(INSTALL, site=site), *map(str, wheels)]):
         msg = f"pip cannot install {', '.join(wheel.name for wheel in wheels)}"
         raise SystemExit(msg)

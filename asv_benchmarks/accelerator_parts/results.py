@@ -21,7 +21,7 @@ class Results:
     path
         The file. Existing results are loaded.
     facts
-        The device, the name of the card, and whether sizes are small. Results with other facts need another file.
+        The device, the name of the card, and whether sizes are small. Results with other facts must be in another file.
     """
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
@@ -34,7 +34,7 @@ class Results:
         self.entries: list[dict[str, Any]] = held["entries"]
 
     def lacks(self, settings: Settings, *, again: bool) -> bool:
-        """Whether an entry must be measured: it is missing, was interrupted, or failed and `again` is True."""
+        """Whether an entry must be measured, because it is missing, was interrupted, or failed and `again` is True."""
         found = [entry["figures"] for entry in self.entries if entry["settings"] == settings]
         return not found or CUT in found[0] or (again and not FAILED.isdisjoint(found[0]))
 

@@ -17,7 +17,7 @@ def entries(plan: Plan) -> list[Settings]:
 
 
 def by_values(plan: Plan, values: list[Settings]) -> list[Settings]:
-    """List entries for each library, dtype and value; in small sizes, JAX has the first value only."""
+    """List entries for each library, dtype and value; in small sizes, only the first value is timed with JAX."""
     dtypes = ("float64",) if plan.small else ("float64", "float32")
     return [
         {"library": library, "dtype": dtype} | value

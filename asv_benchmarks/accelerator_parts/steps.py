@@ -19,10 +19,10 @@ METHODS = ("wsvgp", "rsvgp", "lsvgp", "asvgp")
 INVERSES = ("rsvgp", "asvgp")
 """Methods whose inverse factor can be updated in a lower precision."""
 MIXED = (("float64", "float32"), ("float32", "tf32"), ("float32", "bfloat16"))
-"""Pairs of the precision of a model and of the products that update its inverse."""
+"""Pairs of precisions: that of a model, and that of the products that update its inverse."""
 PEER = "gpytorch"
 STEPS, RATE = 100_000, 1e-3
-"""Number of steps of the training run whose first steps are timed."""
+"""Number of steps in the training run whose first steps are timed."""
 LOGGED = ("inverse_steps", "residual")
 """Entries of a step's log that are kept."""
 
@@ -30,7 +30,7 @@ LOGGED = ("inverse_steps", "residual")
 def entries(plan: Plan) -> list[Settings]:
     """List entries for each library, M, method, gradient mode and precision.
 
-    JAX compiles for some seconds in each entry, so it has automatic differentiation for two methods only.
+    JAX compiles for some seconds in each entry, so automatic differentiation is timed for only two methods.
     """
     sizes = (32,) if plan.small else (256, 1024, 4096, 8192)
     dtypes = ("float64",) if plan.small else ("float64", "float32")
@@ -53,7 +53,7 @@ def entries(plan: Plan) -> list[Settings]:
 
 
 def _ways(library: str, small: bool) -> list[tuple[str, str]]:
-    """Pairs of method and gradient mode; torch also has those of GPyTorch."""
+    """Pairs of method and gradient mode; for torch, GPyTorch is also included."""
     differentiates = library in ("torch", "jax")
     ways = [(PEER, "autodiff")] if library == "torch" else []
     if small:

@@ -39,7 +39,7 @@ SMALL = {
 CORES = 8
 """Number of cores from which the tests run in four processes."""
 SHOWN = 5
-"""Maximum number of failures that are listed, and maximum number of characters of their messages."""
+"""Maximum number of failures that are listed, and of characters in their messages."""
 LONGEST = 120
 RUN, END = 0.75, 0.2
 """Fractions of an entry's time for running pytest, and for its report after an interrupt."""
@@ -57,7 +57,7 @@ def entries(plan: Plan) -> list[Settings]:
 def chosen(library: str, device: str) -> str:
     """Expression for pytest's -k that selects tests by the library and device in their parameters.
 
-    It does not match names of files and functions, because some tests replace CuPy by a stand-in.
+    It does not match names of files and functions, because some tests replace CuPy with a stand-in.
     """
     place = f"{library}-cuda" if device != "cpu" and library != "cupy" else library
     return f"[{place} or -{place}"
@@ -89,9 +89,9 @@ def measured(*, library: str, tests: str, device: str, small: bool, seconds: flo
 def _pytest(options: list[str], seconds: float) -> tuple[int | None, str]:
     """Run pytest; return its exit code, or None if it was stopped, and its output.
 
-    It is stopped by an interrupt, so that it reports the tests that have run. This happens before the time limit of
-    this process, whose end would leave pytest running. The option -P makes Python import the installed package instead
-    of the current folder.
+    Before this process reaches its time limit, it interrupts pytest, which then reports the tests that have run.
+    Otherwise, pytest would keep running after the end of this process. The option -P makes Python import the installed
+    package instead of the current folder.
     """
     command = [sys.executable, "-P", "-m", "pytest", *options]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -10,7 +10,7 @@ from typing import Any, Self
 from accelerator_parts.part import Settings
 
 LONGEST = 300
-"""Maximum number of characters of an error message."""
+"""Maximum number of characters in an error message."""
 
 
 class EntryError(Exception):
@@ -20,7 +20,7 @@ class EntryError(Exception):
 class Workplace:
     """One process at a time, with a new process for each array library and after each failure.
 
-    A device that ran out of memory, or is in an undefined state, is thereby reset for the next entry.
+    The new process resets a device that ran out of memory or is in an undefined state.
     """
 
     def __init__(self) -> None:
@@ -33,9 +33,9 @@ class Workplace:
         Raises
         ------
         TimeoutError
-            If it takes longer than `limit` seconds, including the start of the process, or raises a TimeoutError.
+            If the start of the process and `work` take longer than `limit` seconds, or `work` raises a TimeoutError.
         EntryError
-            If it raises another error, or the process dies.
+            If `work` raises another error, or the process dies.
         """
         library = settings.get("library")
         if alone or library != self.library:

@@ -2,7 +2,7 @@
 
 asv runs each set of parameters in a new process, which imports all libraries. By default, each axis therefore has a few
 values only. They include each method, backend, gradient mode and precision. ``AGP_BENCH=all`` runs the full product,
-which takes hours. On a busy CPU, ``AGP_BENCH_CLOCK=processor`` times steps by CPU time.
+which takes hours. With ``AGP_BENCH_CLOCK=processor``, steps are timed by CPU time, which is useful on a busy CPU.
 """
 
 import importlib.util
@@ -41,7 +41,7 @@ ROWS, BATCH, COLUMNS = 4096, 256, 8
 
 
 ACCELERATED = ("torch:cuda", "cupy")
-"""Backends that need a GPU and its driver."""
+"""Backends that require a GPU and its driver."""
 
 
 def installed(library):
@@ -77,7 +77,7 @@ def problem(B, device, rows=ROWS, dtype="float64"):
 
 
 def finished(B, leaves):
-    """Wait until the device has computed all arrays of a dictionary."""
+    """Wait until the device has computed all arrays in a dictionary."""
     for x in leaves.values():
         B.synchronise(x)
 
@@ -88,7 +88,7 @@ def protocol(model, name):
 
 
 def beside(B, model, X):
-    """Convert the parameters of a part of a model to arrays like X."""
+    """Convert the parameters of a model part to the library, dtype and device of X."""
     from agp import tree
     from agp.backend import like
 

@@ -74,7 +74,7 @@ class SitesOrNatural:
 
 
 class Size:
-    """Growth of the time of a step of q(u) with M, with Gaussian noise."""
+    """How the time of a q(u) step grows with M, for Gaussian noise."""
 
     params = [STORAGES, axis(["numpy", "torch", "jax", "torch:cuda"], "numpy"), axis([128, 512], 512)]
     param_names = ["storage", "backend", "num_inducing"]

@@ -1,4 +1,4 @@
-"""CPU time of `import agp`, compared with the import of NumPy, and with everything that a model needs."""
+"""CPU time of `import agp`, compared with that of NumPy, and of everything that a model requires."""
 
 import resource
 import statistics

@@ -56,7 +56,7 @@ class Inverse:
 
 
 class NaturalStep:
-    """One step, including B = L^T A L; triangular products are split in halves `depth` times, and 0 is dense."""
+    """One step, including B = L^T A L; triangular products are split in halves `depth` times (0 means dense)."""
 
     params = [BACKENDS, axis([512, 1024], 512), axis([0, 1, 2, 3], 0, 2)]
     param_names = ["backend", "size", "depth"]

@@ -17,7 +17,7 @@ def launches(stepping):
 
 
 def torch_calls(work):
-    """Count the operators that torch dispatches, without views and including the backward pass."""
+    """Count the operators that torch dispatches, excluding views and including the backward pass."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Counter(TorchDispatchMode):

@@ -8,11 +8,11 @@ from .common import BATCH, backend_or_skip, problem, protocol
 ROWS = 1024
 """Number of rows of data; methods that use all rows have dense matrices of this size."""
 ROUNDS = 9
-"""Number of alternating runs of a step and of its reference."""
+"""Number of alternating runs of a step and its reference."""
 
 
 class Stepping:
-    """Training of a method on one minibatch, or on all rows if the method needs them.
+    """Training of a method on one minibatch, or on all rows if the method requires them.
 
     The constructor compiles and computes nothing; the first `step` does.
     """

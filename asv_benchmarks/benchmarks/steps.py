@@ -33,7 +33,7 @@ WAYS = ["method", "backend", "gradient", "dtype", "num_inducing"]
 
 
 class Methods:
-    """Steps of each method, on minibatches of 256 of 1,024 rows or on all rows."""
+    """Steps of each method, on minibatches of 256 out of 1,024 rows, or on all rows."""
 
     params = [EVERY_METHOD, BACKENDS, GRADIENTS, DTYPES, axis([32, 128], 32)]
     param_names = WAYS
@@ -51,7 +51,7 @@ class Methods:
 
 
 class Products:
-    """Time of a step divided by that of a dense product [M, M] by [M, M] of the same library and precision."""
+    """Time of a step divided by that of a dense product [M, M] by [M, M] in the same library and precision."""
 
     params = [axis(EVERY_METHOD, *METHODS), BACKENDS, GRADIENTS, DTYPES, axis([256, 512], 256)]
     param_names = WAYS
@@ -100,7 +100,7 @@ class Launches:
 
 
 class FirstStep:
-    """Time of the first step of a process, in which JAX traces and compiles; the other benchmarks exclude it."""
+    """Time of the first step in a process, during which JAX traces and compiles; the other benchmarks exclude it."""
 
     params = [axis(EVERY_METHOD, "wsvgp", "rsvgp"), axis(EVERY_BACKEND, "jax"), EVERY_GRADIENT]
     param_names = WAYS[:3]
@@ -119,7 +119,7 @@ class FirstStep:
 
 
 class Size:
-    """Growth of the time of a step with M, with closed-form gradients in float64."""
+    """How the time of a step grows with M, for closed-form gradients in float64."""
 
     params = [axis(METHODS, "wsvgp", "rsvgp"), BACKENDS, INDUCING]
     param_names = ["method", "backend", "num_inducing"]
@@ -133,7 +133,7 @@ class Size:
 
 
 class Large:
-    """Time and memory of steps with 1,024 and 2,048 inducing inputs, on minibatches of 256 of 4,096 rows."""
+    """Time and memory of steps with 1,024 and 2,048 inducing inputs, on minibatches of 256 out of 4,096 rows."""
 
     params = [axis(METHODS, "wsvgp"), BACKENDS, GRADIENTS, DTYPES, axis([1024, 2048], 1024)]
     param_names = WAYS

@@ -15,7 +15,7 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 class Table:
-    """A step on 256 of 1,024 rows, or on all rows if the method needs them; means and variances for 1,024 rows."""
+    """A step on 256 of 1,024 rows, or on all rows if the method requires it; means and variances for 1,024 rows."""
 
     params = [METHODS, axis(["numpy", "torch", "jax"], "numpy"), axis([128, 512], 128)]
     param_names = ["method", "backend", "num_inducing"]

@@ -21,7 +21,7 @@ BLOCK = 4000
 """Number of test rows per block of predictions."""
 LIBRARIES = ("agp", "numpy", "scipy", "sklearn", "torch", "gpytorch")
 LONGEST, MOST = 200, 5
-"""Maximum number of characters of a warning, and maximum number of warnings."""
+"""Maximum number of characters in a warning, and maximum number of warnings."""
 
 
 def measured(job: Job, side: str, seed: int) -> dict[str, Any]:

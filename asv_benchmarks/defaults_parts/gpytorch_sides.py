@@ -42,7 +42,7 @@ class ExactGP(gpytorch.models.ExactGP):
 
 
 def fit_exact(job: Job, seed: int) -> Any:
-    """Train an exact GP by Adam on the log evidence, with a Cholesky factorisation for any number of rows."""
+    """Train an exact GP by Adam on the log evidence, with a Cholesky factorisation whatever the number of rows."""
     X, y = torch.from_numpy(job.inputs(job.X)), torch.from_numpy(job.targets())
     model, steps = ExactGP(X, y), SMALL_STEPS if job.small else EXACT_STEPS
     evidence = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)

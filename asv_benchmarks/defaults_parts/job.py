@@ -1,4 +1,4 @@
-"""The data of a split for any side and interpreter, and the scores of its predictions; needs NumPy only."""
+"""The data of a split for any side and interpreter, and the scores of its predictions; requires only NumPy."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +37,7 @@ class Job(Stored):
     def scores(self, found: Any) -> dict[str, float]:
         """Scores on the test rows, from means and variances [N_test] or from probabilities [N_test, classes].
 
-        Scores of a regression are in units of the standard deviation of y.
+        Regression scores are in units of the standard deviation of y.
         """
         if not self.classes:
             (mean, variance), spread = found, _spread(self.y)

@@ -51,7 +51,7 @@ SIDES = {
 
 
 def side_of(name: str) -> Side:
-    """Return the side with a given name; other checkouts of agp use the side agp."""
+    """Return the side with a given name; other checkouts of agp use the agp side."""
     return SIDES["agp" if name.startswith(AGAINST) else name]
 
 

@@ -88,7 +88,7 @@ class Work:
         self.done = 0
 
     def run(self) -> int:
-        """Measure the cells without results; return the number of cells that failed, now or before."""
+        """Measure the cells that have no results yet; return the number of cells that failed, now or before."""
         self.out.mkdir(parents=True, exist_ok=True)
         lacking = [cell for cell in self.cells if self.lacks(cell)]
         self.done = len(self.cells) - len(lacking)

@@ -1,4 +1,4 @@
-"""Worker of `natural_step.py` for agp: times steps of q(u) with NumPy on request."""
+"""Worker of `natural_step.py` for agp: on request, times steps of q(u) with NumPy."""
 
 import sys
 import warnings

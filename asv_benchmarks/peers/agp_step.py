@@ -1,4 +1,4 @@
-"""Worker of `step_time.py` for agp: times W-SVGP steps with NumPy on request."""
+"""Worker of `step_time.py` for agp: on request, times W-SVGP steps with NumPy."""
 
 import sys
 import warnings

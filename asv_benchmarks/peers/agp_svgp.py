@@ -1,4 +1,4 @@
-"""Train agp's W-SVGP, with NumPy and closed-form gradients, on a training run from `dump_training.py`."""
+"""Train agp's W-SVGP, with NumPy and closed-form gradients, as specified by a file from `dump_training.py`."""
 
 import json
 

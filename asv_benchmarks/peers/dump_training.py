@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def training_of(a: argparse.Namespace) -> Training:
-    """Create a run with the k-means, starting values, batches and recipe of `agp compare --method wsvgp`."""
+    """Create a run with the k-means centres, starting values, batches and recipe of `agp compare --method wsvgp`."""
     data = load(a.data, split=a.split, seed=a.seed)
     size, M = min(a.batch_size, len(data.X)), min(a.num_inducing, len(data.X))
     X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)

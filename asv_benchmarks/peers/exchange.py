@@ -38,7 +38,7 @@ class Problem(Stored):
 
 
 def serve(work: dict[str, Callable[[], float]], versions: dict[str, str]) -> None:
-    """Answer requests ``NAME COUNT`` on standard input: repeat the named work, reply with values and CPU seconds."""
+    """Answer requests ``NAME COUNT`` on standard input: repeat the named work and return values and CPU seconds."""
     print(json.dumps(versions), flush=True)
     for line in sys.stdin:
         name, count = line.split()

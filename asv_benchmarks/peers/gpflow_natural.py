@@ -1,4 +1,4 @@
-"""Worker of `natural_step.py` for GPflow: times natural-gradient steps of its whitened SVGP on request."""
+"""Worker of `natural_step.py` for GPflow: on request, times natural-gradient steps of its whitened SVGP."""
 
 import os
 

@@ -20,7 +20,7 @@ class WhitenedSVGP(gpytorch.models.ApproximateGP):
     binary
         Whether the likelihood is Bernoulli instead of Gaussian.
     constant_mean
-        Whether the prior mean is a trained constant that starts at zero, instead of zero.
+        Whether the prior mean is a trained constant that starts at zero, instead of being fixed at zero.
     jitter
         Jitter on the diagonal of Kuu. None selects the library's default, 1e-6 in float64.
     """

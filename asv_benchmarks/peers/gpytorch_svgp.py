@@ -1,4 +1,4 @@
-"""Train GPyTorch's whitened SVGP on a training run from agp, with the same start, minibatches and rates."""
+"""Train GPyTorch's whitened SVGP as in a training run of agp, with the same start, minibatches and rates."""
 
 import json
 import time

@@ -22,7 +22,7 @@ BATCHES = 20
 
 
 def problem(M: int, B: int, D: int, rate: float, *, binary: bool) -> Problem:
-    """Create minibatches of a noisy smooth function or of its sign, and M inducing inputs drawn like the data."""
+    """Create minibatches of a noisy smooth function or of its sign, and M inducing inputs distributed like the data."""
     rng = np.random.default_rng(0)
     rows = BATCHES * B
     X, Z = rng.standard_normal((rows, D)), rng.standard_normal((M, D))

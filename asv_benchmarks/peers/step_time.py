@@ -1,4 +1,4 @@
-"""Compare the CPU time of a W-SVGP training step of agp, with NumPy and closed-form gradients, with other libraries.
+"""Compare the CPU time of agp's W-SVGP step (NumPy, closed-form gradients) with that of other libraries.
 
 ``python asv_benchmarks/peers/step_time.py --peer gpytorch=PYTHON gpflow=PYTHON gpjax=PYTHON`` prints the median times
 of all libraries and their ratios. The steps alternate, and each library has one thread.
@@ -29,7 +29,7 @@ def problem(M: int, B: int, D: int, jitter: float, dtype: str) -> Problem:
 
 
 def measure(sides: dict[str, Worker], name: str, rounds: int, steps: int) -> dict[str, float]:
-    """Median milliseconds of a step of each side; the sides alternate, so that other load slows all of them."""
+    """Median milliseconds per step for each side; the sides alternate, so that other load slows all of them."""
     for worker in sides.values():
         worker.ask(name, 5)
     seconds: dict[str, list[float]] = {side: [] for side in sides}

@@ -1,7 +1,7 @@
 """Properties of CUDA devices, for several plug-ins."""
 
 FAST_FLOAT64 = frozenset({(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)})
-"""Compute capabilities with one float64 unit for two float32 units; other devices have one for 32 or 64."""
+"""Compute capabilities with one float64 unit for every two float32 units; other devices have one for 32 or 64."""
 LARGE, SMALL = 1024, 256
 
 

@@ -1,7 +1,7 @@
 """CuPy plug-in: closed-form gradients on CUDA devices.
 
-agp creates new arrays on the device of the data (`like`). CuPy runs kernels on the current device of the thread. Public
-functions set this device to the device of the data (`context`). Parts of `cupyx` that need CUDA libraries are imported
+agp creates new arrays on the device of the data (`like`). CuPy runs kernels on the thread's current device, which
+public functions set to the device of the data (`context`). Parts of `cupyx` that require CUDA libraries are imported
 when they are used.
 """
 
@@ -212,7 +212,7 @@ class CupyBackend(Backend):
 
 
 class _InsideKernel(CupyBackend):
-    """Version of the plug-in, with numbers as constants, for functions that CuPy traces into one kernel."""
+    """Version of the plug-in that treats numbers as constants, for functions that CuPy traces into one kernel."""
 
     xp = SimpleNamespace(
         **vars(CupyBackend.xp)

@@ -148,7 +148,7 @@ def _no_matrix(name: str) -> str:
 
 
 def _starts(x: Array) -> list[int]:
-    """Number of the first row of each chunk of x [N, ...], followed by N."""
+    """Index of the first row in each chunk of x [N, ...], followed by N."""
     return [0, *np.cumsum(x.chunks[0]).tolist()]
 
 
@@ -191,7 +191,7 @@ def _strip_rows(params: Any) -> Any:
 
 
 def _sum_of(task: Callable, params: Any, blocks: Sequence[Any], add: Callable) -> Delayed:
-    """The delayed sum of a task's results over all blocks in a fixed order, and the task's reports of repairs."""
+    """The delayed sum of a task's results over all blocks in a fixed order, and the task's repair reports."""
     whole, of_block = delayed(params, pure=False, traverse=False), delayed(task, pure=False, traverse=False)
     sums = [of_block(whole, block) for block in blocks]
     join = delayed(partial(_sum_results, add), pure=False, traverse=False)

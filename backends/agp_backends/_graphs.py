@@ -19,8 +19,8 @@ def capture(f: Callable[[], T], device: Any, /) -> tuple[Callable[[], None], T]:
     """Record the launches of f() on a CUDA device, as `agp.backend.Backend.capture` requires.
 
     Before the recording, f runs twice on the same stream, so that libraries create handles, choose algorithms and
-    allocate memory. The second run raises an error if the host waits for the device. During a recording, such an error
-    would leave torch in an undefined state. The memory of a graph is freed with the graph.
+    allocate memory. The second run raises an error if the host waits for the device, because such an error during a
+    recording would leave torch in an undefined state. The memory of a graph is freed with the graph.
     """
     stream, graph = torch.cuda.Stream(device), torch.cuda.CUDAGraph()
     before = torch.cuda.current_stream(device)
@@ -65,7 +65,7 @@ def _forbid_synchronisation() -> Iterator[None]:
 def _preserve_generator(device: Any) -> Iterator[None]:
     """Restore the default generator of the device after an exception.
 
-    Recording a graph takes over the generator, and a failed recording does not return the generator.
+    Recording a graph takes over the generator, and a failed recording does not give it back.
     """
     generator = torch.cuda.default_generators[device.index or 0]
     state = generator.clone_state()

@@ -34,7 +34,7 @@ OUTERMOST = _trace()
 THREADS = one_thread("blas")  # on a CPU, JAX factorises matrices with SciPy's LAPACK
 
 QUICK_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-"""XLA options for a CPU: they disable the fusion emitters, which need a quarter of the compilation time without
+"""XLA options for a CPU: they disable the fusion emitters, which take a quarter of the compilation time without
 speeding up the code."""
 
 
@@ -235,7 +235,7 @@ class JaxBackend(Backend):
         again = _reporting(jax.checkpoint(_with_reports(f)))
 
         def evaluated(*args: Any) -> Any:
-            # concrete values need no checkpoint, which would compile f at every call
+            # no checkpoint for concrete values, because it would compile f at every call
             values = all(self.is_concrete(x) for x in jax.tree.leaves(args))
             return f(*args) if values else again(*args)
 
@@ -351,7 +351,7 @@ def _cholesky_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
 
 
 def _devices() -> list[Any]:
-    """List the devices of the CPU and of the default platform."""
+    """List the devices on the CPU and the default platform."""
     return [*jax.devices("cpu"), *(device for device in jax.devices() if device.platform != "cpu")]
 
 
@@ -412,8 +412,8 @@ def _register(cls: type) -> None:
 def _scan_blocks(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[Any, Any]:
     """Apply `g(block) -> (summed, by_row)` to blocks of rows; sum the first result and concatenate the second.
 
-    A single scan processes the blocks of equal size, and a further call of g processes the remaining rows. Reports of
-    the same kind from the scan are combined into one.
+    A single scan processes the blocks of equal size, and another call of g processes the remaining rows. Reports of the
+    same kind from the scan are combined into one.
     """
     g = _with_reports(g)
     equal, rest = _stack_blocks(rows, block_rows)

@@ -22,7 +22,7 @@ PANEL = 128
 TILE = 2**14
 """Number of entries that an elementwise operation processes together; a few such pieces fit into the caches."""
 MAX_SMALL_ENTRIES = 2**10
-"""Maximum number of entries of arrays that are concatenated with others."""
+"""Maximum number of entries in arrays that are concatenated with others."""
 MAX_ARRAY_BYTES = 2**25 - 2**16
 """Size in bytes, just below the largest block for which glibc's allocator adapts its thresholds."""
 
@@ -35,7 +35,7 @@ def _routines(*names: str, dtype: np.dtype) -> list[Callable]:
 
 
 def _reduction(ufunc: np.ufunc) -> Callable[..., Array]:
-    """Reduction of a ufunc; for small arrays, it takes a third of the time of NumPy's function."""
+    """Reduction of a ufunc, which takes a third of the time of NumPy's function for small arrays."""
     return functools.partial(ufunc.reduce, axis=None)
 
 
@@ -90,7 +90,7 @@ class NumpyBackend(Backend):
 
     def __init__(self) -> None:
         # glibc returns memory to the system when it holds more than twice the largest block freed so far, and requests
-        # it again page by page. That takes a tenth to a quarter of the time of a step. Freeing this block, whose pages
+        # it again page by page, which takes up a tenth to a quarter of a step's time. Freeing this block, whose pages
         # are never touched, makes glibc keep up to 64 MiB. Other allocators are not affected.
         np.empty(MAX_ARRAY_BYTES, dtype=np.uint8)
 
@@ -144,7 +144,7 @@ class NumpyBackend(Backend):
         return upper.T if info == 0 else np.full_like(A, np.nan)
 
     def solve_triangular(self, L: Array, B: Array, /, *, transpose: bool = False) -> Array:
-        if B.shape[1] == 1 and L.flags.c_contiguous:  # reading L takes all the time; BLAS is fastest for a vector
+        if B.shape[1] == 1 and L.flags.c_contiguous:  # reading L dominates the time; BLAS is fastest for a vector
             (trsv,) = _routines("trsv", dtype=np.result_type(L, B))
             return trsv(L.T, B[:, 0], lower=0, trans=int(not transpose))[:, None]
         if L.shape[0] <= BLOCK and B.size <= TILE:
@@ -244,7 +244,7 @@ class NumpyBackend(Backend):
             joined = f(self, *map(np.concatenate, columns), *numbers)
             for i, shape, start, stop in places:
                 found[i] = []
-                for x in joined:  # a comprehension would need another frame
+                for x in joined:  # a comprehension would create another frame
                     found[i].append(x[start:stop].reshape(shape))
         return found
 

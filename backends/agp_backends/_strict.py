@@ -1,4 +1,4 @@
-"""array-api-strict plug-in for tests: this library has only the functions of the Array API standard."""
+"""array-api-strict plug-in for tests: this library provides only the functions of the Array API standard."""
 
 from typing import Any
 

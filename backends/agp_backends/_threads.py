@@ -1,12 +1,12 @@
-"""Limit the host's BLAS and OpenMP libraries to one thread while agp computes, except in large operations.
+"""Limit the host's BLAS and OpenMP libraries to one thread during agp's computations, except for large operations.
 
 The wheels of NumPy and SciPy each contain an OpenBLAS with its own thread pool, and waiting threads of a pool spin.
 Pools that run alternately therefore compete with each other, and with other processes, for processors. For operations
 shorter than some hundredths of a second, one thread is faster.
 
 If an OpenBLAS has its own threads, their number is a setting of the whole process. agp therefore counts the Python
-threads that compute. The first thread that enters a `OneThread` context limits the pools. The last thread that leaves
-such a context restores the pools. OpenMP has a separate setting for each thread.
+threads inside `OneThread` contexts: the first thread to enter one limits the pools, and the last thread to leave one
+restores them. OpenMP has a separate setting for each thread.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from threadpoolctl import LibController, ThreadpoolController
 
 MIN_OPERATIONS = 1e9
-"""Number of operations from which several threads are used: some hundredths of a second on one thread."""
+"""Number of operations from which several threads are used; on one thread, they take some hundredths of a second."""
 SPIN_SECONDS = 0.05
 """Time in seconds after which idle threads of a pool sleep: 2**26 processor cycles."""
 
@@ -56,7 +56,7 @@ class OneThread:
 
     def threads_for(self, operations: float) -> contextlib.AbstractContextManager[Any]:
         """Context manager for one operation: a large operation uses idle processors, within the user's limits."""
-        # outside, the user's settings apply; other Python threads inside would also get more threads
+        # outside, the user's settings apply; with other Python threads inside, the change would also affect them
         if operations < MIN_OPERATIONS or self.here.depth == 0 or self._shared.inside > 1:
             return _NOTHING
         count = _free()
@@ -128,7 +128,7 @@ class _Limit:
 
     def _restore(self) -> None:
         for pool, before in zip(self._pools, self._before, strict=True):
-            if before > 1 and pool.get() == 1:  # keep a setting that other code has made meanwhile
+            if before > 1 and pool.get() == 1:  # keep a setting that other code has made in the meantime
                 pool.set(before)
 
 

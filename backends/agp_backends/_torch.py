@@ -1,7 +1,7 @@
 """PyTorch plug-in: closed-form gradients or autograd, on the CPU and on CUDA devices.
 
-`compile` returns its argument, because torch's compiler removed the jitter of Cholesky factorisations without a
-warning. On CUDA devices, the launches of an eager step can be recorded instead (`capture`).
+`compile` returns its argument, because torch's compiler silently removed the jitter from Cholesky factorisations. On
+CUDA devices, the launches of an eager step can be recorded instead (`capture`).
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from agp_backends._threads import one_thread
 T = TypeVar("T")
 
 SMALL = 2**16
-"""Maximum number of entries of arrays for which a copy takes less time than separate launches."""
+"""Maximum number of entries in arrays that are joined, where a copy takes less time than separate launches."""
 APART = 128
-"""Alignment of joined arrays, in entries: at least the 512 bytes of new arrays, because products and sums round
+"""Alignment of joined arrays, in entries: at least 512 bytes, as for new arrays, because products and sums round
 differently with other alignments."""
 
 HOST = one_thread("blas")  # for computations outside torch, such as the steps of L-BFGS
@@ -111,7 +111,7 @@ class _Last(torch.autograd.Function):
 
 
 class _TriangularSolve(torch.autograd.Function):
-    """Compute L^-1 R or L^-T R; under `torch.func.vmap`, columns with the same L need only one solve and no copies."""
+    """Compute L^-1 R or L^-T R; under `torch.func.vmap`, columns with the same L take only one solve and no copies."""
 
     @staticmethod
     def forward(L: Array, R: Array, transpose: bool) -> Array:  # type: ignore[override]
@@ -142,7 +142,7 @@ class _TriangularSolve(torch.autograd.Function):
 
 
 def _is_mapped(x: Array) -> bool:
-    """Whether x is batched by `torch.func.vmap`; the host then cannot read its values."""
+    """Whether x is batched by `torch.func.vmap`, in which case the host cannot read its values."""
     while functorch.is_gradtrackingtensor(x):
         x = functorch.get_unwrapped(x)
     return functorch.is_batchedtensor(x)
@@ -156,7 +156,7 @@ def _on_one_thread() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _float32_products(quality: str) -> Iterator[None]:
-    """Set torch's precision of float32 matrix products on CUDA devices inside the context."""
+    """Set torch's precision for float32 matrix products on CUDA devices inside the context."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(quality)
     try:
@@ -182,7 +182,7 @@ class _Noise(Noise):
 
 
 def _pack(arrays: Sequence[Array]) -> Array:
-    """Concatenate arrays to one vector; pad each for alignment with ones, where every function is defined."""
+    """Concatenate arrays to one vector; for alignment, pad each with ones, at which every function is defined."""
     ones = constant((1.0,) * APART, arrays[0])
     return torch.cat([piece for x in arrays for piece in (x.reshape(-1), ones[: -x.numel() % APART])])
 
@@ -295,7 +295,7 @@ class TorchBackend(Backend):
         sizes = [math.prod(arrays[0].shape) for arrays in several]
         small = [arrays for arrays, size in zip(several, sizes, strict=True) if size <= SMALL]
         differentiated = torch.is_grad_enabled() and any(x.requires_grad for arrays in several for x in arrays)
-        if len(small) < 2 or differentiated:  # the derivative of each slice would need another launch
+        if len(small) < 2 or differentiated:  # the derivative of each slice would take another launch
             return super().elementwise_each(f, several, numbers=numbers, lower=lower)
         joined = f(self, *map(_pack, zip(*small, strict=True)), *numbers)
         found, start = [], 0

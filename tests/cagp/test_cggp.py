@@ -157,7 +157,7 @@ def test_training_comes_near_the_exact_optimum():
 
 def test_lbfgs_refuses_a_noisy_objective():
     model, _, X, y = models()
-    with pytest.raises(TypeError, match=r"needs draws \(low, full\); use agp.train"):
+    with pytest.raises(TypeError, match=r"uses random draws \(low, full\); use agp.train"):
         agp.fit_lbfgs(model, X, y)
 
 

@@ -359,7 +359,7 @@ def test_noisy_objectives_are_refused(monkeypatch):
     X, y = toy_data(20)
     model = SVGP.from_data(X, y, posterior=Whitened, num_inducing=5)
     monkeypatch.setattr(SVGP, "_draws", lambda self, rng, rows: Draws({"noise": rng.normal(size=(1, rows))}, {}))
-    with pytest.raises(TypeError, match="the objective of this model is noisy: it needs draws .noise.;"):
+    with pytest.raises(TypeError, match="this model's objective is noisy, because it uses random draws .noise.;"):
         fit_lbfgs(model, X, y)
 
 
