@@ -97,7 +97,7 @@ class Unflatten(Generic[T]):
         """
         if triangular := [leaf.name for leaf in self.leaves if leaf.constraint == LOWER]:
             names = ", ".join(triangular)
-            msg = f"{names} has entries without effect above its diagonal; freeze {names} in agp.flatten."
+            msg = f"the entries of {names} above the diagonal have no effect; freeze {names} in agp.flatten."
             raise ValueError(msg)
         raw = self.raw(vector)
         found = {leaf.name: leaf.log_jacobian(raw[leaf.name]) for leaf in self.leaves}

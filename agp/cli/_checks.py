@@ -96,7 +96,7 @@ def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
         msg = f"--num-inducing is {M}, but {data.name} has only {N} training rows."
         raise ValueError(msg)
     if set(methods) & set(GROUP_METHODS) and M + M2 > N:
-        msg = f"--num-inducing and --num-orthogonal are {M} and {M2}, but {data.name} has only {N} training rows."
+        msg = f"--num-inducing plus --num-orthogonal is {M + M2}, but {data.name} has only {N} training rows."
         raise ValueError(msg)
     for name in methods:
         if name in DENSE_METHODS:

@@ -115,7 +115,7 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
 def _check(a: argparse.Namespace) -> None:
     if is_many(a.table):
         if a.out is None or a.out.suffix or a.out.is_file():
-            msg = f"predictions for several tables ({a.table}) are written to a folder; name one with --out."
+            msg = f"predictions for several tables ({a.table}) are written to a folder; specify it with --out."
             raise ValueError(msg)
         return
     if a.out is None:

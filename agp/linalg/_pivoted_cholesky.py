@@ -1,4 +1,4 @@
-"""Low-rank factors of covariance matrices, computed from some of the columns, and preconditioners."""
+"""Preconditioners, and low-rank factors of covariance matrices computed from a subset of the columns."""
 
 from collections.abc import Callable
 from typing import NamedTuple

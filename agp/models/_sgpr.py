@@ -42,8 +42,8 @@ class SGPR(SparseRegression):
 
     Training optimises the inducing inputs and the parameters of the kernel, the noise and the mean function, but not
     q(u), which has a closed form. The bound is computed in blocks of rows, so its memory does not grow with N. The
-    model also holds a copy of the data, and each call of a prediction method first makes a pass over all data. Use
-    `to_svgp` for a model without the data.
+    model also holds a copy of the data, and each call of a prediction method first makes a pass over all data. For
+    a model that does not store the data, use `to_svgp`.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The inverse of the covariance G = S^T (K + sigma^2 I) S of the projected observations of a computation-aware GP.
 
-The inverse is computed either from a Cholesky factor of G, or by matrix products from an auxiliary L with T = L L^T ~
-G^-1. In the second case, G^-1 is replaced by the lower bound P = 2 T - T G T. For i actions, log|G| is replaced by the
-upper bound tr(G T) - i - log|T|. If T = G^-1, both bounds are exact, and values and gradients equal those of the
+The inverse is computed from a Cholesky factor of G, or by matrix products alone. The second form keeps an auxiliary
+array L with T = L L^T close to G^-1. It replaces G^-1 by the lower bound P = 2 T - T G T, and log|G| by the upper bound
+tr(G T) - i - log|T| for i actions. If T = G^-1, both bounds are exact, and values and gradients equal those of the
 Cholesky form.
 """
 

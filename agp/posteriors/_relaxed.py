@@ -1,7 +1,7 @@
 """R-SVGP: the inverse-free relaxation of q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S.
 
 Let L be an auxiliary array with L L^T ~ Kt^-1, and let B = L^T Kt L, G = B - I and J = I - G. The matrix PR = L J L^T
-is one Newton-Schulz step from T = L L^T towards Kt^-1. For every L, PR <= Kt^-1. Therefore Kuu - Kuu PR Kuu is a valid
+is one Newton-Schulz step from T = L L^T towards Kt^-1. Since PR <= Kt^-1 for every L, Kuu - Kuu PR Kuu is a valid
 covariance, and
 
     KL <= 1/2 [ sum(mh * (Kuu mh)) + P (-M + tr G + |G|^2 + tr U - sum(U * G) - 2 sum log diag L - log|S|) ]

@@ -49,8 +49,8 @@ def start_of(posterior: Any, /) -> Callable[[Array, int], Any]:
     if isinstance(found, type) or not callable(found):
         name = found.__name__ if isinstance(found, type) else repr(found)
         msg = (
-            f"posterior is {name}, but must be a subclass of Posterior, its name, or a function of Kuu and the number "
-            "of outputs."
+            f"posterior is {name}, but must be a subclass of Posterior, the name of a subclass, or a function of Kuu "
+            "and the number of outputs."
         )
         raise TypeError(msg)
     return found

@@ -69,7 +69,7 @@ def test_all_deep_methods_are_listed():
     [
         (["--method", "wsvgp", "--layers", "2"], "--layers is for --method deep-msvgp, deep-wsvgp"),
         (["--method", "deep-wsvgp", "--layers", "0"], "--layers: must be a whole number of at least 1, not '0'"),
-        (["--method", "deep-solve", "--num-orthogonal", "43"], "--num-inducing and --num-orthogonal are 6 and 43, but"),
+        (["--method", "deep-solve", "--num-orthogonal", "43"], "--num-inducing plus --num-orthogonal is 49, but"),
         (["--method", "deep-rsvgp", "--num-orthogonal", "3"], "--num-orthogonal is for --method solve, odvgp,"),
     ],
 )

@@ -158,7 +158,7 @@ def test_what_the_names_mean():
         (["--method", "solve-relaxed", "--num-orthogonal", "0"], "must be at least 1 for solve-relaxed"),
         (
             ["--method", "solve", "--num-orthogonal", "41"],
-            "--num-inducing and --num-orthogonal are 8 and 41, but waves",
+            "--num-inducing plus --num-orthogonal is 49, but waves",
         ),
         (
             ["--method", "solve-collapsed"],

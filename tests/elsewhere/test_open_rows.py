@@ -135,8 +135,8 @@ def test_a_command_trains_on_many_files_and_predicts_one(parts, capsys):
 def test_the_predictions_of_several_tables_need_a_folder_of_their_own(parts, capsys):
     model, table = str(parts / "m.safetensors"), str(parts / "part-*.parquet")
     for out, message in [
-        ([], "are written to a folder; name one with --out"),
-        (["--out", str(parts / "all.csv")], "are written to a folder; name one with --out"),
+        ([], "are written to a folder; specify it with --out"),
+        (["--out", str(parts / "all.csv")], "are written to a folder; specify it with --out"),
         (["--out", str(parts)], "the folder of the tables; name another folder"),
     ]:
         assert main(["predict", model, table, *out]) == 2

@@ -260,7 +260,7 @@ def test_a_gradient_without_a_leaf_is_refused():
 
 def test_a_triangle_has_no_density():
     vector, unflatten = agp.flatten(problem("rbf", "whitened")[0])
-    with pytest.raises(ValueError, match="posterior.scale has entries without effect above its diagonal"):
+    with pytest.raises(ValueError, match="the entries of posterior.scale above the diagonal have no effect"):
         unflatten.log_jacobian(vector)
 
 
