@@ -38,8 +38,10 @@ OTHERS := $(VENV)-others
 $(OTHERS)/bin/.test: pyproject.toml
 	$(MAKE) VENV=$(OTHERS) TEST_EXTRAS=botorch,cli,ecosystem,jax,test $@
 
+# Values do not depend on XLA's optimisations, which take a third of the time.
 test-jax: $(OTHERS)/bin/.test ## test JAX, in a second environment
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -m "not long" -k jax tests/backend/test_jax.py tests/reference
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -m "not long" tests/backend/test_jax.py
+	$(ONE_THREAD) JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(OTHERS)/bin/python -m pytest -n auto -m "not slow" -k jax tests/reference
 
 test-jax-all: $(OTHERS)/bin/.test ## run all cases of all tests on JAX
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests
@@ -54,7 +56,7 @@ OLDEST := $(VENV)-oldest
 OLDEST_TESTS := tests/reference tests/bounds/test_bounds_gradients.py tests/files \
   tests/estimators/test_estimators.py tests/models/test_prediction.py
 test-oldest: $(OLDEST)/bin/.oldest ## test the core with the oldest supported dependencies
-	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto -q -k "not strict and not cupy" $(OLDEST_TESTS)
+	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -n auto -q -m "not long" -k "not strict and not cupy" $(OLDEST_TESTS)
 
 $(OLDEST)/bin/.oldest: pyproject.toml .ci/oldest.py
 	test -x $(OLDEST)/bin/python || python3 -m venv $(OLDEST)
