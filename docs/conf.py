@@ -5,6 +5,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from sphinx.ext.autosummary import autosummary_toc
+
 from agp import __version__
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
@@ -132,8 +134,15 @@ def _plain_signature(app, what, name, obj, options, signature, returns):
     return signature, returns
 
 
+def _leave_out_of_sidebar(app, doctree):
+    """Remove the pages of single names from the tree of pages, which the theme renders once for each page."""
+    for node in list(doctree.findall(autosummary_toc)):
+        node.parent.remove(node)
+
+
 def setup(app):
     """Register the filters."""
+    app.connect("doctree-read", _leave_out_of_sidebar, priority=100)  # before the pages are collected
     app.connect("autodoc-skip-member", _skip)
     app.connect("autodoc-process-docstring", _sources, priority=100)
     app.connect("autodoc-process-docstring", _plain_docstring, priority=900)
