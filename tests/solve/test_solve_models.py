@@ -139,11 +139,11 @@ REFUSED = {
     "more given than rows": ({"Z": X, "O": O}, ValueError, "Z has 33 rows, but X has 30"),
     "no first group": ({"num_inducing": 0}, ValueError, "num_inducing is 0, but must be a whole number of at least 1"),
     "less than none": ({"num_orthogonal": -1}, ValueError, "num_orthogonal is -1, but must be a whole number of at "),
-    "a second of another kind": ({"second": Relaxed}, TypeError, "second is Relaxed, but must be a posterior class for a single group"),
+    "a second of another kind": ({"second": Relaxed}, TypeError, "second is Relaxed, but must be a posterior class"),
     "a second that is no class": ({"second": 3}, TypeError, "second is 3, but must be a posterior class for a single"),
 }
 REFUSED_POSTERIORS = {
-    "not for groups": ({"posterior": Relaxed}, TypeError, "posterior is Relaxed, but must be a posterior class for a single group"),
+    "not for groups": ({"posterior": Relaxed}, TypeError, "posterior is Relaxed, but must be a posterior class"),
     "no class": ({"posterior": 3}, TypeError, "posterior is 3, but must be a class"),
     "no name": ({"posterior": "whitend"}, ValueError, "unknown posterior 'whitend'; choose from .*Whitened"),
     "a second beside both": ({"posterior": RelaxedUnion, "second": Whitened}, ValueError, "is for both groups"),
