@@ -78,6 +78,7 @@ def test_colours_are_the_last_numbers_of_an_image():
     assert model.process.layers[1].inducing.weights is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", ["whitened", "relaxed", "inverse-free", "likelihood-form"])
 def test_gradients_are_those_of_torch(posterior, torch_place):
     model, X, y = built(posterior=posterior, located=(True, False), padding=(1, 0), likelihood=agp.Bernoulli())

@@ -492,6 +492,7 @@ def test_pictures_go_into_axes_that_are_given():
             draw(["axes"])
 
 
+@pytest.mark.slow
 def test_the_state_of_pyplot_is_not_touched():
     program = """
 import sys, numpy as np, agp

@@ -82,6 +82,7 @@ def test_lazy_rows_come_to_the_same(chunks, dask_array):
     assert_same(found, fit_regression(X, y), table(6, seed=1)[0], lambda x: x)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
 @pytest.mark.parametrize("rows", [2, 9, 40])
 def test_few_lazy_rows_have_no_exact_posterior(rows, dask_array):

@@ -318,6 +318,7 @@ run({path!r}, checkpoint_every=3)
 """
 
 
+@pytest.mark.slow
 def test_a_run_killed_while_writing_resumes_to_the_same_bits(path):
     program = PROGRAM.format(tests=os.path.dirname(__file__), path=str(path))
     done = subprocess.run([sys.executable, "-c", program], check=False)

@@ -92,7 +92,7 @@ def test_an_unpickled_function_does_the_same():
     there = pickle.loads(pickle.dumps(unflatten))
     for name, x in tree.leaves(unflatten(vector)).items():
         np.testing.assert_array_equal(tree.leaves(there(vector))[name], x)
-    with pytest.raises(ValueError, match="above its diagonal"):
+    with pytest.raises(ValueError, match="above the diagonal"):
         there.log_jacobian(vector)
 
 
@@ -260,7 +260,7 @@ def test_a_gradient_without_a_leaf_is_refused():
 
 def test_a_triangle_has_no_density():
     vector, unflatten = agp.flatten(problem("rbf", "whitened")[0])
-    with pytest.raises(ValueError, match="the entries of posterior.scale above the diagonal have no effect"):
+    with pytest.raises(ValueError, match="posterior.scale above the diagonal have no effect"):
         unflatten.log_jacobian(vector)
 
 
