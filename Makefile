@@ -38,10 +38,12 @@ OTHERS := $(VENV)-others
 $(OTHERS)/bin/.test: pyproject.toml
 	$(MAKE) VENV=$(OTHERS) TEST_EXTRAS=botorch,cli,ecosystem,jax,test $@
 
-# Values do not depend on XLA's optimisations, which take a third of the time.
+# Reference values do not depend on XLA's optimisations, which take a third of the time. Processes share compiled code.
+COMPILE_FAST := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$(abspath $(OTHERS))/compiled \
+  JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 test-jax: $(OTHERS)/bin/.test ## test JAX, in a second environment
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -m "not long" tests/backend/test_jax.py
-	$(ONE_THREAD) JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(OTHERS)/bin/python -m pytest -n auto -m "not slow" -k jax tests/reference
+	$(ONE_THREAD) $(COMPILE_FAST) $(OTHERS)/bin/python -m pytest -n auto -m "not slow" -k jax tests/reference
 
 test-jax-all: $(OTHERS)/bin/.test ## run all cases of all tests on JAX
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests

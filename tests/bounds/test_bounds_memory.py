@@ -26,7 +26,7 @@ def value_and_bar(bound):
     return value, pullback(1.0)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
 def test_the_closed_form_holds_one_block(posterior):
     X, y = problem()
@@ -36,7 +36,7 @@ def test_the_closed_form_holds_one_block(posterior):
     assert peak(lambda: value_and_bar(elbo(model, X, y))) > 4 * WHOLE  # so the limit above means something
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
 def test_autodiff_keeps_no_block(posterior):
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -59,7 +59,7 @@ def test_autodiff_keeps_no_block(posterior):
     assert kept_by(lambda m: elbo(m, X, y)[0]) > 4 * WHOLE
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("method", [SGPR, Whitened, Relaxed, InverseFree])
 def test_predictions_hold_what_the_budget_allows(method):
     X, y = problem()

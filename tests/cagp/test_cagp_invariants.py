@@ -169,7 +169,7 @@ def test_scales_of_sparse_actions_change_nothing_and_have_no_gradient(p, kind):
     assert np.max(np.abs(along)) <= 1e-9 * (1.0 + np.linalg.norm(bar) * np.linalg.norm(actions.values))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @few
 @given(problems)
 def test_sparse_actions_are_the_dense_ones_with_their_entries(p):

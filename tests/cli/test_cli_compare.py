@@ -138,6 +138,7 @@ def test_counts(tmp_path):
     assert found["rows"][0]["rmse"] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("likelihood", ["ordinal", "latent-noise"])
 def test_levels_and_noise_that_varies(tmp_path, likelihood):
     rng = np.random.default_rng(4)
@@ -187,6 +188,7 @@ def test_kernels_are_sums_of_products():
         parse_kernel("linear(2)")
 
 
+@pytest.mark.long
 def test_a_csv_file_and_the_exact_gp(table, tmp_path):
     done = run(
         "compare", "--data", table, "--target", "height", "--out", tmp_path / "out", "--method", "gpr", "--dtype",

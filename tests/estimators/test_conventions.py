@@ -201,7 +201,7 @@ def test_labels_that_are_missing_are_refused(labels):
         GPClassifier().fit(X, labels)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_columns_of_targets_keep_their_shape():
     assert GPRegressor(max_steps=5).fit(X, Y[:, None]).predict(X).shape == (60, 1)
     assert GPRegressor(max_steps=5).fit(X, pd.DataFrame({"u": Y, "v": Y})).predict(X).shape == (60, 2)
@@ -502,7 +502,7 @@ def test_rows_that_break_the_model_are_not_learned_from():
     assert model.n_iter_ == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_classes_may_be_told_before_they_come():
     model = GPClassifier(method="wsvgp", num_inducing=10).partial_fit(X, LABELS, classes=["no", "yes", "perhaps"])
     assert model.predict_proba(X).shape == (60, 3)
@@ -565,7 +565,7 @@ def test_a_training_that_breaks_off_leaves_the_estimator_as_it_was(monkeypatch, 
     assert _same(model, known)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_warnings_point_at_the_line_that_trains():
     with pytest.warns(UserWarning, match="all targets are the same") as caught:
         GPRegressor().fit(X, np.zeros(60))

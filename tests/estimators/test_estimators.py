@@ -109,7 +109,7 @@ def test_methods_that_do_not_fit_are_refused():
 # -- classification ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_labels_may_be_text():
     model = GPClassifier().fit(X, LABELS)
     assert list(model.classes_) == ["no", "yes"]
@@ -140,7 +140,7 @@ def _table():
     return pd.DataFrame({"size": X[:, 0], "kind": np.where(X[:, 1] > 0.0, "big", "small"), "on": X[:, 1] > 1.0})
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_data_frames_with_text_and_booleans_become_numbers():
     table = _table()
     targets = np.sin(2.0 * table["size"]) + 1.0 * (table["kind"] == "big") + 0.1 * RNG.normal(size=80)

@@ -88,8 +88,7 @@ def test_methods_that_do_not_grow_are_refused(method):
         GPRegressor(method=method, num_inducing="auto").fit(X, Y)
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("outputs", ["separate", "coregionalised"])
 def test_outputs_that_do_not_grow_are_refused(outputs):
     with pytest.raises(
@@ -113,7 +112,7 @@ def test_parts_are_refused():
         GPRegressor(num_inducing="auto").partial_fit(X, Y)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_other_words_are_refused():
     with pytest.raises((TypeError, ValueError), match="num_inducing"):
         GPRegressor(method="sgpr", num_inducing="many").fit(X, Y)

@@ -43,7 +43,7 @@ def test_before_training_there_is_scikit_learns_diagram_alone(kind):
     assert kind.__name__ in html
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_after_training_lengthscales_stand_beside_the_names_of_columns():
     model = GPRegressor(random_state=0).fit(FRAME, Y)
     html = model._repr_html_()
@@ -59,7 +59,7 @@ def test_after_training_lengthscales_stand_beside_the_names_of_columns():
     assert model.facts()["training"] in learned
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_classes_and_growth_are_told():
     labels = np.where(Y > 0.0, "<yes>", "no")
     learned = _learned(GPClassifier(**QUICK).fit(FRAME, labels))

@@ -239,8 +239,7 @@ def test_what_noise_functions_do_not_take_is_refused(options, y, message):
 # -- classes in an order ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("labels", [LEVEL, 10.0 * LEVEL - 7.0, LEVEL > 0, IN_ORDER, pd.Series(LEVEL)], ids=range(5))
 def test_classes_in_an_order_share_one_function(labels):
     found = clone(GPClassifier(likelihood="ordinal", **SOME)).fit(X, labels)
@@ -274,7 +273,7 @@ def test_probabilities_are_those_of_the_likelihood():
     np.testing.assert_allclose(probabilities @ np.arange(3.0) ** 2 - mean[:, 0] ** 2, variance[:, 0], rtol=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["tvgp", "rsvgp", "tsvgp", "solve", "deep-wsvgp"])
 def test_other_methods_take_classes_in_an_order(method):
     found = GPClassifier(method=method, likelihood="ordinal", **QUICK).fit(X, IN_ORDER)

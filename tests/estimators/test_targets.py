@@ -102,7 +102,7 @@ def test_what_was_learned_is_kept_in_files_and_pickles(name, tmp_path):
 # -- exposures --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", RATES)
 def test_exposures_are_factors_of_the_mean(name):
     rng = np.random.default_rng(1)
@@ -289,8 +289,7 @@ def test_answers_that_there_are_not_are_refused():
 # -- classes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.sample(1)
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2, 3])
 def test_classes_are_drawn_and_have_densities(count):
     labels = np.asarray(["low", "mid", "high"])[np.digitize(F, [0.0] if count == 2 else [-0.5, 0.5])]

@@ -126,7 +126,7 @@ def test_a_split_that_takes_too_much_says_how_to_do_without(monkeypatch):
         plot_fit(model, X, Y)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_several_outputs_have_a_panel_each(tmp_path):
     both = np.hstack([Y, 100.0 + 10.0 * Y])
     figure = saved(plot_fit(agp.GPR.from_data(X, both), X, both), tmp_path)
@@ -139,7 +139,7 @@ def test_several_outputs_have_a_panel_each(tmp_path):
         plot_fit(agp.GPR.from_data(X, both), X, both, ax=given[0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_classes_are_a_probability_with_the_interval_of_the_function(tmp_path):
     estimator = GPClassifier(tolerance=0.05).fit(X, labelled(X))
     (ax,) = saved(plot_fit(estimator, X, labelled(X)), tmp_path).axes
@@ -151,7 +151,7 @@ def test_two_classes_are_a_probability_with_the_interval_of_the_function(tmp_pat
     np.testing.assert_array_equal(lines(ax)["data"][:, 1], labelled(X) == "up")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_more_classes_are_a_line_each(tmp_path):
     labels = np.digitize(X[:, 0], [2.0, 4.0])
     names = np.asarray(["low", "middle", "high"])[labels]
@@ -182,7 +182,7 @@ def test_classes_in_an_order_are_drawn(tmp_path):
     assert average[0] < 0.5 < 1.5 < average[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_noise_that_depends_on_the_inputs_is_drawn_and_the_noise_function_is_not():
     y = Y[:, 0]
     found = GPRegressor(likelihood="latent-noise", num_inducing=10, max_steps=5, random_state=0).fit(X, y)
@@ -202,7 +202,7 @@ def test_a_data_frame_gives_the_axis_its_name(tmp_path):
     assert ax.get_xlabel() == "depth [m]"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_deep_models_and_counts_are_drawn(tmp_path):
     parts = [agp.SVGP.from_data(X, Y, num_inducing=5, posterior="whitened").process for _ in range(2)]
     model = agp.SVGP(agp.processes.Deep(tuple(parts), samples=2), agp.Gaussian(0.1))
@@ -296,7 +296,7 @@ def test_known_noise_belongs_to_the_intervals():
     assert points(ax.lines[0])[24, 1] == 1.0  # intervals of +-6.7 hold everything
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_calibration_of_probabilities_is_a_reliability_diagram(tmp_path):
     labels = labelled(X)
     estimator = GPClassifier(tolerance=0.05).fit(X, labels)
@@ -340,7 +340,7 @@ def test_transforms_are_a_histogram_for_each_output(tmp_path):
     assert texts(ax)[:2] == ["output 1", "output 2"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_transforms_of_classes_and_single_bars_are_refused():
     with pytest.raises(TypeError, match="classes have no probability integral transforms; use plot_calibration"):
         plot_pit(GPClassifier(tolerance=0.05).fit(X, labelled(X)), X, labelled(X))
@@ -351,7 +351,7 @@ def test_transforms_of_classes_and_single_bars_are_refused():
 # -- effects ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_effects_have_a_panel_for_each_column(tmp_path):
     kind = np.where(WIDE[:, 1] > 0.0, "round", "square")
     table = pd.DataFrame({"size": WIDE[:, 0], "kind": kind})
@@ -366,7 +366,7 @@ def test_effects_have_a_panel_for_each_column(tmp_path):
     assert ax.get_xlabel() == "size"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_effects_of_several_outputs_have_a_row_each(tmp_path):
     both = np.stack([WIDE[:, 0], 10.0 * WIDE[:, 1]], axis=1)
     figure = saved(plot_effects(agp.GPR.from_data(WIDE, both), WIDE, columns=[0, 1]), tmp_path)
@@ -492,7 +492,7 @@ def test_pictures_go_into_axes_that_are_given():
             draw(["axes"])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_state_of_pyplot_is_not_touched():
     program = """
 import sys, numpy as np, agp

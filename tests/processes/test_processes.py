@@ -592,7 +592,7 @@ def test_training_two_layers_raises_their_bound(posterior, batch_size):
         assert {f"process.layers.{i}.{leaf}" for leaf in ("inducing.Z", "kernel.variance", "posterior.mean")} <= moved
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("posterior", [Whitened, Relaxed])
 def test_libraries_and_gradient_modes_train_two_layers_alike(posterior, torch_place):
     X, y = _training_data()

@@ -480,6 +480,7 @@ def test_training_is_ended_after_enough_steps_and_first_ones_are_not_counted():
     assert len(stamps.steps) == 2 + 13  # the first of more than 50 ms together
 
 
+@pytest.mark.long
 def test_a_process_that_dies_and_one_that_fails_are_sentences_and_the_next_works():
     with Workplace() as workplace:
         with pytest.raises(EntryError, match="the process ended with code 3"):

@@ -32,7 +32,7 @@ def fit(way, **options):
 # -- the posterior ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("outputs", [None, 2])
 @pytest.mark.parametrize("way", ["sample", "larger", "exact"])
 def test_the_exact_posterior_is_that_of_gpr(way, outputs):
@@ -47,7 +47,7 @@ def test_the_exact_posterior_is_that_of_gpr(way, outputs):
     assert_close(found.log_density, float(np.mean(by_hand.leave_one_out())), 1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("most", [5, 16, 99])
 @pytest.mark.parametrize("outputs", [None, 2])
 def test_the_collapsed_posterior_is_that_of_sgpr(outputs, most):
@@ -106,7 +106,7 @@ def test_the_account(way):
     assert len(compared) == (len(found.candidates) if way == "collapsed" else 0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_the_account_as_a_table(way):
     found, _, _ = fit(way)
@@ -177,7 +177,7 @@ def test_no_linear_part_where_there_is_no_trend():
 # -- manners -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_outside_is_touched(way):
     rows, method = WAYS[way]

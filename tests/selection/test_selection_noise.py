@@ -22,7 +22,7 @@ def noise(rows, columns, outputs=1, seed=0):
     return rng.normal(size=(rows, columns)), 3.0 + 2.0 * rng.normal(size=(rows, outputs))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_noise_is_predicted_by_its_mean(shape, seed):
@@ -92,7 +92,7 @@ def test_noise_at_full_size(rows, method):
 # -- a weak signal -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_weak_signal_is_learned(seed):
     rng = np.random.default_rng(seed)

@@ -49,7 +49,7 @@ def test_units_of_targets(way, scale, deviations):
     compare(way, (1.0, 1.0), scale, deviations, 1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_units_of_a_column_that_is_constant_in_the_samples():
     X, y = table(5_000)
     X = np.column_stack([X, np.full(len(X), -1.8e-8)])
@@ -59,7 +59,7 @@ def test_units_of_a_column_that_is_constant_in_the_samples():
     assert abs(there.bound - here.bound) / len(X) < 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("factors", [(1e3, 1e3), (1e6, 1e-6)])
 @pytest.mark.parametrize(("scale", "deviations"), [(1e6, 0.0), (1e-6, 1e3)])
 @pytest.mark.parametrize("way", ["sample", "collapsed"])

@@ -31,7 +31,7 @@ def test_whole_weights_are_repeated_rows(rows, seed, full_size):
         np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_weights_come_along_every_way(way):
     rows, method = WAYS[way]

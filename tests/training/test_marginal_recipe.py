@@ -47,7 +47,7 @@ def test_no_natural_step_throws_a_class_away():
     assert set(chosen) == set(y[:, 0])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("batch_size", [None, 30])
 def test_classes_are_learnt(batch_size):
     X, _ = wave()

@@ -34,7 +34,7 @@ def fits(method, a, c, **options):
     return here, there, np.array(here.trace["bound"]), np.array(there.trace["bound"]) + y.size * np.log(c)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("a", "c"), UNITS)
 @pytest.mark.parametrize("method", ["gpr", "gpr-level", "gpr-slopes", "sgpr"])
 def test_the_same_height_in_any_units(method, a, c):
