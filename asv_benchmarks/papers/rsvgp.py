@@ -38,12 +38,13 @@ def curve(
     steps, M = (FEW["steps"], FEW["num_inducing"]) if place.small else (STEPS, num_inducing)
     X, y = rows.X, rows.y
     parts: dict[str, Any] = {"num_inducing": M, "seed": seed, "jitter": 1e-6, "likelihood": agp.Gaussian(1.0)}
-    model = agp.SVGP.from_data(X, y, posterior=METHODS[method], kernel=agp.RBF(1.0, np.ones(X.shape[1])), **parts)
+    model: Any = agp.SVGP.from_data(X, y, posterior=METHODS[method], kernel=agp.RBF(1.0, np.ones(X.shape[1])), **parts)
     updates: list[Any] = [Adam(RATE)]
     if method == "r":
-        if not place.small:
-            posterior = dataclasses.replace(model.posterior, probes=probes if probes < M else 0)
-            model = dataclasses.replace(model, process=dataclasses.replace(model.process, posterior=posterior))
+        exact = place.small or probes >= M
+        posterior: Any = dataclasses.replace(model.posterior, probes=0 if exact else probes)
+        process: Any = dataclasses.replace(model.process, posterior=posterior)
+        model = dataclasses.replace(model, process=process)
         late = Group(delayed(1e-3, 1000), beta1=0.99, plateau=Plateau(0.95, 100))
         updates = [Adam(RATE, groups={"Z": late}), InverseUpdate(tolerance=5e-3)]
     found = {}

@@ -34,12 +34,16 @@ METHODS: dict[str, tuple[int, int, Any]] = {
 
 def start(rows: Rows, sizes: tuple[int, int], second: Any, seed: int) -> Any:
     """Build the untrained model."""
-    parts = {"kernel": agp.Matern32(1.0, 1.0), "likelihood": agp.Gaussian(NOISE), "posterior": Marginal, "seed": seed}
+    parts: dict[str, Any] = {
+        "kernel": agp.Matern32(1.0, 1.0),
+        "likelihood": agp.Gaussian(NOISE),
+        "posterior": Marginal,
+        "seed": seed,
+    }
     first, orthogonal = sizes
     if not orthogonal:
         return agp.SVGP.from_data(rows.X, rows.y, num_inducing=first, **parts)
-    sizes = {"num_inducing": first, "num_orthogonal": orthogonal}
-    return agp.SOLVEGP.from_data(rows.X, rows.y, second=second, **sizes, **parts)
+    return agp.SOLVEGP.from_data(rows.X, rows.y, second=second, num_inducing=first, num_orthogonal=orthogonal, **parts)
 
 
 def measure(place: Place, seed: int, *, table: str, method: str) -> dict[str, float]:
