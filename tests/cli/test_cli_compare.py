@@ -170,7 +170,7 @@ def test_what_is_known_about_the_evidence(regression, tmp_path):
     assert (
         f"gpr: the bound equals the log evidence, {exact['log_evidence_per_datum']:.4f} nats per datum" in done.stdout
     )
-    assert f"and {sparse['upper_bound']:,.1f}, {sparse['gap_per_datum']:.4g} nats per datum apart" in done.stdout
+    assert f"and {sparse['upper_bound']:,.1f}, a gap of {sparse['gap_per_datum']:.4g} nats per datum" in done.stdout
 
 
 def test_kernels_are_sums_of_products():
