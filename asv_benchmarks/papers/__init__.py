@@ -1,1 +1,0 @@
-"""The tables of the papers, measured again: one script for each method."""
