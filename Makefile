@@ -7,6 +7,8 @@ TEST_EXTRAS := $(RUN_EXTRAS),test
 DEV_EXTRAS := $(TEST_EXTRAS),lint,docs,bench
 # With several threads per process the array libraries compete for cores, which slows the tests down.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Tests start many processes: each would compile the package and the tests again.
+export PYTHONDONTWRITEBYTECODE :=
 
 # The commit and benchmarks that bench-compare takes, and the slowdown that it allows.
 BASE ?= HEAD~1
