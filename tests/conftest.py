@@ -1,9 +1,9 @@
 """Fixtures: the backends that every numerical test runs on, and blocks small enough for small matrices to recurse.
 
 Few tests run the full product of their parameters. NumPy runs every case. Each other library runs enough cases to see
-every level of every parameter; of these, the quick tests run one library per level, and never a stand-in. A test marked
-`cover(2)` runs enough cases for every pair of levels of different parameters to meet, the library being one of the
-parameters. With `cover(2, quick=1)`, the quick tests run enough of them to see every level.
+every level of every parameter; of these, the quick tests run one library per level, but neither array-api-strict nor a
+stand-in. A test marked `cover(2)` runs enough cases for every pair of levels of different parameters to meet, the
+library being one of the parameters. With `cover(2, quick=1)`, the quick tests run enough of them to see every level.
 
 Tests marked `long` are experiments. `make test` leaves them out, `make test-all` runs them. Of a test marked `slow`,
 the cases that are not needed to see every level are long. Of a test marked `sample(n)`, all slow cases but n are long.
@@ -79,18 +79,23 @@ def _place(item: pytest.Item) -> str:
     return place if isinstance(place, str) else "numpy"
 
 
+def _is_fast(item: pytest.Item) -> bool:
+    """Return false for array-api-strict and stand-ins, which check each call in Python."""
+    return not _place(item).endswith(("-stand-in", "strict-device1"))
+
+
 def _chosen(cases: Cases, mark: pytest.Mark | None) -> tuple[set[pytest.Item], set[pytest.Item]]:
     """Return the cases of a test to run, and those among them that are quick."""
     if mark is not None:
         kept = _cover(cases, *mark.args)
-        quick = {item: cases[item] for item in kept if not _place(item).endswith("-stand-in")}
+        quick = {item: cases[item] for item in kept if _is_fast(item)}
         return kept, _cover(quick, mark.kwargs.get("quick", *mark.args))
     places: dict[str, Cases] = defaultdict(dict)
     for item, levels in cases.items():
         places[_place(item)][item] = levels
     usual = {*places.pop("numpy", {})}
     others = set().union(*(_cover(those, 1) for those in places.values()))
-    return usual | others, usual | _cover({x: cases[x] for x in others if not _place(x).endswith("-stand-in")}, 1)
+    return usual | others, usual | _cover({item: cases[item] for item in others if _is_fast(item)}, 1)
 
 
 def _hashed(item: pytest.Item) -> int:

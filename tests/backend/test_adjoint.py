@@ -139,6 +139,7 @@ def test_second_derivatives_are_refused_on_torch(second):
         ask()
 
 
+@pytest.mark.slow
 def test_the_recorded_forward_has_second_derivatives():
     host, X, y = problem(posterior="whitened")
     model, inputs = TORCH.move(host), (TORCH.array(X), TORCH.array(y))

@@ -323,6 +323,7 @@ def test_torch_value_and_grad(torch_place):
     assert not leaves["a"].requires_grad
 
 
+@pytest.mark.slow
 def test_torch_stop_gradient_and_remat(torch_place):
     import torch
 

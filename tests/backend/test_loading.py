@@ -135,6 +135,7 @@ assert agp.backend_of(np.ones(2)).name == "numpy"
     )
 
 
+@pytest.mark.slow
 def test_a_type_defined_elsewhere_than_its_library_finds_the_plug_in(strange):
     _run(
         """
@@ -148,6 +149,7 @@ assert type(B.from_numpy([1.0])) is tiny.Array
     )
 
 
+@pytest.mark.slow
 def test_a_broken_plug_in_is_named_where_its_arrays_are_met(strange):
     program = """
 import agp, broken

@@ -122,6 +122,7 @@ def test_a_new_library_trains_and_predicts_with_the_numbers_of_numpy(environment
         np.testing.assert_allclose(numbers["variance"], variance, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_without_the_entry_point_nobody_knows_it(environment, tmp_path):
     shutil.rmtree(tmp_path / "toyarrays_agp-0.7.dist-info")
     program = """

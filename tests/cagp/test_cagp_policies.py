@@ -189,6 +189,7 @@ def train(place, policy, every=1, steps=5, **options):
     return agp.train(model, X, y, steps=steps, updates=updates_for(policy, every), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [ConjugateGradients(6, tolerance=0.0), UnitVectors(6), LargestTargets(4)], ids=str)
 def test_training_with_chosen_actions_is_the_same_everywhere(policy, backend):
     result, host = train(backend, policy), train(NUMPY, policy)

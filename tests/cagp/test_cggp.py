@@ -97,6 +97,7 @@ def test_value_and_gradient_are_unbiased(rank):
 # -- gradients and backends -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "rows"), [(TORCH, ROWS), (TORCH, 7), (JAX, 7)], ids=["torch", "torch-tiles", "jax"])
 def test_the_closed_form_is_what_autodiff_finds(place, rows, monkeypatch):
     pytest.importorskip(place.name, reason=f"{place.name} is not installed: not executed")

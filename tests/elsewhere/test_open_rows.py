@@ -79,6 +79,7 @@ def test_hdf5_and_zarr_keep_their_chunks(rows, tmp_path):
         open_rows(tmp_path / "rows.h5")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_opened_is_named(parts, rows):
     for name, how, message in [
         ("none-*.parquet", {}, "the file does not exist"),

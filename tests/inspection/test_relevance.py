@@ -62,6 +62,7 @@ def test_shares_of_an_additive_kernel_are_the_variances_of_its_parts():
     assert found.lengthscales == ()
 
 
+@pytest.mark.slow
 def test_white_noise_and_constants_have_no_share():
     rbf = agp.RBF(lengthscale=np.asarray([1.0, 2.0, 3.0]))
     kernel = rbf + agp.White() + agp.Constant()
@@ -82,6 +83,7 @@ def test_units_change_lengthscales_alone(exact):
     np.testing.assert_allclose(shuffled[1], 1e4 * shuffled[0], rtol=1e-2)
 
 
+@pytest.mark.slow
 def test_error_bars_are_those_of_the_curvature(exact):
     found = laplace(exact, X, Y)
     names = found.unflatten.names

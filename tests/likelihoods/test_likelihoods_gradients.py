@@ -115,6 +115,7 @@ def _scalar(name, backend):
     return backend.move(likelihood)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(12)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("name", DENSITIES)
@@ -254,6 +255,7 @@ def test_latent_noise_is_averaged_over_both_functions(backend):
     assert_close(variance, s[:, :1] ** 2 + (noise**2 @ w)[:, :1], 1e-10)
 
 
+@pytest.mark.slow
 def test_exponential_is_gamma_with_shape_one(backend):
     exponential, mu, var, y, _ = problem_of("exponential", backend, columns=2)
     gamma = backend.move(as_arrays(Gamma(1.0)))

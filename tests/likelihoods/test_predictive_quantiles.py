@@ -167,6 +167,7 @@ def test_a_whole_quantile_is_the_smallest_that_reaches_its_level(name, mu, var):
             assert cdf_of_mixture(case.distribution, y - 1.0, mu, var) < level
 
 
+@pytest.mark.slow
 def test_latent_noise_has_the_quantiles_of_its_own_mixture():
     likelihood = as_arrays(LatentNoiseGaussian(unit=1.4))
     mu, var = np.array([[0.3, -0.8], [2.0, 0.5]]), np.array([[0.2, 0.9], [0.0, 3.0]])
@@ -367,6 +368,7 @@ def test_the_tail_of_shares_bends_within_a_standard_deviation(link, v):
 # -- every place ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.sample(21)
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

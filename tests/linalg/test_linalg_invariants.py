@@ -204,6 +204,7 @@ def test_a_gap_that_never_falls_ends_on_the_plateau():
     assert float(found.steps) < 40.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", EAGER, indirect=True)
 @pytest.mark.parametrize("condition", [1e2, 1e4, 1e6])
 def test_float32_stays_at_its_floor(condition, backend):

@@ -114,6 +114,7 @@ def test_float32_stops_at_its_floor(backend):
     backend.check(found.vector, "float32")
 
 
+@pytest.mark.slow
 def test_max_steps_and_patience_are_obeyed(backend):
     A = backend.array(spd(8, 1e6))
     assert float(inverse_factor(A, tolerance=0.0, max_steps=3).steps) == 3.0

@@ -234,6 +234,7 @@ def test_arrays_of_torch_may_ask_for_gradients(torch_place):
 # -- results ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_results_say_how_training_ended_and_show_the_model():
     model = agp.GPR.from_data(X, Y)
     fitted = agp.fit(model, X, Y)

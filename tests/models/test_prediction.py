@@ -107,6 +107,7 @@ def test_equal_inputs_are_fully_correlated(model):
     np.testing.assert_allclose(covariance[:, :4, :4], covariance[:, :4, 4:], atol=1e-10)
 
 
+@pytest.mark.slow
 def test_observations_add_the_noise(model):
     X = inputs()
     latent, observed = model.predict(X), model.predict(X, observed=True)
@@ -115,6 +116,7 @@ def test_observations_add_the_noise(model):
     np.testing.assert_allclose(observed.variance - latent.variance, noise, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_gaussian_log_densities_are_those_of_scipy(model):
     X, y = inputs(), np.random.default_rng(2).normal(size=(50, 3))
     mean, variance = model.predict(X, observed=True)
@@ -155,6 +157,7 @@ def test_class_probabilities_are_probabilities(method, squash):
         np.testing.assert_allclose(density, (p if label else 1 - p)[:, 0], rtol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_predictions_have_the_dtype_of_the_model(method, dtype):
@@ -176,6 +179,7 @@ def test_a_moved_model_predicts_the_same(model, library):
     np.testing.assert_array_equal(back.predict(X).mean, model.predict(X).mean)
 
 
+@pytest.mark.slow
 def test_a_model_may_change_its_precision(model):
     X = inputs()
     half = to_backend(model, "numpy", dtype="float32")
@@ -183,6 +187,7 @@ def test_a_model_may_change_its_precision(model):
     np.testing.assert_allclose(half.predict(X.astype(np.float32)).mean, model.predict(X).mean, rtol=0.02, atol=0.02)
 
 
+@pytest.mark.slow
 def test_predictions_do_not_change_the_model(model):
     before = {name: np.array(x) for name, x in tree.leaves(model).items()}
     model.predict(inputs())

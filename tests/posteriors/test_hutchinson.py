@@ -289,6 +289,7 @@ def three_classes(probes):
     return with_setting(with_leaves(model, mean), probes), X, y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", EAGER, ids=lambda place: place.name)
 def test_blocks_share_the_probes_and_split_the_noise_of_the_likelihood(backend):
     pytest.importorskip(backend.name)

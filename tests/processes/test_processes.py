@@ -267,6 +267,7 @@ def _sampled_stage(process, noise):
     return stage
 
 
+@pytest.mark.slow
 @pytest.mark.cover(2, quick=1)
 @pytest.mark.parametrize("samples", [1, 3])
 @pytest.mark.parametrize("kind", ["whitened", "relaxed"])

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import pkgutil
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def _tree(file):
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+@cache
 def _imports(file):
     """The modules of this library that a file imports, as parts of their names."""
     found = []
@@ -138,6 +140,8 @@ def test_the_mathematics_names_no_array_library(package):
 
 
 def _calls(file, name):
+    if name not in file.read_text(encoding="utf-8"):
+        return []
     return [
         node
         for node in ast.walk(_tree(file))

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 PARTICIPLE = re.compile(
     r"_*([a-z]+ed|taken|given|drawn|grown|shown|seen|known|said|made|held|kept|found|begun|written)"
@@ -18,6 +20,7 @@ TERMS = {
 }
 
 
+@pytest.mark.slow
 def test_no_function_is_named_by_a_participle_alone():
     found = {}
     for path in [*(ROOT / "agp").rglob("*.py"), *(ROOT / "backends").rglob("*.py")]:

@@ -270,6 +270,7 @@ def scaled(problem, model, a):
     return replaced(new, jitter=JITTER * a**2) if isinstance(new, SVGP) else new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["exact", "whitened", "relaxed"])
 @settings(deterministic, max_examples=10)
 @given(problem=problems, a=st.sampled_from([1e-3, 0.5, 7.0, 1e4]))

@@ -71,6 +71,7 @@ def test_a_collapsed_posterior_holds_no_rows():
     assert all(len(X) not in x.shape for x in agp.tree.leaves(found.model).values())
 
 
+@pytest.mark.slow
 def test_more_inducing_inputs_come_where_they_pay():
     X = np.linspace(0.0, 25.0, 200)[:, None]
     y = np.sin(2.0 * X[:, 0]) + 0.05 * np.random.default_rng(0).normal(size=200)
@@ -212,6 +213,7 @@ def test_another_seed_draws_other_rows():
     assert inducing_inputs(one.model).tobytes() != inducing_inputs(two.model).tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [20, 110])
 def test_trial_points_are_not_warned_of(rows):
     X, y = table(rows, noise=0.0)  # without noise, matrices of trial points are repaired

@@ -90,6 +90,7 @@ def test_few_lazy_rows_have_no_exact_posterior(rows, dask_array):
     assert isinstance(fit_regression(X, y, kernel=agp.RBF()).model, (agp.SVGP, agp.GPR))
 
 
+@pytest.mark.slow
 def test_noise_elsewhere(dask_array):
     X, _ = table()
     y = np.random.default_rng(1).normal(size=110)
@@ -99,6 +100,7 @@ def test_noise_elsewhere(dask_array):
     np.testing.assert_allclose(found.model.predict(X)[0], y.mean(), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_lazy_rows_refuse_what_needs_them_in_memory(dask_array):
     X, y = (dask_array.from_array(x, chunks=40) for x in table())
     with pytest.raises((TypeError, ValueError), match="GPR"):

@@ -47,6 +47,7 @@ def test_weights_come_along_every_way(way):
     np.testing.assert_allclose([ones.bound, ones.baseline], [plain.bound, plain.baseline], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_collapsed_posteriors_take_weights():
     X, y = table(110)
     weights = np.random.default_rng(1).uniform(0.5, 1.5, size=110)
@@ -64,6 +65,7 @@ def test_collapsed_posteriors_take_weights():
     np.testing.assert_allclose(found.model.predict(X).mean, model.predict(X).mean, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_fit_without_signal_predicts_the_weighted_mean(recwarn):
     X, _ = table(50)
     y, weights = np.random.default_rng(3).normal(size=50), np.linspace(0.2, 1.8, 50)
@@ -74,6 +76,7 @@ def test_a_fit_without_signal_predicts_the_weighted_mean(recwarn):
     np.testing.assert_allclose(variance[0, 0], np.average((y - mean[0, 0]) ** 2, weights=weights), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_knows_its_weights(tmp_path):
     X, y = table(20)
     path, weights = tmp_path / "run.agp", np.linspace(0.5, 1.5, 20)
@@ -84,6 +87,7 @@ def test_a_checkpoint_knows_its_weights(tmp_path):
             fit_regression(X, y, weights=other, checkpoint=path)
 
 
+@pytest.mark.slow
 def test_kernels_are_compared_with_weights():
     X, y = table(40)
     labels = 1.0 * (y > 1.0)[:, None]

@@ -397,6 +397,7 @@ def test_a_delayed_rate_is_zero_before_its_start():
     assert moved(model, train(model, X, y, steps=5, updates=updates)) == set(named(model, "parameter"))
 
 
+@pytest.mark.slow
 def test_one_dimensional_targets_are_one_output():
     X, y = data()
     flat, column = (train(sparse(X, t), X, t, steps=5).trace["bound"] for t in (y[:, 0], y))

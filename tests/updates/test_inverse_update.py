@@ -264,6 +264,7 @@ def test_other_libraries_stop_by_variance_at_the_same_step(library):
     )
 
 
+@pytest.mark.slow
 def test_training_logs_the_variance_gap():
     model, batch = problem()
     updates = [Adam(2e-2), InverseUpdate(stopping=VarianceGap(per_datum=True), tolerance=1e-3)]

@@ -52,6 +52,7 @@ def test_it_is_the_step_in_root_coordinates(likelihood, posterior):
         assert np.allclose(tree.leaves(mine)[name], x, rtol=0.0, atol=2e-6 * np.max(np.abs(x)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posterior", ["whitened", "marginal", "inverse-free"])
 def test_backends_and_gradients_agree(backend, posterior):
     # Adam multiplies the rounding of a gradient that is zero, as that of a level is where it starts
