@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exchange import ONE_THREAD  # in peers/
+from results import commit, held, keep, machine
 
 from defaults_parts.sides import AGAINST, side_of
 from defaults_parts.tables import Table
@@ -160,18 +160,6 @@ def reason(status: int, said: str) -> str:
     return next(reversed(said.strip().splitlines()), f"ended with code {status}")
 
 
-def held(path: Path) -> dict[str, Any] | None:
-    """Read the results file of a cell; None if there is none."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-def keep(path: Path, result: dict[str, Any]) -> None:
-    """Write a results file atomically, so that it is never incomplete."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
-
-
 def sentence(result: dict[str, Any]) -> str:
     """Format the figures of a cell for the progress line."""
     if "error" in result:
@@ -179,21 +167,6 @@ def sentence(result: dict[str, Any]) -> str:
     scores = ", ".join(f"{name} {result[name]:.4f}" for name in SHOWN if name in result)
     facts = " ".join(str(fact) for fact in result["facts"].values() if fact is not None)
     return f"{scores}, {result['seconds']:.1f} s, {result['mebibytes']:.0f} MiB {facts}".rstrip()
-
-
-def machine() -> dict[str, Any]:
-    """Name of the processor and its number of threads."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return {"processor": names[0] if names else platform.processor() or platform.machine(), "threads": os.cpu_count()}
-
-
-def commit(checkout: Path) -> str:
-    """The commit of a checkout, with a suffix if files have changed."""
-    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude", "*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "no commit"
 
 
 def checkouts_of(others: list[Path]) -> dict[str, Path]:

@@ -1,0 +1,289 @@
+"""Cells of the papers' tables, measured one run after another, with a results file for each run.
+
+A run that is interrupted, even by SIGKILL, continues from its last checkpoint when the command is repeated. Several
+commands can share a folder of results: a lock keeps them from measuring the same run.
+"""
+
+import argparse
+import fcntl
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Self
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+sys.path.append(str(Path(__file__).parents[1]))
+
+import numpy as np
+import scipy
+from results import commit, held, keep, machine
+from rows import InputError, check_file
+
+import agp
+
+STOPPED = 130
+"""Exit status after Ctrl-C."""
+ROOT = Path(__file__).parents[2]
+RUNS = 5
+"""Number of runs of a cell."""
+CHECKPOINT_EVERY = 50
+"""Number of steps between checkpoints."""
+
+
+# -- tables of a paper ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a paper with its standard error, which is None if the paper does not state one."""
+
+    value: float
+    error: float | None = None
+
+    @classmethod
+    def from_deviation(cls, value: float, deviation: float, runs: int = RUNS) -> Self:
+        """Convert the standard deviation over `runs` runs to the standard error of their mean."""
+        return cls(value, deviation / math.sqrt(runs))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: a method and a data set, which have a figure for each score."""
+
+    name: str
+    """Name of the cell, such as "elevators-svgp-1024"."""
+    data: str
+    """Name of the data set, whose file is NAME.npz."""
+    settings: dict[str, Any]
+    """Arguments of the script's `measure`."""
+    theirs: dict[str, Figure] = field(default_factory=dict)
+    """Figures of the paper by score."""
+    seeds: tuple[int, ...] = tuple(range(RUNS))
+    full: bool = True
+    """Whether size and number of steps are the paper's."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of scores for which the paper has no figures, with a row for each cell."""
+
+    title: str
+    cells: str
+    """Pattern of the names of its cells."""
+    columns: dict[str, str]
+    """Headings by score."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper, its cells, and what the page says about them."""
+
+    name: str
+    """Name of the script and first part of the names of results files."""
+    title: str
+    source: str
+    """Authors, title, venue and tables."""
+    protocol: str | None
+    """Docstring of the script."""
+    cells: Sequence[Cell]
+    differences: tuple[str, ...]
+    """Differences between the paper's protocol and ours, in sentences."""
+    reasons: dict[str, str]
+    """Reasons why figures differ, in sentences by pattern of cell names."""
+    tables: tuple[Table, ...] = ()
+
+
+# -- a run ------------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """A run of a cell, with notes that survive an interruption.
+
+    The file of notes is next to the results file. It holds scores by name, and the seconds of interrupted processes up
+    to their last checkpoint.
+
+    Parameters
+    ----------
+    data
+        The folder of the data.
+    path
+        The results file.
+    seed
+        The seed of the split, the initial model and the minibatches.
+    small
+        Whether this is a rehearsal with few rows and steps.
+    """
+
+    def __init__(self, data: Path, path: Path, seed: int, *, small: bool) -> None:
+        self.data, self.path, self.seed, self.small = data, path, seed, small
+        self._file = path.with_suffix(".notes")
+        earlier = held(self._file) or {"notes": {}, "seconds": 0.0, "cpu_seconds": 0.0}
+        self._notes: dict[str, dict[str, float]] = earlier["notes"]
+        self._wall = time.perf_counter() - earlier["seconds"]
+        self._cpu = time.process_time() - earlier["cpu_seconds"]
+
+    def seconds(self) -> dict[str, float]:
+        """Wall and CPU seconds so far, including those before resumptions."""
+        return {"seconds": time.perf_counter() - self._wall, "cpu_seconds": time.process_time() - self._cpu}
+
+    def note(self, name: str, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """Return the scores noted under a name; measure and note them if there are none."""
+        if name not in self._notes:
+            self._notes[name] = measure()
+            self._keep()
+        return self._notes[name]
+
+    def train(
+        self, model: Any, X: Any, y: Any, *, steps: int, every: int = CHECKPOINT_EVERY, name: str = "", **settings: Any
+    ) -> Any:
+        """Train by `agp.train` with a checkpoint after each `every` steps; return the result.
+
+        A run with several trainings gives each a name.
+        """
+
+        def keep_seconds(progress: Any) -> None:
+            if progress.step % every == 0:
+                self._keep()
+
+        file = self.path.with_suffix(f".{name}.safetensors" if name else ".safetensors")
+        kept = {"checkpoint": file, "checkpoint_every": every, "callbacks": [keep_seconds]}
+        try:
+            return agp.train(model, X, y, steps=steps, **kept, **settings)
+        finally:
+            self._keep()
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """Write the results file, then delete notes and checkpoints."""
+        keep(self.path, result | self.seconds())
+        for file in [self._file, *self.path.parent.glob(f"{self.path.stem}.*safetensors")]:
+            file.unlink(missing_ok=True)
+
+    def _keep(self) -> None:
+        keep(self._file, {"notes": self._notes, **self.seconds()})
+
+
+Measure = Callable[..., dict[str, float]]
+"""``measure(run, **settings)`` returns the scores of a run."""
+
+
+@contextmanager
+def lock(path: Path) -> Iterator[bool]:
+    """Lock a results file; yield False if another process holds the lock.
+
+    The system releases the lock when its process ends. The lock file is deleted when there are results.
+    """
+    file = path.with_suffix(".lock")
+    with file.open("w") as descriptor:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+        if path.exists():
+            file.unlink(missing_ok=True)
+
+
+# -- all runs ---------------------------------------------------------------------------------------------------------
+
+
+class Runs:
+    """The runs of a command, one after another."""
+
+    def __init__(self, paper: Paper, cells: Sequence[Cell], measure: Measure, a: argparse.Namespace) -> None:
+        self.paper, self.measure, self.data, self.small = paper, measure, a.data, a.small
+        # rehearsals have their own folder, so that they are neither results nor checkpoints of full runs
+        self.out = a.out / "small" if a.small else a.out
+        self.runs = [(cell, seed) for cell in cells for seed in cell.seeds[: a.seeds]]
+        versions = {"agp": f"{agp.__version__} ({commit(ROOT)})", "numpy": np.__version__, "scipy": scipy.__version__}
+        self.facts = {"versions": versions, "processor": machine()["processor"]}
+
+    def file_of(self, cell: Cell, seed: int) -> Path:
+        """The results file of a run."""
+        return self.out / f"{self.paper.name}.{cell.name}.{seed}.json"
+
+    def measure_all(self) -> int:
+        """Measure the runs without results; return the number of runs that failed."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        failed = 0
+        for done, (cell, seed) in enumerate(self.runs, 1):
+            path, where = self.file_of(cell, seed), f"[{done}/{len(self.runs)}] {cell.name}, seed {seed}:"
+            if path.exists():
+                continue
+            with lock(path) as mine:
+                if not mine:
+                    print(where, "another process is measuring this run", flush=True)
+                elif not path.exists():
+                    failed += not self._measure(cell, seed, where)
+        return failed
+
+    def _measure(self, cell: Cell, seed: int, where: str) -> bool:
+        """Measure a run and print its scores; return False if its numbers are not finite."""
+        run = Run(self.data, self.file_of(cell, seed), seed, small=self.small)
+        try:
+            scores = self.measure(run, **cell.settings)
+            check_finite(scores)
+        except agp.errors.NonFiniteError as error:
+            print(where, f"FAILED, {error}", flush=True)
+            return False
+        identity = {"paper": self.paper.name, "cell": cell.name, "seed": seed, "small": self.small}
+        run.finish({**identity, "scores": scores, **self.facts})
+        print(where, sentence(scores, cell.theirs, held(run.path) or {}), flush=True)
+        return True
+
+
+def check_finite(scores: dict[str, float]) -> None:
+    """Raise NonFiniteError if a score is not finite."""
+    if not all(map(math.isfinite, scores.values())):
+        msg = f"the scores are not finite: {scores}"
+        raise agp.errors.NonFiniteError(msg)
+
+
+def sentence(scores: dict[str, float], theirs: dict[str, Figure], result: dict[str, Any]) -> str:
+    """Format the scores of a run beside the paper's figures, and its times."""
+    paper = {name: f" (paper {figure.value:.4g})" for name, figure in theirs.items()}
+    shown = [f"{name} {value:.4f}{paper.get(name, '')}" for name, value in scores.items()]
+    return f"{', '.join(shown)}; {result['seconds']:.0f} s, CPU {result['cpu_seconds']:.0f} s"
+
+
+def chosen(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
+    """The cells whose names match a pattern; raise InputError if a pattern matches none."""
+    for pattern in patterns:
+        if not any(fnmatchcase(cell.name, pattern) for cell in cells):
+            msg = f"no cell has a name like {pattern}; choose from {', '.join(cell.name for cell in cells)}."
+            raise InputError(msg)
+    return [cell for cell in cells if any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
+
+
+def main(paper: Paper, measure: Measure) -> int:
+    """Run a script; return its exit status, which is 1 if a run failed, and 2 for wrong arguments or missing data."""
+    parser = argparse.ArgumentParser(description=paper.protocol, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the .npz files")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="OUT", help="folder for the results, one file per run"
+    )
+    parser.add_argument("--cells", nargs="+", default=["*"], metavar="PATTERN", help="names or patterns of cells")
+    parser.add_argument("--seeds", type=int, default=RUNS, metavar="N", help="at most this number of runs per cell")
+    parser.add_argument("--small", action="store_true", help="rehearsal with few rows and steps, in OUT/small")
+    a = parser.parse_args()
+    if a.seeds < 1:
+        parser.error(f"--seeds is {a.seeds}, but must be at least 1")
+    try:
+        cells = chosen(paper.cells, a.cells)
+        for name in dict.fromkeys(cell.data for cell in cells):
+            check_file(a.data, name)
+        failed = Runs(paper, cells, measure, a).measure_all()
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nstopped; run the same command again to continue.")
+        return STOPPED
+    return 1 if failed else 0

@@ -1,0 +1,35 @@
+"""Results files in JSON, and the machine and the commit that they name."""
+
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+
+def keep(path: Path, result: dict[str, Any]) -> None:
+    """Write a results file atomically, so that it is never incomplete."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def held(path: Path) -> dict[str, Any] | None:
+    """Read a results file; None if there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def machine() -> dict[str, Any]:
+    """Name of the processor and its number of threads."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return {"processor": names[0] if names else platform.processor() or platform.machine(), "threads": os.cpu_count()}
+
+
+def commit(checkout: Path) -> str:
+    """The commit of a checkout, with a suffix if files have changed."""
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude", "*"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "no commit"
