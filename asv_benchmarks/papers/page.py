@@ -1,0 +1,184 @@
+"""Write docs/papers.json from the results, and from it the tables of docs/papers.md.
+
+    python asv_benchmarks/papers/page.py --out OUT
+
+Results in OUT are added to docs/papers.json; they replace results of the same cell and seed. Without ``--out``, the
+tables are written from the existing JSON file.
+"""
+
+import argparse
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import solve_gp
+import tsvgp
+from cells import Figure, Paper, Table
+from figures import (
+    ONE_RUN,
+    OUTSIDE,
+    WITHIN_1,
+    WITHIN_2,
+    Comparison,
+    Runs,
+    collected,
+    comparisons,
+    joined,
+    mean_of,
+    runs_of,
+)
+from results import held, keep
+from rows import InputError
+
+ROOT = Path(__file__).parents[2]
+PAPERS = (solve_gp.PAPER, tsvgp.PAPER)
+SCORES = {"log_density": "log density", "nlpd": "NLPD", "rmse": "RMSE"}
+PLACE = re.compile(r"(<!-- papers -->\n).*?(<!-- /papers -->)", re.DOTALL)
+NOTHING = "Nothing is measured yet."
+UNKNOWN = "The reason is unknown."
+
+
+def written(text: str, inside: str) -> str:
+    """Return the page with the text `inside` between its two comments."""
+    if not PLACE.search(text):
+        msg = "docs/papers.md has no comments <!-- papers --> and <!-- /papers -->; add them around the tables."
+        raise InputError(msg)
+    return PLACE.sub(lambda match: f"{match[1]}\n{inside}\n\n{match[2]}", text)
+
+
+def tables(runs: Runs, papers: Sequence[Paper]) -> str:
+    """The summary, a section for each paper, and the section on figures outside."""
+    if not runs:
+        return NOTHING
+    found = {paper.name: comparisons(runs, paper) for paper in papers}
+    parts = [summary(runs, papers, found)]
+    parts += [section(paper, found[paper.name], runs_of(runs, paper)) for paper in papers]
+    outside = [line for paper in papers for line in reasons(paper, found[paper.name])]
+    return "\n\n".join([*parts, *(["## Figures outside", "\n".join(outside)] if outside else [])])
+
+
+def summary(runs: Runs, papers: Sequence[Paper], found: dict[str, list[Comparison]]) -> str:
+    """The number of figures by mark and the CPU hours of each script, with the machine and the versions."""
+    rows = [["script", "figures", "measured", "within 2", "outside", "one run", "runs", "CPU hours"]]
+    total, several, near = 0, 0, 0
+    for paper in papers:
+        marks = [one.mark for one in found[paper.name] if one.cell.full]
+        figures = sum(len(cell.theirs) for cell in paper.cells if cell.full)
+        within, own = marks.count(WITHIN_1) + marks.count(WITHIN_2), runs_of(runs, paper)
+        counts = [figures, len(marks), within, marks.count(OUTSIDE), marks.count(ONE_RUN), len(own)]
+        rows.append([f"`{paper.name}.py`", *map(str, counts), f"{sum(run['cpu_seconds'] for run in own) / 3600:.1f}"])
+        total, several, near = total + figures, several + len(marks) - marks.count(ONE_RUN), near + within
+    count = f"The scripts have {total} figures at the papers' sizes and protocols. {several} of them are measured in "
+    count += f"several runs, and {near} of these are within two combined standard errors."
+    return f"{wrapped(count)}\n\n{markdown(rows)}\n\n{wrapped(machine(runs))}"
+
+
+def machine(runs: Runs) -> str:
+    """Sentences on the processors and the versions."""
+    processors = dict.fromkeys(run["processor"] for run in runs)
+    versions: dict[str, set[str]] = {}
+    for run in runs:
+        for library, version in run["versions"].items():
+            versions.setdefault(library, set()).add(version)
+    named = ", ".join(f"{library} {' and '.join(sorted(found))}" for library, found in versions.items())
+    return f"The processor type is {' or '.join(processors)}. Versions: {named}."
+
+
+def section(paper: Paper, found: list[Comparison], runs: Runs) -> str:
+    """The section of a paper: its source, its protocol, the differences and the tables."""
+    protocol = inspect.cleandoc(paper.protocol or "").split("\n\n", 2)[-1]
+    parts = [f"## {paper.title}", wrapped(paper.source), protocol, "Differences from the paper:"]
+    parts += ["\n".join(wrapped(difference, "- ") for difference in paper.differences)]
+    if found:
+        parts.append(comparison_table(found, runs))
+    for table in paper.tables:
+        parts += score_table(table, paper, runs)
+    return "\n\n".join(parts if runs else [*parts, NOTHING])
+
+
+def comparison_table(found: list[Comparison], runs: Runs) -> str:
+    """A Markdown table with a row for each figure."""
+    rows = [["cell", "score", "paper", "agp", "runs", "distance", "mark", "CPU s"]]
+    for one in found:
+        name = one.cell.name + ("" if one.cell.full else " (fewer steps)")
+        distance = "" if one.distance is None else f"{one.distance:.1f}"
+        seconds = mean_of([run["cpu_seconds"] for run in runs if run["cell"] == one.cell.name]).value
+        figures = [SCORES[one.score], shown(one.theirs), shown(one.ours), str(one.runs)]
+        rows.append([name, *figures, distance, one.mark, f"{seconds:,.0f}"])
+    return markdown(rows)
+
+
+def score_table(table: Table, paper: Paper, runs: Runs) -> list[str]:
+    """The heading and the Markdown table of scores without figures in the paper; nothing if there are no results."""
+    rows = [["cell", *table.columns.values(), "runs"]]
+    for cell in paper.cells:
+        own = [run["scores"] for run in runs if run["cell"] == cell.name and fnmatchcase(cell.name, table.cells)]
+        if own:
+            scores = [shown(mean_of([run[score] for run in own])) for score in table.columns]
+            rows.append([cell.name, *scores, str(len(own))])
+    return [f"### {table.title}", markdown(rows)] if len(rows) > 1 else []
+
+
+def reasons(paper: Paper, found: list[Comparison]) -> list[str]:
+    """An item for each reason, with the figures outside to which it applies."""
+    groups: dict[str, list[str]] = {}
+    for one in found:
+        if one.mark == OUTSIDE:
+            known = [reason for pattern, reason in paper.reasons.items() if fnmatchcase(one.cell.name, pattern)]
+            groups.setdefault((known or [UNKNOWN])[0], []).append(f"{one.cell.name} ({SCORES[one.score]})")
+    return [wrapped(f"{paper.title}, {', '.join(figures)}: {reason}", "- ") for reason, figures in groups.items()]
+
+
+def shown(figure: Figure) -> str:
+    """Format a figure with its standard error in brackets."""
+    digits = 3 if abs(figure.value) < 100.0 else 1
+    return f"{figure.value:,.{digits}f}" + ("" if figure.error is None else f" ({figure.error:,.{digits + 1}f})")
+
+
+def wrapped(text: str, item: str = "") -> str:
+    """Wrap a text at the width of the pages, as a paragraph or as the item of a list."""
+    whole = textwrap.TextWrapper(120, initial_indent=item, subsequent_indent=" " * len(item))
+    whole.break_long_words = whole.break_on_hyphens = False
+    return whole.fill(text)
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """A Markdown table; the first row is its head."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], ["---"] * len(rows[0]), *rows[1:]))
+
+
+def write(root: Path, out: Path | None, papers: Sequence[Paper] = PAPERS) -> str:
+    """Write the JSON file, if results are given, and the tables; return a sentence on what was done."""
+    document, page = root / "docs" / "papers.json", root / "docs" / "papers.md"
+    old: dict[str, Any] | None = held(document)
+    if old is None and out is None:
+        msg = f"{document} does not exist; pass --out OUT with the results of the scripts."
+        raise InputError(msg)
+    runs = joined(old["runs"] if old else [], collected(out, papers) if out else [], papers)
+    text = written(page.read_text("utf-8"), tables(runs, papers))
+    keep(document, {"runs": runs})
+    page.write_text(text, encoding="utf-8")
+    return f"{document} has {len(runs)} runs; {len(runs) - len(old['runs'] if old else [])} of them are new."
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, metavar="OUT", help="results to add to docs/papers.json first")
+    parser.add_argument("--root", type=Path, default=ROOT, help="folder of docs (default: this checkout)")
+    a = parser.parse_args(arguments)
+    try:
+        print(write(a.root, a.out))
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
