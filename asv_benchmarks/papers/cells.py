@@ -169,6 +169,12 @@ class Run:
         keep(self._file, {"notes": self._notes, **self.seconds()})
 
 
+def without_units(model: Any) -> Any:
+    """Set the units of all parameters to 1, as in GPflow and GPyTorch, for which the papers chose their rates."""
+    units = {leaf.name: leaf.value for leaf in agp.tree.describe(model) if leaf.name.endswith("_unit")}
+    return agp.tree.with_leaves(model, {name: np.ones_like(value) for name, value in units.items()})
+
+
 Measure = Callable[..., dict[str, float]]
 """``measure(run, **settings)`` returns the scores of a run."""
 
