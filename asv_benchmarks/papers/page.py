@@ -135,9 +135,9 @@ def reasons(paper: Paper, found: list[Comparison]) -> list[str]:
 
 
 def shown(figure: Figure) -> str:
-    """Format a figure with its standard error in brackets."""
-    digits = 3 if abs(figure.value) < 100.0 else 1
-    return f"{figure.value:,.{digits}f}" + ("" if figure.error is None else f" ({figure.error:,.{digits + 1}f})")
+    """Format a figure with its standard error in brackets, if it has one that is not zero."""
+    digits = 0 if figure.value == round(figure.value) else 3 if abs(figure.value) < 10.0 else 1
+    return f"{figure.value:,.{digits}f}" + (f" ({figure.error:,.{digits + 1}f})" if figure.error else "")
 
 
 def wrapped(text: str, item: str = "") -> str:

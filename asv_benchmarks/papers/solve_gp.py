@@ -6,13 +6,19 @@ Matern-3/2 kernel with one lengthscale, zero mean, five random splits into 64 % 
 rows, and batches of 1,024 rows. Adam trains all parameters, including the inducing inputs, at rate 0.01 for 100 epochs.
 Positive parameters are softplus functions of the parameters that Adam moves. There is no whitening, and q(u) starts at
 the prior. Inducing inputs are chosen by k-means. The validation rows are not used.
+
+The cells named "costs" measure CPU seconds per training step on elevators, and of the factorisations, triangular solves
+and matrix products in one evaluation of the bound. The paper counts these operations. For SOLVE-GP with two groups of
+M inducing inputs, it states two Cholesky factorisations of size M, which cost a quarter of one of size 2 M.
 """
 
 import sys
+import time
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, main, without_units
+from cells import Cell, Figure, Paper, Run, Table, main, without_units
+from operations import KINDS, costs
 from rows import Rows, regression
 
 import agp
@@ -36,36 +42,59 @@ METHODS: dict[str, tuple[int, int, Any]] = {
 """The sizes of both groups of inducing inputs, and the posterior of the second group."""
 
 
-def start(rows: Rows, numbers: tuple[int, int], second: Any, seed: int) -> Any:
-    """Build the untrained model."""
+COSTS = ("svgp-1024", "solve-1024+1024", "svgp-2048")
+TIMED = 5
+"""Number of training steps that are timed, after a first one."""
+
+
+def start(run: Run, rows: Rows, method: str) -> Any:
+    """Build the untrained model of a method."""
+    first, orthogonal, second = sizes(run, method)
     parts: dict[str, Any] = {
         "kernel": agp.Matern32(1.0, 1.0),
         "likelihood": agp.Gaussian(NOISE),
         "mean_function": agp.ZeroMean(),
         "posterior": Marginal,
-        "seed": seed,
+        "num_inducing": first,
+        "seed": run.seed,
     }
-    first, orthogonal = numbers
     if not orthogonal:
-        return without_units(agp.SVGP.from_data(rows.X, rows.y, num_inducing=first, **parts))
-    sizes = {"num_inducing": first, "num_orthogonal": orthogonal}
-    return without_units(agp.SOLVEGP.from_data(rows.X, rows.y, second=second, **sizes, **parts))
+        return without_units(agp.SVGP.from_data(rows.X, rows.y, **parts))
+    return without_units(agp.SOLVEGP.from_data(rows.X, rows.y, num_orthogonal=orthogonal, second=second, **parts))
 
 
-def measure(run: Run, *, table: str, method: str) -> dict[str, float]:
-    """Train a model; return the log density per test row and the RMSE, in units of the standard deviation of y."""
-    rows = regression(run.data, table, run.seed, train=TRAIN, test=TEST, small=run.small)
+def sizes(run: Run, method: str) -> tuple[int, int, Any]:
+    """The sizes of both groups, and the posterior of the second group."""
     first, orthogonal, second = METHODS[method]
-    if run.small:
-        first, orthogonal = first // SMALL["shrink"], orthogonal // SMALL["shrink"]
+    shrink = SMALL["shrink"] if run.small else 1
+    return first // shrink, orthogonal // shrink, second
+
+
+def measure(run: Run, *, table: str, method: str, timed: bool = False) -> dict[str, float]:
+    """Measure scores or costs of a method."""
+    rows = regression(run.data, table, run.seed, train=TRAIN, test=TEST, small=run.small)
     batch = min(BATCH, len(rows.y))
-    steps = SMALL["steps"] if run.small else EPOCHS * -(-len(rows.y) // batch)
-    model = start(rows, (first, orthogonal), second, run.seed)
     settings = {"batch_size": batch, "seed": run.seed, "updates": [Adam(RATE)]}
-    trained = run.train(model, rows.X, rows.y, steps=steps, **settings).model
-    mean, _ = trained.predict(rows.X_test)
-    density = trained.log_density(rows.X_test, rows.y_test)
+    model = start(run, rows, method)
+    if timed:
+        return {"step_seconds": step_seconds(model, rows, settings)} | costs(*sizes(run, method)[:2], batch)
+    steps = SMALL["steps"] if run.small else EPOCHS * -(-len(rows.y) // batch)
+    return scores(run.train(model, rows.X, rows.y, steps=steps, **settings).model, rows)
+
+
+def scores(model: Any, rows: Rows) -> dict[str, float]:
+    """Log density per test row and RMSE, in units of the standard deviation of the training targets."""
+    mean, _ = model.predict(rows.X_test)
+    density = model.log_density(rows.X_test, rows.y_test)
     return {"log_density": float(np.mean(density)), "rmse": agp.metrics.rmse(mean, rows.y_test)}
+
+
+def step_seconds(model: Any, rows: Rows, settings: dict[str, Any]) -> float:
+    """Median CPU seconds of a training step."""
+    times: list[float] = []
+    callbacks = [lambda _: times.append(time.process_time())]
+    agp.train(model, rows.X, rows.y, steps=1 + TIMED, callbacks=callbacks, **settings)
+    return float(np.median(np.diff(times)))
 
 
 THEIRS: dict[str, dict[str, tuple[float, float | None, float]]] = {
@@ -107,6 +136,16 @@ DIFFERENCES = (
     "Our bike data have 15 columns, because we leave out the two columns of counts whose sum is the target.",
 )
 REASONS: dict[str, str] = {}
+NAMES = {"cholesky": "factorisations", "solve": "solves", "product": "products"}
+TABLES = (
+    Table(
+        "Costs",
+        "costs-*",
+        {"step_seconds": "training step, s"}
+        | {f"{kind}_count": f"{NAMES[kind]}, 1,024³" for kind in KINDS}
+        | {f"{kind}_seconds": f"{NAMES[kind]}, s" for kind in KINDS},
+    ),
+)
 
 
 def cells() -> list[Cell]:
@@ -116,7 +155,8 @@ def cells() -> list[Cell]:
         for method, (density, error, rmse) in figures.items():
             theirs = {"log_density": Figure(density, error), "rmse": Figure(rmse)}
             found.append(Cell(f"{table}-{method}", table, {"table": table, "method": method}, theirs))
-    return found
+    settings = {"table": "elevators", "timed": True}
+    return found + [Cell(f"costs-{method}", "elevators", {"method": method, **settings}) for method in COSTS]
 
 
 PAPER = Paper(
@@ -128,6 +168,7 @@ PAPER = Paper(
     cells(),
     DIFFERENCES,
     REASONS,
+    TABLES,
 )
 
 if __name__ == "__main__":
