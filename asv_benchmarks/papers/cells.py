@@ -140,6 +140,16 @@ class Run:
             self._keep()
         return self._notes[name]
 
+    def stages(self, steps: Sequence[int], scores: Callable[[int], dict[str, float]]) -> dict[str, float]:
+        """Note ``scores(step)`` for each of several steps, and return all scores.
+
+        `scores` trains up to the step, which continues from the checkpoint of the previous stage.
+        """
+        found: dict[str, float] = {}
+        for step in steps:
+            found |= self.note(f"step {step}", lambda step=step: scores(step))
+        return found
+
     def train(
         self, model: Any, X: Any, y: Any, *, steps: int, every: int = CHECKPOINT_EVERY, name: str = "", **settings: Any
     ) -> Any:

@@ -16,6 +16,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import cagp
+import rsvgp
 import solve_gp
 import tsvgp
 from cells import Figure, Paper, Table
@@ -36,7 +38,7 @@ from results import held, keep
 from rows import InputError
 
 ROOT = Path(__file__).parents[2]
-PAPERS = (solve_gp.PAPER, tsvgp.PAPER)
+PAPERS = (solve_gp.PAPER, tsvgp.PAPER, cagp.PAPER, rsvgp.PAPER)
 SCORES = {"log_density": "log density", "nlpd": "NLPD", "rmse": "RMSE"}
 PLACE = re.compile(r"(<!-- papers -->\n).*?(<!-- /papers -->)", re.DOTALL)
 NOTHING = "Nothing is measured yet."
@@ -114,11 +116,11 @@ def comparison_table(found: list[Comparison], runs: Runs) -> str:
 
 
 def score_table(table: Table, paper: Paper, runs: Runs) -> list[str]:
-    """The heading and the Markdown table of scores without figures in the paper; nothing if there are no results."""
+    """The heading and the Markdown table of scores without figures in the paper; nothing if no run has them."""
     rows = [["cell", *table.columns.values(), "runs"]]
     for cell in paper.cells:
         own = [run["scores"] for run in runs if run["cell"] == cell.name and fnmatchcase(cell.name, table.cells)]
-        if own:
+        if own and table.columns.keys() <= own[0].keys():
             scores = [shown(mean_of([run[score] for run in own])) for score in table.columns]
             rows.append([cell.name, *scores, str(len(own))])
     return [f"### {table.title}", markdown(rows)] if len(rows) > 1 else []

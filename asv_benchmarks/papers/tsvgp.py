@@ -95,17 +95,14 @@ def uci(run: Run, *, table: str, method: str) -> dict[str, float]:
     rows = fold(run.data, table, run.seed, classes=classes)
     model = start(rows, method, agp.Bernoulli() if classes else agp.Gaussian(1.0), UCI_INDUCING)
     steps = updates(method, *UCI[table])
-    found: dict[str, float] = {}
-    for iteration in SCORED[: 2 if run.small else None]:
 
-        def scores(iteration: int = iteration) -> dict[str, float]:
-            result = run.train(model, rows.X, rows.y, steps=iteration, updates=steps)
-            nlpd = -float(np.mean(result.model.log_density(rows.X_test, rows.y_test)))
-            values = {"bound": float(result.model.bound(rows.X, rows.y)[0]), "nlpd": nlpd, "seconds": result.seconds}
-            return {f"{name}_{iteration}": value for name, value in values.items()}
+    def scores(iteration: int) -> dict[str, float]:
+        result = run.train(model, rows.X, rows.y, steps=iteration, updates=steps)
+        nlpd = -float(np.mean(result.model.log_density(rows.X_test, rows.y_test)))
+        values = {"bound": float(result.model.bound(rows.X, rows.y)[0]), "nlpd": nlpd, "seconds": result.seconds}
+        return {f"{name}_{iteration}": value for name, value in values.items()}
 
-        found |= run.note(str(iteration), scores)
-    return found
+    return run.stages(SCORED[: 2 if run.small else None], scores)
 
 
 THEIRS = (
