@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from results import held
+
 from accelerator_parts import PARTS
 from accelerator_parts.order import expected, stages
 from accelerator_parts.part import Plan
 from accelerator_parts.rehearsal import ENVIRONMENT, INSTALL, making
-from accelerator_parts.results import read
 
 GPU = Plan(small=False, device="cuda:0", libraries=("torch", "cupy", "jax"))
 """The machine that the plan on the page assumes."""
@@ -71,12 +72,12 @@ WHEELS, SITE = "wheels", "site"
 def page(folder: Path) -> str:
     """Create the page from the results in a folder."""
     text = introduction()
-    held = {name: read(folder / f"{name}.json") for name in PARTS if (folder / f"{name}.json").exists()}
-    if not held:
+    found = {name: results for name in PARTS if (results := held(folder / f"{name}.json"))}
+    if not found:
         return text + NOTHING
-    facts = next(iter(held.values()))["facts"]
+    facts = next(iter(found.values()))["facts"]
     text += f"\n## {facts['card']}{' in small sizes: a rehearsal' if facts['small'] else ''}\n"
-    for name, results in held.items():
+    for name, results in found.items():
         part = PARTS[name]
         text += f"\n### {part.title}\n\n{part.note}\n\n{table(results['entries'])}"
     return text

@@ -1,9 +1,9 @@
 """The results file of a part, a JSON file that is rewritten after each entry."""
 
-import json
-import os
 from pathlib import Path
 from typing import Any
+
+from results import held, keep
 
 from accelerator_parts.part import Figures, Settings
 
@@ -26,12 +26,12 @@ class Results:
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
         self.path, self.facts = path, facts
-        held = read(path) if path.exists() else {"facts": facts, "entries": []}
-        if held["facts"] != facts:
-            there = ", ".join(f"{name} {value}" for name, value in held["facts"].items())
+        found = held(path) or {"facts": facts, "entries": []}
+        if found["facts"] != facts:
+            there = ", ".join(f"{name} {value}" for name, value in found["facts"].items())
             msg = f"{path} has results of another run ({there}); choose another folder."
             raise SystemExit(msg)
-        self.entries: list[dict[str, Any]] = held["entries"]
+        self.entries: list[dict[str, Any]] = found["entries"]
 
     def lacks(self, settings: Settings, *, again: bool) -> bool:
         """Whether an entry must be measured, because it is missing, was interrupted, or failed and `again` is True."""
@@ -51,11 +51,4 @@ class Results:
         others = [entry for entry in self.entries if entry["settings"] != settings]
         self.entries = [*others, {"settings": settings, "figures": figures}]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        new = self.path.with_suffix(".new")
-        new.write_text(json.dumps({"facts": self.facts, "entries": self.entries}, indent=1), encoding="utf-8")
-        os.replace(new, self.path)  # a run that is killed leaves a complete file
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Read a results file."""
-    return json.loads(path.read_text(encoding="utf-8"))
+        keep(self.path, {"facts": self.facts, "entries": self.entries})

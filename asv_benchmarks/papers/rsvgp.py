@@ -41,8 +41,8 @@ SAMPLES = 100
 """Number of samples of deep models in the scores."""
 EVERY = 200
 """Number of steps between checkpoints."""
-SMALL = {"inducing": 8, "steps": (2, 4)}
-"""Number of inducing inputs, and the scored steps, in a rehearsal."""
+SMALL: dict[str, Any] = {"inducing": 8, "probes": 4, "steps": (2, 4)}
+"""Numbers of inducing inputs and of probes, and the scored steps, in a rehearsal."""
 
 
 def shallow(run: Run, rows: Rows, method: str, num_inducing: int) -> Any:
@@ -99,8 +99,8 @@ def curve(run: Run, *, table: str, method: str, num_inducing: int, probes: int =
     model = shallow(run, rows, method, num_inducing)
     updates: list[Any] = [Adam(RATE)]
     if method == "r":
-        exact = run.small or probes >= num_inducing
-        posterior = dataclasses.replace(model.process.posterior, probes=0 if exact else probes)
+        probes = SMALL["probes"] if run.small else probes
+        posterior = dataclasses.replace(model.process.posterior, probes=probes)
         model = dataclasses.replace(model, process=dataclasses.replace(model.process, posterior=posterior))
         late = Group(delayed(1e-3, 1000), beta1=0.99, plateau=Plateau(0.95, 100))
         updates = [Adam(RATE, groups={"Z": late}), InverseUpdate(tolerance=5e-3)]

@@ -1,0 +1,394 @@
+"""The scripts that measure the papers' tables again: splits, notes, locks, the page, and small and killed runs."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import agp
+
+sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks" / "papers"))
+
+import cells
+import figures
+import operations
+import page
+import rows
+import tsvgp
+from cells import Cell, Figure, Paper, Run, Runs
+from figures import Comparison
+
+CELL = Cell("table-method", "table", {}, {"nlpd": Figure(1.0, 0.5)})
+PAPER = Paper("script", "Title", "Source.", "Head.\n\n    command\n\nProtocol.", [CELL], ("A difference.",), {})
+ROOT = page.ROOT
+SCRIPTS = Path(page.__file__).parent
+SMALL = {
+    "solve_gp": ["elevators-s*-1024*", "costs-s*-1024"],
+    "tsvgp": ["mnist-*-0.03x4-0.03x1", "uci-banana-*", "uci-airfoil-t-svgp"],
+    "cagp": ["bike-*"],
+    "rsvgp": ["kin40k-layers2-r", "kin40k-layers1-w", "elevators-curve-r-1000", "kin40k-curve-r-2000-probes-16"],
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A folder of small data sets under the names of those of the papers."""
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for name, columns in (("elevators", 4), ("bike", 17), ("kin40k", 3), ("airfoil", 5), ("banana", 2)):
+        X = rng.normal(size=(300, columns))
+        y = np.sin(X[:, 0]) + 0.1 * rng.normal(size=300)
+        np.savez(folder / f"{name}.npz", X=X, y=y > 0.0 if name == "banana" else y)
+    images, digits = rng.integers(0, 256, (300, 64)), np.arange(300) % 10
+    np.savez(folder / "mnist.npz", X=images, y=digits, train_mask=np.arange(300) < 250)
+    return folder
+
+
+def command(script, *arguments):
+    return [sys.executable, str(SCRIPTS / f"{script}.py"), *map(str, arguments)]
+
+
+def call(script, *arguments):
+    return subprocess.run(command(script, *arguments), capture_output=True, text=True, check=False)
+
+
+def result(seed=0, *, small=False, cell="table-method", **scores):
+    facts = {"versions": {"agp": "0.2.0"}, "processor": "abacus", "seconds": 2.0, "cpu_seconds": 1800.0}
+    return {"paper": "script", "cell": cell, "seed": seed, "small": small, "scores": scores, **facts}
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_splits_are_disjoint_and_standardised_by_training_rows(data):
+    parts = {"test": 0.2, "train": 0.64}
+    one, other = (rows.regression(data, "kin40k", seed, **parts) for seed in (0, 1))
+    assert one.X.shape == (192, 3)
+    assert one.y_test.shape == (60, 1)
+    np.testing.assert_allclose([one.X.mean(), one.X.std(axis=0).mean(), one.y.std()], [0.0, 1.0, 1.0], atol=1e-12)
+    assert not np.isin(one.y_test, one.y).any()
+    assert not np.array_equal(one.y, other.y)
+
+
+def test_held_out_rows_are_training_rows(data):
+    full = rows.regression(data, "kin40k", 0, test=0.1, train=0.9)
+    part = rows.regression(data, "kin40k", 0, hidden=0.1, test=0.045, train=0.855)
+
+    def places(*y):  # the targets in order, which are standardised differently
+        y = np.sort(np.concatenate(y), axis=0)
+        return (y - y[0]) / (y[-1] - y[0])
+
+    np.testing.assert_allclose(places(part.y, part.y_test), places(full.y), atol=1e-12)
+    assert len(part.y_test) == 14
+
+
+def test_columns_that_add_up_to_the_target_are_left_out(data):
+    assert rows.regression(data, "bike", 0, test=0.1, train=0.9).X.shape[1] == 15
+    assert rows.regression(data, "bike", 0, test=0.1, train=0.9, leaks=True).X.shape[1] == 17
+
+
+def test_folds_cover_all_rows_once(data):
+    parts = [rows.fold(data, "banana", fold, classes=True) for fold in range(5)]
+    assert [len(part.y_test) for part in parts] == [60] * 5
+    assert sum(part.y_test.sum() for part in parts) == np.load(data / "banana.npz")["y"].sum()
+    np.testing.assert_allclose(parts[0].X.std(axis=0), 1.0)
+
+
+def test_images_are_shuffled_and_all_test_images_are_kept(data):
+    found = rows.images(data, "mnist", 0)
+    assert found.X.shape == (250, 64)
+    assert found.X.max() <= 1.0
+    np.testing.assert_array_equal(found.y_test[:, 0], np.arange(250, 300) % 10)
+    assert not np.array_equal(found.y[:, 0], np.arange(250) % 10)
+
+
+def test_missing_data_are_one_sentence(data, tmp_path):
+    with pytest.raises(rows.InputError, match=r"--data is .*none, but there is no folder with this name; name the"):
+        rows.check_file(tmp_path / "none", "kin40k")
+    with pytest.raises(rows.InputError, match=r"kin40k.npz does not exist; store inputs X \[N, D\] and targets"):
+        rows.check_file(tmp_path, "kin40k")
+    with pytest.raises(rows.InputError, match=r"kin40k.npz has no array train_mask; store X, y, train_mask in"):
+        rows.read(data, "kin40k", "train_mask")
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_standard_deviation_becomes_a_standard_error():
+    assert Figure.from_deviation(1.0, 5.0, 25) == Figure(1.0, 1.0)
+
+
+def test_notes_and_seconds_survive_the_process(tmp_path):
+    path = tmp_path / "script.cell.0.json"
+    run = Run(tmp_path, path, 0, small=False)
+    assert run.note("a", lambda: {"nlpd": 1.0}) == {"nlpd": 1.0}
+    sum(i * i for i in range(300_000))
+    run.note("b", lambda: {"nlpd": 2.0})
+    before = json.loads(path.with_suffix(".notes").read_text())
+    again = Run(tmp_path, path, 0, small=False)
+    assert again.note("a", lambda: pytest.fail("measured again")) == {"nlpd": 1.0}
+    assert again.seconds()["cpu_seconds"] >= before["cpu_seconds"] > 0.0
+    again.finish(result())
+    assert list(tmp_path.iterdir()) == [path]
+    assert json.loads(path.read_text())["cpu_seconds"] >= before["cpu_seconds"]
+
+
+@pytest.mark.slow
+def test_a_stage_continues_from_the_checkpoint_of_the_last_one(tmp_path):
+    X = np.linspace(-1.0, 1.0, 30)[:, None]
+    model = agp.SVGP.from_data(X, np.sin(3.0 * X), posterior="whitened", num_inducing=4)
+    asked = []
+
+    def scores(run):
+        def score(step):
+            asked.append(step)
+            trained = run.train(model, X, np.sin(3.0 * X), steps=step, updates=[agp.updates.Adam(0.01)])
+            return {f"bound_{step}": trained.trace["bound"][-1], f"steps_{step}": float(len(trained.trace["bound"]))}
+
+        return score
+
+    whole = Run(tmp_path, tmp_path / "whole.json", 0, small=False)
+    expected = whole.stages((4,), scores(whole)) | whole.stages((7,), scores(whole))
+    first = Run(tmp_path, tmp_path / "parts.json", 0, small=False)
+    first.stages((4,), scores(first))
+    second = Run(tmp_path, tmp_path / "parts.json", 0, small=False)
+    assert second.stages((4, 7), scores(second)) == expected
+    assert asked == [4, 7, 4, 7]
+
+
+def test_a_lock_holds_until_it_is_released(tmp_path):
+    path = tmp_path / "run.json"
+    with cells.lock(path) as first, cells.lock(path) as second:
+        assert (first, second) == (True, False)
+    with cells.lock(path) as third:
+        assert third
+        path.write_text("{}")
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
+
+
+def test_rehearsals_have_their_own_folder(tmp_path):
+    settings = {"data": tmp_path, "out": tmp_path, "seeds": 1}
+    full, small = (Runs(PAPER, [CELL], lambda _: {}, SimpleNamespace(small=x, **settings)) for x in (False, True))
+    assert full.file_of(CELL, 0) == tmp_path / "script.table-method.0.json"
+    assert small.file_of(CELL, 0) == tmp_path / "small" / "script.table-method.0.json"
+
+
+def test_a_full_run_repeats_a_rehearsal_and_a_rehearsal_keeps_its_result(tmp_path, capsys):
+    def measured(small):
+        settings = SimpleNamespace(data=tmp_path, out=tmp_path, seeds=1, small=small)
+        work = Runs(PAPER, [CELL], lambda run: {"nlpd": 0.0 if run.small else 2.0}, settings)
+        assert work.measure_all() == 0
+        return capsys.readouterr().out
+
+    assert "[1/1] table-method, seed 0: nlpd 0.0000 (paper 1); 0 s, CPU 0 s" in measured(small=True)
+    assert "nlpd 2.0000 (paper 1)" in measured(small=False)
+    assert measured(small=True) == measured(small=False) == ""
+    (run,) = figures.collected(tmp_path, [PAPER])
+    assert run["scores"] == {"nlpd": 2.0}
+
+
+def test_scores_that_are_not_finite_are_no_result(tmp_path, capsys):
+    settings = SimpleNamespace(data=tmp_path, out=tmp_path, seeds=2, small=False)
+    assert Runs(PAPER, [CELL], lambda _: {"nlpd": np.nan}, settings).measure_all() == 2
+    assert "[2/2] table-method, seed 1: FAILED, the scores are not finite" in capsys.readouterr().out
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_parameters_without_units():
+    X = np.linspace(0.0, 9.0, 30)[:, None]
+    model = agp.SVGP.from_data(X, 5.0 * X, kernel=agp.RBF(1.0, [2.0]), num_inducing=4, posterior="whitened")
+    raw = agp.tree.unconstrain(cells.without_units(model))
+    np.testing.assert_allclose(np.logaddexp(0.0, raw["process.kernel.lengthscale"]), [2.0])
+
+
+# -- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_distances_are_in_combined_standard_errors():
+    ours = figures.mean_of([1.0, 2.0, 3.0])  # standard deviation 1, standard error 1 / sqrt(3)
+    assert ours == Figure(2.0, pytest.approx(3.0**-0.5))
+    found = Comparison(CELL, "nlpd", Figure(1.0, 0.5), ours, 3)
+    assert found.distance == pytest.approx(1.0 / (1.0 / 3.0 + 0.25) ** 0.5)  # 1.31
+    assert found.mark == "within 2"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "distance", "mark"),
+    [(1.5, 0.5 * 3.0**0.5, "within 1"), (1.0, 3.0**0.5, "within 2"), (0.0, 2.0 * 3.0**0.5, "outside")],
+)
+def test_distances_to_figures_without_errors(theirs, distance, mark):
+    found = Comparison(CELL, "nlpd", Figure(theirs), figures.mean_of([1.0, 2.0, 3.0]), 3)
+    assert (found.distance, found.mark) == (pytest.approx(distance), mark)
+
+
+def test_one_run_has_no_distance():
+    found = Comparison(CELL, "nlpd", Figure(1.0, 0.5), figures.mean_of([2.0]), 1)
+    assert (found.distance, found.mark) == (None, "one run")
+
+
+def test_equal_figures_have_no_distance_and_no_error_is_infinitely_far():
+    assert Comparison(CELL, "nlpd", Figure(2.0), figures.mean_of([2.0, 2.0]), 2).distance == 0.0
+    assert Comparison(CELL, "nlpd", Figure(1.0), figures.mean_of([2.0, 2.0]), 2).distance == np.inf
+
+
+def test_results_of_several_folders_accumulate():
+    old, new = [result(0, nlpd=1.0), result(1, nlpd=2.0)], [result(2, nlpd=3.0), result(1, nlpd=4.0)]
+    assert [run["scores"]["nlpd"] for run in figures.joined(old, new, [PAPER])] == [1.0, 4.0, 3.0]
+
+
+def test_rehearsals_and_unknown_cells_are_refused():
+    with pytest.raises(rows.InputError, match=r"script, cell table-method, seed 0 are from a rehearsal"):
+        figures.joined([], [result(small=True)], [PAPER])
+    with pytest.raises(rows.InputError, match=r"script, cell other, seed 0 belong to no cell"):
+        figures.joined([], [result(cell="other")], [PAPER])
+
+
+def test_operations_are_those_of_the_paper():
+    M, M2, N = 2, 3, 5
+    expected = {
+        "cholesky": M**3 + M2**3,
+        "solve": M**3 + 2 * N * M**2 + M2**3 + 2 * N * M2**2 + M2 * M**2,
+        "product": N * M**2 + N * M2**2 + N * M * M2 + M * M2**2,
+    }
+    for kind, number in expected.items():
+        found = [one for one in operations.operations(M, M2, N) if one[0] == kind]
+        assert sum(map(operations.count, found)) == number
+        assert all(operations.prepared(one)().shape == (one[1][0], one[1][-1]) for one in found)
+    assert sum(map(operations.count, operations.operations(M, 0, N))) == 2 * M**3 + 3 * N * M**2
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def docs(folder):
+    (folder / "docs").mkdir()
+    (folder / "docs" / "papers.md").write_text("# A page\n\n<!-- papers -->\nold\n<!-- /papers -->\n")
+    return folder / "docs"
+
+
+def test_the_page_compares_and_accumulates(tmp_path):
+    folder, outs = docs(tmp_path), [tmp_path / "one", tmp_path / "two"]
+    for out, runs in zip(outs, ([result(0, nlpd=4.0)], [result(1, nlpd=5.0), result(2, nlpd=6.0)]), strict=True):
+        out.mkdir()
+        for run in [*runs, result(9, small=True, nlpd=0.0)]:
+            (out / f"script.table-method.{run['seed']}.json").write_text(json.dumps(run))
+    page.write(tmp_path, outs[0], [PAPER])
+    text = (folder / "papers.md").read_text()
+    assert "| table-method | NLPD | 1 (0.5) | 4 | 1 |  | one run | 1,800 |" in text
+    assert "papers.json has 3 runs; 2 of them are new." in page.write(tmp_path, outs[1], [PAPER])
+    text = (folder / "papers.md").read_text()
+    # 4 / sqrt(1 / 3 + 1 / 4) = 5.2
+    assert "| table-method | NLPD | 1 (0.5) | 5 (0.6) | 3 | 5.2 | outside | 1,800 |" in text
+    assert "- Title, table-method (NLPD): The reason is unknown." in text
+    assert "| `script.py` | 1 | 1 | 0 | 1 | 0 | 3 | 1.5 |" in text
+    assert "Protocol.\n\nDifferences from the paper:\n\n- A difference." in text
+    assert "old" not in text
+    before = text, (folder / "papers.json").read_text()
+    page.write(tmp_path, None, [PAPER])
+    assert ((folder / "papers.md").read_text(), (folder / "papers.json").read_text()) == before
+
+
+def test_the_page_needs_results(tmp_path, capsys):
+    docs(tmp_path)
+    assert page.main(["--root", str(tmp_path)]) == 2
+    assert "papers.json does not exist; pass --out OUT" in capsys.readouterr().err
+    assert page.main(["--root", str(tmp_path), "--out", str(tmp_path)]) == 2
+    assert "has no results; run a script" in capsys.readouterr().err
+    (tmp_path / "tsvgp.uci-banana-adam.0.json").write_text(json.dumps(result(small=True)))
+    assert page.main(["--root", str(tmp_path), "--out", str(tmp_path)]) == 2
+    assert "has only rehearsals (--small); run a script" in capsys.readouterr().err
+
+
+def test_the_page_is_that_of_its_file():
+    text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    runs = json.loads((ROOT / "docs" / "papers.json").read_text(encoding="utf-8"))["runs"]
+    assert figures.joined(runs, [], page.PAPERS) == runs
+    assert page.written(text, page.tables(runs, page.PAPERS)) == text
+
+
+@pytest.mark.parametrize("paper", page.PAPERS, ids=lambda paper: paper.name)
+def test_a_paper_has_names_of_its_own_and_patterns_that_match(paper):
+    names = [cell.name for cell in paper.cells]
+    assert len(names) == len(set(names))
+    for pattern in (*paper.reasons, *(table.cells for table in paper.tables)):
+        assert cells.chosen(paper.cells, [pattern])
+    for sentence in (*paper.differences, *paper.reasons.values()):
+        assert sentence.endswith(".")
+    assert {score for cell in paper.cells for score in cell.theirs} <= page.SCORES.keys()
+    assert f"{paper.name}.py --data DIR --out OUT" in (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+
+
+# -- scripts ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script", SMALL)
+def test_cells_in_small_and_again(script, data, tmp_path):
+    common = ["--data", data, "--out", tmp_path, "--small", "--seeds", 1, "--cells", *SMALL[script]]
+    done = call(script, *common)
+    assert done.returncode == 0, done.stderr
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "small").iterdir()}
+    assert len(files) == len(done.stdout.splitlines()) > 0
+    for path in files:
+        found = json.loads(path.read_text("utf-8"))
+        assert found["paper"] == script
+        assert found["small"]
+        assert all(map(np.isfinite, found["scores"].values()))
+        assert found["cpu_seconds"] > 0.0
+    assert call(script, *common).stdout == ""
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "small").iterdir()} == files
+
+
+@pytest.mark.long
+def test_a_killed_run_continues_with_the_same_scores_and_all_notes(data, tmp_path):
+    def arguments(name):
+        return "tsvgp", "--data", data, "--out", tmp_path / name, "--seeds", 1, "--cells", "uci-banana-t-svgp"
+
+    notes = tmp_path / "killed" / "tsvgp.uci-banana-t-svgp.0.notes"
+    process = subprocess.Popen(command(*arguments("killed")), stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60.0
+    while not (notes.exists() and "step 2" in notes.read_text()):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = json.loads(notes.read_text())
+    assert f"step {tsvgp.SCORED[-1]}" not in before["notes"]
+
+    found = []
+    for name in ("killed", "whole"):
+        done = call(*arguments(name))
+        assert done.returncode == 0, done.stderr
+        assert "bound_20" in done.stdout
+        (path,) = (tmp_path / name).iterdir()
+        found.append(json.loads(path.read_text()))
+    resumed, whole = ({k: v for k, v in run["scores"].items() if "seconds" not in k} for run in found)
+    assert resumed == whole
+    assert found[0]["scores"].items() >= {k: v for note in before["notes"].values() for k, v in note.items()}.items()
+    seconds = [found[0]["scores"][f"seconds_{i}"] for i in tsvgp.SCORED]
+    assert seconds == sorted(seconds)
+    assert found[0]["cpu_seconds"] > before["cpu_seconds"] > 0.0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cells", "none"], "no cell has a name like none; choose from mnist-q-svgp"),
+        (
+            ["--data", "nowhere"],
+            "--data is nowhere, but there is no folder with this name; name the folder of",
+        ),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(arguments, message, data, tmp_path):
+    done = call("tsvgp", "--data", data, "--out", tmp_path, *arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(message)
+    assert len(done.stderr.splitlines()) == 1
