@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 
-def keep(path: Path, result: dict[str, Any]) -> None:
+def write_result(path: Path, result: dict[str, Any]) -> None:
     """Write a results file atomically, so that it is never incomplete."""
     part = path.with_name(f"{path.name}.part")
     part.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     part.replace(path)
 
 
-def held(path: Path) -> dict[str, Any] | None:
+def read_result(path: Path) -> dict[str, Any] | None:
     """Read a results file; None if there is none."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 

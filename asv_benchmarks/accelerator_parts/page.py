@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from results import held
+from results import read_result
 
 from accelerator_parts import PARTS
 from accelerator_parts.order import expected, stages
@@ -72,7 +72,7 @@ WHEELS, SITE = "wheels", "site"
 def page(folder: Path) -> str:
     """Create the page from the results in a folder."""
     text = introduction()
-    found = {name: results for name in PARTS if (results := held(folder / f"{name}.json"))}
+    found = {name: results for name in PARTS if (results := read_result(folder / f"{name}.json"))}
     if not found:
         return text + NOTHING
     facts = next(iter(found.values()))["facts"]

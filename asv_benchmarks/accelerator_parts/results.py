@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from results import held, keep
+from results import read_result, write_result
 
 from accelerator_parts.part import Figures, Settings
 
@@ -26,7 +26,7 @@ class Results:
 
     def __init__(self, path: Path, facts: dict[str, Any]) -> None:
         self.path, self.facts = path, facts
-        found = held(path) or {"facts": facts, "entries": []}
+        found = read_result(path) or {"facts": facts, "entries": []}
         if found["facts"] != facts:
             there = ", ".join(f"{name} {value}" for name, value in found["facts"].items())
             msg = f"{path} has results of another run ({there}); choose another folder."
@@ -51,4 +51,4 @@ class Results:
         others = [entry for entry in self.entries if entry["settings"] != settings]
         self.entries = [*others, {"settings": settings, "figures": figures}]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        keep(self.path, {"facts": self.facts, "entries": self.entries})
+        write_result(self.path, {"facts": self.facts, "entries": self.entries})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exchange import ONE_THREAD  # in peers/
-from results import commit, held, keep, machine
+from results import commit, machine, read_result, write_result
 
 from defaults_parts.sides import AGAINST, side_of
 from defaults_parts.tables import Table
@@ -96,11 +96,11 @@ class Work:
         for table in self.tables:
             for split in self.splits:
                 self._run_split(table, split, [c for c in lacking if (c.table, c.split) == (table.name, split)])
-        return sum("error" in (held(self.out / cell.file) or {}) for cell in self.cells)
+        return sum("error" in (read_result(self.out / cell.file) or {}) for cell in self.cells)
 
     def lacks(self, cell: Cell) -> bool:
         """Whether a cell must be measured."""
-        found = held(self.out / cell.file)
+        found = read_result(self.out / cell.file)
         return found is None or found["small"] != self.small or (self.again and "error" in found)
 
     def _run_split(self, table: Table, split: int, cells: list[Cell]) -> None:
@@ -117,7 +117,7 @@ class Work:
                     print(where, f"left out, because it has {len(job.y):,} rows", flush=True)
                     continue
                 result = self.outcome(cell, Path(folder))
-                keep(self.out / cell.file, {**vars(cell), **facts, "small": self.small, **result})
+                write_result(self.out / cell.file, {**vars(cell), **facts, "small": self.small, **result})
                 print(where, sentence(result), flush=True)
 
     def outcome(self, cell: Cell, folder: Path) -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
     python asv_benchmarks/papers/cagp.py --data DIR --out OUT --cells 'bike-*'
 
-Five random splits into 90 % training and 10 % test rows, Matern-3/2 kernel with one lengthscale per column, and zero
-mean. The variance, the lengthscales and the noise variance start at log 2, as softplus functions of 0. SGPR and SVGP
-have 1,024 inducing inputs, and CaGP-Opt has 512 sparse actions on random groups of rows.
+There are five random splits into 90 % training and 10 % test rows. The models have a Matern-3/2 kernel with one
+lengthscale per column, and zero mean. The variance, the lengthscales and the noise variance start at log 2, as softplus
+functions of 0. SGPR and SVGP have 1,024 inducing inputs, and CaGP-Opt has 512 sparse actions on random groups of rows.
 
-SGPR is trained by 100 iterations of L-BFGS, and the other methods by 1,000 epochs of Adam at a rate that falls linearly
-to a tenth. SVGP has batches of 1,024 rows. Three rates are compared by the NLPD of a twentieth of the training rows,
-which are held out in a tenth of the epochs. With the best rate, the model is trained on all training rows.
+SGPR takes 100 iterations of L-BFGS. The other methods take 1,000 epochs of Adam at a rate that falls linearly to a
+tenth, and SVGP has batches of 1,024 rows. To choose the rate, each of three rates trains for a tenth of the epochs
+without a twentieth of the training rows. The model with the best NLPD on these rows gives the rate, with which a new
+model is trained on all training rows.
 
 Adam continues from checkpoints. L-BFGS has none, so an interrupted run of SGPR starts again.
 """
@@ -18,7 +19,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, without_units
+from cells import Cell, Figure, Paper, Run, Table, main, remove_units
 from rows import Rows, regression
 
 import agp
@@ -46,11 +47,11 @@ def start(run: Run, rows: Rows, method: str) -> Any:
     inducing, actions = (SMALL["size"], SMALL["size"]) if run.small else (INDUCING, ACTIONS)
     if method == "cagp-opt":
         parts |= {"num_actions": actions, "layout": "random", "init": "normal"}
-        return without_units(agp.CaGP.from_data(rows.X, rows.y, seed=run.seed, **parts))
+        return remove_units(agp.CaGP.from_data(rows.X, rows.y, seed=run.seed, **parts))
     parts |= {"num_inducing": inducing, "seed": run.seed}
     if method == "sgpr":
-        return without_units(agp.SGPR.from_data(rows.X, rows.y, **parts))
-    return without_units(agp.SVGP.from_data(rows.X, rows.y, posterior="whitened", **parts))
+        return remove_units(agp.SGPR.from_data(rows.X, rows.y, **parts))
+    return remove_units(agp.SVGP.from_data(rows.X, rows.y, posterior="whitened", **parts))
 
 
 def split(run: Run, table: str, *, validate: bool = False) -> Rows:
@@ -58,7 +59,7 @@ def split(run: Run, table: str, *, validate: bool = False) -> Rows:
     return regression(run.data, table, run.seed, **(HELD_OUT if validate else SPLIT), leaks=True, small=run.small)
 
 
-def fitted(run: Run, rows: Rows, method: str, *, epochs: float, rate: float, name: str) -> Any:
+def fit(run: Run, rows: Rows, method: str, *, epochs: float, rate: float, name: str) -> Any:
     """Train a model by Adam at a rate that falls to a tenth."""
     batch = min(BATCH, len(rows.y)) if method == "svgp" else len(rows.y)
     steps = SMALL["steps"] if run.small else round(epochs * -(-len(rows.y) // batch))
@@ -74,7 +75,7 @@ def sweep(run: Run, table: str, method: str, *, epochs: float, rates: tuple[floa
     def nlpd(rate: float) -> dict[str, float]:
         name = f"rate-{rate:g}"
         try:
-            model = fitted(run, rows, method, epochs=SWEEP_SHARE * epochs, rate=rate, name=name)
+            model = fit(run, rows, method, epochs=SWEEP_SHARE * epochs, rate=rate, name=name)
         except agp.errors.NonFiniteError:  # the rate is too large
             return {"nlpd": math.inf}
         return {"nlpd": -float(np.mean(model.log_density(rows.X_test, rows.y_test)))}
@@ -90,7 +91,7 @@ def measure(run: Run, *, table: str, method: str, epochs: int, rates: tuple[floa
         chosen["rate"] = sweep(run, table, method, epochs=epochs, rates=rates)
     rows = split(run, table)
     if rates:
-        model = fitted(run, rows, method, epochs=epochs, rate=chosen["rate"], name="test")
+        model = fit(run, rows, method, epochs=epochs, rate=chosen["rate"], name="test")
     else:
         iterations = SMALL["steps"] if run.small else epochs
         model = agp.fit_lbfgs(start(run, rows, method), rows.X, rows.y, max_iterations=iterations).model

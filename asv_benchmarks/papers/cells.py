@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import scipy
-from results import commit, held, keep, machine
+from results import commit, machine, read_result, write_result
 from rows import InputError, check_file
 
 import agp
@@ -124,7 +124,7 @@ class Run:
     def __init__(self, data: Path, path: Path, seed: int, *, small: bool) -> None:
         self.data, self.path, self.seed, self.small = data, path, seed, small
         self._file = path.with_suffix(".notes")
-        earlier = held(self._file) or {"notes": {}, "seconds": 0.0, "cpu_seconds": 0.0}
+        earlier = read_result(self._file) or {"notes": {}, "seconds": 0.0, "cpu_seconds": 0.0}
         self._notes: dict[str, dict[str, float]] = earlier["notes"]
         self._wall = time.perf_counter() - earlier["seconds"]
         self._cpu = time.process_time() - earlier["cpu_seconds"]
@@ -171,15 +171,15 @@ class Run:
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the results file, then delete notes and checkpoints."""
-        keep(self.path, result | self.seconds())
+        write_result(self.path, result | self.seconds())
         for file in [self._file, *self.path.parent.glob(f"{self.path.stem}.*safetensors")]:
             file.unlink(missing_ok=True)
 
     def _keep(self) -> None:
-        keep(self._file, {"notes": self._notes, **self.seconds()})
+        write_result(self._file, {"notes": self._notes, **self.seconds()})
 
 
-def without_units(model: Any) -> Any:
+def remove_units(model: Any) -> Any:
     """Set the units of all parameters to 1, as in GPflow and GPyTorch, for which the papers chose their rates."""
     units = {leaf.name: leaf.value for leaf in agp.tree.describe(model) if leaf.name.endswith("_unit")}
     return agp.tree.with_leaves(model, {name: np.ones_like(value) for name, value in units.items()})
@@ -251,7 +251,7 @@ class Runs:
             return False
         identity = {"paper": self.paper.name, "cell": cell.name, "seed": seed, "small": self.small}
         run.finish({**identity, "scores": scores, **self.facts})
-        print(where, sentence(scores, cell.theirs, held(run.path) or {}), flush=True)
+        print(where, describe(scores, cell.theirs, read_result(run.path) or {}), flush=True)
         return True
 
 
@@ -262,14 +262,14 @@ def check_finite(scores: dict[str, float]) -> None:
         raise agp.errors.NonFiniteError(msg)
 
 
-def sentence(scores: dict[str, float], theirs: dict[str, Figure], result: dict[str, Any]) -> str:
+def describe(scores: dict[str, float], theirs: dict[str, Figure], result: dict[str, Any]) -> str:
     """Format the scores of a run beside the paper's figures, and its times."""
     paper = {name: f" (paper {figure.value:.4g})" for name, figure in theirs.items()}
     shown = [f"{name} {value:.4f}{paper.get(name, '')}" for name, value in scores.items()]
     return f"{', '.join(shown)}; {result['seconds']:.0f} s, CPU {result['cpu_seconds']:.0f} s"
 
 
-def chosen(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
+def choose(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
     """The cells whose names match a pattern; raise InputError if a pattern matches none."""
     for pattern in patterns:
         if not any(fnmatchcase(cell.name, pattern) for cell in cells):
@@ -292,7 +292,7 @@ def main(paper: Paper, measure: Measure) -> int:
     if a.seeds < 1:
         parser.error(f"--seeds is {a.seeds}, but must be at least 1")
     try:
-        cells = chosen(paper.cells, a.cells)
+        cells = choose(paper.cells, a.cells)
         for name in dict.fromkeys(cell.data for cell in cells):
             check_file(a.data, name)
         failed = Runs(paper, cells, measure, a).measure_all()

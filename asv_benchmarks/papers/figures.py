@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 from cells import Cell, Figure, Paper
-from results import held
+from results import read_result
 from rows import InputError
 
 KEPT = ("paper", "cell", "seed", "small", "scores", "seconds", "cpu_seconds", "versions", "processor")
 WITHIN_1, WITHIN_2, OUTSIDE, ONE_RUN = "within 1", "within 2", "outside", "one run"
 """Marks of figures by their distance in standard errors."""
 
-Runs = list[dict[str, Any]]
+Results = list[dict[str, Any]]
 
 
-def collected(out: Path, papers: Sequence[Paper]) -> Runs:
+def collect(out: Path, papers: Sequence[Paper]) -> Results:
     """Read the results in a folder; leave out rehearsals. Raise InputError if there are no results."""
-    found = [held(path) or {} for paper in papers for path in sorted(out.glob(f"{paper.name}.*.json"))]
+    found = [read_result(path) or {} for paper in papers for path in sorted(out.glob(f"{paper.name}.*.json"))]
     runs = [{name: run[name] for name in KEPT} for run in found if not run["small"]]
     if not runs:
         why = "only rehearsals (--small)" if found else "no results"
@@ -29,7 +29,7 @@ def collected(out: Path, papers: Sequence[Paper]) -> Runs:
     return runs
 
 
-def joined(old: Runs, new: Runs, papers: Sequence[Paper]) -> Runs:
+def merge(old: Results, new: Results, papers: Sequence[Paper]) -> Results:
     """Add new runs, which replace those of the same cell and seed; order them as the papers' cells.
 
     Raise InputError if a run is a rehearsal, or if its cell does not exist.
@@ -47,7 +47,7 @@ def joined(old: Runs, new: Runs, papers: Sequence[Paper]) -> Runs:
     return sorted(runs.values(), key=lambda run: (order[run["paper"], run["cell"]], run["seed"]))
 
 
-def runs_of(runs: Runs, paper: Paper, cell: Cell | None = None) -> Runs:
+def runs_of(runs: Results, paper: Paper, cell: Cell | None = None) -> Results:
     """The runs of a paper, or of one of its cells."""
     return [run for run in runs if run["paper"] == paper.name and (cell is None or run["cell"] == cell.name)]
 
@@ -89,7 +89,7 @@ class Comparison:
         return WITHIN_1 if self.distance <= 1.0 else WITHIN_2 if self.distance <= 2.0 else OUTSIDE
 
 
-def comparisons(runs: Runs, paper: Paper) -> list[Comparison]:
+def comparisons(runs: Results, paper: Paper) -> list[Comparison]:
     """Compare the figures of a paper that have been measured."""
     found = []
     for cell in paper.cells:

@@ -42,7 +42,7 @@ def count(operation: Operation) -> int:
 
 def seconds(operation: Operation) -> float:
     """CPU seconds of an operation in float64."""
-    work = prepared(operation)
+    work = prepare(operation)
     times = []
     for _ in range(REPEATS):
         began = time.process_time()
@@ -51,7 +51,7 @@ def seconds(operation: Operation) -> float:
     return float(np.median(times))
 
 
-def prepared(operation: Operation) -> Callable[[], Any]:
+def prepare(operation: Operation) -> Callable[[], Any]:
     """An operation on random matrices, as a function without arguments."""
     kind, sizes = operation
     rng = np.random.default_rng(0)

@@ -27,14 +27,14 @@ from figures import (
     WITHIN_1,
     WITHIN_2,
     Comparison,
-    Runs,
-    collected,
+    Results,
+    collect,
     comparisons,
-    joined,
     mean_of,
+    merge,
     runs_of,
 )
-from results import held, keep
+from results import read_result, write_result
 from rows import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ NOTHING = "Nothing is measured yet."
 UNKNOWN = "The reason is unknown."
 
 
-def written(text: str, inside: str) -> str:
+def replace_tables(text: str, inside: str) -> str:
     """Return the page with the text `inside` between its two comments."""
     if not PLACE.search(text):
         msg = "docs/papers.md has no comments <!-- papers --> and <!-- /papers -->; add them around the tables."
@@ -53,7 +53,7 @@ def written(text: str, inside: str) -> str:
     return PLACE.sub(lambda match: f"{match[1]}\n{inside}\n\n{match[2]}", text)
 
 
-def tables(runs: Runs, papers: Sequence[Paper]) -> str:
+def tables(runs: Results, papers: Sequence[Paper]) -> str:
     """The summary, a section for each paper, and the section on figures outside."""
     if not runs:
         return NOTHING
@@ -61,10 +61,13 @@ def tables(runs: Runs, papers: Sequence[Paper]) -> str:
     parts = [summary(runs, papers, found)]
     parts += [section(paper, found[paper.name], runs_of(runs, paper)) for paper in papers]
     outside = [line for paper in papers for line in reasons(paper, found[paper.name])]
-    return "\n\n".join([*parts, *(["## Figures outside", "\n".join(outside)] if outside else [])])
+    if outside:
+        parts += ["## Figures outside", "These figures differ by more than two combined standard errors:"]
+        parts.append("\n".join(outside))
+    return "\n\n".join(parts)
 
 
-def summary(runs: Runs, papers: Sequence[Paper], found: dict[str, list[Comparison]]) -> str:
+def summary(runs: Results, papers: Sequence[Paper], found: dict[str, list[Comparison]]) -> str:
     """The number of figures by mark and the CPU hours of each script, with the machine and the versions."""
     rows = [["script", "figures", "measured", "within 2", "outside", "one run", "runs", "CPU hours"]]
     total, several, near = 0, 0, 0
@@ -73,14 +76,20 @@ def summary(runs: Runs, papers: Sequence[Paper], found: dict[str, list[Compariso
         figures = sum(len(cell.theirs) for cell in paper.cells if cell.full)
         within, own = marks.count(WITHIN_1) + marks.count(WITHIN_2), runs_of(runs, paper)
         counts = [figures, len(marks), within, marks.count(OUTSIDE), marks.count(ONE_RUN), len(own)]
-        rows.append([f"`{paper.name}.py`", *map(str, counts), f"{sum(run['cpu_seconds'] for run in own) / 3600:.1f}"])
+        rows.append([f"`{paper.name}.py`", *map(str, counts), hours(own)])
         total, several, near = total + figures, several + len(marks) - marks.count(ONE_RUN), near + within
     count = f"The scripts have {total} figures at the papers' sizes and protocols. {several} of them are measured in "
-    count += f"several runs, and {near} of these are within two combined standard errors."
-    return f"{wrapped(count)}\n\n{markdown(rows)}\n\n{wrapped(machine(runs))}"
+    count += f"several runs, and {near} of these are within two combined standard errors. All runs took "
+    count += f"{hours(runs)} hours of CPU time."
+    return f"{wrap(count)}\n\n{markdown(rows)}\n\n{wrap(machine(runs))}"
 
 
-def machine(runs: Runs) -> str:
+def hours(runs: Results) -> str:
+    """The CPU hours of runs."""
+    return f"{sum(run['cpu_seconds'] for run in runs) / 3600.0:,.1f}"
+
+
+def machine(runs: Results) -> str:
     """Sentences on the processors and the versions."""
     processors = dict.fromkeys(run["processor"] for run in runs)
     versions: dict[str, set[str]] = {}
@@ -91,11 +100,11 @@ def machine(runs: Runs) -> str:
     return f"The processor type is {' or '.join(processors)}. Versions: {named}."
 
 
-def section(paper: Paper, found: list[Comparison], runs: Runs) -> str:
+def section(paper: Paper, found: list[Comparison], runs: Results) -> str:
     """The section of a paper: its source, its protocol, the differences and the tables."""
     protocol = inspect.cleandoc(paper.protocol or "").split("\n\n", 2)[-1]
-    parts = [f"## {paper.title}", wrapped(paper.source), protocol, "Differences from the paper:"]
-    parts += ["\n".join(wrapped(difference, "- ") for difference in paper.differences)]
+    parts = [f"## {paper.title}", wrap(paper.source), protocol, "Differences from the paper:"]
+    parts += ["\n".join(wrap(difference, "- ") for difference in paper.differences)]
     if found:
         parts.append(comparison_table(found, runs))
     for table in paper.tables:
@@ -103,25 +112,25 @@ def section(paper: Paper, found: list[Comparison], runs: Runs) -> str:
     return "\n\n".join(parts if runs else [*parts, NOTHING])
 
 
-def comparison_table(found: list[Comparison], runs: Runs) -> str:
+def comparison_table(found: list[Comparison], runs: Results) -> str:
     """A Markdown table with a row for each figure."""
     rows = [["cell", "score", "paper", "agp", "runs", "distance", "mark", "CPU s"]]
     for one in found:
         name = one.cell.name + ("" if one.cell.full else " (fewer steps)")
         distance = "" if one.distance is None else f"{one.distance:.1f}"
         seconds = mean_of([run["cpu_seconds"] for run in runs if run["cell"] == one.cell.name]).value
-        figures = [SCORES[one.score], shown(one.theirs), shown(one.ours), str(one.runs)]
+        figures = [SCORES[one.score], format_figure(one.theirs), format_figure(one.ours), str(one.runs)]
         rows.append([name, *figures, distance, one.mark, f"{seconds:,.0f}"])
     return markdown(rows)
 
 
-def score_table(table: Table, paper: Paper, runs: Runs) -> list[str]:
+def score_table(table: Table, paper: Paper, runs: Results) -> list[str]:
     """The heading and the Markdown table of scores without figures in the paper; nothing if no run has them."""
     rows = [["cell", *table.columns.values(), "runs"]]
     for cell in paper.cells:
         own = [run["scores"] for run in runs if run["cell"] == cell.name and fnmatchcase(cell.name, table.cells)]
         if own and table.columns.keys() <= own[0].keys():
-            scores = [shown(mean_of([run[score] for run in own])) for score in table.columns]
+            scores = [format_figure(mean_of([run[score] for run in own])) for score in table.columns]
             rows.append([cell.name, *scores, str(len(own))])
     return [f"### {table.title}", markdown(rows)] if len(rows) > 1 else []
 
@@ -133,16 +142,16 @@ def reasons(paper: Paper, found: list[Comparison]) -> list[str]:
         if one.mark == OUTSIDE:
             known = [reason for pattern, reason in paper.reasons.items() if fnmatchcase(one.cell.name, pattern)]
             groups.setdefault((known or [UNKNOWN])[0], []).append(f"{one.cell.name} ({SCORES[one.score]})")
-    return [wrapped(f"{paper.title}, {', '.join(figures)}: {reason}", "- ") for reason, figures in groups.items()]
+    return [wrap(f"{paper.title}, {', '.join(figures)}: {reason}", "- ") for reason, figures in groups.items()]
 
 
-def shown(figure: Figure) -> str:
+def format_figure(figure: Figure) -> str:
     """Format a figure with its standard error in brackets, if it has one that is not zero."""
     digits = 0 if figure.value == round(figure.value) else 3 if abs(figure.value) < 10.0 else 1
     return f"{figure.value:,.{digits}f}" + (f" ({figure.error:,.{digits + 1}f})" if figure.error else "")
 
 
-def wrapped(text: str, item: str = "") -> str:
+def wrap(text: str, item: str = "") -> str:
     """Wrap a text at the width of the pages, as a paragraph or as the item of a list."""
     whole = textwrap.TextWrapper(120, initial_indent=item, subsequent_indent=" " * len(item))
     whole.break_long_words = whole.break_on_hyphens = False
@@ -157,13 +166,13 @@ def markdown(rows: list[list[str]]) -> str:
 def write(root: Path, out: Path | None, papers: Sequence[Paper] = PAPERS) -> str:
     """Write the JSON file, if results are given, and the tables; return a sentence on what was done."""
     document, page = root / "docs" / "papers.json", root / "docs" / "papers.md"
-    old: dict[str, Any] | None = held(document)
+    old: dict[str, Any] | None = read_result(document)
     if old is None and out is None:
         msg = f"{document} does not exist; pass --out OUT with the results of the scripts."
         raise InputError(msg)
-    runs = joined(old["runs"] if old else [], collected(out, papers) if out else [], papers)
-    text = written(page.read_text("utf-8"), tables(runs, papers))
-    keep(document, {"runs": runs})
+    runs = merge(old["runs"] if old else [], collect(out, papers) if out else [], papers)
+    text = replace_tables(page.read_text("utf-8"), tables(runs, papers))
+    write_result(document, {"runs": runs})
     page.write_text(text, encoding="utf-8")
     return f"{document} has {len(runs)} runs; {len(runs) - len(old['runs'] if old else [])} of them are new."
 

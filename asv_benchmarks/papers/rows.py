@@ -76,7 +76,7 @@ def regression(
     _, test_rows, train_rows, _ = np.split(np.random.default_rng(seed).permutation(len(y)), ends)
     if small:
         test_rows, train_rows = test_rows[:SMALL], train_rows[:SMALL]
-    return taken(standardised(X, X[train_rows]), standardised(y, y[train_rows]), train_rows, test_rows)
+    return select(standardise(X, X[train_rows]), standardise(y, y[train_rows]), train_rows, test_rows)
 
 
 def fold(folder: Path, name: str, which: int, *, folds: int = 5, classes: bool = False) -> Rows:
@@ -87,23 +87,23 @@ def fold(folder: Path, name: str, which: int, *, folds: int = 5, classes: bool =
     X, y = read(folder, name)
     parts = np.array_split(np.random.default_rng(0).permutation(len(y)), folds)
     train_rows = np.concatenate([part for i, part in enumerate(parts) if i != which])
-    y = y if classes else standardised(y, y[train_rows])
-    return taken(standardised(X, X[train_rows]), y, train_rows, parts[which])
+    y = y if classes else standardise(y, y[train_rows])
+    return select(standardise(X, X[train_rows]), y, train_rows, parts[which])
 
 
 def images(folder: Path, name: str, seed: int) -> Rows:
     """Shuffled training images and all test images of a data set with a `train_mask`; pixels are from 0 to 1."""
     X, y, mask = read(folder, name, "train_mask")
     order = np.random.default_rng(seed).permutation(np.flatnonzero(mask))
-    return taken(X / 255.0, y, order, np.flatnonzero(~mask))
+    return select(X / 255.0, y, order, np.flatnonzero(~mask))
 
 
-def taken(X: Any, y: Any, train_rows: Any, test_rows: Any) -> Rows:
+def select(X: Any, y: Any, train_rows: Any, test_rows: Any) -> Rows:
     """The training and test rows of inputs and targets."""
     return Rows(X[train_rows], y[train_rows], X[test_rows], y[test_rows])
 
 
-def standardised(x: Any, by: Any) -> Any:
+def standardise(x: Any, by: Any) -> Any:
     """Standardise the columns of x by the means and standard deviations of other rows."""
     mean, spread = by.mean(axis=0), by.std(axis=0)
     constant = spread <= 1e-10 * np.abs(by).max(axis=0)

@@ -2,9 +2,10 @@
 
     python asv_benchmarks/papers/rsvgp.py --data DIR --out OUT --cells 'kin40k-layers1-*'
 
-Five random splits into 90 % training and 10 % test rows, RBF kernels with one lengthscale per column, zero mean, jitter
-1e-6, and inducing inputs chosen by k-means. Adam trains all parameters at rate 0.005, and positive parameters are
-softplus functions of the parameters that it moves. The methods w, l and r are W-SVGP, L-SVGP and R-SVGP.
+There are five random splits into 90 % training and 10 % test rows. The models have RBF kernels with one lengthscale per
+column, zero mean, jitter 1e-6, and initial inducing inputs from k-means. Adam trains all parameters at rate 0.005, and
+positive parameters are softplus functions of the parameters that Adam moves. The methods w, l and r are W-SVGP, L-SVGP
+and R-SVGP.
 
 - The cells named "layers" are those of the paper's table for kin40k, with M = 500 and batches of 1,000 rows. All
   parameters of models with one layer start at 1. In deep models, lengthscales start at 2, kernel variances at 1e-4 in
@@ -21,7 +22,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, without_units
+from cells import Cell, Figure, Paper, Run, Table, main, remove_units
 from rows import Rows, regression
 
 import agp
@@ -56,7 +57,7 @@ def shallow(run: Run, rows: Rows, method: str, num_inducing: int) -> Any:
         "jitter": JITTER,
         "seed": run.seed,
     }
-    return without_units(agp.SVGP.from_data(rows.X, rows.y, **parts))
+    return remove_units(agp.SVGP.from_data(rows.X, rows.y, **parts))
 
 
 def deep(run: Run, rows: Rows, method: str, count: int) -> Any:
@@ -73,7 +74,7 @@ def deep(run: Run, rows: Rows, method: str, count: int) -> Any:
         "seed": run.seed,
         "prediction_samples": SAMPLES,
     }
-    return without_units(agp.DeepGP.from_data(rows.X, rows.y, layers=count, width=D, **parts))
+    return remove_units(agp.DeepGP.from_data(rows.X, rows.y, layers=count, width=D, **parts))
 
 
 def layers(run: Run, *, table: str, method: str, count: int) -> dict[str, float]:
@@ -135,15 +136,15 @@ DIFFERENCES = (
 REASONS = {"*-layers*": "Our runs have a tenth of the paper's steps."}
 
 
-def by_step(title: str, score: str) -> Table:
+def curve_table(title: str, score: str) -> Table:
     """A table of a score of the curves after several steps."""
     return Table(title, "*-curve-*", {f"{score}_{step}": f"{step:,} steps" for step in SCORED})
 
 
 TABLES = (
     Table("NLPD of the mixture over samples", "*", {"nlpd_of_mixture": "NLPD"}),
-    by_step("Curves: NLPD", "nlpd"),
-    by_step("Curves: seconds of training", "seconds"),
+    curve_table("Curves: NLPD", "nlpd"),
+    curve_table("Curves: seconds of training", "seconds"),
 )
 
 

@@ -21,7 +21,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, without_units
+from cells import Cell, Figure, Paper, Run, Table, main, remove_units
 from rows import Rows, fold, images
 
 import agp
@@ -67,7 +67,7 @@ def start(rows: Rows, method: str, likelihood: Any, inducing: int) -> Any:
         "posterior": Dual if method == "t-svgp" else Whitened,
         "Z": rows.X[:inducing],
     }
-    return without_units(agp.SVGP.from_data(rows.X, rows.y, **parts))
+    return remove_units(agp.SVGP.from_data(rows.X, rows.y, **parts))
 
 
 def measure(run: Run, *, table: str, **settings: Any) -> dict[str, float]:
@@ -125,16 +125,16 @@ DIFFERENCES = (
 REASONS: dict[str, str] = {}
 
 
-def iterations(title: str, score: str) -> Table:
+def curve_table(title: str, score: str) -> Table:
     """A table of a score after several iterations on UCI data."""
     return Table(title, "uci-*", {f"{score}_{i}": "1 iteration" if i == 1 else f"{i} iterations" for i in SCORED})
 
 
 TABLES = (
     Table("Error rate on MNIST", "mnist-*", {"error": "wrong test images, %"}),
-    iterations("UCI data: bound", "bound"),
-    iterations("UCI data: NLPD", "nlpd"),
-    iterations("UCI data: seconds of training", "seconds"),
+    curve_table("UCI data: bound", "bound"),
+    curve_table("UCI data: NLPD", "nlpd"),
+    curve_table("UCI data: seconds of training", "seconds"),
 )
 
 

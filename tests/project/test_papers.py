@@ -188,7 +188,7 @@ def test_a_full_run_repeats_a_rehearsal_and_a_rehearsal_keeps_its_result(tmp_pat
     assert "[1/1] table-method, seed 0: nlpd 0.0000 (paper 1); 0 s, CPU 0 s" in measured(small=True)
     assert "nlpd 2.0000 (paper 1)" in measured(small=False)
     assert measured(small=True) == measured(small=False) == ""
-    (run,) = figures.collected(tmp_path, [PAPER])
+    (run,) = figures.collect(tmp_path, [PAPER])
     assert run["scores"] == {"nlpd": 2.0}
 
 
@@ -202,7 +202,7 @@ def test_scores_that_are_not_finite_are_no_result(tmp_path, capsys):
 def test_parameters_without_units():
     X = np.linspace(0.0, 9.0, 30)[:, None]
     model = agp.SVGP.from_data(X, 5.0 * X, kernel=agp.RBF(1.0, [2.0]), num_inducing=4, posterior="whitened")
-    raw = agp.tree.unconstrain(cells.without_units(model))
+    raw = agp.tree.unconstrain(cells.remove_units(model))
     np.testing.assert_allclose(np.logaddexp(0.0, raw["process.kernel.lengthscale"]), [2.0])
 
 
@@ -238,14 +238,14 @@ def test_equal_figures_have_no_distance_and_no_error_is_infinitely_far():
 
 def test_results_of_several_folders_accumulate():
     old, new = [result(0, nlpd=1.0), result(1, nlpd=2.0)], [result(2, nlpd=3.0), result(1, nlpd=4.0)]
-    assert [run["scores"]["nlpd"] for run in figures.joined(old, new, [PAPER])] == [1.0, 4.0, 3.0]
+    assert [run["scores"]["nlpd"] for run in figures.merge(old, new, [PAPER])] == [1.0, 4.0, 3.0]
 
 
 def test_rehearsals_and_unknown_cells_are_refused():
     with pytest.raises(rows.InputError, match=r"script, cell table-method, seed 0 are from a rehearsal"):
-        figures.joined([], [result(small=True)], [PAPER])
+        figures.merge([], [result(small=True)], [PAPER])
     with pytest.raises(rows.InputError, match=r"script, cell other, seed 0 belong to no cell"):
-        figures.joined([], [result(cell="other")], [PAPER])
+        figures.merge([], [result(cell="other")], [PAPER])
 
 
 def test_operations_are_those_of_the_paper():
@@ -258,7 +258,7 @@ def test_operations_are_those_of_the_paper():
     for kind, number in expected.items():
         found = [one for one in operations.operations(M, M2, N) if one[0] == kind]
         assert sum(map(operations.count, found)) == number
-        assert all(operations.prepared(one)().shape == (one[1][0], one[1][-1]) for one in found)
+        assert all(operations.prepare(one)().shape == (one[1][0], one[1][-1]) for one in found)
     assert sum(map(operations.count, operations.operations(M, 0, N))) == 2 * M**3 + 3 * N * M**2
 
 
@@ -307,8 +307,8 @@ def test_the_page_needs_results(tmp_path, capsys):
 def test_the_page_is_that_of_its_file():
     text = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
     runs = json.loads((ROOT / "docs" / "papers.json").read_text(encoding="utf-8"))["runs"]
-    assert figures.joined(runs, [], page.PAPERS) == runs
-    assert page.written(text, page.tables(runs, page.PAPERS)) == text
+    assert figures.merge(runs, [], page.PAPERS) == runs
+    assert page.replace_tables(text, page.tables(runs, page.PAPERS)) == text
 
 
 @pytest.mark.parametrize("paper", page.PAPERS, ids=lambda paper: paper.name)
@@ -316,7 +316,7 @@ def test_a_paper_has_names_of_its_own_and_patterns_that_match(paper):
     names = [cell.name for cell in paper.cells]
     assert len(names) == len(set(names))
     for pattern in (*paper.reasons, *(table.cells for table in paper.tables)):
-        assert cells.chosen(paper.cells, [pattern])
+        assert cells.choose(paper.cells, [pattern])
     for sentence in (*paper.differences, *paper.reasons.values()):
         assert sentence.endswith(".")
     assert {score for cell in paper.cells for score in cell.theirs} <= page.SCORES.keys()
