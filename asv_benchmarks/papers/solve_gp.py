@@ -2,11 +2,11 @@
 
     python asv_benchmarks/papers/solve_gp.py --data DIR --out OUT --cells 'elevators-*'
 
-The models have a Matern-3/2 kernel with one lengthscale, and zero mean. There are five random splits into 64 % training,
-16 % validation and 20 % test rows; the validation rows are not used. Adam trains all parameters, including the inducing
-inputs, at rate 0.01 for 100 epochs, with batches of 1,024 rows. Positive parameters are softplus functions of the
-parameters that Adam moves. There is no whitening, and q(u) starts at the prior. K-means chooses the initial inducing
-inputs.
+There are five random splits into 64 % training, 16 % validation and 20 % test rows, of which the validation rows are not
+used. The models have a Matern-3/2 kernel with one lengthscale, and zero mean. Adam trains all parameters, including the
+inducing inputs, at rate 0.01 for 100 epochs, with batches of 1,024 rows. Positive parameters are softplus functions of
+the parameters that Adam moves. There is no whitening, and q(u) starts at the prior. K-means chooses the initial
+inducing inputs.
 
 The cells named "costs" measure CPU seconds per training step on elevators, and of the factorisations, triangular solves
 and matrix products in one evaluation of the bound. The operations are those that the paper counts, in units of 1,024³.
