@@ -2,8 +2,8 @@
 
     python asv_benchmarks/papers/solve_gp.py --data DIR --out OUT --cells 'elevators-*'
 
-There are five random splits into 64 % training, 16 % validation and 20 % test rows, of which the validation rows are not
-used. The models have a Matern-3/2 kernel with one lengthscale, and zero mean. Adam trains all parameters, including the
+There are five random splits into 64 % training, 16 % validation and 20 % test rows. The validation rows are not used.
+The models have a Matern-3/2 kernel with one lengthscale, and zero mean. Adam trains all parameters, including the
 inducing inputs, at rate 0.01 for 100 epochs, with batches of 1,024 rows. Positive parameters are softplus functions of
 the parameters that Adam moves. There is no whitening, and q(u) starts at the prior. K-means chooses the initial
 inducing inputs.
