@@ -19,7 +19,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, remove_units
+from cells import Cell, Figure, Paper, Run, Table, main, mean_score, remove_units, rmse_score
 from rows import Rows, regression
 
 import agp
@@ -96,11 +96,8 @@ def measure(run: Run, *, table: str, method: str, epochs: int, rates: tuple[floa
         iterations = SMALL["steps"] if run.small else epochs
         model = agp.fit_lbfgs(start(run, rows, method), rows.X, rows.y, max_iterations=iterations).model
     mean, variance = model.predict(rows.X_test, observed=True)
-    return chosen | {
-        "nlpd": -float(np.mean(model.log_density(rows.X_test, rows.y_test))),
-        "rmse": agp.metrics.rmse(mean, rows.y_test),
-        "coverage": 100.0 * agp.metrics.coverage(mean, variance, rows.y_test, LEVEL),
-    }
+    scores = mean_score("nlpd", -model.log_density(rows.X_test, rows.y_test)) | rmse_score(mean, rows.y_test)
+    return chosen | scores | {"coverage": 100.0 * agp.metrics.coverage(mean, variance, rows.y_test, LEVEL)}
 
 
 SETTINGS = {

@@ -185,6 +185,18 @@ def remove_units(model: Any) -> Any:
     return agp.tree.with_leaves(model, {name: np.ones_like(value) for name, value in units.items()})
 
 
+def mean_score(name: str, values: Any) -> dict[str, float]:
+    """The mean of a score over test rows, and its standard error over test rows as NAME_error."""
+    return {name: float(np.mean(values)), f"{name}_error": float(np.std(values) / math.sqrt(len(values)))}
+
+
+def rmse_score(mean: Any, y: Any) -> dict[str, float]:
+    """The RMSE, and its standard error over test rows: that of the mean square divided by 2 RMSE."""
+    square = mean_score("rmse", np.sum((mean - y) ** 2, axis=-1))
+    rmse = math.sqrt(square["rmse"])
+    return {"rmse": rmse, "rmse_error": square["rmse_error"] / (2.0 * rmse)}
+
+
 Measure = Callable[..., dict[str, float]]
 """``measure(run, **settings)`` returns the scores of a run."""
 

@@ -12,8 +12,11 @@ from results import read_result
 from rows import InputError
 
 KEPT = ("paper", "cell", "seed", "small", "scores", "seconds", "cpu_seconds", "versions", "processor")
-WITHIN_1, WITHIN_2, OUTSIDE, ONE_RUN = "within 1", "within 2", "outside", "one run"
+WITHIN_1, WITHIN_2, OUTSIDE = "within 1", "within 2", "outside"
 """Marks of figures by their distance in standard errors."""
+
+SEVERAL = 3
+"""Number of runs from which their scatter gives the standard error of their mean."""
 
 Results = list[dict[str, Any]]
 
@@ -53,9 +56,20 @@ def runs_of(runs: Results, paper: Paper, cell: Cell | None = None) -> Results:
 
 
 def mean_of(values: Sequence[float]) -> Figure:
-    """The mean of several runs and its standard error, which is None for one run."""
+    """The mean over runs and its standard error, which is None for one run."""
     mean, runs = float(np.mean(values)), len(values)
     return Figure.from_deviation(mean, float(np.std(values, ddof=1)), runs) if runs > 1 else Figure(mean)
+
+
+def mean_score(scores: Sequence[dict[str, float]], name: str) -> Figure:
+    """The mean of a score over runs and its standard error.
+
+    The standard error is from the scatter of the runs or, for one or two runs, from the scatter over their test rows.
+    """
+    mean, runs = mean_of([score[name] for score in scores]), len(scores)
+    if runs >= SEVERAL:
+        return mean
+    return Figure.from_deviation(mean.value, float(np.mean([score[f"{name}_error"] for score in scores])), runs)
 
 
 @dataclass(frozen=True)
@@ -69,23 +83,18 @@ class Comparison:
     runs: int
 
     @property
-    def distance(self) -> float | None:
+    def distance(self) -> float:
         """Difference of the means in combined standard errors, sqrt(e1^2 + e2^2).
 
-        If the paper has no standard error, that of our runs is used alone. The distance is None if there is only one
-        run, whose error is unknown.
+        If the paper has no standard error, that of our runs is used alone.
         """
-        if self.ours.error is None:
-            return None
         difference = abs(self.ours.value - self.theirs.value)
-        error = math.hypot(self.ours.error, self.theirs.error or 0.0)
+        error = math.hypot(self.ours.error or 0.0, self.theirs.error or 0.0)
         return difference / error if error else math.inf if difference else 0.0
 
     @property
     def mark(self) -> str:
         """Whether the distance is at most one or two standard errors."""
-        if self.distance is None:
-            return ONE_RUN
         return WITHIN_1 if self.distance <= 1.0 else WITHIN_2 if self.distance <= 2.0 else OUTSIDE
 
 
@@ -95,5 +104,5 @@ def comparisons(runs: Results, paper: Paper) -> list[Comparison]:
     for cell in paper.cells:
         own = runs_of(runs, paper, cell)
         for score, theirs in cell.theirs.items() if own else ():
-            found.append(Comparison(cell, score, theirs, mean_of([run["scores"][score] for run in own]), len(own)))
+            found.append(Comparison(cell, score, theirs, mean_score([run["scores"] for run in own], score), len(own)))
     return found

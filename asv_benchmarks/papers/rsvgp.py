@@ -22,7 +22,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, remove_units
+from cells import Cell, Figure, Paper, Run, Table, main, mean_score, remove_units
 from rows import Rows, regression
 
 import agp
@@ -87,11 +87,11 @@ def layers(run: Run, *, table: str, method: str, count: int) -> dict[str, float]
     settings = {"batch_size": min(LAYERS_BATCH, len(rows.y)), "seed": run.seed, "updates": updates, "every": EVERY}
     steps = SMALL["steps"][-1] if run.small else STEPS
     model = run.train(model, rows.X, rows.y, steps=steps, **settings).model
-    mixture = -float(np.mean(model.log_density(rows.X_test, rows.y_test)))
+    mixture = -model.log_density(rows.X_test, rows.y_test)
     if count == 1:
-        return {"nlpd": mixture}
-    nlpd = -float(np.mean(model.mean_log_density(rows.X_test, rows.y_test)))
-    return {"nlpd": nlpd, "nlpd_of_mixture": mixture}
+        return mean_score("nlpd", mixture)
+    nlpd = mean_score("nlpd", -model.mean_log_density(rows.X_test, rows.y_test))
+    return nlpd | {"nlpd_of_mixture": float(np.mean(mixture))}
 
 
 def curve(run: Run, *, table: str, method: str, num_inducing: int, probes: int = PROBES) -> dict[str, float]:

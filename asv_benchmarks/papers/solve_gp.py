@@ -19,7 +19,7 @@ import time
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, remove_units
+from cells import Cell, Figure, Paper, Run, Table, main, mean_score, remove_units, rmse_score
 from operations import KINDS, costs
 from rows import Rows, regression
 
@@ -86,8 +86,8 @@ def measure(run: Run, *, table: str, method: str, timed: bool = False) -> dict[s
 def scores(model: Any, rows: Rows) -> dict[str, float]:
     """Log density per test row and RMSE, in units of the standard deviation of the training targets."""
     mean, _ = model.predict(rows.X_test)
-    density = model.log_density(rows.X_test, rows.y_test)
-    return {"log_density": float(np.mean(density)), "rmse": agp.metrics.rmse(mean, rows.y_test)}
+    density = mean_score("log_density", model.log_density(rows.X_test, rows.y_test))
+    return density | rmse_score(mean, rows.y_test)
 
 
 def step_seconds(model: Any, rows: Rows, settings: dict[str, Any]) -> float:

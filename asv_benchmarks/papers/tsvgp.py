@@ -21,7 +21,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, remove_units
+from cells import Cell, Figure, Paper, Run, Table, main, mean_score, remove_units
 from rows import Rows, fold, images
 
 import agp
@@ -85,8 +85,8 @@ def mnist(run: Run, *, method: str, e_step: Steps, m_step: Steps) -> dict[str, f
     model = run.train(model, rows.X, rows.y, steps=iterations, **settings).model
     probability = model.predict(rows.X_test, observed=True).mean
     classes = rows.y_test[:, 0].astype(int)
-    nlpd = -float(np.mean(np.log(probability[np.arange(len(classes)), classes])))
-    return {"nlpd": nlpd, "error": 100.0 * float(np.mean(np.argmax(probability, axis=1) != classes))}
+    nlpd = mean_score("nlpd", -np.log(probability[np.arange(len(classes)), classes]))
+    return nlpd | {"error": 100.0 * float(np.mean(np.argmax(probability, axis=1) != classes))}
 
 
 def uci(run: Run, *, table: str, method: str) -> dict[str, float]:

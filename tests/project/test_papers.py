@@ -59,7 +59,14 @@ def call(script, *arguments):
 
 def result(seed=0, *, small=False, cell="table-method", **scores):
     facts = {"versions": {"agp": "0.2.0"}, "processor": "abacus", "seconds": 2.0, "cpu_seconds": 1800.0}
-    return {"paper": "script", "cell": cell, "seed": seed, "small": small, "scores": scores, **facts}
+    return {
+        "paper": "script",
+        "cell": cell,
+        "seed": seed,
+        "small": small,
+        "scores": {"nlpd_error": 0.5} | scores,
+        **facts,
+    }
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -226,9 +233,17 @@ def test_distances_to_figures_without_errors(theirs, distance, mark):
     assert (found.distance, found.mark) == (pytest.approx(distance), mark)
 
 
-def test_one_run_has_no_distance():
-    found = Comparison(CELL, "nlpd", Figure(1.0, 0.5), figures.mean_of([2.0]), 1)
-    assert (found.distance, found.mark) == (None, "one run")
+def test_errors_of_few_runs_are_those_of_their_test_rows():
+    y = np.asarray([[1.0], [3.0], [5.0], [7.0]])
+    square = (y[:, 0] - 3.0) ** 2
+    run = cells.mean_score("nlpd", square) | cells.rmse_score(3.0 + 0.0 * y, y)
+    error = np.std(square) / 2.0
+    assert figures.mean_score([run], "nlpd") == Figure(pytest.approx(6.0), pytest.approx(error))
+    assert figures.mean_score([run, run], "nlpd").error == pytest.approx(error / 2.0**0.5)
+    assert figures.mean_score([run] * 3, "nlpd").error == 0.0
+    assert run["rmse"] == pytest.approx(6.0**0.5)
+    step = 1e-6  # d sqrt(v) = dv / (2 sqrt(v))
+    assert run["rmse_error"] == pytest.approx(((6.0 + step) ** 0.5 - 6.0**0.5) / step * error, rel=1e-5)
 
 
 def test_equal_figures_have_no_distance_and_no_error_is_infinitely_far():
@@ -279,13 +294,13 @@ def test_the_page_compares_and_accumulates(tmp_path):
             (out / f"script.table-method.{run['seed']}.json").write_text(json.dumps(run))
     page.write(tmp_path, outs[0], [PAPER])
     text = (folder / "papers.md").read_text()
-    assert "| table-method | NLPD | 1 (0.5) | 4 | 1 |  | one run | 1,800 |" in text
+    assert "| table-method | NLPD | 1 (0.5) | 4 (0.5) | 1 | 4.2 | outside | 1,800 |" in text
     assert "papers.json has 3 runs; 2 of them are new." in page.write(tmp_path, outs[1], [PAPER])
     text = (folder / "papers.md").read_text()
     # 4 / sqrt(1 / 3 + 1 / 4) = 5.2
     assert "| table-method | NLPD | 1 (0.5) | 5 (0.6) | 3 | 5.2 | outside | 1,800 |" in text
     assert "- Title, table-method (NLPD): The reason is unknown." in text
-    assert "| `script.py` | 1 | 1 | 0 | 1 | 0 | 3 | 1.5 |" in text
+    assert "| `script.py` | 1 | 1 | 0 | 1 | 3 | 1.5 |" in text
     assert "Protocol.\n\nDifferences from the paper:\n\n- A difference." in text
     assert "old" not in text
     before = text, (folder / "papers.json").read_text()
