@@ -56,7 +56,7 @@ def start(run: Run, rows: Rows, method: str) -> Any:
 
 def split(run: Run, table: str, *, validate: bool = False) -> Rows:
     """Training and test rows. With `validate`, the test rows are a twentieth of the training rows."""
-    return regression(run.data, table, run.seed, **(HELD_OUT if validate else SPLIT), leaks=True, small=run.small)
+    return regression(run.data, table, run.seed, **(HELD_OUT if validate else SPLIT), small=run.small)
 
 
 def fit(run: Run, rows: Rows, method: str, *, epochs: float, rate: float, name: str) -> Any:

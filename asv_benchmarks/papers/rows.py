@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-LEAKS = {"bike": (15, 16)}
-"""Columns of counts whose sum is the target; they are left out."""
 SMALL = 80
 """Number of training and of test rows in a rehearsal."""
 
@@ -60,18 +58,15 @@ def regression(
     test: float,
     train: float,
     hidden: float = 0.0,
-    leaks: bool = False,
     small: bool = False,
 ) -> Rows:
     """Split the rows at random into `hidden`, test and training rows, given as shares of all rows.
 
     Hidden rows are left out, as are the rest. With the same seed and the same sum of hidden and test rows, the other
     rows are the same. Inputs and targets are standardised by the means and standard deviations of the training rows.
-    Constant columns become zero. With `leaks`, the columns in `LEAKS` are kept.
+    Constant columns become zero.
     """
     X, y = read(folder, name)
-    if not leaks:
-        X = np.delete(X, LEAKS.get(name, ()), axis=1)
     ends = [round(len(y) * share) for share in (hidden, hidden + test, hidden + test + train)]
     _, test_rows, train_rows, _ = np.split(np.random.default_rng(seed).permutation(len(y)), ends)
     if small:

@@ -94,11 +94,6 @@ def test_held_out_rows_are_training_rows(data):
     assert len(part.y_test) == 14
 
 
-def test_columns_that_add_up_to_the_target_are_left_out(data):
-    assert rows.regression(data, "bike", 0, test=0.1, train=0.9).X.shape[1] == 15
-    assert rows.regression(data, "bike", 0, test=0.1, train=0.9, leaks=True).X.shape[1] == 17
-
-
 def test_folds_cover_all_rows_once(data):
     parts = [rows.fold(data, "banana", fold, classes=True) for fold in range(5)]
     assert [len(part.y_test) for part in parts] == [60] * 5
