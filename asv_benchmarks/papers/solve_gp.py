@@ -136,9 +136,8 @@ DIFFERENCES = (
     "the rows that are left over.",
     "The paper does not state the initial values of the lengthscale, the variance and the noise variance. We use 1, 1 "
     "and 0.1 for standardised data.",
-    "The bike data have 17 columns, as in the collection of UCI data by Wilson et al. (2016). The logarithm of the sum of "
-    "two of them is the target. The paper does not describe its columns; without these two, the RMSE is twice the "
-    "paper's.",
+    "The bike data have 17 columns, as in the usual collection of UCI data for GPs. The logarithm of the sum of two of "
+    "them is the target. The paper does not describe its columns; without these two, our RMSE is twice the paper's.",
 )
 REASONS: dict[str, str] = {}
 NAMES = {"cholesky": "factorisations", "solve": "solves", "product": "products"}
