@@ -10,7 +10,8 @@ parameters that Adam moves.
 - MNIST: The likelihood is softmax with ten latent functions. The first 100 shuffled images are the initial inducing
   inputs, and batches have 200 of the 60,000 training images. All 10,000 test images are scored. The rates and the
   numbers of steps are those of the paper's table. They are part of the names of the cells, as RATExSTEPS for the
-  E-steps and for the M-steps.
+  E-steps and for the M-steps. As in the authors' example, each M-step takes a new batch, E-steps of t-SVGP share a
+  batch, and each E-step of q-SVGP takes a new batch.
 - UCI data: The scores are from five-fold cross-validation. The first 50 training rows are the initial inducing inputs,
   and all rows are in one batch. For regression, an iteration takes 8 E-steps at rate 0.8 and 20 M-steps at rate 0.1.
   For two classes, it takes 6 E-steps at rate 0.75 and 14 M-steps at rate 0.2. The method adam moves q(u) and all other
@@ -18,6 +19,8 @@ parameters that Adam moves.
 """
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,9 @@ from cells import Cell, Figure, Paper, Run, Table, main, mean_score, remove_unit
 from rows import Rows, fold, images
 
 import agp
+from agp.batch import Batch
 from agp.posteriors import Dual, Whitened
+from agp.random import Draws
 from agp.updates import Adam, NaturalGradient, Repeat, SiteStep
 
 Steps = tuple[float, int]
@@ -48,14 +53,76 @@ SCORED = (1, 2, 5, 10, 20)
 """Iterations after which models for UCI data are scored."""
 
 
+@dataclass(frozen=True)
+class OnParts:
+    """An update that applies another update to equal parts of the batch, one after another.
+
+    Parameters
+    ----------
+    update
+        The update.
+    parts
+        The numbers of the parts to which it is applied.
+    of
+        The number of parts of the batch.
+    """
+
+    update: Any
+    parts: Sequence[int]
+    of: int
+
+    def init(self, model: Any, /) -> Any:
+        """The initial state of the update."""
+        return self.update.init(model)
+
+    def moves(self, model: Any, /) -> Any:
+        """The leaves that the update may change."""
+        return self.update.moves(model)
+
+    def __call__(self, model: Any, batch: Batch, state: Any, /) -> tuple[Any, Any, Any]:
+        """The model and the state after the last part, and what the update logs there."""
+        info: Any = {}
+        for part in self.parts:
+            model, state, info = self.update(model, select_part(batch, part, self.of), state)
+        return model, state, info
+
+
+def select_part(batch: Batch, part: int, of: int) -> Batch:
+    """One of several equal parts of a batch."""
+    size = batch.X.shape[0] // of
+    rows = slice(part * size, (part + 1) * size)
+    draws = Draws({name: x[:, rows] for name, x in batch.draws.by_row.items()}, batch.draws.whole)
+    which = None if batch.rows is None else batch.rows[rows]
+    return Batch(batch.X[rows], batch.y[rows], of * batch.scale, which, draws)
+
+
+def e_and_m_updates(method: str, e_rate: float, m_rate: float) -> tuple[Any, Any]:
+    """The updates for E-steps and M-steps."""
+    if method == "t-svgp":
+        return SiteStep(e_rate), Adam(m_rate)  # which never moves sites
+    return NaturalGradient(e_rate), Adam(m_rate, frozen="posterior.*")
+
+
 def updates(method: str, e_step: Steps, m_step: Steps) -> list[Any]:
-    """The updates of an iteration. The method adam takes all steps by Adam at the rate of the M-steps."""
+    """The updates of an iteration with one batch. The method adam moves all leaves at the rate of the M-steps."""
     (e_rate, e_steps), (m_rate, m_steps) = e_step, m_step
     if method == "adam":
         return [Repeat(Adam(m_rate), e_steps + m_steps)]
-    sites = method == "t-svgp"  # which Adam never moves
-    m_update = Adam(m_rate, frozen=() if sites else "posterior.*")
-    return [Repeat(SiteStep(e_rate) if sites else NaturalGradient(e_rate), e_steps), Repeat(m_update, m_steps)]
+    e_update, m_update = e_and_m_updates(method, e_rate, m_rate)
+    return [Repeat(e_update, e_steps), Repeat(m_update, m_steps)]
+
+
+def updates_on_parts(method: str, e_step: Steps, m_step: Steps) -> tuple[list[Any], int]:
+    """The updates of an iteration with several batches, and their number.
+
+    M-steps take a new batch each. E-steps of t-SVGP share one batch, and those of q-SVGP take a new batch each.
+    """
+    (e_rate, e_steps), (m_rate, m_steps) = e_step, m_step
+    e_update, m_update = e_and_m_updates(method, e_rate, m_rate)
+    if method == "t-svgp":
+        e_update, e_steps = Repeat(e_update, e_steps), 1
+    of = e_steps + m_steps
+    return [OnParts(e_update, range(e_steps), of), OnParts(m_update, range(e_steps, of), of)], of
 
 
 def start(rows: Rows, method: str, likelihood: Any, inducing: int) -> Any:
@@ -81,7 +148,8 @@ def mnist(run: Run, *, method: str, e_step: Steps, m_step: Steps) -> dict[str, f
     if run.small:
         rows, iterations = rows.head(SMALL["rows"]), SMALL["iterations"]
     model = start(rows, method, agp.Softmax(CLASSES, samples=SAMPLES), INDUCING)
-    settings = {"batch_size": BATCH, "seed": run.seed, "updates": updates(method, e_step, m_step)}
+    steps, batches = updates_on_parts(method, e_step, m_step)
+    settings = {"batch_size": batches * BATCH, "seed": run.seed, "updates": steps}
     model = run.train(model, rows.X, rows.y, steps=iterations, **settings).model
     probability = model.predict(rows.X_test, observed=True).mean
     classes = rows.y_test[:, 0].astype(int)
@@ -117,7 +185,6 @@ THEIRS = (
 
 DIFFERENCES = (
     "The paper does not state the number of iterations for the table. We take 150, the number that the paper times.",
-    "All E-steps and M-steps of an iteration use the same batch. The authors' example takes M-steps on other batches.",
     "The paper does not say what its ± means. We treat it as the standard deviation over five runs.",
     "UCI data: The folds are others. Of the paper's data, we have only ionosphere and airfoil. We score after the "
     "M-steps, but the authors' scripts score after the E-steps, and their Adam moves q(u) in E-steps.",
