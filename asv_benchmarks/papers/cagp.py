@@ -14,12 +14,15 @@ model is trained on all training rows.
 Adam continues from checkpoints. L-BFGS has none, so an interrupted run of SGPR starts again.
 """
 
+import one_thread  # noqa: F401 - before NumPy
+
+# isort: split
 import math
 import sys
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, mean_score, remove_units, rmse_score
+from cells import Cell, Figure, Paper, Run, Table, main, remove_units
 from rows import Rows, regression
 
 import agp
@@ -96,8 +99,11 @@ def measure(run: Run, *, table: str, method: str, epochs: int, rates: tuple[floa
         iterations = SMALL["steps"] if run.small else epochs
         model = agp.fit_lbfgs(start(run, rows, method), rows.X, rows.y, max_iterations=iterations).model
     mean, variance = model.predict(rows.X_test, observed=True)
-    scores = mean_score("nlpd", -model.log_density(rows.X_test, rows.y_test)) | rmse_score(mean, rows.y_test)
-    return chosen | scores | {"coverage": 100.0 * agp.metrics.coverage(mean, variance, rows.y_test, LEVEL)}
+    return chosen | {
+        "nlpd": -float(np.mean(model.log_density(rows.X_test, rows.y_test))),
+        "rmse": agp.metrics.rmse(mean, rows.y_test),
+        "coverage": 100.0 * agp.metrics.coverage(mean, variance, rows.y_test, LEVEL),
+    }
 
 
 SETTINGS = {
@@ -118,6 +124,7 @@ THEIRS: dict[str, dict[str, tuple[tuple[float, float], tuple[float, float]]]] = 
 }
 """NLPD and RMSE with standard deviations over five runs: SGPR by L-BFGS, the others by Adam."""
 
+VERSION = 1
 DIFFERENCES = (
     "The paper reports the epoch and the rate with the lowest NLPD on the test rows. We report the last epoch, and "
     "choose among three of the paper's rates by training rows that are held out.",
@@ -125,6 +132,11 @@ DIFFERENCES = (
     "The paper does not state whether data are standardised. We standardise inputs and targets by the training rows.",
     "We compute in float64. The paper uses float32 for Adam.",
     "GPyTorch limits the noise variance to at least 1e-4 by default. We set no limit.",
+    "The initial values and the random groups of actions are those of GPyTorch and of the authors' code, which leaves "
+    "out the last rows if the number of actions does not divide that of the rows. Inducing inputs start from k-means.",
+    "An epoch of L-BFGS may have several iterations in the paper. We take 100 iterations of SciPy's L-BFGS-B.",
+    "The number of steps of SVGP is that of 1,000 epochs with incomplete batches. Our batches are complete.",
+    "The paper also has other methods and data sets, and compares five rates for SVGP.",
 )
 REASONS: dict[str, str] = {}
 TABLES = (
@@ -146,6 +158,7 @@ def cells() -> list[Cell]:
 
 PAPER = Paper(
     "cagp",
+    VERSION,
     "CaGP",
     'Wenger, Wu, Hennig, Gardner, Pleiss & Cunningham, "Computation-aware Gaussian processes: model selection and '
     'linear-time inference", NeurIPS 2024: Table 1.',

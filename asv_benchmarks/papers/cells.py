@@ -7,7 +7,6 @@ commands can share a folder of results: a lock keeps them from measuring the sam
 import argparse
 import fcntl
 import math
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +16,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Self
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
@@ -87,6 +84,8 @@ class Paper:
 
     name: str
     """Name of the script and first part of the names of results files."""
+    version: int
+    """Version of the measurements. Raise it after a change of their numbers: older results no longer count."""
     title: str
     source: str
     """Authors, title, venue and tables."""
@@ -107,7 +106,7 @@ class Run:
     """A run of a cell, with notes that survive an interruption.
 
     The file of notes is next to the results file. It holds scores by name, and the seconds of interrupted processes up
-    to their last checkpoint.
+    to their last checkpoint. Notes and checkpoints of other versions of the script are deleted.
 
     Parameters
     ----------
@@ -117,14 +116,19 @@ class Run:
         The results file.
     seed
         The seed of the split, the initial model and the minibatches.
+    version
+        The version of the script.
     small
         Whether this is a rehearsal with few rows and steps.
     """
 
-    def __init__(self, data: Path, path: Path, seed: int, *, small: bool) -> None:
-        self.data, self.path, self.seed, self.small = data, path, seed, small
+    def __init__(self, data: Path, path: Path, seed: int, *, version: int, small: bool) -> None:
+        self.data, self.path, self.seed, self.version, self.small = data, path, seed, version, small
         self._file = path.with_suffix(".notes")
-        earlier = read_result(self._file) or {"notes": {}, "seconds": 0.0, "cpu_seconds": 0.0}
+        earlier = read_result(self._file)
+        if earlier is None or earlier["version"] != version:
+            self._delete_parts()
+            earlier = {"notes": {}, "seconds": 0.0, "cpu_seconds": 0.0}
         self._notes: dict[str, dict[str, float]] = earlier["notes"]
         self._wall = time.perf_counter() - earlier["seconds"]
         self._cpu = time.process_time() - earlier["cpu_seconds"]
@@ -164,6 +168,7 @@ class Run:
 
         file = self.path.with_suffix(f".{name}.safetensors" if name else ".safetensors")
         kept = {"checkpoint": file, "checkpoint_every": every, "callbacks": [keep_seconds]}
+        self._keep()  # a checkpoint without notes does not count
         try:
             return agp.train(model, X, y, steps=steps, **kept, **settings)
         finally:
@@ -171,30 +176,21 @@ class Run:
 
     def finish(self, result: dict[str, Any]) -> None:
         """Write the results file, then delete notes and checkpoints."""
-        write_result(self.path, result | self.seconds())
-        for file in [self._file, *self.path.parent.glob(f"{self.path.stem}.*safetensors")]:
-            file.unlink(missing_ok=True)
+        write_result(self.path, result | {"version": self.version} | self.seconds())
+        self._delete_parts()
 
     def _keep(self) -> None:
-        write_result(self._file, {"notes": self._notes, **self.seconds()})
+        write_result(self._file, {"version": self.version, "notes": self._notes, **self.seconds()})
+
+    def _delete_parts(self) -> None:
+        for file in [self._file, *self.path.parent.glob(f"{self.path.stem}.*safetensors")]:
+            file.unlink(missing_ok=True)
 
 
 def remove_units(model: Any) -> Any:
     """Set the units of all parameters to 1, as in GPflow and GPyTorch, for which the papers chose their rates."""
     units = {leaf.name: leaf.value for leaf in agp.tree.describe(model) if leaf.name.endswith("_unit")}
     return agp.tree.with_leaves(model, {name: np.ones_like(value) for name, value in units.items()})
-
-
-def mean_score(name: str, values: Any) -> dict[str, float]:
-    """The mean of a score over test rows, and its standard error over test rows as NAME_error."""
-    return {name: float(np.mean(values)), f"{name}_error": float(np.std(values) / math.sqrt(len(values)))}
-
-
-def rmse_score(mean: Any, y: Any) -> dict[str, float]:
-    """The RMSE, and its standard error over test rows: that of the mean square divided by 2 RMSE."""
-    square = mean_score("rmse", np.sum((mean - y) ** 2, axis=-1))
-    rmse = math.sqrt(square["rmse"])
-    return {"rmse": rmse, "rmse_error": square["rmse_error"] / (2.0 * rmse)}
 
 
 Measure = Callable[..., dict[str, float]]
@@ -238,23 +234,27 @@ class Runs:
         return self.out / f"{self.paper.name}.{cell.name}.{seed}.json"
 
     def measure_all(self) -> int:
-        """Measure the runs without results; return the number of runs that failed."""
+        """Measure the runs without results of this version; return the number of runs that failed."""
         self.out.mkdir(parents=True, exist_ok=True)
         failed = 0
         for done, (cell, seed) in enumerate(self.runs, 1):
             path, where = self.file_of(cell, seed), f"[{done}/{len(self.runs)}] {cell.name}, seed {seed}:"
-            if path.exists():
+            if self._is_measured(path):
                 continue
             with lock(path) as mine:
                 if not mine:
                     print(where, "another process is measuring this run", flush=True)
-                elif not path.exists():
+                elif not self._is_measured(path):
                     failed += not self._measure(cell, seed, where)
         return failed
 
+    def _is_measured(self, path: Path) -> bool:
+        result = read_result(path)
+        return result is not None and result["version"] == self.paper.version
+
     def _measure(self, cell: Cell, seed: int, where: str) -> bool:
         """Measure a run and print its scores; return False if its numbers are not finite."""
-        run = Run(self.data, self.file_of(cell, seed), seed, small=self.small)
+        run = Run(self.data, self.file_of(cell, seed), seed, version=self.paper.version, small=self.small)
         try:
             scores = self.measure(run, **cell.settings)
             check_finite(scores)

@@ -1,5 +1,6 @@
 """The runs in docs/papers.json, and their comparison with the papers' figures."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,23 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper
-from results import read_result
+from cells import RUNS, Cell, Figure, Paper
 from rows import InputError
 
-KEPT = ("paper", "cell", "seed", "small", "scores", "seconds", "cpu_seconds", "versions", "processor")
+KEPT = ("paper", "version", "cell", "seed", "small", "scores", "seconds", "cpu_seconds", "versions", "processor")
 WITHIN_1, WITHIN_2, OUTSIDE = "within 1", "within 2", "outside"
 """Marks of figures by their distance in standard errors."""
-
-SEVERAL = 3
-"""Number of runs from which their scatter gives the standard error of their mean."""
+FEW_RUNS, FEWER_STEPS = "few runs", "fewer steps"
+"""Marks of figures without a distance."""
+MIN_RUNS = 3
+"""Least number of runs for a distance."""
 
 Results = list[dict[str, Any]]
 
 
 def collect(out: Path, papers: Sequence[Paper]) -> Results:
-    """Read the results in a folder; leave out rehearsals. Raise InputError if there are no results."""
-    found = [read_result(path) or {} for paper in papers for path in sorted(out.glob(f"{paper.name}.*.json"))]
+    """Read the results in a folder, without rehearsals. Raise InputError if there are no results."""
+    found = [json.loads(path.read_text("utf-8")) for paper in papers for path in out.glob(f"{paper.name}.*.json")]
     runs = [{name: run[name] for name in KEPT} for run in found if not run["small"]]
     if not runs:
         why = "only rehearsals (--small)" if found else "no results"
@@ -35,10 +36,13 @@ def collect(out: Path, papers: Sequence[Paper]) -> Results:
 def merge(old: Results, new: Results, papers: Sequence[Paper]) -> Results:
     """Add new runs, which replace those of the same cell and seed; order them as the papers' cells.
 
-    Raise InputError if a run is a rehearsal, or if its cell does not exist.
+    Runs of other versions of the scripts are left out. Raise InputError if a run is a rehearsal, or if its cell does
+    not exist.
     """
     order = {(paper.name, cell.name): (i, j) for i, paper in enumerate(papers) for j, cell in enumerate(paper.cells)}
-    runs = {(run["paper"], run["cell"], run["seed"]): run for run in (*old, *new)}
+    versions = {paper.name: paper.version for paper in papers}
+    current = [run for run in (*old, *new) if run["version"] == versions.get(run["paper"])]
+    runs = {(run["paper"], run["cell"], run["seed"]): run for run in current}
     for (paper, cell, seed), run in runs.items():
         where = f"the results of {paper}, cell {cell}, seed {seed}"
         if run["small"]:
@@ -61,17 +65,6 @@ def mean_of(values: Sequence[float]) -> Figure:
     return Figure.from_deviation(mean, float(np.std(values, ddof=1)), runs) if runs > 1 else Figure(mean)
 
 
-def mean_score(scores: Sequence[dict[str, float]], name: str) -> Figure:
-    """The mean of a score over runs and its standard error.
-
-    The standard error is from the scatter of the runs or, for one or two runs, from the scatter over their test rows.
-    """
-    mean, runs = mean_of([score[name] for score in scores]), len(scores)
-    if runs >= SEVERAL:
-        return mean
-    return Figure.from_deviation(mean.value, float(np.mean([score[f"{name}_error"] for score in scores])), runs)
-
-
 @dataclass(frozen=True)
 class Comparison:
     """A figure of a paper, and the mean of our runs."""
@@ -83,18 +76,25 @@ class Comparison:
     runs: int
 
     @property
-    def distance(self) -> float:
-        """Difference of the means in combined standard errors, sqrt(e1^2 + e2^2).
+    def distance(self) -> float | None:
+        """Difference of the means in combined standard errors, sqrt(e1^2 + e2^2); None if there is none.
 
-        If the paper has no standard error, that of our runs is used alone.
+        If the paper has no standard error, that of five runs with the scatter of ours is used. Few runs and runs with
+        fewer steps than the paper's have no distance.
         """
+        if self.ours.error is None or self.runs < MIN_RUNS or not self.cell.full:
+            return None
         difference = abs(self.ours.value - self.theirs.value)
-        error = math.hypot(self.ours.error or 0.0, self.theirs.error or 0.0)
+        scatter = self.ours.error * math.sqrt(self.runs)
+        theirs = scatter / math.sqrt(RUNS) if self.theirs.error is None else self.theirs.error
+        error = math.hypot(self.ours.error, theirs)
         return difference / error if error else math.inf if difference else 0.0
 
     @property
     def mark(self) -> str:
-        """Whether the distance is at most one or two standard errors."""
+        """Whether the distance is at most one or two standard errors, or why there is none."""
+        if self.distance is None:
+            return FEW_RUNS if self.cell.full else FEWER_STEPS
         return WITHIN_1 if self.distance <= 1.0 else WITHIN_2 if self.distance <= 2.0 else OUTSIDE
 
 
@@ -104,5 +104,5 @@ def comparisons(runs: Results, paper: Paper) -> list[Comparison]:
     for cell in paper.cells:
         own = runs_of(runs, paper, cell)
         for score, theirs in cell.theirs.items() if own else ():
-            found.append(Comparison(cell, score, theirs, mean_score([run["scores"] for run in own], score), len(own)))
+            found.append(Comparison(cell, score, theirs, mean_of([run["scores"][score] for run in own]), len(own)))
     return found

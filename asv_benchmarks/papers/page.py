@@ -22,6 +22,8 @@ import solve_gp
 import tsvgp
 from cells import Figure, Paper, Table
 from figures import (
+    FEW_RUNS,
+    MIN_RUNS,
     OUTSIDE,
     WITHIN_1,
     WITHIN_2,
@@ -68,19 +70,18 @@ def tables(runs: Results, papers: Sequence[Paper]) -> str:
 
 def summary(runs: Results, papers: Sequence[Paper], found: dict[str, list[Comparison]]) -> str:
     """The number of figures by mark and the CPU hours of each script, with the machine and the versions."""
-    rows = [["script", "figures", "measured", "within 2", "outside", "runs", "CPU hours"]]
+    rows = [["script", "figures", "measured", "within 2", "outside", "few runs", "runs", "CPU hours"]]
     total, measured, near = 0, 0, 0
     for paper in papers:
         marks = [one.mark for one in found[paper.name] if one.cell.full]
         figures = sum(len(cell.theirs) for cell in paper.cells if cell.full)
         within, own = marks.count(WITHIN_1) + marks.count(WITHIN_2), runs_of(runs, paper)
-        counts = [figures, len(marks), within, marks.count(OUTSIDE), len(own)]
+        counts = [figures, len(marks), within, marks.count(OUTSIDE), marks.count(FEW_RUNS), len(own)]
         rows.append([f"`{paper.name}.py`", *map(str, counts), hours(own)])
-        total, measured, near = total + figures, measured + len(marks), near + within
-    count = f"The scripts have {total} figures at the papers' sizes and protocols. {measured} of them are measured, "
-    count += (
-        f"and {near} of these are within two combined standard errors. All runs took {hours(runs)} hours of CPU time."
-    )
+        total, measured, near = total + figures, measured + len(marks) - marks.count(FEW_RUNS), near + within
+    count = f"The scripts have {total} figures at the papers' sizes. {measured} of them are measured in at least "
+    count += f"{MIN_RUNS} runs, and {near} of these are within two combined standard errors. All runs took "
+    count += f"{hours(runs)} hours of CPU time."
     return f"{wrap(count)}\n\n{markdown(rows)}\n\n{wrap(machine(runs))}"
 
 
@@ -116,16 +117,10 @@ def comparison_table(found: list[Comparison], runs: Results) -> str:
     """A Markdown table with a row for each figure."""
     rows = [["cell", "score", "paper", "agp", "runs", "distance", "mark", "CPU s"]]
     for one in found:
-        name = one.cell.name + ("" if one.cell.full else " (fewer steps)")
+        distance = "" if one.distance is None else f"{one.distance:.1f}"
         seconds = mean_of([run["cpu_seconds"] for run in runs if run["cell"] == one.cell.name]).value
-        figures = [
-            SCORES[one.score],
-            format_figure(one.theirs),
-            format_figure(one.ours),
-            str(one.runs),
-            f"{one.distance:.1f}",
-        ]
-        rows.append([name, *figures, one.mark, f"{seconds:,.0f}"])
+        figures = [SCORES[one.score], format_figure(one.theirs), format_figure(one.ours), str(one.runs)]
+        rows.append([one.cell.name, *figures, distance, one.mark, f"{seconds:,.0f}"])
     return markdown(rows)
 
 

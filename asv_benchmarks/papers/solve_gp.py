@@ -14,12 +14,15 @@ The paper states that SOLVE-GP with two groups of M inducing inputs needs two Ch
 cost a quarter of one of size 2 M.
 """
 
+import one_thread  # noqa: F401 - before NumPy
+
+# isort: split
 import sys
 import time
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, mean_score, remove_units, rmse_score
+from cells import Cell, Figure, Paper, Run, Table, main, remove_units
 from operations import KINDS, costs
 from rows import Rows, regression
 
@@ -86,8 +89,8 @@ def measure(run: Run, *, table: str, method: str, timed: bool = False) -> dict[s
 def scores(model: Any, rows: Rows) -> dict[str, float]:
     """Log density per test row and RMSE, in units of the standard deviation of the training targets."""
     mean, _ = model.predict(rows.X_test)
-    density = mean_score("log_density", model.log_density(rows.X_test, rows.y_test))
-    return density | rmse_score(mean, rows.y_test)
+    density = model.log_density(rows.X_test, rows.y_test)
+    return {"log_density": float(np.mean(density)), "rmse": agp.metrics.rmse(mean, rows.y_test)}
 
 
 def step_seconds(model: Any, rows: Rows, settings: dict[str, Any]) -> float:
@@ -130,10 +133,13 @@ THEIRS: dict[str, dict[str, tuple[float, float | None, float]]] = {
 }
 """Log density with its standard error, and RMSE: Table 7 (elevators and bike), and Tables 2 and 6 (the others)."""
 
+VERSION = 1
 DIFFERENCES = (
     "Our splits are drawn from other seeds.",
     "The number of steps is that of 100 epochs with incomplete batches. Our batches are complete, and each epoch drops "
     "the rows that are left over.",
+    "The paper does not state whether data are standardised. We standardise inputs and targets by the training rows.",
+    "The paper also has ODVGP with 8,096 points in the second group, and other data sets.",
     "The paper does not state the initial values of the lengthscale, the variance and the noise variance. We use 1, 1 "
     "and 0.1 for standardised data.",
     "The bike data have 17 columns, as in the usual collection of UCI data for GPs. The logarithm of the sum of two of "
@@ -165,6 +171,7 @@ def cells() -> list[Cell]:
 
 PAPER = Paper(
     "solve_gp",
+    VERSION,
     "SOLVE-GP",
     'Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020: Tables 2, 6 '
     "and 7.",
