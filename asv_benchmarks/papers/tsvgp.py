@@ -205,9 +205,9 @@ DIFFERENCES = (
 )
 REASONS = {
     "mnist-*": "The NLPD depends on the number of iterations, which is unknown. After 50, 75, 150 and 200 iterations "
-    "with new batches, one run of t-SVGP had 0.43, 0.28, 0.24 and 0.22 for 0.04x1-0.05x1, and 0.97, 0.37, 0.25 and 0.23 "
-    "for 0.03x4-0.03x1. The paper's figures are those of about 70 and about 200 iterations, so no single number gives "
-    "both."
+    "with new batches, one run of t-SVGP had 0.43, 0.28, 0.24 and 0.22 for 0.04x1-0.05x1, and 0.97, 0.37, 0.25 and "
+    "0.23 for 0.03x4-0.03x1. The paper's figures are those of about 70 and about 200 iterations, so no single number "
+    "gives both."
 }
 
 
