@@ -124,26 +124,6 @@ THEIRS: dict[str, dict[str, tuple[tuple[float, float], tuple[float, float]]]] = 
 }
 """NLPD and RMSE with standard deviations over five runs: SGPR by L-BFGS, the others by Adam."""
 
-VERSION = 1
-DIFFERENCES = (
-    "The paper reports the epoch and the rate with the lowest NLPD on the test rows. We report the last epoch, and "
-    "choose among three of the paper's rates by training rows that are held out.",
-    "Our splits are drawn from other seeds. Our bike data have one column more than the paper's.",
-    "The paper does not state whether data are standardised. We standardise inputs and targets by the training rows.",
-    "We compute in float64. The paper uses float32 for Adam.",
-    "GPyTorch limits the noise variance to at least 1e-4 by default. We set no limit.",
-    "The initial values and the random groups of actions are those of GPyTorch and of the authors' code, which leaves "
-    "out the last rows if the number of actions does not divide that of the rows. Inducing inputs start from k-means.",
-    "An epoch of L-BFGS may have several iterations in the paper. We take 100 iterations of SciPy's L-BFGS-B.",
-    "The number of steps of SVGP is that of 1,000 epochs with incomplete batches. Our batches are complete.",
-    "The paper also has other methods and data sets, and compares five rates for SVGP.",
-)
-REASONS: dict[str, str] = {}
-TABLES = (
-    Table("Coverage", "*", {"coverage": "coverage of 95 % intervals, %"}),
-    Table("Chosen rates", "*", {"rate": "mean rate"}),
-)
-
 
 def cells() -> list[Cell]:
     """The cells of the table."""
@@ -157,16 +137,34 @@ def cells() -> list[Cell]:
 
 
 PAPER = Paper(
-    "cagp",
-    VERSION,
-    "CaGP",
-    'Wenger, Wu, Hennig, Gardner, Pleiss & Cunningham, "Computation-aware Gaussian processes: model selection and '
-    'linear-time inference", NeurIPS 2024: Table 1.',
-    __doc__,
-    cells(),
-    DIFFERENCES,
-    REASONS,
-    TABLES,
+    name="cagp",
+    version=1,
+    title="CaGP",
+    source=(
+        'Wenger, Wu, Hennig, Gardner, Pleiss & Cunningham, "Computation-aware Gaussian processes: model selection and '
+        'linear-time inference", NeurIPS 2024: Table 1.'
+    ),
+    protocol=__doc__,
+    cells=cells(),
+    differences=(
+        "The paper reports the epoch and the rate with the lowest NLPD on the test rows. We report the last epoch, "
+        "and choose among three of the paper's rates by training rows that are held out.",
+        "Our splits are drawn from other seeds. Our bike data have one column more than the paper's.",
+        "The paper does not state whether data are standardised. We standardise inputs and targets by the training "
+        "rows.",
+        "We compute in float64. The paper uses float32 for Adam.",
+        "GPyTorch limits the noise variance to at least 1e-4 by default. We set no limit.",
+        "The initial values and the random groups of actions are those of GPyTorch and of the authors' code, which "
+        "leaves out the last rows if the number of actions does not divide that of the rows. Inducing inputs start "
+        "from k-means.",
+        "An epoch of L-BFGS may have several iterations in the paper. We take 100 iterations of SciPy's L-BFGS-B.",
+        "The number of steps of SVGP is that of 1,000 epochs with incomplete batches. Our batches are complete.",
+        "The paper also has other methods and data sets, and compares five rates for SVGP.",
+    ),
+    tables=(
+        Table("Coverage", "*", {"coverage": "coverage of 95 % intervals, %"}),
+        Table("Chosen rates", "*", {"rate": "mean rate"}),
+    ),
 )
 
 if __name__ == "__main__":

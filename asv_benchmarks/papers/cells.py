@@ -94,9 +94,14 @@ class Paper:
     cells: Sequence[Cell]
     differences: tuple[str, ...]
     """Differences between the paper's protocol and ours, in sentences."""
-    reasons: dict[str, str]
+    reasons: dict[str, str] = field(default_factory=dict)
     """Reasons why figures differ, in sentences by pattern of cell names."""
     tables: tuple[Table, ...] = ()
+
+
+def curve_table(title: str, cells: str, score: str, counts: Sequence[int], unit: str) -> Table:
+    """A table of the scores SCORE_COUNT after several counts of a unit, such as "step"."""
+    return Table(title, cells, {f"{score}_{i}": f"{i:,} {unit}" + "s" * (i > 1) for i in counts})
 
 
 # -- a run ------------------------------------------------------------------------------------------------------------
@@ -174,10 +179,12 @@ class Run:
         finally:
             self._keep()
 
-    def finish(self, result: dict[str, Any]) -> None:
-        """Write the results file, then delete notes and checkpoints."""
-        write_result(self.path, result | {"version": self.version} | self.seconds())
+    def finish(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Write the results file, then delete notes and checkpoints; return the result."""
+        result = facts | {"version": self.version} | self.seconds()
+        write_result(self.path, result)
         self._delete_parts()
+        return result
 
     def _keep(self) -> None:
         write_result(self._file, {"version": self.version, "notes": self._notes, **self.seconds()})
@@ -235,7 +242,7 @@ class Runs:
 
     def measure_all(self) -> int:
         """Measure the runs without results of this version; return the number of runs that failed."""
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder(self.out)
         failed = 0
         for done, (cell, seed) in enumerate(self.runs, 1):
             path, where = self.file_of(cell, seed), f"[{done}/{len(self.runs)}] {cell.name}, seed {seed}:"
@@ -262,9 +269,18 @@ class Runs:
             print(where, f"FAILED, {error}", flush=True)
             return False
         identity = {"paper": self.paper.name, "cell": cell.name, "seed": seed, "small": self.small}
-        run.finish({**identity, "scores": scores, **self.facts})
-        print(where, describe(scores, cell.theirs, read_result(run.path) or {}), flush=True)
+        result = run.finish({**identity, "scores": scores, **self.facts})
+        print(where, describe(scores, cell.theirs, result), flush=True)
         return True
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of results unless it exists; raise InputError if that is not possible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"--out is {folder}, but this folder cannot be made ({error.strerror}); name another folder."
+        raise InputError(msg) from error
 
 
 def check_finite(scores: dict[str, float]) -> None:

@@ -24,13 +24,23 @@ Results = list[dict[str, Any]]
 
 def collect(out: Path, papers: Sequence[Paper]) -> Results:
     """Read the results in a folder, without rehearsals. Raise InputError if there are no results."""
-    found = [json.loads(path.read_text("utf-8")) for paper in papers for path in out.glob(f"{paper.name}.*.json")]
-    runs = [{name: run[name] for name in KEPT} for run in found if not run["small"]]
+    found = [read_run(path) for paper in papers for path in out.glob(f"{paper.name}.*.json")]
+    runs = [run for run in found if not run["small"]]
     if not runs:
         why = "only rehearsals (--small)" if found else "no results"
         msg = f"--out is {out}, which has {why}; run a script such as solve_gp.py with this folder first."
         raise InputError(msg)
     return runs
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Read the results file of a run; raise InputError if it is none."""
+    try:
+        run = json.loads(path.read_text("utf-8"))
+        return {name: run[name] for name in KEPT}
+    except (ValueError, TypeError, KeyError):
+        msg = f"{path} is not a results file of these scripts; move or delete it."
+        raise InputError(msg) from None
 
 
 def merge(old: Results, new: Results, papers: Sequence[Paper]) -> Results:

@@ -20,7 +20,7 @@ import cagp
 import rsvgp
 import solve_gp
 import tsvgp
-from cells import Figure, Paper, Table
+from cells import ROOT, Figure, Paper, Table
 from figures import (
     FEW_RUNS,
     MIN_RUNS,
@@ -38,7 +38,6 @@ from figures import (
 from results import read_result, write_result
 from rows import InputError
 
-ROOT = Path(__file__).parents[2]
 PAPERS = (solve_gp.PAPER, tsvgp.PAPER, cagp.PAPER, rsvgp.PAPER)
 SCORES = {"log_density": "log density", "nlpd": "NLPD", "rmse": "RMSE"}
 PLACE = re.compile(r"(<!-- papers -->\n).*?(<!-- /papers -->)", re.DOTALL)

@@ -26,7 +26,7 @@ import sys
 from typing import Any
 
 import numpy as np
-from cells import Cell, Figure, Paper, Run, Table, main, remove_units
+from cells import Cell, Figure, Paper, Run, Table, curve_table, main, remove_units
 from rows import Rows, regression
 
 import agp
@@ -143,31 +143,6 @@ THEIRS = {
 }
 """NLPD of the paper's table of layers, with standard errors."""
 
-VERSION = 1
-DIFFERENCES = (
-    "The runs of the table of layers have 20,000 steps, a tenth of the paper's.",
-    "Our splits are drawn from other seeds.",
-    "The paper shows its curves for M from 1,000 to 4,000. We measure M = 1,000 and M = 2,000.",
-    "The paper estimates traces of products by Hutchinson's method. We estimate those of residuals, whose variance is "
-    "zero at the inverse.",
-    "In models with one layer, the inverse factor starts from an inversion. At least one step of the inversion follows "
-    "each step of Adam, and the inversion stops after five steps without progress.",
-    "The noise variance has no lower bound.",
-)
-REASONS: dict[str, str] = {}
-
-
-def curve_table(title: str, score: str) -> Table:
-    """A table of a score of the curves after several steps."""
-    return Table(title, "*-curve-*", {f"{score}_{step}": f"{step:,} steps" for step in SCORED})
-
-
-TABLES = (
-    Table("NLPD of the mixture over samples", "*", {"nlpd_of_mixture": "NLPD"}),
-    curve_table("Curves: NLPD", "nlpd"),
-    curve_table("Curves: seconds of training", "seconds"),
-)
-
 
 def cells() -> list[Cell]:
     """The cells of the table of layers, of the figure of M, and of the figure of probes."""
@@ -189,16 +164,30 @@ def cells() -> list[Cell]:
 
 
 PAPER = Paper(
-    "rsvgp",
-    VERSION,
-    "R-SVGP",
-    'Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes": the '
-    "table of layers on kin40k, and the figures for kin40k and elevators.",
-    __doc__,
-    cells(),
-    DIFFERENCES,
-    REASONS,
-    TABLES,
+    name="rsvgp",
+    version=1,
+    title="R-SVGP",
+    source=(
+        'Cortinovis, Aitchison, Eleftheriadis & van der Wilk, "Inverse-free sparse variational Gaussian processes": '
+        "the table of layers on kin40k, and the figures for kin40k and elevators."
+    ),
+    protocol=__doc__,
+    cells=cells(),
+    differences=(
+        "The runs of the table of layers have 20,000 steps, a tenth of the paper's.",
+        "Our splits are drawn from other seeds.",
+        "The paper shows its curves for M from 1,000 to 4,000. We measure M = 1,000 and M = 2,000.",
+        "The paper estimates traces of products by Hutchinson's method. We estimate those of residuals, whose "
+        "variance is zero at the inverse.",
+        "In models with one layer, the inverse factor starts from an inversion. At least one step of the inversion "
+        "follows each step of Adam, and the inversion stops after five steps without progress.",
+        "The noise variance has no lower bound.",
+    ),
+    tables=(
+        Table("NLPD of the mixture over samples", "*", {"nlpd_of_mixture": "NLPD"}),
+        curve_table("Curves: NLPD", "*-curve-*", "nlpd", SCORED, "step"),
+        curve_table("Curves: seconds of training", "*-curve-*", "seconds", SCORED, "step"),
+    ),
 )
 
 if __name__ == "__main__":

@@ -29,7 +29,15 @@ from cells import Cell, Figure, Paper, Run, Runs
 from figures import Comparison
 
 CELL = Cell("table-method", "table", {}, {"nlpd": Figure(1.0, 0.5)})
-PAPER = Paper("script", 1, "Title", "Source.", "Head.\n\n    command\n\nProtocol.", [CELL], ("A difference.",), {})
+PAPER = Paper(
+    name="script",
+    version=1,
+    title="Title",
+    source="Source.",
+    protocol="Head.\n\n    command\n\nProtocol.",
+    cells=[CELL],
+    differences=("A difference.",),
+)
 ROOT = page.ROOT
 SCRIPTS = Path(page.__file__).parent
 SMALL = {
@@ -114,6 +122,13 @@ def test_missing_data_are_one_sentence(data, tmp_path):
         rows.check_file(tmp_path, "kin40k")
     with pytest.raises(rows.InputError, match=r"kin40k.npz has no array train_mask; store X, y, train_mask in"):
         rows.read(data, "kin40k", "train_mask")
+
+
+def test_an_impossible_folder_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(rows.InputError, match=r"--out is .*file, but this folder cannot be made \(.*\); name another"):
+        cells.make_folder(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -229,6 +244,35 @@ def test_a_stage_continues_from_the_checkpoint_of_the_last_one(tmp_path):
     assert asked == [4, 7, 4, 7]
 
 
+@pytest.mark.slow
+def test_an_interrupted_training_continues_where_it_stopped(tmp_path):
+    X = np.linspace(-1.0, 1.0, 30)[:, None]
+    y = np.sin(3.0 * X)
+    model = agp.SVGP.from_data(X, y, posterior="whitened", num_inducing=4)
+    seen = []
+
+    class Stopped(agp.updates.Adam):
+        def __call__(self, model, batch, state):
+            seen.append(float(state["count"]))
+            if len(seen) == 8:
+                raise KeyboardInterrupt
+            return super().__call__(model, batch, state)
+
+    def train(name):
+        run = Run(tmp_path, tmp_path / f"{name}.json", 0, version=1, small=False)
+        settings = {"batch_size": 10, "seed": 3, "updates": [Stopped(0.01)]}
+        return run.train(model, X, y, steps=12, every=5, **settings)
+
+    with pytest.raises(KeyboardInterrupt):
+        train("parts")
+    parts, first = train("parts").model, seen[8]
+    assert first == 7.0
+    whole = train("whole").model
+    assert seen[-12:] == [float(i) for i in range(12)]
+    for name, value in agp.tree.leaves(whole).items():
+        np.testing.assert_array_equal(agp.tree.leaves(parts)[name], value)
+
+
 def test_a_lock_holds_until_it_is_released(tmp_path):
     path = tmp_path / "run.json"
     with cells.lock(path) as first, cells.lock(path) as second:
@@ -307,6 +351,15 @@ def test_results_of_several_folders_accumulate():
     old, new = [result(0, nlpd=1.0), result(1, nlpd=2.0)], [result(2, nlpd=3.0), result(1, nlpd=4.0)]
     assert [run["scores"]["nlpd"] for run in figures.merge(old, new, [PAPER])] == [1.0, 4.0, 3.0]
     assert figures.merge(old, [result(3, version=2)], [replace(PAPER, version=2)]) == [result(3, version=2)]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"paper": "script"}'])
+def test_other_files_are_refused(text, tmp_path):
+    (tmp_path / "script.table-method.0.json").write_text(text)
+    with pytest.raises(
+        rows.InputError, match=r"method.0.json is not a results file of these scripts; move or delete it"
+    ):
+        figures.collect(tmp_path, [PAPER])
 
 
 def test_rehearsals_and_unknown_cells_are_refused():
