@@ -1,7 +1,8 @@
 """Cells of the papers' tables, measured one run after another, with a results file for each run.
 
-A run that is interrupted, even by SIGKILL, continues from its last checkpoint when the command is repeated. Several
-commands can share a folder of results: a lock keeps them from measuring the same run.
+A run that is interrupted, even by SIGKILL, continues from its last checkpoint when the command is repeated. A run that
+diverges has a results file without scores; delete it to repeat the run. Several commands can share a folder of results:
+a lock keeps them from measuring the same run.
 """
 
 import argparse
@@ -241,9 +242,9 @@ class Runs:
         return self.out / f"{self.paper.name}.{cell.name}.{seed}.json"
 
     def measure_all(self) -> int:
-        """Measure the runs without results of this version; return the number of runs that failed."""
+        """Measure the runs without results of this version; return the number of runs that diverged."""
         make_folder(self.out)
-        failed = 0
+        diverged = 0
         for done, (cell, seed) in enumerate(self.runs, 1):
             path, where = self.file_of(cell, seed), f"[{done}/{len(self.runs)}] {cell.name}, seed {seed}:"
             if self._is_measured(path):
@@ -252,26 +253,26 @@ class Runs:
                 if not mine:
                     print(where, "another process is measuring this run", flush=True)
                 elif not self._is_measured(path):
-                    failed += not self._measure(cell, seed, where)
-        return failed
+                    diverged += not self._measure(cell, seed, where)
+        return diverged
 
     def _is_measured(self, path: Path) -> bool:
         result = read_result(path)
         return result is not None and result["version"] == self.paper.version
 
     def _measure(self, cell: Cell, seed: int, where: str) -> bool:
-        """Measure a run and print its scores; return False if its numbers are not finite."""
+        """Measure a run and print its scores; return False if it diverges, which leaves a result without scores."""
         run = Run(self.data, self.file_of(cell, seed), seed, version=self.paper.version, small=self.small)
+        scores: dict[str, float] = {}
         try:
-            scores = self.measure(run, **cell.settings)
-            check_finite(scores)
+            scores = check_finite(self.measure(run, **cell.settings))
         except agp.errors.NonFiniteError as error:
-            print(where, f"FAILED, {error}", flush=True)
-            return False
+            print(where, f"diverged, {error}", flush=True)
         identity = {"paper": self.paper.name, "cell": cell.name, "seed": seed, "small": self.small}
         result = run.finish({**identity, "scores": scores, **self.facts})
-        print(where, describe(scores, cell.theirs, result), flush=True)
-        return True
+        if scores:
+            print(where, describe(scores, cell.theirs, result), flush=True)
+        return bool(scores)
 
 
 def make_folder(folder: Path) -> None:
@@ -283,11 +284,12 @@ def make_folder(folder: Path) -> None:
         raise InputError(msg) from error
 
 
-def check_finite(scores: dict[str, float]) -> None:
-    """Raise NonFiniteError if a score is not finite."""
+def check_finite(scores: dict[str, float]) -> dict[str, float]:
+    """Return the scores; raise NonFiniteError if one is not finite."""
     if not all(map(math.isfinite, scores.values())):
         msg = f"the scores are not finite: {scores}"
         raise agp.errors.NonFiniteError(msg)
+    return scores
 
 
 def describe(scores: dict[str, float], theirs: dict[str, Figure], result: dict[str, Any]) -> str:
@@ -307,7 +309,7 @@ def choose(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
 
 
 def main(paper: Paper, measure: Measure) -> int:
-    """Run a script; return its exit status, which is 1 if a run failed, and 2 for wrong arguments or missing data."""
+    """Run a script; return its exit status: 1 if a run diverged, and 2 for wrong arguments or missing data."""
     parser = argparse.ArgumentParser(description=paper.protocol, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, metavar="DIR", help="folder of the .npz files")
     parser.add_argument(
@@ -323,11 +325,11 @@ def main(paper: Paper, measure: Measure) -> int:
         cells = choose(paper.cells, a.cells)
         for name in dict.fromkeys(cell.data for cell in cells):
             check_file(a.data, name)
-        failed = Runs(paper, cells, measure, a).measure_all()
+        diverged = Runs(paper, cells, measure, a).measure_all()
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nstopped; run the same command again to continue.")
         return STOPPED
-    return 1 if failed else 0
+    return 1 if diverged else 0

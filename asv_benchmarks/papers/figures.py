@@ -14,7 +14,7 @@ from rows import InputError
 KEPT = ("paper", "version", "cell", "seed", "small", "scores", "seconds", "cpu_seconds", "versions", "processor")
 WITHIN_1, WITHIN_2, OUTSIDE = "within 1", "within 2", "outside"
 """Marks of figures by their distance in standard errors."""
-FEW_RUNS, FEWER_STEPS = "few runs", "fewer steps"
+DIVERGED, FEW_RUNS, FEWER_STEPS = "diverged", "few runs", "fewer steps"
 """Marks of figures without a distance."""
 MIN_RUNS = 3
 """Least number of runs for a distance."""
@@ -82,17 +82,20 @@ class Comparison:
     cell: Cell
     score: str
     theirs: Figure
-    ours: Figure
+    ours: Figure | None
+    """None if all runs diverged."""
     runs: int
+    """Number of runs that did not diverge."""
+    diverged: int = 0
 
     @property
     def distance(self) -> float | None:
         """Difference of the means in combined standard errors, sqrt(e1^2 + e2^2); None if there is none.
 
-        If the paper has no standard error, that of five runs with the scatter of ours is used. Few runs and runs with
-        fewer steps than the paper's have no distance.
+        If the paper has no standard error, that of five runs with the scatter of ours is used. There is no distance
+        if a run diverged, for few runs, and for runs with fewer steps than the paper's.
         """
-        if self.ours.error is None or self.runs < MIN_RUNS or not self.cell.full:
+        if self.diverged or self.ours is None or self.ours.error is None or self.runs < MIN_RUNS or not self.cell.full:
             return None
         difference = abs(self.ours.value - self.theirs.value)
         scatter = self.ours.error * math.sqrt(self.runs)
@@ -103,6 +106,8 @@ class Comparison:
     @property
     def mark(self) -> str:
         """Whether the distance is at most one or two standard errors, or why there is none."""
+        if self.diverged:
+            return DIVERGED
         if self.distance is None:
             return FEW_RUNS if self.cell.full else FEWER_STEPS
         return WITHIN_1 if self.distance <= 1.0 else WITHIN_2 if self.distance <= 2.0 else OUTSIDE
@@ -113,6 +118,8 @@ def comparisons(runs: Results, paper: Paper) -> list[Comparison]:
     found = []
     for cell in paper.cells:
         own = runs_of(runs, paper, cell)
+        scores = [run["scores"] for run in own if run["scores"]]
         for score, theirs in cell.theirs.items() if own else ():
-            found.append(Comparison(cell, score, theirs, mean_of([run["scores"][score] for run in own]), len(own)))
+            ours = mean_of([one[score] for one in scores]) if scores else None
+            found.append(Comparison(cell, score, theirs, ours, len(scores), len(own) - len(scores)))
     return found

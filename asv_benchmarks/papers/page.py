@@ -22,6 +22,7 @@ import solve_gp
 import tsvgp
 from cells import ROOT, Figure, Paper, Table
 from figures import (
+    DIVERGED,
     FEW_RUNS,
     MIN_RUNS,
     OUTSIDE,
@@ -69,15 +70,15 @@ def tables(runs: Results, papers: Sequence[Paper]) -> str:
 
 def summary(runs: Results, papers: Sequence[Paper], found: dict[str, list[Comparison]]) -> str:
     """The number of figures by mark and the CPU hours of each script, with the machine and the versions."""
-    rows = [["script", "figures", "measured", "within 2", "outside", "few runs", "runs", "CPU hours"]]
+    rows = [["script", "figures", "measured", "within 2", "outside", "few runs", "diverged", "runs", "CPU hours"]]
     total, measured, near = 0, 0, 0
     for paper in papers:
         marks = [one.mark for one in found[paper.name] if one.cell.full]
         figures = sum(len(cell.theirs) for cell in paper.cells if cell.full)
         within, own = marks.count(WITHIN_1) + marks.count(WITHIN_2), runs_of(runs, paper)
-        counts = [figures, len(marks), within, marks.count(OUTSIDE), marks.count(FEW_RUNS), len(own)]
-        rows.append([f"`{paper.name}.py`", *map(str, counts), hours(own)])
-        total, measured, near = total + figures, measured + len(marks) - marks.count(FEW_RUNS), near + within
+        others = [marks.count(mark) for mark in (OUTSIDE, FEW_RUNS, DIVERGED)]
+        rows.append([f"`{paper.name}.py`", *map(str, [figures, len(marks), within, *others, len(own)]), hours(own)])
+        total, measured, near = total + figures, measured + within + marks.count(OUTSIDE), near + within
     count = f"The scripts have {total} figures at the papers' sizes. {measured} of them are measured in at least "
     count += f"{MIN_RUNS} runs, and {near} of these are within two combined standard errors. All runs took "
     count += f"{hours(runs)} hours of CPU time."
@@ -118,7 +119,9 @@ def comparison_table(found: list[Comparison], runs: Results) -> str:
     for one in found:
         distance = "" if one.distance is None else f"{one.distance:.1f}"
         seconds = mean_of([run["cpu_seconds"] for run in runs if run["cell"] == one.cell.name]).value
-        figures = [SCORES[one.score], format_figure(one.theirs), format_figure(one.ours), str(one.runs)]
+        ours = "" if one.ours is None else format_figure(one.ours)
+        count = f"{one.runs}" + (f", {one.diverged} diverged" if one.diverged else "")
+        figures = [SCORES[one.score], format_figure(one.theirs), ours, count]
         rows.append([one.cell.name, *figures, distance, one.mark, f"{seconds:,.0f}"])
     return markdown(rows)
 
@@ -127,7 +130,8 @@ def score_table(table: Table, paper: Paper, runs: Results) -> list[str]:
     """The heading and the Markdown table of scores without figures in the paper; nothing if no run has them."""
     rows = [["cell", *table.columns.values(), "runs"]]
     for cell in paper.cells:
-        own = [run["scores"] for run in runs if run["cell"] == cell.name and fnmatchcase(cell.name, table.cells)]
+        measured = [run for run in runs if run["cell"] == cell.name and fnmatchcase(cell.name, table.cells)]
+        own = [run["scores"] for run in measured if run["scores"]]
         if own and table.columns.keys() <= own[0].keys():
             scores = [format_figure(mean_of([run[score] for run in own])) for score in table.columns]
             rows.append([cell.name, *scores, str(len(own))])

@@ -304,11 +304,27 @@ def test_a_full_run_repeats_a_rehearsal_and_a_rehearsal_keeps_its_result(tmp_pat
     assert run["scores"] == {"nlpd": 2.0}
 
 
-def test_scores_that_are_not_finite_are_no_result(tmp_path, capsys):
-    settings = SimpleNamespace(data=tmp_path, out=tmp_path, seeds=2, small=False)
-    assert Runs(PAPER, [CELL], lambda _: {"nlpd": np.nan}, settings).measure_all() == 2
-    assert "[2/2] table-method, seed 1: FAILED, the scores are not finite" in capsys.readouterr().out
-    assert not list(tmp_path.glob("*.json"))
+def test_a_run_that_diverges_has_a_result_without_scores(tmp_path, capsys):
+    def measured(score):
+        settings = SimpleNamespace(data=tmp_path, out=tmp_path, seeds=2, small=False)
+        return Runs(PAPER, [CELL], lambda run: {"nlpd": np.nan if run.seed else score}, settings).measure_all()
+
+    assert measured(1.0) == 1
+    assert "[2/2] table-method, seed 1: diverged, the scores are not finite: {'nlpd': nan}" in capsys.readouterr().out
+    assert measured(2.0) == 0
+    assert capsys.readouterr().out == ""
+    runs = figures.merge([], figures.collect(tmp_path, [PAPER]), [PAPER])
+    assert [run["scores"] for run in runs] == [{"nlpd": 1.0}, {}]
+
+
+def test_diverged_runs_have_no_mean_and_no_distance():
+    runs = [result(seed, **scores) for seed, scores in enumerate([{"nlpd": 1.0}, {}, {"nlpd": 2.0}, {"nlpd": 3.0}])]
+    (found,) = figures.comparisons(runs, PAPER)
+    assert (found.ours.value, found.runs, found.diverged, found.distance) == (2.0, 3, 1, None)
+    text = page.tables(runs, [PAPER])
+    assert "| table-method | NLPD | 1 (0.5) | 2 (0.6) | 3, 1 diverged |  | diverged | 1,800 |" in text
+    assert "0 of them are measured in at least 3 runs" in text
+    assert "|  | 0, 1 diverged |  | diverged |" in page.tables([result(0)], [PAPER])
 
 
 def test_parameters_without_units():
@@ -406,7 +422,7 @@ def test_the_page_compares_and_accumulates(tmp_path):
     # 4 / sqrt(1 / 3 + 1 / 4) = 5.2
     assert "| table-method | NLPD | 1 (0.5) | 5 (0.6) | 3 | 5.2 | outside | 1,800 |" in text
     assert "- Title, table-method (NLPD): The reason is unknown." in text
-    assert "| `script.py` | 1 | 1 | 0 | 1 | 0 | 3 | 1.5 |" in text
+    assert "| `script.py` | 1 | 1 | 0 | 1 | 0 | 0 | 3 | 1.5 |" in text
     assert "Protocol.\n\nDifferences from the paper:\n\n- A difference." in text
     assert "old" not in text
     before = text, (folder / "papers.json").read_text()
@@ -465,20 +481,44 @@ def test_cells_in_small_and_again(script, data, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "small").iterdir()} == files
 
 
-@pytest.mark.long
-def test_a_killed_run_continues_with_the_same_scores_and_all_notes(data, tmp_path):
-    def arguments(name):
-        return "tsvgp", "--data", data, "--out", tmp_path / name, "--seeds", 1, "--cells", "uci-banana-t-svgp"
-
-    notes = tmp_path / "killed" / "tsvgp.uci-banana-t-svgp.0.notes"
-    process = subprocess.Popen(command(*arguments("killed")), stdout=subprocess.DEVNULL)
+def kill(process, when):
+    """Kill a process by SIGKILL as soon as a condition holds."""
     deadline = time.monotonic() + 60.0
-    while not (notes.exists() and "step 2" in notes.read_text()):
+    while not when():
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+@pytest.mark.long
+def test_a_run_killed_in_training_continues_from_its_checkpoint(data, tmp_path):
+    def arguments(name):
+        return "tsvgp", "--data", data, "--out", tmp_path / name, "--seeds", 1, "--cells", "mnist-t-svgp-0.04x1-0.05x1"
+
+    process = subprocess.Popen(command(*arguments("killed")), stdout=subprocess.DEVNULL)
+    kill(process, lambda: list((tmp_path / "killed").glob("*.safetensors")))
+    (notes,) = (tmp_path / "killed").glob("*.notes")
+    before = json.loads(notes.read_text())
+    assert not list((tmp_path / "killed").glob("*.json"))
+    found = []
+    for name in ("killed", "whole"):
+        assert call(*arguments(name)).returncode == 0
+        (path,) = (tmp_path / name).iterdir()
+        found.append(json.loads(path.read_text()))
+    assert found[0]["scores"] == found[1]["scores"]
+    assert found[0]["cpu_seconds"] > before["cpu_seconds"] > 0.0
+
+
+@pytest.mark.long
+def test_a_run_killed_between_stages_continues_with_the_same_scores_and_all_notes(data, tmp_path):
+    def arguments(name):
+        return "tsvgp", "--data", data, "--out", tmp_path / name, "--seeds", 1, "--cells", "uci-banana-t-svgp"
+
+    notes = tmp_path / "killed" / "tsvgp.uci-banana-t-svgp.0.notes"
+    process = subprocess.Popen(command(*arguments("killed")), stdout=subprocess.DEVNULL)
+    kill(process, lambda: notes.exists() and "step 2" in notes.read_text())
     before = json.loads(notes.read_text())
     assert f"step {tsvgp.SCORED[-1]}" not in before["notes"]
 
