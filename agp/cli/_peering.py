@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from agp import metrics
 from agp.batch import Batch
+from agp.cli._peers.contract import Run, Start
 from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, build_model, curve_rows, threads_of
 from agp.data import Dataset
 from agp.means import ConstantMean
@@ -81,8 +82,6 @@ def train_peer(
 
 def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> float:
     """Write the initial model and the run for the other interpreter. Return agp's bound at the probe."""
-    from agp.cli._peers.contract import Run, Start
-
     X, y = np.ascontiguousarray(data.X), np.ascontiguousarray(data.y)
     model = build_model(METHOD, X, y, data, s)
     process, size, M = model.process, min(s.batch_size, len(X)), len(model.process.inducing.Z)
@@ -92,13 +91,7 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
     batches = Batches(X, y, size, s.seed)
     rows = np.stack([np.arange(size) if size == len(X) else batches.indices(t) for t in range(s.iterations)])
     probe_mean, probe_scale = _probe(M)
-    h, jitter = process.mean_function, float(process._absolute_jitter())
-    Start(
-        Z=process.inducing.Z, lengthscale=np.broadcast_to(process.kernel.lengthscale, X.shape[1:]).copy(),
-        variance=float(process.kernel.variance), noise=float(model.likelihood.noise_variance),
-        mean=float(np.squeeze(h.value)) if isinstance(h, ConstantMean) else float("nan"), kernel=s.kernel,
-        jitter=jitter, rows=len(X), epsilon=adam.epsilon, Z_beta1=late.beta1, q_mean=np.zeros(M), q_scale=np.eye(M),
-    ).write(start_path)  # fmt: skip
+    start_of(model, len(X), s.kernel, epsilon=adam.epsilon, Z_beta1=late.beta1).write(start_path)
     every = max(1, s.iterations // CURVE_POINTS)
     Run(
         X=X, y=y[:, 0], X_test=data.X_test, curve_rows=curve_rows(data, s),
@@ -107,8 +100,22 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
         probe_scale=probe_scale,
     ).write(run_path)  # fmt: skip
     q = dataclasses.replace(process.posterior, mean=probe_mean[:, None], scale=probe_scale[None])
+    jitter = float(process._absolute_jitter())
     probed = dataclasses.replace(model, process=dataclasses.replace(process, posterior=q, jitter=jitter))
     return float(probed._objective(Batch(X[rows[0]], y[rows[0]], len(X) / size))[0])
+
+
+def start_of(model: Any, rows: int, kernel: str, *, epsilon: float, Z_beta1: float) -> Start:
+    """Return the values of an untrained W-SVGP, and the constants of the Adam that trains it on a number of rows."""
+    process, h = model.process, model.process.mean_function
+    Z, M = process.inducing.Z, len(process.inducing.Z)
+    return Start(
+        Z=Z, lengthscale=np.broadcast_to(process.kernel.lengthscale, Z.shape[1:]).copy(),
+        variance=float(process.kernel.variance), noise=float(model.likelihood.noise_variance),
+        mean=float(np.squeeze(h.value)) if isinstance(h, ConstantMean) else float("nan"), kernel=kernel,
+        jitter=float(process._absolute_jitter()), rows=rows, epsilon=epsilon, Z_beta1=Z_beta1, q_mean=np.zeros(M),
+        q_scale=np.eye(M),
+    )  # fmt: skip
 
 
 def _probe(M: int) -> tuple[npt.NDArray, npt.NDArray]:

@@ -191,7 +191,8 @@ class Run:
         write_result(self._file, {"version": self.version, "notes": self._notes, **self.seconds()})
 
     def _delete_parts(self) -> None:
-        for file in [self._file, *self.path.parent.glob(f"{self.path.stem}.*safetensors")]:
+        checkpoints = self.path.parent.glob(f"{self.path.stem}.*safetensors")
+        for file in (self._file, self.path.with_suffix(".pt"), *checkpoints):
             file.unlink(missing_ok=True)
 
 

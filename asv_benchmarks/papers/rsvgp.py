@@ -5,7 +5,7 @@
 There are five random splits into 90 % training and 10 % test rows. The models have RBF kernels with one lengthscale per
 column, zero mean, jitter 1e-6, and initial inducing inputs from k-means. Adam trains all parameters at rate 0.005, and
 positive parameters are softplus functions of the parameters that Adam moves. The methods w, l and r are W-SVGP, L-SVGP
-and R-SVGP.
+and R-SVGP. The method gpytorch is the W-SVGP of GPyTorch, which must be installed for its cells.
 
 - The cells named "layers" are those of the paper's table for kin40k, with M = 500 and batches of 1,000 rows. All
   parameters of models with one layer start at 1. In deep models, lengthscales start at 2, kernel variances at 1e-4 in
@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from cells import Cell, Figure, Paper, Run, Table, curve_table, main, remove_units
+from peer import Peer
 from rows import Rows, regression
 
 import agp
@@ -113,6 +114,9 @@ def layers(run: Run, *, table: str, method: str, count: int) -> dict[str, float]
 def curve(run: Run, *, table: str, method: str, num_inducing: int, probes: int = PROBES) -> dict[str, float]:
     """Train a model; return the NLPD after several steps and the seconds of training until then."""
     rows = regression(run.data, table, run.seed, **SPLIT, small=run.small)
+    size = min(CURVE_BATCH, len(rows.y))
+    if method == "gpytorch":
+        return peer_curve(run, shallow(run, rows, "w", num_inducing), rows, size)
     model = shallow(run, rows, method, num_inducing)
     updates: list[Any] = [Adam(RATE)]
     if method == "r":
@@ -121,12 +125,24 @@ def curve(run: Run, *, table: str, method: str, num_inducing: int, probes: int =
         model = dataclasses.replace(model, process=dataclasses.replace(model.process, posterior=posterior))
         late = Group(delayed(1e-3, 1000), beta1=0.99, plateau=Plateau(0.95, 100))
         updates = [Adam(RATE, groups={"Z": late}), InverseUpdate(tolerance=5e-3)]
-    settings = {"batch_size": min(CURVE_BATCH, len(rows.y)), "seed": run.seed, "updates": updates, "every": EVERY}
+    settings = {"batch_size": size, "seed": run.seed, "updates": updates, "every": EVERY}
 
     def scores(step: int) -> dict[str, float]:
         result = run.train(model, rows.X, rows.y, steps=step, **settings)
         nlpd = -float(np.mean(result.model.log_density(rows.X_test, rows.y_test)))
         return {f"nlpd_{step}": nlpd, f"seconds_{step}": result.seconds}
+
+    return run.stages(SMALL["steps"] if run.small else SCORED, scores)
+
+
+def peer_curve(run: Run, model: Any, rows: Rows, size: int) -> dict[str, float]:
+    """Train GPyTorch's W-SVGP from the parameters of agp's; return the same scores as `curve`."""
+    settings = {"batch_size": size, "seed": run.seed, "rate": RATE, "epsilon": Adam(RATE).epsilon, "every": EVERY}
+    peer = Peer(model, rows, file=run.path.with_suffix(".pt"), **settings)
+
+    def scores(step: int) -> dict[str, float]:
+        peer.train(step)
+        return {f"nlpd_{step}": peer.nlpd(), f"seconds_{step}": peer.seconds}
 
     return run.stages(SMALL["steps"] if run.small else SCORED, scores)
 
@@ -160,6 +176,9 @@ def cells() -> list[Cell]:
     for probes in (16, 64, 1024):  # 256 is above
         settings = {"kind": "curve", "table": "kin40k", "method": "r", "num_inducing": 2000, "probes": probes}
         found.append(Cell(f"kin40k-curve-r-2000-probes-{probes}", "kin40k", settings))
+    for table in ("elevators", "kin40k"):  # at the end, so that the others are measured without GPyTorch
+        settings = {"kind": "curve", "table": table, "method": "gpytorch", "num_inducing": 1000}
+        found.append(Cell(f"{table}-curve-gpytorch-1000", table, settings))
     return found
 
 

@@ -27,6 +27,7 @@ import rsvgp
 import tsvgp
 from cells import Cell, Figure, Paper, Run, Runs
 from figures import Comparison
+from peer import Peer
 
 CELL = Cell("table-method", "table", {}, {"nlpd": Figure(1.0, 0.5)})
 PAPER = Paper(
@@ -122,6 +123,13 @@ def test_missing_data_are_one_sentence(data, tmp_path):
         rows.check_file(tmp_path, "kin40k")
     with pytest.raises(rows.InputError, match=r"kin40k.npz has no array train_mask; store X, y, train_mask in"):
         rows.read(data, "kin40k", "train_mask")
+
+
+def test_cells_of_gpytorch_need_it(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gpytorch_peer", None)
+    run = Run(data, tmp_path / "run.json", 0, version=1, small=True)
+    with pytest.raises(rows.InputError, match=r"need GPyTorch, which is not installed; install gpytorch, or name"):
+        rsvgp.curve(run, table="kin40k", method="gpytorch", num_inducing=8)
 
 
 def test_an_impossible_folder_is_one_sentence(tmp_path):
@@ -535,6 +543,32 @@ def test_a_run_killed_between_stages_continues_with_the_same_scores_and_all_note
     seconds = [found[0]["scores"][f"seconds_{i}"] for i in tsvgp.SCORED]
     assert seconds == sorted(seconds)
     assert found[0]["cpu_seconds"] > before["cpu_seconds"] > 0.0
+
+
+@pytest.mark.long
+def test_gpytorch_has_the_curve_of_w_svgp_and_continues(data, tmp_path):
+    pytest.importorskip("gpytorch")
+    common = ["--data", data, "--small", "--seeds", 1, "--cells", "elevators-curve-gpytorch-1000"]
+    done = call("rsvgp", *common, "elevators-curve-w-1000", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    peer, ours = (
+        json.loads((tmp_path / "small" / f"rsvgp.elevators-curve-{method}-1000.0.json").read_text())["scores"]
+        for method in ("gpytorch", "w")
+    )
+    for step in rsvgp.SMALL["steps"]:
+        assert peer[f"nlpd_{step}"] == pytest.approx(ours[f"nlpd_{step}"], abs=1e-4)
+    assert not list((tmp_path / "small").glob("*.pt"))
+
+    split = rows.regression(data, "elevators", 0, **rsvgp.SPLIT)
+    settings = {"batch_size": 100, "seed": 0, "rate": 0.1, "epsilon": 1e-7, "every": 2}
+    model = rsvgp.shallow(SimpleNamespace(small=True, seed=0), split, "w", 8)
+    whole, first = (Peer(model, split, file=tmp_path / name, **settings) for name in ("whole.pt", "first.pt"))
+    whole.train(5)
+    first.train(3)
+    second = Peer(model, split, file=tmp_path / "first.pt", **settings)
+    assert (second.step, second.seconds) == (3, first.seconds)
+    second.train(5)
+    assert second.nlpd() == whole.nlpd() != first.nlpd()
 
 
 @pytest.mark.long
