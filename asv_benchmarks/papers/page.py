@@ -173,11 +173,12 @@ def write(root: Path, out: Path | None, papers: Sequence[Paper] = PAPERS) -> str
     if old is None and out is None:
         msg = f"{document} does not exist; pass --out OUT with the results of the scripts."
         raise InputError(msg)
-    runs = merge(old["runs"] if old else [], collect(out, papers) if out else [], papers)
+    known = old["runs"] if old else []
+    runs = merge(known, collect(out, papers) if out else [], papers)
     text = replace_tables(page.read_text("utf-8"), tables(runs, papers))
     write_result(document, {"runs": runs})
     page.write_text(text, encoding="utf-8")
-    return f"{document} has {len(runs)} runs; {len(runs) - len(old['runs'] if old else [])} of them are new."
+    return f"{document} has {len(runs)} runs; {sum(run not in known for run in runs)} of them are new."
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,6 +18,7 @@ from agp.random import Draws
 
 sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks" / "papers"))
 
+import cagp
 import cells
 import figures
 import operations
@@ -277,6 +278,36 @@ def test_an_interrupted_training_continues_where_it_stopped(tmp_path):
     assert first == 7.0
     whole = train("whole").model
     assert seen[-12:] == [float(i) for i in range(12)]
+    for name, value in agp.tree.leaves(whole).items():
+        np.testing.assert_array_equal(agp.tree.leaves(parts)[name], value)
+
+
+@pytest.mark.slow
+def test_an_interrupted_l_bfgs_continues_from_its_last_stage(tmp_path, monkeypatch):
+    X = np.linspace(-1.0, 1.0, 30)[:, None]
+    y = np.sin(9.0 * X) + 0.1 * np.cos(99.0 * X)
+    model, stages = agp.SGPR.from_data(X, y, num_inducing=8), []
+    fit = agp.fit_lbfgs
+
+    def counted(*given, **settings):
+        stages.append(settings["max_iterations"])
+        if len(stages) == 2:
+            raise KeyboardInterrupt
+        return fit(*given, **settings)
+
+    monkeypatch.setattr(agp, "fit_lbfgs", counted)
+    monkeypatch.setattr(cagp, "STAGE", 4)
+
+    def train(name):
+        run = Run(tmp_path, tmp_path / f"{name}.json", 0, version=1, small=False)
+        return cagp.fit_lbfgs(run, model, rows.Rows(X, y, X, y), 10)
+
+    with pytest.raises(KeyboardInterrupt):
+        train("parts")
+    parts = train("parts")
+    assert stages == [4, 4, 4, 2]
+    whole = train("whole")
+    assert stages[4:] == [4, 4, 2]
     for name, value in agp.tree.leaves(whole).items():
         np.testing.assert_array_equal(agp.tree.leaves(parts)[name], value)
 
