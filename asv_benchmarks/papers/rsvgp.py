@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from cells import Cell, Figure, Paper, Run, Table, curve_table, main, remove_units
-from peer import Peer
+from gpytorch_svgp import GPyTorchSVGP
 from rows import Rows, regression
 
 import agp
@@ -138,11 +138,11 @@ def curve(run: Run, *, table: str, method: str, num_inducing: int, probes: int =
 def peer_curve(run: Run, model: Any, rows: Rows, size: int) -> dict[str, float]:
     """Train GPyTorch's W-SVGP from the parameters of agp's; return the same scores as `curve`."""
     settings = {"batch_size": size, "seed": run.seed, "rate": RATE, "epsilon": Adam(RATE).epsilon, "every": EVERY}
-    peer = Peer(model, rows, file=run.path.with_suffix(".pt"), **settings)
+    svgp = GPyTorchSVGP(model, rows, file=run.path.with_suffix(".pt"), **settings)
 
     def scores(step: int) -> dict[str, float]:
-        peer.train(step)
-        return {f"nlpd_{step}": peer.nlpd(), f"seconds_{step}": peer.seconds}
+        svgp.train(step)
+        return {f"nlpd_{step}": svgp.nlpd(), f"seconds_{step}": svgp.seconds}
 
     return run.stages(SMALL["steps"] if run.small else SCORED, scores)
 

@@ -28,7 +28,7 @@ import rsvgp
 import tsvgp
 from cells import Cell, Figure, Paper, Run, Runs
 from figures import Comparison
-from peer import Peer
+from gpytorch_svgp import GPyTorchSVGP
 
 CELL = Cell("table-method", "table", {}, {"nlpd": Figure(1.0, 0.5)})
 PAPER = Paper(
@@ -593,10 +593,10 @@ def test_gpytorch_has_the_curve_of_w_svgp_and_continues(data, tmp_path):
     split = rows.regression(data, "elevators", 0, **rsvgp.SPLIT)
     settings = {"batch_size": 100, "seed": 0, "rate": 0.1, "epsilon": 1e-7, "every": 2}
     model = rsvgp.shallow(SimpleNamespace(small=True, seed=0), split, "w", 8)
-    whole, first = (Peer(model, split, file=tmp_path / name, **settings) for name in ("whole.pt", "first.pt"))
+    whole, first = (GPyTorchSVGP(model, split, file=tmp_path / name, **settings) for name in ("whole.pt", "first.pt"))
     whole.train(5)
     first.train(3)
-    second = Peer(model, split, file=tmp_path / "first.pt", **settings)
+    second = GPyTorchSVGP(model, split, file=tmp_path / "first.pt", **settings)
     assert (second.step, second.seconds) == (3, first.seconds)
     second.train(5)
     assert second.nlpd() == whole.nlpd() != first.nlpd()

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from agp.cli import _peering
 from agp.training import Batches
 from agp.updates import Group
 
+sys.path.append(str(_peering.HERE))  # the folder of gpytorch_peer, which does not import agp
+
 BLOCK = 2000
 """Number of rows that are predicted together."""
 
 
-class Peer:
+class GPyTorchSVGP:
     """A model of GPyTorch that continues from its checkpoint.
 
     Parameters
@@ -35,16 +38,13 @@ class Peer:
     def __init__(
         self, model: Any, rows: Rows, *, batch_size: int, seed: int, rate: float, epsilon: float, file: Path, every: int
     ) -> None:
-        sys.path.append(str(_peering.HERE))
         try:
-            from gpytorch_peer import Peer  # pyright: ignore[reportMissingImports]
+            library = import_module("gpytorch_peer")
         except ImportError:
-            msg = (
-                "the cells named gpytorch need GPyTorch, which is not installed; install gpytorch, or name other cells."
-            )
+            msg = "cells named gpytorch need GPyTorch, which is not installed; install gpytorch, or name other cells."
             raise InputError(msg) from None
         start = _peering.start_of(model, len(rows.y), "rbf", epsilon=epsilon, Z_beta1=Group.beta1)
-        self.peer, self.rows, self.rate, self.file, self.every = Peer(start), rows, rate, file, every
+        self.svgp, self.rows, self.rate, self.file, self.every = library.Peer(start), rows, rate, file, every
         self.batches = Batches(rows.X, rows.y, batch_size, seed)
         self.step, self.seconds = 0, 0.0
         if file.exists():
@@ -56,7 +56,7 @@ class Peer:
             chosen = self.batches.indices(step)
             X, y = self.rows.X[chosen], self.rows.y[chosen, 0]
             began = time.perf_counter()
-            self.peer.step(X, y, self.rate, self.rate)
+            self.svgp.step(X, y, self.rate, self.rate)
             self.seconds += time.perf_counter() - began
             self.step = step + 1
             if self.step % self.every == 0 or self.step == until:
@@ -65,13 +65,13 @@ class Peer:
     def nlpd(self) -> float:
         """The NLPD of the test rows."""
         X, y = self.rows.X_test, self.rows.y_test[:, 0]
-        pieces = [self.peer.predict(X[i : i + BLOCK]) for i in range(0, len(y), BLOCK)]
+        pieces = [self.svgp.predict(X[i : i + BLOCK]) for i in range(0, len(y), BLOCK)]
         mean, variance = (np.concatenate(part) for part in zip(*pieces, strict=True))
-        variance = variance + self.peer.noise()
+        variance = variance + self.svgp.noise()
         return metrics.nlpd(-0.5 * (np.log(2.0 * np.pi * variance) + (y - mean) ** 2 / variance))
 
     def _parts(self) -> dict[str, Any]:
-        return {"model": self.peer.model, "adam": self.peer.adam}
+        return {"model": self.svgp.model, "adam": self.svgp.adam}
 
     def _write(self) -> None:
         import torch
