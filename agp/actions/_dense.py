@@ -8,7 +8,7 @@ from typing import Self
 from agp import tree
 from agp.actions._base import Actions, whole_numbers
 from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of, to_numpy
-from agp.linalg import cholesky, diagonal, identity
+from agp.linalg import cholesky, diagonal, identity, solve_lower
 
 
 def _factors(S: Array, share: float) -> tuple[Array, list[int]]:
@@ -72,7 +72,7 @@ class Columns(Actions):
 
         def pullback(gram_bar, log_det_bar):
             # d log|S^T S| = 2 <S (S^T S)^-1, dS>
-            half = backend_of(L).solve_triangular(L, identity(L))
+            half = solve_lower(L, identity(L))
             weights = gram_bar + gram_bar.mT + 2.0 * log_det_bar * half.mT @ half
             return self._bar(lambda: xp.astype(S @ weights, self.values.dtype))
 

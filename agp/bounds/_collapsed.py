@@ -14,6 +14,7 @@ from agp.linalg import (
     lower_of,
     nonnegative,
     relative_cholesky_pullback,
+    solve_lower,
 )
 
 
@@ -174,7 +175,7 @@ def bound_from_totals(
 
     def pullback(bar):
         w = B.solve_triangular(LB, c, transpose=True)
-        halves = [B.solve_triangular(LG, identity(LG)) for LG in factors]
+        halves = [solve_lower(LG, identity(LG)) for LG in factors]
         inverse = block_diagonal([half.mT @ half for half in halves], [half.shape[0] for half in halves])
         assert inverse is not None
         scale = 0.5 * bar / noise

@@ -35,6 +35,7 @@ from agp.linalg._blocks import (
     each_times,
     groups_of,
     solve_each,
+    solve_each_lower,
 )
 from agp.linalg._cholesky import phi, positive_definite
 from agp.linalg._conjugate_gradients import LOOK_EVERY, Solution, conjugate_gradients, log_quadrature
@@ -52,6 +53,7 @@ from agp.linalg._triangular import (
     lower_times_lower,
     lower_transposed_product,
     lower_transposed_times,
+    solve_lower,
     symmetric_from_blocks,
     symmetric_from_lower,
     times_lower,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from agp.backend import Array, backend_of, like
 from agp.linalg._cholesky import cholesky
 from agp.linalg._diagonal import identity
+from agp.linalg._triangular import solve_lower
 
 
 def groups_of(sizes: Sequence[int]) -> list[slice]:
@@ -52,6 +53,16 @@ def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
     return B.xp.permute_dims(B.xp.reshape(solved, (M, P, K)), (1, 0, 2))
 
 
+def solve_each_lower(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
+    """Return the lower triangles of L^-1 C_p or L^-T C_p for lower triangular L [M, M] and C_p [P, M, M]."""
+    B, P = backend_of(C), C.shape[0]
+    if P > 1 and B.device_block(C):
+        X = solve_each(L, C, transpose=transpose)
+        return B.tril(X) if transpose else X
+    found = [solve_lower(L, C[p, ...], transpose=transpose) for p in range(P)]
+    return B.xp.stack(found, axis=0) if P > 1 else found[0][None, ...]
+
+
 def each_cholesky(S: Array, /) -> Array:
     """Return the Cholesky factors of S [P, M, M], each repaired separately; errors are those of `cholesky`."""
     return backend_of(S).xp.stack([cholesky(S[p, ...]) for p in range(S.shape[0])], axis=0)
@@ -61,4 +72,4 @@ def each_inverse(L: Array, /) -> Array:
     """Return L_p^-1 for lower triangular L [P, M, M]."""
     B = backend_of(L)
     eye = identity(L)
-    return B.xp.stack([B.solve_triangular(L[p, ...], eye) for p in range(L.shape[0])], axis=0)
+    return B.xp.stack([solve_lower(L[p, ...], eye) for p in range(L.shape[0])], axis=0)

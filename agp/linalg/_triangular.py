@@ -12,6 +12,8 @@ from agp.backend import Array, backend_of
 
 DENSE_BLOCK = 512
 """Up to this size, a triangle of a general product is computed densely, because joining blocks would take longer."""
+SOLVE_BLOCK = 128
+"""Up to this size, all entries of a triangular solution are computed."""
 
 
 def blocks_of(A: Array) -> tuple[Array, Array, Array]:
@@ -127,6 +129,22 @@ def lower_times_lower(L: Array, Y: Array) -> Array:
     (L11, L21, L22), (Y11, Y21, Y22) = blocks_of(L), blocks_of(Y)
     left = times_lower(L21, Y11) + lower_times(L22, Y21)
     return _join_lower(lower_times_lower(L11, Y11), left, lower_times_lower(L22, Y22))
+
+
+def solve_lower(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
+    """Return the lower triangle of L^-1 C, or of L^-T C, for lower triangular L and C [M, M]; M^3 / 3 operations."""
+    B = backend_of(L)
+    if L.shape[-1] <= SOLVE_BLOCK or L.shape[-1] <= B.device_block(L):
+        X = B.solve_triangular(L, C, transpose=transpose)
+        return B.tril(X) if transpose else X  # L^-1 C is lower triangular
+    (L11, L21, L22), (C11, C21, C22) = blocks_of(L), blocks_of(C)
+    if transpose:  # the lower triangle of the solution depends only on that of the right-hand side
+        X21 = B.solve_triangular(L22, C21, transpose=True)
+        X11 = solve_lower(L11, C11 - lower_of(L21.mT, X21), transpose=True)
+    else:
+        X11 = solve_lower(L11, C11)
+        X21 = B.solve_triangular(L22, C21 - times_lower(L21, X11))
+    return _join_lower(X11, X21, solve_lower(L22, C22, transpose=transpose))
 
 
 def gram(A: Array, L: Array) -> Array:

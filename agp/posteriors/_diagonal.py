@@ -8,7 +8,7 @@ from typing import Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
-from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each
+from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each, solve_lower
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteItself, WhitePosterior, WhiteState
 from agp.posteriors._growth import append_rows
@@ -119,7 +119,7 @@ class DiagonalState(WhiteState):
         n, s, Lu = self.mean, self.deviation, self.Lu
         M, P = n.shape
         eye = identity(Lu)
-        root = B.solve_triangular(Lu, eye)
+        root = solve_lower(Lu, eye)
         precisions = _precisions(root)
         squares = xp.sum(s * s, axis=1)
         logs = P * xp.sum(xp.log(diagonal(Lu))) - xp.sum(xp.log(s))
@@ -172,7 +172,7 @@ class DiagonalMarginal(WhitePosterior, MeanPosterior):
         xp = B.xp
         usual = xp.mean(diagonal(Kuu)) ** 0.5
         mean = xp.zeros((Kuu.shape[0], outputs), **like(Kuu))
-        nearest = 1.0 / xp.sqrt(_precisions(B.solve_triangular(cholesky(Kuu), identity(Kuu))))
+        nearest = 1.0 / xp.sqrt(_precisions(solve_lower(cholesky(Kuu), identity(Kuu))))
         return cls(mean, mean + nearest[:, None], mean_unit=usual, deviation_unit=usual)
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import LOWER, POSITIVE
-from agp.linalg import cholesky, diagonal, identity, lower_of, relative_cholesky_pullback, solve_each
+from agp.linalg import cholesky, diagonal, identity, lower_of, relative_cholesky_pullback, solve_each, solve_lower
 from agp.posteriors._site_form import GrowingSiteForm
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
@@ -65,7 +65,7 @@ class CholeskySiteForm(GrowingSiteForm):
         # tr(Kt^-1 S) + log|Kt| - log|S| - M
         B = backend_of(factor.Lt)
         xp, Lt, eye, (M, P) = B.xp, factor.Lt, identity(factor.Lt), self.mean.shape
-        trace, trace_bar, seen = self.site_noise.trace_with_gram(B.solve_triangular(Lt, eye))
+        trace, trace_bar, seen = self.site_noise.trace_with_gram(solve_lower(Lt, eye))
         log_noise, log_bar = self.site_noise.log_determinant()
         logs = 2.0 * xp.sum(xp.log(diagonal(Lt))) - log_noise
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import LOWER
-from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each
+from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each_lower, solve_lower
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._growth import new_weights
@@ -36,13 +36,13 @@ class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
 
     def whitened_state(self, Lu: Array, /) -> tuple[Whitened, Pullback]:
         B = backend_of(Lu)
-        n, E = B.solve_triangular(Lu, self.mean), solve_each(Lu, self.scale)
+        n, E = B.solve_triangular(Lu, self.mean), solve_each_lower(Lu, self.scale)
 
         def pullback(state_bar):
             # dn = Lu^-1 dm - dS n, dE = Lu^-1 dC - dS E
             n_bar, E_bar = state_bar.mean, B.xp.tril(state_bar.scale)
             S_bar = -lower_of(n_bar, n.mT) - B.xp.sum(lower_of(E_bar, E.mT), axis=0)
-            scale_bar = B.xp.tril(solve_each(Lu, E_bar, transpose=True))
+            scale_bar = solve_each_lower(Lu, E_bar, transpose=True)
             mean_bar = B.solve_triangular(Lu, n_bar, transpose=True)
             return tree.cotangent(self, mean=mean_bar, scale=scale_bar), S_bar
 
@@ -53,7 +53,7 @@ class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
         return sums_of(backend_of(A).solve_triangular(factor.Lu, A, transpose=True), alpha, beta, mu)
 
     def natural_step(self, found: SiteGradients, rate: Any, coordinates: str, /) -> tuple[Self, Array]:
-        root = backend_of(self.mean).solve_triangular(found.factor.Lu, identity(found.factor.Lu))
+        root = solve_lower(found.factor.Lu, identity(found.factor.Lu))
         prior = root.mT @ root
         mean, scale, halvings = step_of_moments(self.mean, self.scale, prior, found.sums, rate, coordinates)
         return tree.with_leaves(self, {"mean": mean, "scale": scale}), halvings

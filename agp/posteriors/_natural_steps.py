@@ -10,6 +10,7 @@ from agp.linalg import (
     lower_transposed_product,
     natural_step,
     phi,
+    solve_lower,
     starting_vector,
     symmetric_from_lower,
 )
@@ -98,13 +99,13 @@ def step_of_moments(
 def _natural_step(m: Array, C: Array, site: Array, pull: Array, rho: Any) -> tuple[Array, Array, Array]:
     B = backend_of(m)
     eye = identity(C)
-    root = B.solve_triangular(C, eye)
+    root = solve_lower(C, eye)
     precision = root.mT @ root  # S^-1 = C^-T C^-1
     shift = precision @ m
 
     def attempt(rho: Any, halvings: int) -> tuple[Array, Array, Array]:
         L = B.cholesky((1.0 - rho) * precision + rho * site)
-        inverse = B.solve_triangular(L, eye)
+        inverse = solve_lower(L, eye)
         new_C = B.cholesky(inverse.mT @ inverse)
         new_m = inverse.mT @ (inverse @ ((1.0 - rho) * shift + rho * pull))
         good = B.xp.all(B.xp.isfinite(new_C)) & B.xp.all(B.xp.isfinite(new_m))

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from cells import Cell, Figure, Paper, Run, Table, curve_table, main, remove_units
-from gpytorch_svgp import GPyTorchSVGP
+from gpytorch_curves import GPyTorchSVGP
 from rows import Rows, regression
 
 import agp

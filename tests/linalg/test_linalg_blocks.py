@@ -6,7 +6,7 @@ import scipy.linalg
 from helpers import assert_close
 
 from agp.backend import get_backend
-from agp.linalg import cholesky_pullback, relative_cholesky_pullback
+from agp.linalg import cholesky_pullback, relative_cholesky_pullback, solve_each_lower
 
 M, N = 301, 7
 
@@ -38,6 +38,16 @@ def test_numpy_reads_only_the_lower_triangle():
     spoilt = L + np.triu(rng.standard_normal((M, M)), k=1)
     assert np.array_equal(solve(L, B), solve(spoilt, B))
     assert np.array_equal(solve(L, B, transpose=True), solve(spoilt, B, transpose=True))
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_lower_triangles_of_solutions(transpose, outputs, backend):
+    L, rng = factor()
+    C = np.tril(rng.standard_normal((outputs, M, M)))
+    found = backend.numpy(solve_each_lower(backend.array(L), backend.array(C), transpose=transpose))
+    expected = np.tril(np.linalg.inv(L.T if transpose else L) @ C)
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-11 if found.dtype == np.float64 else 1e-3)
 
 
 def test_the_adjoint_by_blocks(backend):

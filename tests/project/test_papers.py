@@ -28,7 +28,7 @@ import rsvgp
 import tsvgp
 from cells import Cell, Figure, Paper, Run, Runs
 from figures import Comparison
-from gpytorch_svgp import GPyTorchSVGP
+from gpytorch_curves import GPyTorchSVGP
 
 CELL = Cell("table-method", "table", {}, {"nlpd": Figure(1.0, 0.5)})
 PAPER = Paper(
