@@ -182,8 +182,8 @@ PAPER = Paper(
     reasons={
         "elevators-*": (
             "The figures depend on the starting values, which the paper does not state. With noise variance 1 instead "
-            "of 0.1 at the start, seed 0 has log density -0.470 and RMSE 0.387 instead of -0.505 and 0.395. With random "
-            "initial inducing inputs, it has -0.508 and 0.395."
+            "of 0.1 at the start, seed 0 has log density -0.470 and RMSE 0.387 instead of -0.505 and 0.395. With "
+            "random initial inducing inputs, it has -0.508 and 0.395."
         ),
     },
     tables=(
