@@ -52,9 +52,10 @@ test-jax: $(OTHERS)/bin/.test ## test JAX, in a second environment
 test-jax-all: $(OTHERS)/bin/.test ## run all cases of all tests on JAX
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests
 
-test-botorch: $(OTHERS)/bin/.test ## test BoTorch, MAPIE, SHAP and Optuna, in the environment of test-jax
-	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k "botorch or ecosystem or bayesian" \
-	  tests/interop tests/properties/test_conformance.py tests/project/test_docs.py tests/project/test_printed.py
+test-botorch: $(OTHERS)/bin/.test ## test BoTorch, GPyTorch, MAPIE, SHAP and Optuna, in the environment of test-jax
+	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k "botorch or gpytorch or ecosystem or bayesian" \
+	  tests/interop tests/properties/test_conformance.py tests/project/test_docs.py tests/project/test_papers.py \
+	  tests/project/test_printed.py
 
 
 # Reference values, gradients, files and estimators, on NumPy: the stand-in for CuPy needs newer versions.

@@ -220,6 +220,7 @@ def forbid_solvers(monkeypatch):
 
 @pytest.fixture(params=[3, 128], ids=["recursive", "dense"])
 def block(request, monkeypatch) -> int:
-    """The size below which triangular products are dense: small matrices recurse at 3, and do not at 128."""
+    """The size below which triangular products and solves are dense: small matrices recurse at 3, and not at 128."""
     monkeypatch.setattr("agp.backend.Backend.triangular_block", request.param)
+    monkeypatch.setattr("agp.linalg._triangular.SOLVE_BLOCK", request.param)
     return request.param

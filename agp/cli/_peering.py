@@ -91,7 +91,7 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
     batches = Batches(X, y, size, s.seed)
     rows = np.stack([np.arange(size) if size == len(X) else batches.indices(t) for t in range(s.iterations)])
     probe_mean, probe_scale = _probe(M)
-    start_of(model, len(X), s.kernel, epsilon=adam.epsilon, Z_beta1=late.beta1).write(start_path)
+    initial_values(model, len(X), s.kernel, epsilon=adam.epsilon, Z_beta1=late.beta1).write(start_path)
     every = max(1, s.iterations // CURVE_POINTS)
     Run(
         X=X, y=y[:, 0], X_test=data.X_test, curve_rows=curve_rows(data, s),
@@ -105,8 +105,8 @@ def _write(start_path: Path, run_path: Path, data: Dataset, s: Settings) -> floa
     return float(probed._objective(Batch(X[rows[0]], y[rows[0]], len(X) / size))[0])
 
 
-def start_of(model: Any, rows: int, kernel: str, *, epsilon: float, Z_beta1: float) -> Start:
-    """Return the values of an untrained W-SVGP, and the constants of the Adam that trains it on a number of rows."""
+def initial_values(model: Any, rows: int, kernel: str, *, epsilon: float, Z_beta1: float) -> Start:
+    """Return the initial values of a W-SVGP, with N and the constants of Adam."""
     process, h = model.process, model.process.mean_function
     Z, M = process.inducing.Z, len(process.inducing.Z)
     return Start(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from agp.backend import Array, backend_of, like
 from agp.linalg._cholesky import cholesky
 from agp.linalg._diagonal import identity
-from agp.linalg._triangular import solve_lower
+from agp.linalg._triangular import SOLVE_BLOCK, solve_lower
 
 
 def groups_of(sizes: Sequence[int]) -> list[slice]:
@@ -55,8 +55,8 @@ def solve_each(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
 
 def solve_each_lower(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
     """Return the lower triangles of L^-1 C_p or L^-T C_p for lower triangular L [M, M] and C_p [P, M, M]."""
-    B, P = backend_of(C), C.shape[0]
-    if P > 1 and B.device_block(C):
+    B, (P, M, _) = backend_of(C), C.shape
+    if P > 1 and max(SOLVE_BLOCK, B.device_block(C)) >= M:
         X = solve_each(L, C, transpose=transpose)
         return B.tril(X) if transpose else X
     found = [solve_lower(L, C[p, ...], transpose=transpose) for p in range(P)]

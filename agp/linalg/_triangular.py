@@ -1,4 +1,4 @@
-"""Products of triangular matrices that skip blocks of zeros and use only matrix products.
+"""Products of triangular matrices that skip blocks of zeros and use only matrix products, and `solve_lower`.
 
 Every matrix is split in halves (blocks 11, 21, 22) until the blocks are small. The smallest size of a block is
 `Backend.triangular_block`, or `Backend.device_block` on accelerators. If only one factor is triangular, this size is
@@ -132,7 +132,10 @@ def lower_times_lower(L: Array, Y: Array) -> Array:
 
 
 def solve_lower(L: Array, C: Array, /, *, transpose: bool = False) -> Array:
-    """Return the lower triangle of L^-1 C, or of L^-T C, for lower triangular L and C [M, M]; M^3 / 3 operations."""
+    """Return the lower triangle of L^-1 C, or of L^-T C, for lower triangular L and C [M, M].
+
+    With many levels, this takes M^3 / 3 operations. Blocks of at most `SOLVE_BLOCK` rows are solved densely.
+    """
     B = backend_of(L)
     if L.shape[-1] <= SOLVE_BLOCK or L.shape[-1] <= B.device_block(L):
         X = B.solve_triangular(L, C, transpose=transpose)

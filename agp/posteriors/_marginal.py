@@ -46,7 +46,7 @@ class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
             mean_bar = B.solve_triangular(Lu, n_bar, transpose=True)
             return tree.cotangent(self, mean=mean_bar, scale=scale_bar), S_bar
 
-        return Whitened(n, B.xp.tril(E)), pullback
+        return Whitened(n, E), pullback
 
     def white_site_sums(self, factor: WhiteFactor, A: Array, alpha: Array, beta: Array, mu: Array, /) -> Sums:
         # F = Kuu^-1 Kuf

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,6 +67,8 @@ class Cell:
     seeds: tuple[int, ...] = tuple(range(RUNS))
     full: bool = True
     """Whether size and number of steps are the paper's."""
+    needs: str = ""
+    """The name of a library that the cell needs."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ class Run:
     def __init__(self, data: Path, path: Path, seed: int, *, version: int, small: bool) -> None:
         self.data, self.path, self.seed, self.version, self.small = data, path, seed, version, small
         self._file = path.with_suffix(".notes")
+        self.versions: dict[str, str] = {}
+        """Versions of further libraries."""
         earlier = read_result(self._file)
         if earlier is None or earlier["version"] != version:
             self._delete_parts()
@@ -147,7 +152,7 @@ class Run:
         """Return the scores noted under a name; measure and note them if there are none."""
         if name not in self._notes:
             self._notes[name] = measure()
-            self._keep()
+            self.keep()
         return self._notes[name]
 
     def stages(self, steps: Sequence[int], scores: Callable[[int], dict[str, float]]) -> dict[str, float]:
@@ -170,29 +175,30 @@ class Run:
 
         def keep_seconds(progress: Any) -> None:
             if progress.step % every == 0:
-                self._keep()
+                self.keep()
 
         file = self.path.with_suffix(f".{name}.safetensors" if name else ".safetensors")
         kept = {"checkpoint": file, "checkpoint_every": every, "callbacks": [keep_seconds]}
-        self._keep()  # a checkpoint without notes does not count
+        self.keep()
         try:
             return agp.train(model, X, y, steps=steps, **kept, **settings)
         finally:
-            self._keep()
+            self.keep()
 
     def finish(self, facts: dict[str, Any]) -> dict[str, Any]:
         """Write the results file, then delete notes and checkpoints; return the result."""
-        result = facts | {"version": self.version} | self.seconds()
+        result = facts | {"version": self.version, "versions": facts["versions"] | self.versions} | self.seconds()
         write_result(self.path, result)
         self._delete_parts()
         return result
 
-    def _keep(self) -> None:
+    def keep(self) -> None:
+        """Write the notes and the seconds so far. Checkpoints without notes are deleted."""
         write_result(self._file, {"version": self.version, "notes": self._notes, **self.seconds()})
 
     def _delete_parts(self) -> None:
         checkpoints = self.path.parent.glob(f"{self.path.stem}.*safetensors")
-        for file in (self._file, self.path.with_suffix(".pt"), *checkpoints):
+        for file in (self._file, self.path.with_suffix(".pt"), self.path.with_suffix(".pt.part"), *checkpoints):
             file.unlink(missing_ok=True)
 
 
@@ -309,6 +315,20 @@ def choose(cells: Sequence[Cell], patterns: Sequence[str]) -> list[Cell]:
     return [cell for cell in cells if any(fnmatchcase(cell.name, pattern) for pattern in patterns)]
 
 
+def installed(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells whose libraries are installed; print those that are left out. Raise InputError if all are."""
+    lacking = [cell for cell in cells if cell.needs and find_spec(cell.needs) is None]
+    if not lacking:
+        return list(cells)
+    needs = ", ".join(dict.fromkeys(cell.needs for cell in lacking))
+    why = f"{', '.join(cell.name for cell in lacking)} need {needs}, which is not installed"
+    if len(lacking) == len(cells):
+        msg = f"{why}; install {needs}, or choose other cells."
+        raise InputError(msg)
+    print(f"{why}; the other cells are measured.", file=sys.stderr)
+    return [cell for cell in cells if cell not in lacking]
+
+
 def main(paper: Paper, measure: Measure) -> int:
     """Run a script; return its exit status: 1 if a run diverged, and 2 for wrong arguments or missing data."""
     parser = argparse.ArgumentParser(description=paper.protocol, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -323,7 +343,7 @@ def main(paper: Paper, measure: Measure) -> int:
     if a.seeds < 1:
         parser.error(f"--seeds is {a.seeds}, but must be at least 1")
     try:
-        cells = choose(paper.cells, a.cells)
+        cells = installed(choose(paper.cells, a.cells))
         for name in dict.fromkeys(cell.data for cell in cells):
             check_file(a.data, name)
         diverged = Runs(paper, cells, measure, a).measure_all()

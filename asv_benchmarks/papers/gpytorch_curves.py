@@ -1,16 +1,19 @@
 """GPyTorch's whitened SVGP in the curves of R-SVGP, trained on the same batches as agp's models."""
 
+import math
 import sys
 import time
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rows import InputError, Rows
+from rows import Rows
 
 from agp import metrics
 from agp.cli import _peering
+from agp.errors import NonFiniteError
 from agp.training import Batches
 from agp.updates import Group
 
@@ -33,34 +36,53 @@ class GPyTorchSVGP:
         The rate of Adam, and its epsilon.
     file
         The checkpoint, which is written after each `every` steps and at the end of `train`.
+    keep
+        Called after each checkpoint.
     """
 
     def __init__(
-        self, model: Any, rows: Rows, *, batch_size: int, seed: int, rate: float, epsilon: float, file: Path, every: int
+        self,
+        model: Any,
+        rows: Rows,
+        *,
+        batch_size: int,
+        seed: int,
+        rate: float,
+        epsilon: float,
+        file: Path,
+        every: int,
+        keep: Callable[[], None],
     ) -> None:
-        try:
-            library = import_module("gpytorch_peer")
-        except ImportError:
-            msg = "cells named gpytorch need GPyTorch, which is not installed; install gpytorch, or name other cells."
-            raise InputError(msg) from None
-        start = _peering.start_of(model, len(rows.y), "rbf", epsilon=epsilon, Z_beta1=Group.beta1)
-        self.svgp, self.rows, self.rate, self.file, self.every = library.Peer(start), rows, rate, file, every
+        library = import_module("gpytorch_peer")
+        start = _peering.initial_values(model, len(rows.y), "rbf", epsilon=epsilon, Z_beta1=Group.beta1)
+        self.svgp, self.versions = library.Peer(start), library.Peer.versions
+        self.rows, self.rate, self.file, self.every, self.keep = rows, rate, file, every, keep
         self.batches = Batches(rows.X, rows.y, batch_size, seed)
         self.step, self.seconds = 0, 0.0
         if file.exists():
             self._read()
 
     def train(self, until: int) -> None:
-        """Take Adam steps up to a number of steps in all."""
+        """Train until `until` steps have been taken; raise NonFiniteError if the bound is not finite."""
         for step in range(self.step, until):
             chosen = self.batches.indices(step)
-            X, y = self.rows.X[chosen], self.rows.y[chosen, 0]
             began = time.perf_counter()
-            self.svgp.step(X, y, self.rate, self.rate)
+            bound = self._step(self.rows.X[chosen], self.rows.y[chosen, 0])
             self.seconds += time.perf_counter() - began
+            if not math.isfinite(bound):
+                msg = f"the bound of GPyTorch is {bound} in step {step}"
+                raise NonFiniteError(msg)
             self.step = step + 1
             if self.step % self.every == 0 or self.step == until:
                 self._write()
+
+    def _step(self, X: Any, y: Any) -> float:
+        from linear_operator.utils.errors import NanError, NotPSDError  # pyright: ignore[reportMissingImports]
+
+        try:
+            return self.svgp.step(X, y, self.rate, self.rate)
+        except (NanError, NotPSDError) as error:
+            raise NonFiniteError(str(error)) from error
 
     def nlpd(self) -> float:
         """The NLPD of the test rows."""
@@ -77,9 +99,10 @@ class GPyTorchSVGP:
         import torch
 
         states = {name: part.state_dict() for name, part in self._parts().items()}
-        new = self.file.with_suffix(".part")
+        new = self.file.with_suffix(".pt.part")
         torch.save({"step": self.step, "seconds": self.seconds, **states}, new)
         new.replace(self.file)
+        self.keep()
 
     def _read(self) -> None:
         import torch

@@ -70,7 +70,7 @@ def tables(runs: Results, papers: Sequence[Paper]) -> str:
 
 def summary(runs: Results, papers: Sequence[Paper], found: dict[str, list[Comparison]]) -> str:
     """The number of figures by mark and the CPU hours of each script, with the machine and the versions."""
-    rows = [["script", "figures", "measured", "within 2", "outside", "few runs", "diverged", "runs", "CPU hours"]]
+    rows = [["script", "figures", "with runs", "within 2", "outside", "few runs", "diverged", "runs", "CPU hours"]]
     total, measured, near = 0, 0, 0
     for paper in papers:
         marks = [one.mark for one in found[paper.name] if one.cell.full]
@@ -117,11 +117,10 @@ def comparison_table(found: list[Comparison], runs: Results) -> str:
     """A Markdown table with a row for each figure."""
     rows = [["cell", "score", "paper", "agp", "runs", "distance", "mark", "CPU s"]]
     for one in found:
-        distance = "" if one.distance is None else f"{one.distance:.1f}"
+        distance = "" if one.distance is None else f"{one.distance:.2f}"
         seconds = mean_of([run["cpu_seconds"] for run in runs if run["cell"] == one.cell.name]).value
         ours = "" if one.ours is None else format_figure(one.ours)
-        count = f"{one.runs}" + (f", {one.diverged} diverged" if one.diverged else "")
-        figures = [SCORES[one.score], format_figure(one.theirs), ours, count]
+        figures = [SCORES[one.score], format_figure(one.theirs), ours, count_runs(one.runs, one.diverged)]
         rows.append([one.cell.name, *figures, distance, one.mark, f"{seconds:,.0f}"])
     return markdown(rows)
 
@@ -134,8 +133,13 @@ def score_table(table: Table, paper: Paper, runs: Results) -> list[str]:
         own = [run["scores"] for run in measured if run["scores"]]
         if own and table.columns.keys() <= own[0].keys():
             scores = [format_figure(mean_of([run[score] for run in own])) for score in table.columns]
-            rows.append([cell.name, *scores, str(len(own))])
+            rows.append([cell.name, *scores, count_runs(len(own), len(measured) - len(own))])
     return [f"### {table.title}", markdown(rows)] if len(rows) > 1 else []
+
+
+def count_runs(runs: int, diverged: int) -> str:
+    """The number of runs with scores, and of those that diverged if there are any."""
+    return f"{runs}" + (f", {diverged} diverged" if diverged else "")
 
 
 def reasons(paper: Paper, found: list[Comparison]) -> list[str]:

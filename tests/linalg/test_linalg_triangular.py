@@ -75,6 +75,29 @@ def test_products_by_panels_are_dense(name, size, batch):
     assert_close(getattr(_triangular, name)(*host), dense(*host), 1e-12)
 
 
+@pytest.mark.cover(2)
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 13])
+def test_the_lower_triangle_of_a_solution(size, transpose, backend, block):
+    L, C = _random((size, size), True) + 4.0 * np.eye(size), _random((size, size), True, seed=1)
+    found = _triangular.solve_lower(backend.array(L), backend.array(C), transpose=transpose)
+    assert_close(backend.numpy(found), np.tril(np.linalg.solve(L.T if transpose else L, C)), 1e-13)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+def test_autodiff_of_the_lower_triangle_of_a_solution(transpose, torch_place, block):
+    import torch
+
+    L = torch_place.array(_random((7, 7), True) + 4.0 * np.eye(7)).requires_grad_()
+    C = torch_place.array(_random((7, 7), True, seed=1)).requires_grad_()
+    weights = torch_place.array(_random((7, 7), seed=2))
+    dense = torch.tril(torch.linalg.solve(L.mT if transpose else L, C))
+    found = _triangular.solve_lower(L, C, transpose=transpose)
+    expected, ours = (torch.autograd.grad((weights * x).sum(), (L, C)) for x in (dense, found))
+    for one, other in zip(ours, expected, strict=True):
+        np.testing.assert_allclose(*(torch_place.numpy(torch.tril(x)) for x in (one, other)), atol=1e-13)
+
+
 @pytest.mark.parametrize("batch", [(), (2,)], ids=["matrix", "batch"])
 @pytest.mark.parametrize("size", [3, 128, 300])
 def test_symmetric_from_lower_reads_one_triangle(size, batch):

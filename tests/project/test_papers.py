@@ -1,5 +1,6 @@
 """The scripts that measure the papers' tables again: splits, notes, locks, the page, and small and killed runs."""
 
+import itertools
 import json
 import signal
 import subprocess
@@ -126,11 +127,12 @@ def test_missing_data_are_one_sentence(data, tmp_path):
         rows.read(data, "kin40k", "train_mask")
 
 
-def test_cells_of_gpytorch_need_it(data, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gpytorch_peer", None)
-    run = Run(data, tmp_path / "run.json", 0, version=1, small=True)
-    with pytest.raises(rows.InputError, match=r"need GPyTorch, which is not installed; install gpytorch, or name"):
-        rsvgp.curve(run, table="kin40k", method="gpytorch", num_inducing=8)
+def test_cells_without_their_library_are_left_out(capsys):
+    lacking = replace(CELL, name="other", needs="no_such_library")
+    assert cells.installed([CELL, lacking]) == [CELL]
+    assert "other need no_such_library, which is not installed; the other cells" in capsys.readouterr().err
+    with pytest.raises(rows.InputError, match=r"need no_such_library, which is not installed; install no_such_library"):
+        cells.installed([lacking])
 
 
 def test_an_impossible_folder_is_one_sentence(tmp_path):
@@ -286,21 +288,23 @@ def test_an_interrupted_training_continues_where_it_stopped(tmp_path):
 def test_an_interrupted_l_bfgs_continues_from_its_last_stage(tmp_path, monkeypatch):
     X = np.linspace(-1.0, 1.0, 30)[:, None]
     y = np.sin(9.0 * X) + 0.1 * np.cos(99.0 * X)
-    model, stages = agp.SGPR.from_data(X, y, num_inducing=8), []
+    model, stages, bounds = agp.SGPR.from_data(X, y, num_inducing=8), [], []
     fit = agp.fit_lbfgs
 
-    def counted(*given, **settings):
+    def counted(model, *given, **settings):
         stages.append(settings["max_iterations"])
         if len(stages) == 2:
             raise KeyboardInterrupt
-        return fit(*given, **settings)
+        result = fit(model, *given, **settings)
+        bounds.append((float(model.bound(*given)[0]), result.bounds[0]))
+        return result
 
     monkeypatch.setattr(agp, "fit_lbfgs", counted)
     monkeypatch.setattr(cagp, "STAGE", 4)
 
     def train(name):
         run = Run(tmp_path, tmp_path / f"{name}.json", 0, version=1, small=False)
-        return cagp.fit_lbfgs(run, model, rows.Rows(X, y, X, y), 10)
+        return cagp.fit_in_stages(run, model, rows.Rows(X, y, X, y), 10)
 
     with pytest.raises(KeyboardInterrupt):
         train("parts")
@@ -308,6 +312,9 @@ def test_an_interrupted_l_bfgs_continues_from_its_last_stage(tmp_path, monkeypat
     assert stages == [4, 4, 4, 2]
     whole = train("whole")
     assert stages[4:] == [4, 4, 2]
+    for (_, end), (start, better) in itertools.pairwise(bounds[3:]):
+        assert start == pytest.approx(end, rel=1e-12)
+        assert better > end
     for name, value in agp.tree.leaves(whole).items():
         np.testing.assert_array_equal(agp.tree.leaves(parts)[name], value)
 
@@ -364,6 +371,8 @@ def test_diverged_runs_have_no_mean_and_no_distance():
     assert "| table-method | NLPD | 1 (0.5) | 2 (0.6) | 3, 1 diverged |  | diverged | 1,800 |" in text
     assert "0 of them are measured in at least 3 runs" in text
     assert "|  | 0, 1 diverged |  | diverged |" in page.tables([result(0)], [PAPER])
+    scores = page.score_table(cells.Table("Table", "*", {"nlpd": "NLPD"}), PAPER, runs)
+    assert "| table-method | 2 (0.6) | 3, 1 diverged |" in scores[1]
 
 
 def test_parameters_without_units():
@@ -458,8 +467,8 @@ def test_the_page_compares_and_accumulates(tmp_path):
     assert "| table-method | NLPD | 1 (0.5) | 4 | 1 |  | few runs | 1,800 |" in text
     assert "papers.json has 3 runs; 2 of them are new." in page.write(tmp_path, outs[1], [PAPER])
     text = (folder / "papers.md").read_text()
-    # 4 / sqrt(1 / 3 + 1 / 4) = 5.2
-    assert "| table-method | NLPD | 1 (0.5) | 5 (0.6) | 3 | 5.2 | outside | 1,800 |" in text
+    # 4 / sqrt(1 / 3 + 1 / 4) = 5.24
+    assert "| table-method | NLPD | 1 (0.5) | 5 (0.6) | 3 | 5.24 | outside | 1,800 |" in text
     assert "- Title, table-method (NLPD): The reason is unknown." in text
     assert "| `script.py` | 1 | 1 | 0 | 1 | 0 | 0 | 3 | 1.5 |" in text
     assert "Protocol.\n\nDifferences from the paper:\n\n- A difference." in text
@@ -532,20 +541,35 @@ def kill(process, when):
 
 
 @pytest.mark.long
-def test_a_run_killed_in_training_continues_from_its_checkpoint(data, tmp_path):
-    def arguments(name):
-        return "tsvgp", "--data", data, "--out", tmp_path / name, "--seeds", 1, "--cells", "mnist-t-svgp-0.04x1-0.05x1"
+def test_a_run_killed_in_training_continues_from_its_checkpoint(data, tmp_path, monkeypatch):
+    name, train, steps = "mnist-t-svgp-0.04x1-0.05x1", agp.train, []
+    process = subprocess.Popen(
+        command("tsvgp", "--data", data, "--out", tmp_path / "killed", "--seeds", 1, "--cells", name),
+        stdout=subprocess.DEVNULL,
+    )
+    seen = set()
 
-    process = subprocess.Popen(command(*arguments("killed")), stdout=subprocess.DEVNULL)
-    kill(process, lambda: list((tmp_path / "killed").glob("*.safetensors")))
+    def is_written_twice():
+        seen.update(path.stat().st_mtime_ns for path in (tmp_path / "killed").glob("*.safetensors"))
+        return len(seen) > 1  # the first checkpoint is that of step 0
+
+    kill(process, is_written_twice)
     (notes,) = (tmp_path / "killed").glob("*.notes")
     before = json.loads(notes.read_text())
-    assert not list((tmp_path / "killed").glob("*.json"))
+
+    def watched(*given, callbacks, **settings):
+        return train(*given, callbacks=[*callbacks, lambda progress: steps.append(progress.step)], **settings)
+
+    monkeypatch.setattr(agp, "train", watched)
     found = []
-    for name in ("killed", "whole"):
-        assert call(*arguments(name)).returncode == 0
-        (path,) = (tmp_path / name).iterdir()
+    for folder in ("killed", "whole"):
+        settings = SimpleNamespace(data=data, out=tmp_path / folder, seeds=1, small=False)
+        assert Runs(tsvgp.PAPER, cells.choose(tsvgp.PAPER.cells, [name]), tsvgp.measure, settings).measure_all() == 0
+        (path,) = (tmp_path / folder).iterdir()
         found.append(json.loads(path.read_text()))
+    first = steps[0]
+    assert first > cells.CHECKPOINT_EVERY
+    assert steps == [*range(first, tsvgp.ITERATIONS + 1), *range(1, tsvgp.ITERATIONS + 1)]
     assert found[0]["scores"] == found[1]["scores"]
     assert found[0]["cpu_seconds"] > before["cpu_seconds"] > 0.0
 
@@ -577,29 +601,44 @@ def test_a_run_killed_between_stages_continues_with_the_same_scores_and_all_note
 
 
 @pytest.mark.long
-def test_gpytorch_has_the_curve_of_w_svgp_and_continues(data, tmp_path):
+def test_gpytorch_has_the_curve_of_w_svgp(data, tmp_path):
     pytest.importorskip("gpytorch")
-    common = ["--data", data, "--small", "--seeds", 1, "--cells", "elevators-curve-gpytorch-1000"]
-    done = call("rsvgp", *common, "elevators-curve-w-1000", "--out", tmp_path)
+    done = call(
+        "rsvgp", "--data", data, "--small", "--seeds", 1, "--out", tmp_path,
+        "--cells", "elevators-curve-gpytorch-1000", "elevators-curve-w-1000",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     peer, ours = (
-        json.loads((tmp_path / "small" / f"rsvgp.elevators-curve-{method}-1000.0.json").read_text())["scores"]
+        json.loads((tmp_path / "small" / f"rsvgp.elevators-curve-{method}-1000.0.json").read_text())
         for method in ("gpytorch", "w")
     )
+    assert peer["versions"].keys() - ours["versions"].keys() == {"gpytorch", "torch"}
     for step in rsvgp.SMALL["steps"]:
-        assert peer[f"nlpd_{step}"] == pytest.approx(ours[f"nlpd_{step}"], abs=1e-4)
-    assert not list((tmp_path / "small").glob("*.pt"))
+        assert peer["scores"][f"nlpd_{step}"] == pytest.approx(ours["scores"][f"nlpd_{step}"], abs=1e-4)
+    assert not list((tmp_path / "small").glob("*.pt*"))
 
+
+@pytest.mark.slow
+def test_gpytorch_takes_the_same_batches_and_continues(data, tmp_path):
+    pytest.importorskip("gpytorch")
     split = rows.regression(data, "elevators", 0, **rsvgp.SPLIT)
-    settings = {"batch_size": 100, "seed": 0, "rate": 0.1, "epsilon": 1e-7, "every": 2}
     model = rsvgp.shallow(SimpleNamespace(small=True, seed=0), split, "w", 8)
-    whole, first = (GPyTorchSVGP(model, split, file=tmp_path / name, **settings) for name in ("whole.pt", "first.pt"))
-    whole.train(5)
+    run = Run(data, tmp_path / "run.json", 0, version=1, small=True)
+    settings = {"batch_size": 20, "seed": 3, "rate": 0.1, "epsilon": 1e-7, "every": 2, "keep": run.keep}
+    whole, first = (GPyTorchSVGP(model, split, file=tmp_path / name, **settings) for name in ("whole.pt", "run.pt"))
+    whole.train(7)
     first.train(3)
-    second = GPyTorchSVGP(model, split, file=tmp_path / "first.pt", **settings)
+    assert Run(data, tmp_path / "run.json", 0, version=1, small=True).seconds()["cpu_seconds"] > 0.0
+    second = GPyTorchSVGP(model, split, file=tmp_path / "run.pt", **settings)
     assert (second.step, second.seconds) == (3, first.seconds)
-    second.train(5)
+    second.train(7)
     assert second.nlpd() == whole.nlpd() != first.nlpd()
+    updates = [agp.updates.Adam(0.1)]
+    ours = agp.train(model, split.X, split.y, steps=7, batch_size=20, seed=3, updates=updates).model
+    expected = -float(np.mean(ours.log_density(split.X_test, split.y_test)))
+    assert whole.nlpd() == pytest.approx(expected, abs=1e-4)
+    run.finish(result())
+    assert not list(tmp_path.glob("run.pt"))
 
 
 @pytest.mark.long
