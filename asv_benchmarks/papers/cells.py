@@ -321,7 +321,7 @@ def installed(cells: Sequence[Cell]) -> list[Cell]:
     if not lacking:
         return list(cells)
     needs = ", ".join(dict.fromkeys(cell.needs for cell in lacking))
-    why = f"{', '.join(cell.name for cell in lacking)} need {needs}, which is not installed"
+    why = f"the cells {', '.join(cell.name for cell in lacking)} need {needs}, which is not installed"
     if len(lacking) == len(cells):
         msg = f"{why}; install {needs}, or choose other cells."
         raise InputError(msg)
