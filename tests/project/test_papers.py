@@ -285,6 +285,24 @@ def test_an_interrupted_training_continues_where_it_stopped(tmp_path):
 
 
 @pytest.mark.slow
+def test_scores_of_cagp_cg_take_actions_of_the_trained_model(tmp_path):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    split = rows.Rows(X, X[:, :1] ** 3, X, X[:, :1])
+    run = Run(tmp_path, tmp_path / "run.json", 0, version=1, small=True)
+    trained = []
+
+    def train(model, *given, **settings):
+        trained.append(agp.train(model, *given, steps=settings["steps"], updates=settings["updates"]))
+        return trained[0]
+
+    run.train = train
+    found = cagp.fit(run, split, "cagp-cg", epochs=1.0, rate=1.0, name="test")
+    expected = cagp.policy(run)(trained[0].model).values
+    np.testing.assert_array_equal(found.actions.values, expected)
+    assert np.abs(trained[0].model.actions.values - expected).max() > 1e-6
+
+
+@pytest.mark.slow
 def test_an_interrupted_l_bfgs_continues_from_its_last_stage(tmp_path, monkeypatch):
     X = np.linspace(-1.0, 1.0, 30)[:, None]
     y = np.sin(9.0 * X) + 0.1 * np.cos(99.0 * X)
