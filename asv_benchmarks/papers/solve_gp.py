@@ -188,9 +188,9 @@ PAPER = Paper(
             "the paper's figures."
         ),
         "bike-solve-1024+1024": (
-            "agp's figure is better than the paper's, and the reason is unknown. On the same splits, SOLVE-GP has a log "
-            "density higher than that of SVGP with 1,024 inducing inputs by 0.046 to 0.047 in each run; in the paper, it "
-            "is higher by 0.029. The RMSE is lower by 0.012, and by 0.011 in the paper."
+            "agp's figure is better than the paper's, and the reason is unknown. On the same splits, SOLVE-GP has a "
+            "log density higher than that of SVGP with 1,024 inducing inputs by 0.046 to 0.047 in each run; in the "
+            "paper, it is higher by 0.029. The RMSE is lower by 0.012, and by 0.011 in the paper."
         ),
     },
     tables=(
