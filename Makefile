@@ -47,7 +47,7 @@ COMPILE_FAST := JAX_DISABLE_MOST_OPTIMIZATIONS=1 XLA_FLAGS=--xla_cpu_use_fusion_
   JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
 test-jax: $(OTHERS)/bin/.test ## test JAX, in a second environment
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -m "not long" tests/backend/test_jax.py
-	$(ONE_THREAD) $(COMPILE_FAST) $(OTHERS)/bin/python -m pytest -n auto -m "not slow" -k jax tests/reference
+	$(ONE_THREAD) $(COMPILE_FAST) $(OTHERS)/bin/python -m pytest -n auto -m "not slow" -k "[jax" tests/reference
 
 test-jax-all: $(OTHERS)/bin/.test ## run all cases of all tests on JAX
 	$(ONE_THREAD) $(OTHERS)/bin/python -m pytest -n auto -k jax tests

@@ -579,4 +579,4 @@ def stochastic(name: str) -> bool:
 def arrays(problem: Problem, library: str, device: str | None = None) -> tuple[Any, Any, Any]:
     """X, y and the test inputs in a library."""
     B, dtype = get_backend(library), problem.about["dtype"]
-    return tuple(B.from_numpy(x, dtype=dtype, device=device) for x in (problem.X, problem.y, problem.elsewhere))  # type: ignore[return-value]
+    return tuple(B.from_numpy(x, dtype=dtype, device=device) for x in (problem.X, problem.y, problem.elsewhere))

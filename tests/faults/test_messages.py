@@ -39,12 +39,12 @@ class Upright(Kernel):
 
     variance: agp.backend.Array = agp.tree.param(agp.constraints.POSITIVE, default=None)
 
-    def __call__(self, X, Z=None, /):  # type: ignore[override]
+    def __call__(self, X, Z=None, /):
         B = agp.backend_of(X)
         r2 = B.xp.sum((X[:, None, :] - (X if Z is None else Z)[None, :, :]) ** 2, axis=-1)
         return self.variance * B.xp.exp(-0.5 * r2), None
 
-    def diag(self, X, /):  # type: ignore[override]
+    def diag(self, X, /):
         return self.variance * agp.backend_of(X).xp.ones_like(X[:, 0]), None
 
     def from_data(self, X, variance, /):

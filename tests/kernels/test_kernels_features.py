@@ -82,7 +82,7 @@ class Own(Kernel):
     def __call__(self, X: Array, Z: Array | None = None, /):
         raise NotImplementedError
 
-    diag = from_data = check = None  # type: ignore[assignment]
+    diag = from_data = check = None
 
 
 @tree.model

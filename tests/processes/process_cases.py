@@ -94,7 +94,7 @@ def sparse(kernel: Any, inducing: Inducing, kind: str, outputs: int, rng: Any, m
     """A sparse process with a random q(u) of this kind."""
     mean = ConstantMean(rng.normal(size=outputs)) if mean is None else mean
     fields = {"kernel": as_arrays(kernel), "inducing": inducing, "mean_function": as_arrays(mean), "jitter": JITTER}
-    blank = Sparse(posterior=None, **fields)  # type: ignore[arg-type]
+    blank = Sparse(posterior=None, **fields)
     return Sparse(posterior=q_of(kind, blank.inducing_covariance()[0], outputs, rng), **fields)
 
 

@@ -132,7 +132,7 @@ def listed(root: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir() or importlib.util.find_spec("cupy") is None:
         sys.exit("give the folder of the unpacked wheel, and have it on the path: see the top of this file.")
-    import cupy  # pyright: ignore[reportMissingImports]
+    import cupy
 
     document = {"version": cupy.__version__, **listed(Path(sys.argv[1]))}
     Path(__file__).with_name("cupy_names.json").write_text(json.dumps(document, indent=1) + "\n")

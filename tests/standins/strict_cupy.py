@@ -192,7 +192,7 @@ class ndarray:  # noqa: N801 - CuPy's name
     __slots__ = ("_device", "_host")
     __module__ = "cupy"
     __array_priority__ = 100
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __init__(self, shape, dtype=float, memptr=None, strides=None, order="C"):
         self._host, self._device = np.empty(shape, dtype, order), CURRENT.devices[-1]
@@ -527,7 +527,7 @@ class _Placeholder:
 
     dtype = property(lambda self: np.result_type(self._host))
     ndim = property(lambda self: np.ndim(self._host))
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __bool__(self):
         msg = "Can't cast to bool"

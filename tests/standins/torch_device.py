@@ -38,10 +38,10 @@ class DeviceTensor(torch.Tensor):
 
     held: torch.Tensor
     # C++ takes it for a tensor on "meta", which every build of torch has, and where autograd asks for no card
-    device = property(lambda self: DEVICE)  # type: ignore[assignment]
-    is_cuda = property(lambda self: True)  # type: ignore[assignment]
-    is_meta = property(lambda self: False)  # type: ignore[assignment]
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    device = property(lambda self: DEVICE)
+    is_cuda = property(lambda self: True)
+    is_meta = property(lambda self: False)
+    __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
     def __new__(cls, held: torch.Tensor) -> "DeviceTensor":  # noqa: PYI034
@@ -195,7 +195,7 @@ class _Generator(torch.Generator):
         return out
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:
         return self.place
 
     def manual_seed(self, seed: int) -> Self:
