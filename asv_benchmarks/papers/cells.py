@@ -80,6 +80,8 @@ class Table:
     """Pattern of the names of its cells."""
     columns: dict[str, str]
     """Headings by score."""
+    cpu: bool = False
+    """Whether a column has the CPU seconds of a whole run."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ class Paper:
 
 def curve_table(title: str, cells: str, score: str, counts: Sequence[int], unit: str) -> Table:
     """A table of the scores SCORE_COUNT after several counts of a unit, such as "step"."""
-    return Table(title, cells, {f"{score}_{i}": f"{i:,} {unit}" + "s" * (i > 1) for i in counts})
+    columns = {f"{score}_{i}": f"{i:,} {unit}" + "s" * (i > 1) for i in counts}
+    return Table(title, cells, columns, cpu=score == "seconds")
 
 
 # -- a run ------------------------------------------------------------------------------------------------------------

@@ -118,23 +118,29 @@ def comparison_table(found: list[Comparison], runs: Results) -> str:
     rows = [["cell", "score", "paper", "agp", "runs", "distance", "mark", "CPU s"]]
     for one in found:
         distance = "" if one.distance is None else f"{one.distance:.2f}"
-        seconds = mean_of([run["cpu_seconds"] for run in runs if run["cell"] == one.cell.name]).value
         ours = "" if one.ours is None else format_figure(one.ours)
         figures = [SCORES[one.score], format_figure(one.theirs), ours, count_runs(one.runs, one.diverged)]
-        rows.append([one.cell.name, *figures, distance, one.mark, f"{seconds:,.0f}"])
+        seconds = cpu_seconds([run for run in runs if run["cell"] == one.cell.name])
+        rows.append([one.cell.name, *figures, distance, one.mark, seconds])
     return markdown(rows)
 
 
 def score_table(table: Table, paper: Paper, runs: Results) -> list[str]:
     """The heading and the Markdown table of scores without figures in the paper; nothing if no run has them."""
-    rows = [["cell", *table.columns.values(), "runs"]]
+    rows = [["cell", *table.columns.values(), "runs", *["CPU s"] * table.cpu]]
     for cell in paper.cells:
         measured = [run for run in runs if run["cell"] == cell.name and fnmatchcase(cell.name, table.cells)]
         own = [run["scores"] for run in measured if run["scores"]]
         if own and table.columns.keys() <= own[0].keys():
             scores = [format_figure(mean_of([run[score] for run in own])) for score in table.columns]
             rows.append([cell.name, *scores, count_runs(len(own), len(measured) - len(own))])
+            rows[-1] += [cpu_seconds(measured)] * table.cpu
     return [f"### {table.title}", markdown(rows)] if len(rows) > 1 else []
+
+
+def cpu_seconds(runs: Results) -> str:
+    """The mean CPU seconds of runs."""
+    return f"{mean_of([run['cpu_seconds'] for run in runs]).value:,.0f}"
 
 
 def count_runs(runs: int, diverged: int) -> str:

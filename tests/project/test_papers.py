@@ -393,6 +393,13 @@ def test_diverged_runs_have_no_mean_and_no_distance():
     assert "| table-method | 2 (0.6) | 3, 1 diverged |" in scores[1]
 
 
+def test_tables_of_seconds_have_the_cpu_time():
+    table = cells.curve_table("Seconds", "*", "seconds", [1, 1000], "step")
+    _, text = page.score_table(table, PAPER, [result(0, seconds_1=0.5, seconds_1000=500.25)])
+    assert "| cell | 1 step | 1,000 steps | runs | CPU s |" in text
+    assert "| table-method | 0.500 | 500.2 | 1 | 1,800 |" in text
+
+
 def test_parameters_without_units():
     X = np.linspace(0.0, 9.0, 30)[:, None]
     model = agp.SVGP.from_data(X, 5.0 * X, kernel=agp.RBF(1.0, [2.0]), num_inducing=4, posterior="whitened")
