@@ -127,14 +127,17 @@ def comparison_table(found: list[Comparison], runs: Results) -> str:
 
 def score_table(table: Table, paper: Paper, runs: Results) -> list[str]:
     """The heading and the Markdown table of scores without figures in the paper; nothing if no run has them."""
-    rows = [["cell", *table.columns.values(), "runs", *["CPU s"] * table.cpu]]
+    rows = [["cell", *table.columns.values(), "runs"]]
+    if table.cpu:
+        rows[0].append("CPU s")
     for cell in paper.cells:
         measured = [run for run in runs if run["cell"] == cell.name and fnmatchcase(cell.name, table.cells)]
         own = [run["scores"] for run in measured if run["scores"]]
         if own and table.columns.keys() <= own[0].keys():
             scores = [format_figure(mean_of([run[score] for run in own])) for score in table.columns]
             rows.append([cell.name, *scores, count_runs(len(own), len(measured) - len(own))])
-            rows[-1] += [cpu_seconds(measured)] * table.cpu
+            if table.cpu:
+                rows[-1].append(cpu_seconds(measured))
     return [f"### {table.title}", markdown(rows)] if len(rows) > 1 else []
 
 
