@@ -6,6 +6,7 @@ from typing import Any
 __all__ = [
     "BackendError",
     "CheckpointError",
+    "ColumnWarning",
     "ConvergenceWarning",
     "FileError",
     "Interrupted",
@@ -80,6 +81,10 @@ class Interrupted(KeyboardInterrupt):
 
     def __reduce__(self) -> tuple[Any, ...]:  # by default, pickle passes the message to the constructor
         return type(self), (self.result,), self.__dict__
+
+
+class ColumnWarning(UserWarning):
+    """A column of a table was left out, or may not be what its values suggest. The message names the column."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -28,8 +28,17 @@ KERNELS: dict[str, type[Kernel]] = {
     "constant": kernels.Constant,
     "white": kernels.White,
 }
-VALUE = re.compile(r"(\w+)\s*\(\s*([0-9.]+(?:e-?[0-9]+)?)\s*\)")
-"""Matches a kernel with a lengthscale or period, such as "rbf(2.0)"."""
+QUOTED = r"'[^']*'|\"[^\"]*\""
+PART = re.compile(
+    rf"""\s*(?P<kind>[^\s()*+.]+)\s*
+    (?:\(\s*(?P<value>\d+\.?\d*(?:e[-+]?\d+)?|\.\d+(?:e[-+]?\d+)?)\s*\)\s*)?
+    (?:\.\s*on\s*\(\s*(?P<columns>(?:{QUOTED}|[^()'"])*)\)\s*)?
+    (?P<operation>[+*]|$)""",
+    re.VERBOSE,
+)
+"""Matches a kernel with its lengthscale or period and its columns, such as "rbf(2.0).on(width, 'unit price') *"."""
+COLUMN = re.compile(r"'([^']*)'|\"([^\"]*)\"|([^,'\"]*[^,'\"\s][^,'\"]*)")
+"""Matches the name of a column, which is in quotes if it contains commas, quotes or parentheses."""
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": likelihoods.Gaussian,
@@ -141,31 +150,44 @@ def parse_kernel(name: str, *others: str) -> Kernel:
     """Return the kernel described by names joined by ``+`` and ``*``.
 
     A number in parentheses is the initial lengthscale, or the period, in the units of the inputs:
-    ``"matern32(3000) + seasonal(365.25) * rbf"``. An unknown name raises a ValueError that lists the known names.
+    ``"matern32(3000) + seasonal(365.25) * rbf"``. A part may act on some columns of a table:
+    ``"rbf.on(width, height) + linear.on('unit price')"``. An unknown name raises a ValueError that lists the known
+    names.
     """
+    terms: list[list[Kernel]] = [[]]
+    at, operation = 0, "*"
+    while operation:
+        part = PART.match(name, at)
+        if part is None:
+            rest = name[at:].strip() or "nothing"
+            msg = f"the kernel {name!r} has {rest!r} where a kernel should be; write it as in 'rbf*linear + white'."
+            raise ValueError(msg)
+        if operation == "+":
+            terms.append([])
+        terms[-1].append(_single_kernel(part, name, others))
+        at, operation = part.end(), part["operation"]
+    return reduce(add, [reduce(mul, term) for term in terms])
 
-    def product(term: str) -> Kernel:
-        return reduce(mul, [_single_kernel(part.strip(), name, others) for part in term.split("*")])
 
-    return reduce(add, map(product, name.split("+")))
-
-
-def _single_kernel(part: str, name: str, others: tuple[str, ...]) -> Kernel:
-    found = VALUE.fullmatch(part)
-    part, value = (found[1], float(found[2])) if found else (part, None)
-    if part not in KERNELS:
-        where = f" in {name!r}" if part != name else ""
+def _single_kernel(part: re.Match[str], name: str, others: tuple[str, ...]) -> Kernel:
+    """Return the kernel of a part, such as ``rbf(2.0).on(width)``."""
+    kind, value = part["kind"], part["value"]
+    if kind not in KERNELS:
+        where = f" in {name!r}" if kind != name else ""
         known = ", ".join((*others, *KERNELS))
-        msg = f"unknown kernel {part!r}{where}; choose from {known}, or sums and products such as rbf*linear+white."
+        msg = f"unknown kernel {kind!r}{where}; choose from {known}, or sums and products such as rbf*linear+white."
         raise ValueError(msg)
-    kind = KERNELS[part]
-    if value is None:
-        return kind()
-    takes = next((name for name in ("period", "lengthscale") if name in vars(kind())), None)
-    if takes is None:
-        msg = f"the kernel {part!r} in {name!r} takes no number; leave the number out."
-        raise ValueError(msg)
-    return kind(**{takes: value})
+    kernel = KERNELS[kind]()
+    if value is not None:
+        takes = next((field for field in ("period", "lengthscale") if field in vars(kernel)), None)
+        if takes is None:
+            msg = f"the kernel {kind!r} in {name!r} takes no number; leave the number out."
+            raise ValueError(msg)
+        kernel = KERNELS[kind](**{takes: float(value)})
+    if part["columns"] is None:
+        return kernel
+    columns = [x for found in COLUMN.finditer(part["columns"]) for x in found.groups() if x is not None]
+    return kernel.on(tuple(map(str.strip, columns)))
 
 
 def build(

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agp.data import TableFile, bad_number, unknown_column_message
+from agp.data import TableFile, bad_number, identifies_rows, level_of, unknown_column_message
 
-MAX_TEXTS = 100
-"""Maximum number of different text values in a column. Each of them becomes an input."""
+MANY_LEVELS = 100
+"""The number of different values of a column above which a remark says that training takes long."""
 DATE = re.compile(r"\s*(\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([T ]\d{1,2}:\d{2}.*)?|(1[6-9]|20)\d\d-(0[1-9]|1[0-2]))\s*")
 """Matches a date such as 2020-12-31, with or without a time, or a month such as 2020-12."""
 ZONE = re.compile(r":\d{2}.*(?:Z|UTC|GMT|[-+]\d{2}(?::?\d{2})?)\s*$")
@@ -53,10 +53,13 @@ def kinds_of(estimator: Any) -> dict[str, Kind]:
     learned = estimator.columns_
     kinds = {name: Kind("text", tuple(filter(None, values))) for name, values in learned.values.items()}
     kinds |= {name: Kind("duration" if unit == "days" else "date") for name, unit in learned.times.items()}
-    return {name: kinds.get(name, Kind("number")) for name in estimator.feature_names_in_}
+    names = [name for name in estimator.feature_names_in_ if name not in learned.left_out]
+    return {name: kinds.get(name, Kind("number")) for name in names}
 
 
-def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str) -> tuple[Any, list[str]]:
+def inputs_of(
+    table: TableFile, *, without: list[str], keep: list[str], dates: str, missing: str
+) -> tuple[Any, list[str]]:
     """Return the input columns, and remarks about columns that were converted or left out.
 
     Raise a ValueError if a column cannot be an input. The message names the first unsuitable cell and a remedy.
@@ -70,7 +73,12 @@ def inputs_of(table: TableFile, *, without: list[str], dates: str, missing: str)
             notes.append(f"column {name!r} is empty and is left out")
             continue
         kind = _kind(table, name, dates)
-        columns[name] = _convert_column(table, name, kind, missing)
+        of_rows = kind == "text" and name not in keep and identifies_rows(column.dropna().map(level_of))
+        columns[name] = _convert_column(table, name, kind, "impute" if of_rows else missing)
+        if kind == "text" and not of_rows and (count := columns[name].nunique()) > MANY_LEVELS:
+            notes.append(
+                f"column {name!r} has {count:,} different values, each of which becomes an input: this is slow"
+            )
         if kind == "date":
             zone = " UTC" if isinstance(columns[name].dtype, pd.DatetimeTZDtype) else ""
             notes.append(f"column {name!r} holds dates, which become {DAYS}{zone}")
@@ -98,7 +106,7 @@ def read_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, ta
     for name, kind in kinds.items():
         if kind.name == "text" and (new := sorted({*frame[name].dropna()} - {*kind.values})):
             notes.append(
-                f"column {name!r} has {show_cell(new)}, unseen in training; such cells match none of the known values"
+                f"column {name!r} has {show_cell(new)}, unseen in training; predictions average over the known values"
             )
     return frame, notes
 
@@ -137,14 +145,6 @@ def _kind(table: TableFile, name: str, dates: str) -> str:
         raise ValueError(msg)
     if (row := bad_number(column)) is not None:
         raise ValueError(_no_number(table, name, row))
-    values = sorted({*texts})
-    if len(values) > MAX_TEXTS:
-        msg = (
-            f"{table.path}: column {name!r} has {len(values):,} different text values such as "
-            f"{values[0][:MAX_CELL_CHARS]!r}, but at most {MAX_TEXTS} are allowed; drop it with "
-            f"--drop {shlex.quote(name)}."
-        )
-        raise ValueError(msg)
     return "text"
 
 
@@ -169,7 +169,7 @@ def _convert_column(table: TableFile, name: str, kind: str, missing: str) -> Any
         )
         raise ValueError(msg)
     if kind == "text":
-        return pd.Series([None if gone else text_of(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
+        return pd.Series([None if gone else level_of(x) for x, gone in zip(column, empty, strict=True)], dtype=object)
     if kind.startswith("date"):
         times = column if infer_column_kind(column) in TIMES else _times(table, name)
         return times if kind == "date" else pd.to_datetime(times, utc=True).dt.tz_localize(None)

@@ -33,7 +33,7 @@ HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .parquet, .npz) and save the model.
 options:
   --target COLUMN      column to predict; repeat the option for several columns
-  --drop COLUMN ...    columns to ignore; all other columns are inputs
+  --drop COLUMN ..., --keep COLUMN ...   columns to ignore; row names to use
   --task NAME          auto (default), regression or classification
   --exposure COLUMN, --weights COLUMN   exposures of counts; row weights
   --missing NAME       empty input cells: refuse (default), or impute (the mean)
@@ -80,6 +80,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--target", action="append", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--drop", action="extend", nargs="+", default=[])
+    parser.add_argument("--keep", action="extend", nargs="+", default=[])
     parser.add_argument("--task", choices=TASKS, default="auto")
     parser.add_argument("--missing", choices=("refuse", "impute"), default="refuse")
     parser.add_argument("--dates", choices=("auto", "refuse", "numbers"), default="auto")
@@ -110,9 +111,12 @@ def _run(a: argparse.Namespace) -> int:
     table = read_table(a.table)
     check_columns(table, a.target)
     rates = [name for name in (a.exposure, a.weights) if name is not None]
-    for name in (*a.drop, *rates):
+    for name in (*a.drop, *a.keep, *rates):
         if name not in a.target:
             check_columns(table, [name])
+    if unused := [name for name in a.keep if name in (*a.target, *a.drop, *rates)]:
+        msg = f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out."
+        raise ValueError(msg)
     for flag, name in (("--exposure", a.exposure), ("--weights", a.weights)):
         if name in a.target:
             msg = f"{flag} is {name!r}, which is the target; name another column."
@@ -126,7 +130,7 @@ def _run(a: argparse.Namespace) -> int:
     y = labels_of(table, a.target[0], rows) if task == "classification" else numbers_of(table, a.target, rows)
     if a.likelihood == "ordinal":
         check_label_order(table, a.target[0], y)
-    X, notes = inputs_of(table, without=[*a.target, *a.drop, *rates], dates=a.dates, missing=a.missing)
+    X, notes = inputs_of(table, without=[*a.target, *a.drop, *rates], keep=a.keep, dates=a.dates, missing=a.missing)
     X = X[rows].reset_index(drop=True)
     test = _split_rows(len(y), a.test_share, a.seed)
     words = [f"{len(y) - test.sum():,} rows, {X.shape[1]} input column{'s' * (X.shape[1] != 1)}; {_task(a, task, y)}"]
@@ -259,7 +263,7 @@ def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> A
     if task == "regression":
         own |= {"target_transform": a.transform, "outputs": a.outputs or OUTPUTS[0]}
         own |= {"missing_targets": "ignore" if y.ndim == 2 else "refuse"}
-    own |= {name: vars(a)[name] for name in OF_ESTIMATORS}
+    own |= {name: vars(a)[name] for name in OF_ESTIMATORS} | {"keep": a.keep or None}
     estimator = cls(**own, random_state=a.seed, verbose=not a.quiet and sys.stderr.isatty())
     began = time.perf_counter()
     estimator.fit(X, y, **beside).set_params(verbose=False)

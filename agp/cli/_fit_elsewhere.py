@@ -48,6 +48,7 @@ def _check(a: argparse.Namespace) -> None:
         "--exposure": a.exposure is not None,
         "--weights": a.weights is not None,
         "--missing impute": a.missing == "impute",
+        "--keep": bool(a.keep),
         "--dates numbers": a.dates == "numbers",
         "--test-share": a.test_share > 0.0,
         "several targets": len(a.target) > 1,

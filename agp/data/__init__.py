@@ -23,5 +23,6 @@ __getattr__ = former_names(__name__, bundled="load_bundled")
 
 # for other subpackages
 from agp.data._dataset import TaskName
+from agp.data._levels import identifies_rows, level_of, numbers_rows
 from agp.data._open_rows import is_many, several_files
 from agp.data._tables import TABLES, bad_number, unknown_column_message

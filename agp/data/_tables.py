@@ -28,8 +28,6 @@ SAMPLE = 50
 """The number of lines from which the dialect is inferred."""
 NUMBER = re.compile(r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)([eE][-+]?\d+)?\s*")
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d*,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+([eE].*)?\s*")
-INDICES = ("index", "id", "row", "rowid", "nr", "no")
-"""Names of columns that may contain row numbers. A first column without a name may contain them, too."""
 MAX_CELL_CHARS = 80
 
 
@@ -67,8 +65,8 @@ def read_table(path: str | Path, *, texts: Iterable[str] = (), needed: Iterable[
     """Read a table from a text file with one header line, a Parquet file, or an npz file.
 
     Text files may begin with a byte-order mark and may contain quotes and decimal commas. Separators may be commas,
-    semicolons, tabs, bars or blanks. If the first column contains row numbers, the column is left out, and `notes` says
-    so. An npz file must contain the arrays X [N, D] and y [N], or one array [N] per column.
+    semicolons, tabs, bars or blanks. If the first column has no name and contains row numbers, it is left out, and
+    `notes` says so. An npz file must contain the arrays X [N, D] and y [N], or one array [N] per column.
 
     Parameters
     ----------
@@ -334,18 +332,13 @@ def npz_arrays(path: str | Path) -> dict[str, npt.NDArray]:
 
 
 def _drop_index(table: TableFile, needed: set[str]) -> TableFile:
-    """Drop the first column if it contains row numbers, and has either no name or a name from `INDICES`."""
+    """Drop the first column if it has no name and contains row numbers."""
     name = table.frame.columns[0]
-    values = table.frame[name].to_numpy()
-    if name in needed or len(table.frame.columns) < 2 or values.dtype.kind not in "iu":
-        return table
     nameless = name == "" or name.startswith("Unnamed: ") or name == "__index_level_0__"
-    if nameless:
-        which, numbered = "the first column, which has no name,", len(np.unique(values)) == len(values)
-    else:
-        counts = bool((np.diff(values) == 1).all()) and values[0] in (0, 1)
-        which, numbered = f"column {name!r}", name.lower() in INDICES and counts
-    if not numbered:
+    if not nameless or name in needed or len(table.frame.columns) < 2:
         return table
-    notes = (*table.notes, f"{which} contains row numbers and is left out")
+    values = table.frame[name].to_numpy()
+    if values.dtype.kind not in "iu" or len(np.unique(values)) < len(values):
+        return table
+    notes = (*table.notes, "the first column, which has no name, contains row numbers and is left out")
     return replace(table, frame=table.frame.drop(columns=[name]), notes=notes)

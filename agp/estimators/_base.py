@@ -26,6 +26,7 @@ from agp.estimators._arrays import (
     resolve_seed,
 )
 from agp.estimators._columns import MISSING, Columns, as_frame
+from agp.estimators._kernel_columns import number_columns
 from agp.estimators._observations import Observations, plain, targets_for, wrap_likelihood
 from agp.inspection import column_names
 from agp.likelihoods import Likelihood
@@ -45,7 +46,7 @@ from agp.methods import (
     updates_of,
 )
 from agp.models import Model, valid_data
-from agp.predictors import Predictor
+from agp.predictors import Predictor, with_imputations
 from agp.selection import select_kernel
 from agp.summaries import summary_html
 from agp.training import FINAL_RATE_FRACTION, RATE, Batches, Round, fit, fit_growing, initial_state
@@ -114,6 +115,7 @@ class Learned:
     n_rows_seen_: int
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
+    left_out_: list[str]
     columns_: Columns
     growth_: dict[str, list[float]]
     growth_reason_: str
@@ -135,6 +137,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     num_inducing: int | str | None = None
     layers: int | None = None
     missing: str = "refuse"
+    keep: Any = None
     backend: str | None = None
     device: str | None = None
     dtype: str | None = None
@@ -204,6 +207,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         check_choice("missing", self.missing, MISSING)
         if reset:
             self._forget("columns_")
+            self.left_out_ = []
         frame = as_frame(X)
         if frame is not None and (reset or ("columns_" in vars(self) and self.columns_.named)):
             return self._table_inputs(X, frame, reset=reset)
@@ -229,10 +233,30 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if 0 in frame.shape:
             msg = f"X has shape {frame.shape}, but must not be empty."
             raise ValueError(msg)
-        validate_data(self, X, skip_check_array=True, reset=reset)
+        if reset or not self._lacks_only_left_out(frame):
+            validate_data(self, X, skip_check_array=True, reset=reset)
         if reset:
-            self.columns_ = Columns(self.missing).fit(frame)
+            self.columns_ = Columns(self.missing, self._kept_columns()).fit(frame)
+            self.left_out_ = self.columns_.left_out
         return self.columns_.transform(frame)
+
+    def _lacks_only_left_out(self, frame: Any) -> bool:
+        """Whether a data frame has the columns of the training table, except for some that were left out."""
+        if "feature_names_in_" not in vars(self):
+            return False
+        given = {*frame.columns}
+        expected = [name for name in self.feature_names_in_ if name in given or name not in self.left_out_]
+        return frame.columns == expected
+
+    def _kept_columns(self) -> tuple[Any, ...]:
+        """Return the names in `keep`. Raise TypeError unless it is a name or a sequence of names."""
+        if self.keep is None or isinstance(self.keep, str):
+            return () if self.keep is None else (self.keep,)
+        try:
+            return tuple(self.keep)
+        except TypeError as error:
+            msg = f"keep is {self.keep!r}, but must be a list of column names."
+            raise TypeError(msg) from error
 
     def _foreign_inputs(self, X: Array, *, reset: bool) -> Array:
         X = floating(X)
@@ -242,7 +266,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             raise ValueError(msg)
         check_inputs("X", X)
         if reset:
-            self.n_features_in_ = X.shape[1]
+            self.n_features_in_, self.left_out_ = X.shape[1], []
             self._forget("feature_names_in_", "columns_")
         elif X.shape[1] != self.n_features_in_:
             name = type(self).__name__
@@ -251,6 +275,19 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         elif "columns_" in vars(self):
             return asarray_like(self.columns_.transform_array(to_numpy(X)), X)
         return X
+
+    def _training_inputs(self, X: Any, *, reset: bool) -> Array:
+        """Convert training rows to model inputs. Raise ValueError for cells about which the first rows say nothing."""
+        A = self._inputs(X, reset=reset)
+        if not reset and isinstance(A, np.ndarray) and (unknown := np.isnan(A)).any():
+            row, column = np.argwhere(unknown)[0].tolist()
+            name = self.columns_.sources()[column]
+            msg = (
+                f"column {name!r} has a cell in row {row} that is missing or has a value unseen in the first rows; "
+                "pass all values, and a missing cell, in the first call of partial_fit."
+            )
+            raise ValueError(msg)
+        return self._to_array(A)
 
     def _to_array(self, X: Any) -> Array:
         """Convert an array to the library, device and precision of the parameters."""
@@ -314,10 +351,17 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
         """Return the given kernel or, for "auto", the kernel that best predicts a sample of the rows."""
-        kernel = kernel_or_auto(self.kernel)
+        kernel = self._given_kernel()
         if not isinstance(kernel, str):
             return kernel
         return "rbf" if self.method_ in DEEP_METHODS else select_kernel(X, y, likelihood)
+
+    def _given_kernel(self) -> Any:
+        """Return "auto", or the given kernel on columns of the model inputs instead of named columns of the table."""
+        kernel = kernel_or_auto(self.kernel)
+        if isinstance(kernel, str):
+            return kernel
+        return number_columns(kernel, vars(self).get("columns_"))
 
     def _layers(self) -> dict[str, int]:
         """Return the argument `layers` for `build`, if it is given."""
@@ -461,6 +505,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             found = _PREDICTORS[self.model_] = replace(found, {"likelihood": self._likelihood_of(found.likelihood)})
         return found
 
+    def _imputing_predictor(self) -> Predictor:
+        """Return `predictor_`, which also accepts model inputs with NaN if there are imputations for such cells."""
+        if "columns_" not in vars(self):
+            return self.predictor_
+        reference = first_leaf(self.model_)
+        imputations, factors = (asarray_like(x, reference) for x in self.columns_.imputations())
+        return with_imputations(self.predictor_, imputations, factors)
+
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
         """Convert the trained likelihood to the likelihood of predicted observations."""
         return plain(trained)
@@ -485,7 +537,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Convert rows of X to the inputs [N, D] of `model_`.
 
         In data frames, dates and times become days since 1970-01-01, and durations become days. Each categorical column
-        is replaced by columns of 0 and 1, one for each of its values. Missing cells are imputed.
+        is replaced by columns of 0 and 1, one for each of its values. Missing cells are imputed. A missing cell in a
+        column that had none in training, or a value unseen in training, becomes NaN.
         """
         return self._prepare_inputs(X)[0]
 

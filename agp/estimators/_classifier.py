@@ -44,7 +44,7 @@ class GPClassifier(ClassifierMixin, Distribution):
     likelihood
         "auto", or "ordinal" for ordered classes. Ordered classes must be numbers, or an ordered categorical series from
         pandas or polars; text without an order raises an error.
-    kernel, num_inducing, layers, missing, backend, device, dtype
+    kernel, num_inducing, layers, missing, keep, backend, device, dtype
         As in `GPRegressor`.
     tolerance, max_steps, max_seconds, batch_size, total_rows, random_state, verbose
         As in `GPRegressor`.
@@ -56,6 +56,8 @@ class GPClassifier(ClassifierMixin, Distribution):
     order_
         The positions [C] of ordered classes in `classes_`, from the lowest class to the highest.
     model_, method_, bound_, history_, n_iter_, converged_, learned_, n_rows_seen_, n_features_in_, feature_names_in_
+        As in `GPRegressor`.
+    left_out_
         As in `GPRegressor`.
     """
 
@@ -151,7 +153,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return Bernoulli() if count == 2 else Softmax(count)
 
     def _data(self, X: Any, y: Any, sample_weight: Any, classes: Any = None, *, reset: bool) -> Observations:
-        A = self._to_array(self._inputs(X, reset=reset))
+        A = self._training_inputs(X, reset=reset)
         labels = self._labels(X, y)
         weights = row_numbers("sample_weight", sample_weight, A)
         if reset and classes is None:
@@ -211,11 +213,11 @@ class GPClassifier(ClassifierMixin, Distribution):
         return self._to_array(xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
 
     def _probabilities(self, X: Any) -> tuple[Array, bool]:
-        A, host = self._prepare_inputs(X)
+        predictor, A, host = self._predictor_at(X, None)
         if "order_" in vars(self):
-            found = level_probabilities(self.predictor_, A)
+            found = level_probabilities(predictor, A)
             return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1), host
-        mean = self.predictor_.predict(A, observed=True).mean
+        mean = predictor.predict(A, observed=True).mean
         xp = backend_of(mean).xp
         return (xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean), host
 

@@ -4,6 +4,7 @@ import datetime as dt
 import re
 import warnings
 from collections import Counter
+from collections.abc import Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -15,7 +16,10 @@ from narwhals.exceptions import DuplicateError
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
+from agp.data import identifies_rows, level_of, numbers_rows
+from agp.errors import ColumnWarning
 from agp.inspection import column_names
+from agp.random import generator
 from agp.repairs import outside
 
 MISSING = ("refuse", "impute")
@@ -26,6 +30,8 @@ DAYS, DAYS_UTC, DURATION = "days since 1970-01-01", "days since 1970-01-01 UTC",
 UNITS = {DAYS: "dates", DAYS_UTC: "times with a time zone", DURATION: "durations"}
 """The units of dates (or times without a time zone), times and durations, and what messages call these kinds."""
 DAY = dt.timedelta(days=1)
+IMPUTATIONS = 60
+"""The number of values that replace a cell about which nothing is known, to average predictions over them."""
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?")
 
 
@@ -66,26 +72,40 @@ class Columns:
 
     Numbers and Booleans keep their values; Python decimals become floats. Dates and times become days since 1970-01-01
     (in UTC if they have a time zone), and durations become days. A column of text, categories or enumerations is
-    replaced by columns of 0 and 1, one for each of its values. For a value unseen in training, all of these columns are
-    0. If `missing` is "refuse", missing cells raise an error. If it is "impute", missing numbers and dates are replaced
-    by the mean and marked in an additional column, and missing cells in a categorical column form an additional
-    category.
+    replaced by columns of 0 and 1, one for each of its levels (`agp.data.level_of`). If `missing` is "refuse", missing
+    cells raise an error. If it is "impute", missing numbers and dates are replaced by the mean and marked in an
+    additional column, and missing cells in a categorical column form an additional level.
+
+    Nothing is known about a level unseen in training, or a missing cell in a column without missing cells in training.
+    Such cells become NaN, and predictors average over the `imputations`.
 
     Parameters
     ----------
     missing
         "refuse" or "impute".
+    keep
+        The names of columns that are inputs even if they only identify rows. Other categorical columns of this kind
+        (`agp.data.identifies_rows`) are left out, with a warning.
     """
 
-    def __init__(self, missing: str) -> None:
-        self.missing = missing
+    def __init__(self, missing: str, keep: Sequence[str] = ()) -> None:
+        self.missing, self.keep = missing, keep
         self.named = True
         self.numbers: list[str] = []
         self.times: dict[str, str] = {}
         self.categories: list[str] = []
+        self.left_out: list[str] = []
+        self.table: list[str] = []
+        self.quantiles = np.zeros((IMPUTATIONS, 0))
 
     def fit(self, frame: Any) -> "Columns":
-        """Learn the column kinds, categories and means of a narwhals data frame. Error messages name the column."""
+        """Learn the column kinds, levels and distributions of a narwhals data frame. Error messages name the column."""
+        if unknown := [name for name in self.keep if name not in frame.columns]:
+            msg = (
+                f"keep names the column {unknown[0]!r}, but the columns are {', '.join(map(str, frame.columns))[:200]}."
+            )
+            raise ValueError(msg)
+        self.table = [*frame.columns]
         for name, dtype in frame.schema.items():
             column = frame.get_column(name)
             if dtype.is_numeric() or dtype == nw.Boolean or _holds_numbers(column):
@@ -94,32 +114,37 @@ class Columns:
                 self.numbers.append(name)
                 self.times[name] = unit
             elif dtype in (nw.String, nw.Categorical, nw.Enum) or _holds_words(name, column):
-                self.categories.append(name)
-                _warn_of_dates(name, column)
+                of_rows = name not in self.keep and identifies_rows(_levels(column))
+                (self.left_out if of_rows else self.categories).append(name)
+                _warn_of_text(name, column, left_out=of_rows)
             else:
                 msg = f"column {name!r} holds {dtype}; convert it to numbers, dates or text, or leave it out."
                 raise ValueError(msg)
+        if not self.numbers and not self.categories:
+            msg = f"no column is left, because {self.left_out[0]!r} identifies rows; add columns, or name it in keep."
+            raise ValueError(msg)
         self.imputer, self.encoder = new_imputer(), new_encoder()
         numbers = self._numbers(frame)
         self.imputer.fit(numbers if numbers.shape[1] else np.zeros((len(frame), 1)))
+        self.quantiles = _quantiles_of(numbers)
+        self._mention_row_numbers(numbers)
         if self.categories:
             self.encoder.fit(self._texts(frame))
         return self
 
     def fit_array(self, X: npt.NDArray[Any]) -> "Columns":
-        """Learn the means of an array [N, D], whose columns have no names."""
+        """Learn the means and quantiles of an array [N, D], whose columns have no names."""
         self.named, self.numbers = False, [*column_names(X.shape[1])]
-        self.imputer = new_imputer().fit(X)
+        self.imputer, self.quantiles = new_imputer().fit(X), _quantiles_of(X)
         return self
 
     def transform(self, frame: Any) -> npt.NDArray[np.float64]:
-        """Convert a data frame with the same columns to numbers [N, D]."""
+        """Convert a data frame with the same columns to numbers [N, D], with NaN in cells that need `imputations`."""
         parts = []
         if self.numbers:
-            numbers = self._numbers(frame)
-            parts.append(self.imputer.transform(numbers) if self.missing == "impute" else numbers)
+            parts.append(self._impute(self._numbers(frame)))
         if self.categories:
-            parts.append(self.encoder.transform(self._texts(frame)))
+            parts.append(self._encode(self._texts(frame)))
         return np.concatenate(parts, axis=1)
 
     def transform_array(self, X: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -133,7 +158,24 @@ class Columns:
                 "the same columns."
             )
             raise ValueError(msg)
-        return self.imputer.transform(X) if self.missing == "impute" else X
+        return self._impute(X)
+
+    def imputations(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Return the values [S, D] that replace NaN in the columns of `transform`, and factors [D].
+
+        The values of a number are its quantiles in training, and those of a categorical column are its levels. Their
+        orders are random, so that different columns are combined at random. If L levels are a sample from a normal
+        distribution of effects, the variance of the effect of another level is (L + 1) / (L - 1) times the variance
+        of these L effects about their mean. The factor of numbers is 1.
+        """
+        marks = np.zeros((IMPUTATIONS, len(self._mark_missing)))
+        values, factors = [self.quantiles, marks], [np.ones(self.quantiles.shape[1] + marks.shape[1])]
+        for i, levels in enumerate(self.values.values()):
+            count = len(levels)
+            order = generator(0, 31, i).permutation(max(count, IMPUTATIONS))[:IMPUTATIONS]
+            values.append(np.eye(count)[order % count])
+            factors.append(np.full(count, (count + 1.0) / max(count - 1.0, 1.0)))
+        return np.concatenate(values, axis=1), np.concatenate(factors)
 
     def names(self) -> list[str]:
         """Return the names of the columns that `transform` returns; names of dates and durations end with the unit."""
@@ -159,6 +201,52 @@ class Columns:
         indicator: Any = self.imputer.indicator_
         return [self.numbers[i] for i in indicator.features_]
 
+    def _impute(self, numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Replace missing numbers by means in the columns that mark them; leave NaN in the other columns."""
+        if self.missing == "refuse" or not self.numbers:
+            return numbers
+        indicator: Any = self.imputer.indicator_
+        marked = np.isin(np.arange(numbers.shape[1]), indicator.features_)
+        found = self.imputer.transform(numbers)
+        if np.isnan(self.quantiles).any() and np.isnan(numbers[:, ~marked]).any():
+            name = self.numbers[int(np.argmax(np.isnan(numbers).any(axis=0) & ~marked))]
+            msg = (
+                f"column {name!r} has missing cells, but had none in training, and the model comes from a version of "
+                "agp that did not store how the values of a column are distributed; fit again."
+            )
+            raise ValueError(msg)
+        found[:, : numbers.shape[1]] = np.where(marked, found[:, : numbers.shape[1]], numbers)
+        return found
+
+    def _encode(self, texts: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
+        """Replace levels [N, C] by columns of 0 and 1, or of NaN for levels unseen in training."""
+        found, start = self.encoder.transform(texts), 0
+        for (name, levels), column in zip(self.values.items(), texts.T, strict=True):
+            block = found[:, start : start + len(levels)]
+            start += len(levels)
+            unseen = block.sum(axis=1) == 0.0
+            if len(levels) == 1 and unseen.any():
+                row = int(np.argmax(unseen))
+                msg = (
+                    f"column {name!r} has {column[row]!r} in row {row}, but {levels[0]!r} in all training rows, so its "
+                    "effect is unknown; fit to rows with several values, or without this column."
+                )
+                raise ValueError(msg)
+            block[unseen] = np.nan
+        return found
+
+    def _mention_row_numbers(self, numbers: npt.NDArray[np.float64]) -> None:
+        """Warn of columns that hold row numbers, beside other columns."""
+        if len(self.numbers) + len(self.categories) == 1:
+            return
+        for name, column in zip(self.numbers, numbers.T, strict=True):
+            if name not in self.keep and name not in self.times and numbers_rows(column):
+                text = (
+                    f"column {name!r} holds row numbers from {column.min():.0f} to {column.max():.0f}; leave it out if "
+                    "they mean nothing, or name it in keep."
+                )
+                warnings.warn(text, ColumnWarning, stacklevel=outside())
+
     def _numbers(self, frame: Any) -> npt.NDArray[np.float64]:
         columns = [_as_numbers(name, frame.get_column(name), self.times.get(name)) for name in self.numbers]
         found = np.stack(columns, axis=1).astype(np.float64) if columns else np.zeros((len(frame), 0))
@@ -174,10 +262,10 @@ class Columns:
         columns = []
         for name in self.categories:
             column = frame.get_column(name)
-            values, empty = column.to_list(), column.is_null().to_list()
-            if self.missing == "refuse" and any(empty):
-                raise ValueError(_missing(name, empty.index(True)))
-            columns.append([None if gone else str(value) for value, gone in zip(values, empty, strict=True)])
+            levels = _levels(column)
+            if self.missing == "refuse" and None in levels:
+                raise ValueError(_missing(name, levels.index(None)))
+            columns.append(levels)
         return np.asarray(columns, dtype=object).T
 
 
@@ -189,6 +277,21 @@ def new_imputer() -> Any:
 def new_encoder() -> Any:
     """Return a transformer that computes a column of 0 and 1 for each value of a categorical column."""
     return OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+
+
+def _levels(column: Any) -> list[str | None]:
+    """Return the level in each cell of a categorical column, with None for missing cells."""
+    cells = zip(column.to_list(), column.is_null().to_list(), strict=True)
+    return [None if is_missing else level_of(cell) for cell, is_missing in cells]
+
+
+def _quantiles_of(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return `IMPUTATIONS` quantiles of each column [N, D] in random order; 0 for columns without any number."""
+    shares, found = (np.arange(IMPUTATIONS) + 0.5) / IMPUTATIONS, np.zeros((IMPUTATIONS, numbers.shape[1]))
+    for i, column in enumerate(numbers.T):
+        if (known := column[~np.isnan(column)]).size:
+            found[:, i] = generator(0, 30, i).permutation(np.quantile(known, shares))
+    return found
 
 
 def _missing(name: str, row: int) -> str:
@@ -215,15 +318,23 @@ def _holds_words(name: str, column: Any) -> bool:
     raise ValueError(msg)
 
 
-def _warn_of_dates(name: str, column: Any) -> None:
-    """Warn if a text column holds dates, because each date would become a category."""
+def _warn_of_text(name: str, column: Any, *, left_out: bool) -> None:
+    """Warn if a categorical column is left out, or if its text holds dates."""
     known = column.drop_nulls().unique().to_list() if column.dtype in (nw.String, nw.Object) else []
-    if known and all(isinstance(one, str) and ISO_DATE.fullmatch(one) for one in known):
+    dates = bool(known) and all(isinstance(one, str) and ISO_DATE.fullmatch(one) for one in known)
+    if dates:
+        fate = "is left out" if left_out else "each becomes a category"
         text = (
-            f"column {name!r} holds dates as text, such as {known[0]!r}, and each becomes a category; convert them to "
-            "dates, for example with pandas.to_datetime."
+            f"column {name!r} holds dates as text, such as {known[0]!r}, and {fate}; convert them to dates, for "
+            "example with pandas.to_datetime."
         )
-        warnings.warn(text, UserWarning, stacklevel=outside())
+        warnings.warn(text, ColumnWarning, stacklevel=outside())
+    elif left_out:
+        text = (
+            f"column {name!r} is left out, because most rows have a value that no other row has, such as "
+            f"{str(column.drop_nulls().to_list()[0])[:30]!r}; to use it as an input, name it in keep."
+        )
+        warnings.warn(text, ColumnWarning, stacklevel=outside())
 
 
 def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:

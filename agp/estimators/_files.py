@@ -13,7 +13,7 @@ from agp.backend import asarray_like
 from agp.estimators._arrays import check_choice, is_foreign, on_host
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
-from agp.estimators._columns import MISSING, UNITS, Columns, new_encoder, new_imputer
+from agp.estimators._columns import IMPUTATIONS, MISSING, UNITS, Columns, new_encoder, new_imputer
 from agp.estimators._observations import plain
 from agp.estimators._regressor import GPRegressor
 from agp.inspection import column_names
@@ -77,6 +77,7 @@ def serialise(estimator: GPEstimator) -> Stored:
     }
     if "feature_names_in_" in here:
         facts["names"] = [str(name) for name in here["feature_names_in_"]]
+    facts["left out"] = [str(name) for name in here["left_out_"]]
     if "columns_" in here:
         facts["columns"] = state_of(here["columns_"])
     facts["history"] = list(estimator.history_)
@@ -104,6 +105,8 @@ def _plain(name: str, value: Any) -> Any:
     value = _scalar(value)
     if name == "dtype" and value is not None and not isinstance(value, str):
         return str(value).rpartition(".")[2].rstrip("'>")  # numpy.float32, torch.float64, ...
+    if isinstance(value, (list, tuple)) and all(type(name) is str for name in value):
+        return list(value)
     finite = not isinstance(value, float) or math.isfinite(value)
     if (type(value) in (bool, int, float, str) and finite) or value is None or tree.is_model(value):
         return value
@@ -152,8 +155,10 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         what = f"the names of {count} columns"
         names = _check(len(_texts(names, what)) == count, names, what)
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
+    estimator.left_out_ = _texts(facts.get("left out", []), "a list of strings")  # absent from files of version 0.2.0
     if "columns" in facts:
         estimator.columns_ = columns_of(facts["columns"])
+        estimator.columns_.left_out = estimator.left_out_
     estimator.history_ = {name: found.arrays[f"history.{name}"].tolist() for name in facts["history"]}
     if "candidates" in facts:
         compared = facts["candidates"]
@@ -241,12 +246,13 @@ def _check_fit(estimator: Any) -> None:
     if columns is None:
         given = width = estimator.n_features_in_
     else:
-        given, width = len(columns.numbers) + len(columns.categories), len(columns.sources())
+        given = len(columns.numbers) + len(columns.categories) + len(columns.left_out)
+        width = len(columns.sources())
     if "feature_names_in_" in vars(estimator):
         if columns is None or not columns.named:
             msg = "it has column names, but no fitted columns"
             raise ValueError(msg)
-        if sorted(estimator.feature_names_in_) != sorted([*columns.numbers, *columns.categories]):
+        if sorted(estimator.feature_names_in_) != sorted([*columns.numbers, *columns.categories, *columns.left_out]):
             msg = "its column names differ from those of its fitted columns"
             raise ValueError(msg)
     if (given, width) != (estimator.n_features_in_, model._width):
@@ -277,6 +283,7 @@ def state_of(columns: Columns) -> dict[str, Any]:
         raise TypeError(msg)
     indicator: Any = columns.imputer.indicator_
     learned = {"means": columns.imputer.statistics_.tolist(), "holes": indicator.features_.tolist()}
+    learned["quantiles"] = columns.quantiles.tolist() if columns.missing == "impute" else []
     if not columns.named:
         return {"of": "array", **learned}
     names = {"missing": columns.missing, "numbers": columns.numbers, "categories": columns.categories}
@@ -294,6 +301,8 @@ def columns_of(state: dict[str, Any]) -> Columns:
     found = Columns("impute" if state["of"] == "array" else state["missing"])
     check_choice("missing", found.missing, MISSING)
     found.imputer = imputer
+    numbers = width if state["of"] == "array" else len(state["numbers"])
+    found.quantiles = _quantiles(state.get("quantiles"), numbers)
     if state["of"] == "array":
         found.named, found.numbers = False, [*column_names(width)]
         return found
@@ -314,3 +323,13 @@ def columns_of(state: dict[str, Any]) -> Columns:
             msg = "its categories are not sorted, or some categories are repeated"
             raise ValueError(msg)
     return found
+
+
+def _quantiles(found: Any, width: int) -> Any:
+    """Return quantiles [S, D] from a file; NaN if the file has none, as those of version 0.2.0."""
+    if not found:
+        return np.full((IMPUTATIONS, width), np.nan)
+    sound = isinstance(found, list) and len(found) == IMPUTATIONS
+    sound = sound and all(isinstance(row, list) and len(row) == width for row in found)
+    sound = sound and all(type(x) is float and math.isfinite(x) for row in found for x in row)
+    return np.asarray(_check(sound, found, "quantiles of its columns")).reshape(IMPUTATIONS, width)

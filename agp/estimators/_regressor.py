@@ -45,9 +45,9 @@ from agp.methods import (
     OUTPUT_METHODS,
     OUTPUTS,
     WEIGHTED_METHODS,
-    kernel_or_auto,
 )
 from agp.models import GPR, Coregionalised
+from agp.predictors import Predictor
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
 
@@ -73,7 +73,8 @@ class GPRegressor(RegressorMixin, Distribution):
         differ between them.
     kernel
         An `agp.kernels.Kernel`, a string such as ``"matern32 + seasonal(365.25) * rbf"``, or "auto". "auto" selects the
-        kernel that best predicts held-out rows, or RBF for deep methods.
+        kernel that best predicts held-out rows, or RBF for deep methods. A part of the kernel may act on some columns
+        of a table, which are named, as in ``RBF().on(("width", "colour"))`` or ``"rbf.on(width, colour)"``.
     num_inducing
         The number of inducing inputs (per group for methods with two groups, per layer for deep methods) or, for
         computation-aware GPs, the number of actions. It is reduced if there are too few rows. For one target,
@@ -99,7 +100,11 @@ class GPRegressor(RegressorMixin, Distribution):
         to the original targets. The likelihood must be "gaussian", which is then replaced by `agp.LogNormal`.
     missing
         How to treat missing cells in X: "refuse" raises an error; "impute" replaces them by the mean and marks them in
-        an additional column.
+        an additional column. If a column had no missing cells in training, predictions at a missing cell average over
+        the distribution of the column in training, which makes error bars wider.
+    keep
+        The names of table columns to keep. Other columns of text or categories are left out if they only identify the
+        rows, which is the case if most rows have a value that no other row has.
     missing_targets
         How to treat NaN in y: "refuse" raises an error; "ignore" treats NaN as unobserved. Rows without any observed
         target are left out; rows with only some observed targets require a variational method.
@@ -142,6 +147,8 @@ class GPRegressor(RegressorMixin, Distribution):
         The number of rows passed to `fit` and to each later `partial_fit`.
     n_features_in_, feature_names_in_
         As in every scikit-learn estimator.
+    left_out_
+        The names of the table columns that were left out. Tables for predictions need not have these columns.
     """
 
     outputs: str = "shared"
@@ -234,23 +241,23 @@ class GPRegressor(RegressorMixin, Distribution):
         mean, variance = predictor.predict(A, observed=True)
         found = self._reshape_targets(mean, host=host)
         if return_cov:
-            covariance = self._joint_covariance(A, mean, variance)
+            covariance = self._joint_covariance(predictor, A, mean, variance)
             stacked = backend_of(covariance).xp.permute_dims(covariance, (1, 2, 0))
             return found, as_output(stacked[..., 0] if self._single else stacked, host=host)
         if return_std:
             return found, self._reshape_targets(backend_of(variance).xp.sqrt(variance), host=host)
         return found
 
-    def _joint_covariance(self, A: Array, mean: Array, variance: Array) -> Array:
+    def _joint_covariance(self, predictor: Predictor, A: Array, mean: Array, variance: Array) -> Array:
         """Return the covariances [K, N, N] of observations with these means and variances [N, K]."""
-        likelihood, K = self.predictor_.likelihood, mean.shape[1]  # functions after the first K model the noise
+        likelihood, K = predictor.likelihood, mean.shape[1]  # functions after the first K model the noise
         if not isinstance(likelihood, Gaussian | LatentNoiseGaussian):
             name = type(likelihood).__name__
             msg = f"joint covariances need Gaussian noise, but the likelihood is {name}; draw samples instead."
             raise TypeError(msg)
-        covariance = self.predictor_.predict_covariance(A)[:K, :, :]
+        covariance = predictor.predict_covariance(A)[:K, :, :]
         B = backend_of(covariance)
-        latent: Any = self.predictor_.predict(A).variance
+        latent: Any = predictor.predict(A).variance
         noise = variance - latent[:, :K]
         if backend_of(noise) is not B:  # the arrays are in different libraries
             noise = asarray_like(to_numpy(noise), covariance)
@@ -264,9 +271,9 @@ class GPRegressor(RegressorMixin, Distribution):
         or, with `target_transform="log"`, of its exponential. Deep models do not support this method; use `sample` to
         draw observations, or `predictor_.sample_functions` to draw functions.
         """
-        A, host = self._prepare_inputs(X)
+        predictor, A, host = self._predictor_at(X, None)
         seed = resolve_seed(random_state)
-        samples = self.predictor_.sample(A, n_samples, seed=seed)
+        samples = predictor.sample(A, n_samples, seed=seed)
         functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions model the noise
         samples = backend_of(samples).xp.permute_dims(samples[:, :, :functions], (1, 2, 0))
         samples = samples if self.target_transform is None else backend_of(samples).xp.exp(samples)
@@ -308,7 +315,7 @@ class GPRegressor(RegressorMixin, Distribution):
         result = fit_regression(
             data.X,
             data.y,
-            kernel=kernel_or_auto(self.kernel),
+            kernel=self._given_kernel(),
             likelihood=self.likelihood if isinstance(self.likelihood, Gaussian) else None,
             mean_function=ConstantMean(),
             method=self.method,  # type: ignore[arg-type]
@@ -448,7 +455,7 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
         if exposure is not None:
             self._check_takes_exposure()
-        A = self._to_array(self._inputs(X, reset=reset))
+        A = self._training_inputs(X, reset=reset)
         targets = self._prepare_targets(X, y, A, reset=reset)
         weights = row_numbers("sample_weight", sample_weight, A)
         exposures = row_numbers("exposure", exposure, A, positive=True)

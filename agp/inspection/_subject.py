@@ -156,11 +156,20 @@ def subject_of(x: Any) -> Subject:
         raise TypeError(msg)
     columns = tuple(x.model_columns())  # raises if it is not fitted
     fitted = vars(x)
-    names = tuple(map(str, fitted["feature_names_in_"])) if "feature_names_in_" in fitted else None
+    names = None
+    if "feature_names_in_" in fitted:
+        names = tuple(str(name) for name in fitted["feature_names_in_"] if name not in fitted["left_out_"])
     classes = tuple(np.asarray(fitted["classes_"]).tolist()) if "classes_" in fitted else ()
     order = tuple(fitted["order_"].tolist()) if "order_" in fitted else ()
     return Subject(
-        fitted["model_"], lambda: x.predictor_, x.model_inputs, names, columns, classes, order, tuple(x.model_sources())
+        fitted["model_"],
+        x._imputing_predictor,
+        x.model_inputs,
+        names,
+        columns,
+        classes,
+        order,
+        tuple(x.model_sources()),
     )
 
 

@@ -201,19 +201,22 @@ class Kernel(ABC):
         )
         raise TypeError(msg)
 
-    def on(self, columns: int | Iterable[int], /) -> "ActiveDims":
-        """Return this kernel applied to the given input columns, counted from 0, in the given order.
+    def on(self, columns: int | str | Iterable[int | str], /) -> "ActiveDims":
+        """Return this kernel applied to the given input columns, in the given order.
+
+        Columns of arrays are counted from 0. The estimators also accept names of table columns; the kernel then acts on
+        all model inputs that are computed from these columns.
 
         Raises
         ------
         TypeError
-            If a column is not a whole number.
+            If a column is neither a whole number nor a name.
         ValueError
             If no column is given, or if a column is negative or repeated. `check` raises an error if the inputs have
             too few columns.
         """
-        several = columns if isinstance(columns, Iterable) else (columns,)
-        kernel = ActiveDims(self, tuple(operator.index(column) for column in several))
+        several = columns if isinstance(columns, Iterable) and not isinstance(columns, str) else (columns,)
+        kernel = ActiveDims(self, tuple(x if isinstance(x, str) else operator.index(x) for x in several))
         kernel.check_columns()
         return kernel
 
@@ -462,11 +465,11 @@ class ActiveDims(Kernel):
     kernel
         Any kernel. Parameters with one entry per column refer to the selected columns, in the order of `columns`.
     columns
-        Distinct columns of the inputs, counted from 0.
+        Distinct columns of the inputs, counted from 0. Kernels for estimators may contain names of table columns.
     """
 
     kernel: Kernel
-    columns: tuple[int, ...]
+    columns: tuple[int | str, ...]
     takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
@@ -507,12 +510,17 @@ class ActiveDims(Kernel):
 
         If `width` is given, the columns must also be below `width`.
         """
+        numbers = [column for column in self.columns if not isinstance(column, str)]
         problem = None
-        if not self.columns or any(column < 0 for column in self.columns):
+        if not self.columns or any(column < 0 for column in numbers):
             problem = "pass one or more columns, counted from 0"
         elif len(set(self.columns)) < len(self.columns):
             problem = "each column may appear only once"
-        elif width is not None and max(self.columns) >= width:
+        elif width is not None and len(numbers) < len(self.columns):
+            problem = (
+                "columns of arrays have no names; use numbers, or pass this kernel to an estimator with a data frame"
+            )
+        elif width is not None and max(numbers) >= width:
             problem = f"the inputs have {width} columns, numbered from 0 to {width - 1}"
         if problem is not None:
             msg = f"{type(self.kernel).__name__} on columns {self.columns}: {problem}."

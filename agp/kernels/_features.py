@@ -19,14 +19,14 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 
 
-def select_columns(X: Array, columns: tuple[int, ...]) -> Array:
+def select_columns(X: Array, columns: tuple[Any, ...]) -> Array:
     """Return these columns of X [..., N, D], in this order."""
     if columns == tuple(range(columns[0], columns[0] + len(columns))):
         return X[..., columns[0] : columns[0] + len(columns)]
     return backend_of(X).xp.stack([X[..., column] for column in columns], axis=-1)
 
 
-def scatter_columns(bar: Array | None, columns: tuple[int, ...], width: int) -> Array | None:
+def scatter_columns(bar: Array | None, columns: tuple[Any, ...], width: int) -> Array | None:
     """Apply the adjoint of `select_columns`; the result [..., N, D] has zeros in the other columns."""
     if bar is None:
         return None

@@ -27,6 +27,9 @@ class Conditional(MultiOutput):
     rows_share_work: ClassVar[bool] = False
     """Whether most of the work in `moments` does not depend on the number of rows. If so, chunks should be large."""
 
+    takes_unknown_cells: ClassVar[bool] = False
+    """Whether inputs may have unknown cells, which are NaN."""
+
     in_float64: ClassVar[tuple[str, ...]] = ()
     """The names of the leaves that are always in float64."""
 

@@ -486,7 +486,7 @@ class Predictor:
     def _map_sets(self, f: Callable[[Conditional, Array], Array], X: Array) -> Array:
         """Evaluate ``f(conditional, X)`` for each set [N, D] of inputs; return an array with the leading axes of X."""
         self._check(X)
-        check_finite("X", X)
+        _check_cells(self.conditionals[0], X)
         sets = _sets(self._gather(X))
         found = [backend_of(sets[0]).xp.stack([f(one, x) for x in sets]) for one in self.conditionals]
         return self._reshape_batch(found, X.shape[:-2])
@@ -509,7 +509,7 @@ class Predictor:
         rows_of = rows_within if conditional.rows_share_work else tile_rows
         for start, stop in row_ranges(X.shape[0], rows_of(memory, self.floats_per_row, X)):
             chunk = X[start:stop, :]
-            check_finite("X", chunk, first_row=start)
+            _check_cells(conditional, chunk, first_row=start)
             yield chunk, conditional.for_rows(chunk)
 
     # -- checks -----------------------------------------------------------------------------------------------------
@@ -555,6 +555,14 @@ class Predictor:
         columns = likelihood.with_columns(columns, self.outputs)
         check_outputs(likelihood, columns, self.outputs)
         return columns if X.ndim == 2 else backend_of(y).xp.reshape(columns, (*X.shape[:-1], columns.shape[1]))
+
+
+def _check_cells(conditional: Conditional, X: Array, first_row: int = 0) -> None:
+    """Raise ValueError for infinite entries of X and, unless the posterior takes unknown cells, for NaN."""
+    xp = backend_of(X).xp
+    check_finite(
+        "X", xp.where(xp.isnan(X), xp.zeros_like(X), X) if conditional.takes_unknown_cells else X, first_row=first_row
+    )
 
 
 def _moments_at(conditional: Conditional, X: Array) -> tuple[Array, Array]:

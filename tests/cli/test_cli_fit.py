@@ -486,11 +486,13 @@ BAD = {
         "line 4, column 'sound': '?!'",
     ),
     "infinite": (TABLE.assign(chord=[np.inf, *range(N - 1)]), [], "line 2, column 'chord' is infinite"),
-    "texts": (
-        pd.concat([TABLE] * 2).assign(kind=[f"name {i}" for i in range(2 * N)]),
+    "only names": (
+        TABLE[["sound"]].assign(kind=[f"name {i}" for i in range(N)]),
         [],
-        "column 'kind' has 120 different text values such as 'name 0', but at most 100 are allowed; drop it with",
+        "no column is left, because 'kind' identifies rows; add columns, or name it in keep",
     ),
+    "keep": (TABLE, ["--keep", "sound"], "--keep is 'sound', which is not an input"),
+    "keep nothing": (TABLE, ["--keep", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
     "nothing left": (TABLE[["sound", "kind"]], ["--drop", "kind"], "has no input columns left; add one"),
     "drop": (TABLE, ["--drop", "kinds"], "it has no column 'kinds'; did you mean 'kind'?"),
     "kernel": (TABLE, ["--kernel", "cubic"], "unknown kernel 'cubic'; choose from auto, rbf"),
@@ -625,7 +627,7 @@ def test_another_table_may_have_more_columns_but_not_fewer(fit, shell, refused, 
     assert status == 0
     assert len(out.splitlines()) == N + 1
     assert "n.csv: columns that the model does not use: more" in err
-    assert "column 'kind' has 'oval', unseen in training; such cells match none of the known values" in err
+    assert "column 'kind' has 'oval', unseen in training; predictions average over the known values" in err
     new.drop(columns="chord").to_csv("n.csv", index=False)
     said = refused("predict", "m.safetensors", "n.csv", "--out", "p.csv", out="p.csv")
     assert "n.csv: it has no column 'chord'" in said

@@ -1,0 +1,74 @@
+"""Kernels on named columns of a table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from agp import tree
+from agp.estimators._columns import Columns
+from agp.kernels import ActiveDims, Kernel
+
+
+def number_columns(kernel: Kernel, columns: Columns | None) -> Kernel:
+    """Return a kernel on model inputs, given a kernel on columns of a table.
+
+    Parameters
+    ----------
+    kernel
+        A kernel. Its parts `ActiveDims` select columns of the table by name or, if the model inputs are the columns of
+        the table in the same order, by number.
+    columns
+        The columns of the table; None if the training rows are an array.
+
+    Raises
+    ------
+    ValueError
+        If a column has no name or an unknown name, or if model inputs differ from the columns, but a number is given.
+    """
+    sources = columns.sources() if columns is not None and columns.named else None
+    moved = sources is not None and columns is not None and sources[: len(columns.table)] != columns.table
+    inputs: dict[str, Sequence[str] | None] = {}
+    for path, part in sorted(tree.nodes(kernel, ActiveDims).items(), key=lambda item: len(item[0])):
+        outer = next((one for one in reversed(inputs) if path.startswith(f"{one}.") or not one), None)
+        available = sources if outer is None else inputs[outer]
+        numbers = _numbers_of(part, available, moved=moved)
+        inputs[path] = None if available is None else [available[i] for i in numbers if i < len(available)]
+        kernel = _with_columns(kernel, path, numbers)
+    return kernel
+
+
+def _with_columns(kernel: Any, path: str, numbers: tuple[int, ...]) -> Any:
+    """Replace the columns of the part at a path."""
+    new = ActiveDims(tree.nodes(kernel, ActiveDims)[path].kernel, numbers)
+    return tree.replace(kernel, {path: new}) if path else new
+
+
+def _numbers_of(part: ActiveDims, sources: Sequence[str] | None, *, moved: bool) -> tuple[int, ...]:
+    """Return the positions among the sources of the columns that a part selects by name or number."""
+    of, numbers = type(part.kernel).__name__, []
+    for column in part.columns:
+        if isinstance(column, str) and sources is None and column.isdecimal():  # from text such as "rbf.on(0)"
+            numbers.append(int(column))
+        elif isinstance(column, str):
+            numbers += _positions(of, column, sources)
+        elif moved and sources is not None:
+            names = ", ".join(map(repr, dict.fromkeys(sources)))[:200]
+            msg = (
+                f"{of} acts on column number {column}, but columns of the table were moved, encoded or left out; use "
+                f"names, as in on(({sources[0]!r},)), from {names}."
+            )
+            raise ValueError(msg)
+        else:
+            numbers.append(column)
+    return tuple(numbers)
+
+
+def _positions(of: str, column: str, sources: Sequence[str] | None) -> list[int]:
+    if sources is None:
+        msg = f"{of} acts on column {column!r}, but the rows are an array; use numbers, or pass a data frame."
+        raise ValueError(msg)
+    found = [i for i, source in enumerate(sources) if source == column]
+    if not found:
+        known = ", ".join(map(repr, dict.fromkeys(sources)))[:200]
+        msg = f"{of} acts on column {column!r}, but the columns are {known}."
+        raise ValueError(msg)
+    return found
