@@ -116,7 +116,6 @@ class Columns:
             elif dtype in (nw.String, nw.Categorical, nw.Enum) or _holds_words(name, column):
                 of_rows = name not in self.keep and identifies_rows(_levels(column))
                 (self.left_out if of_rows else self.categories).append(name)
-                _warn_of_text(name, column, left_out=of_rows)
             else:
                 msg = f"column {name!r} holds {dtype}; convert it to numbers, dates or text, or leave it out."
                 raise ValueError(msg)
@@ -127,9 +126,9 @@ class Columns:
         numbers = self._numbers(frame)
         self.imputer.fit(numbers if numbers.shape[1] else np.zeros((len(frame), 1)))
         self.quantiles = _quantiles_of(numbers)
-        self._mention_row_numbers(numbers)
         if self.categories:
             self.encoder.fit(self._texts(frame))
+        self._warn(frame, numbers)
         return self
 
     def fit_array(self, X: npt.NDArray[Any]) -> "Columns":
@@ -235,12 +234,14 @@ class Columns:
             block[unseen] = np.nan
         return found
 
-    def _mention_row_numbers(self, numbers: npt.NDArray[np.float64]) -> None:
-        """Warn of columns that hold row numbers, beside other columns."""
-        if len(self.numbers) + len(self.categories) == 1:
-            return
+    def _warn(self, frame: Any, numbers: npt.NDArray[np.float64]) -> None:
+        """Warn of columns that are left out, hold dates as text or, beside other columns, hold row numbers."""
+        for name in frame.columns:
+            if name in self.left_out or name in self.categories:
+                _warn_of_text(name, frame.get_column(name), left_out=name in self.left_out)
         for name, column in zip(self.numbers, numbers.T, strict=True):
-            if name not in self.keep and name not in self.times and numbers_rows(column):
+            meant = name in self.keep or name in self.times or len(self.numbers) + len(self.categories) == 1
+            if not meant and numbers_rows(column):
                 text = (
                     f"column {name!r} holds row numbers from {column.min():.0f} to {column.max():.0f}; leave it out if "
                     "they mean nothing, or name it in keep."
