@@ -333,7 +333,7 @@ def test_a_named_category_is_all_of_its_inputs_and_numbers_of_unmoved_columns_st
     model = quick(kernel=RBF().on(("kind", "a")) + Linear().on("a")).fit(table, y)
     assert [part.columns for part in model.model_.kernel.parts] == [(1, 2, 3, 0), (0,)]
     plain, z = numbers(120)
-    assert quick(kernel=RBF().on(1)).fit(plain, z).model_.kernel.columns == (1, 0)
+    assert quick(kernel=RBF().on((1, 0))).fit(plain, z).model_.kernel.columns == (1, 0)
     nested = quick(kernel=(RBF() + RBF().on("a")).on(("b", "a"))).fit(plain, z).model_.kernel
     assert (nested.columns, nested.kernel.parts[1].columns) == ((1, 0), (1,))
 
