@@ -170,6 +170,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             found["labels"] = " < ".join(str(here["classes_"][k]) for k in here["order_"])
         elif "classes_" in here:
             found["labels"] = ", ".join(map(str, here["classes_"]))
+        if here.get("left_out_"):
+            found["left out"] = ", ".join(map(str, here["left_out_"]))
         if "bound_" in here:
             ending = "converged" if self.converged_ else "not converged"
             found["training"] = f"{ending} after {self.n_iter_:,} steps, bound {self.bound_:.6g}"
@@ -504,6 +506,16 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             found = self.model_.predictor()
             found = _PREDICTORS[self.model_] = replace(found, {"likelihood": self._likelihood_of(found.likelihood)})
         return found
+
+    def _completed_inputs(self, X: Any) -> Array:
+        """Convert rows to model inputs, with one of the imputations in each unknown cell, to average over rows."""
+        A = self.model_inputs(X)
+        if "columns_" not in vars(self):
+            return A
+        imputations = self.columns_.imputations()[0]
+        rows = imputations[np.arange(A.shape[0]) % len(imputations)]
+        xp = backend_of(A).xp
+        return xp.where(xp.isnan(A), asarray_like(rows, A), A)
 
     def _imputing_predictor(self) -> Predictor:
         """Return `predictor_`, which also accepts model inputs with NaN if there are imputations for such cells."""

@@ -32,6 +32,8 @@ UNITS = {DAYS: "dates", DAYS_UTC: "times with a time zone", DURATION: "durations
 DAY = dt.timedelta(days=1)
 IMPUTATIONS = 60
 """The number of values that replace a cell about which nothing is known, to average predictions over them."""
+MAX_ENCODED = 2**28
+"""The maximum number of cells of a table after encoding, which take 2 GiB."""
 ISO_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ]\d{2}:\d{2}.*)?)?")
 
 
@@ -128,6 +130,7 @@ class Columns:
         self.quantiles = _quantiles_of(numbers)
         if self.categories:
             self.encoder.fit(self._texts(frame))
+            self._check_size(len(frame))
         self._warn(frame, numbers)
         return self
 
@@ -233,6 +236,18 @@ class Columns:
                 raise ValueError(msg)
             block[unseen] = np.nan
         return found
+
+    def _check_size(self, rows: int) -> None:
+        """Raise ValueError if the encoded table would not fit into memory."""
+        values = self.values
+        name = max(values, key=lambda name: len(values[name]))
+        width = len(self.numbers) + sum(map(len, values.values()))
+        if rows * width > MAX_ENCODED:
+            msg = (
+                f"column {name!r} has {len(values[name]):,} different values, each of which becomes an input of "
+                f"{rows:,} rows: {8e-9 * rows * width:.1f} GB in all; merge rare values, or leave the column out."
+            )
+            raise ValueError(msg)
 
     def _warn(self, frame: Any, numbers: npt.NDArray[np.float64]) -> None:
         """Warn of columns that are left out, hold dates as text or, beside other columns, hold row numbers."""

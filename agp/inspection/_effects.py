@@ -78,7 +78,7 @@ def partial_dependence(model: Any, X: Any, column: str | int = 0, /, *, samples:
     where = table.position(column)
     values, chosen = _grid(table, where), rng.permutation(table.rows)
     many, few = (
-        subject.inputs(table.cartesian_product(where, values, np.sort(chosen[:count])))
+        subject.completed(table.cartesian_product(where, values, np.sort(chosen[:count])))
         for count in (MEAN_ROWS, BAND_ROWS)
     )
     mean = _average_groups(mean_of_observations(subject.model, many), len(values))

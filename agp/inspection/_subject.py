@@ -68,7 +68,9 @@ class Subject:
     predictor: Callable[[], Any]
     """Returns the predictor of observations, on the scale of the user's targets."""
     inputs: Callable[[Any], Array]
-    """Converts the user's rows to model inputs X [N, D]."""
+    """Converts the user's rows to model inputs X [N, D], with NaN in unknown cells of tables."""
+    completed: Callable[[Any], Array]
+    """Converts the user's rows to model inputs X [N, D], with a random value in each unknown cell."""
     names: tuple[str, ...] | None
     """The names of the user's columns, if they have names."""
     columns: tuple[str, ...]
@@ -149,7 +151,11 @@ def subject_of(x: Any) -> Subject:
         reference = tree.first_leaf(x)
         columns = column_names(x._width)
         classes = _classes_of(x.likelihood)
-        return Subject(x, x.predictor, lambda X: _beside(X, reference), None, columns, classes, sources=columns)
+
+        def inputs(X: Any) -> Array:
+            return _beside(X, reference)
+
+        return Subject(x, x.predictor, inputs, inputs, None, columns, classes, sources=columns)
     if not isinstance(x, Estimator) or isinstance(x, type):
         kind = x.__name__ if isinstance(x, type) else type(x).__name__
         msg = f"the first argument is a {kind}, but must be a model, or a fitted GPRegressor or GPClassifier."
@@ -161,16 +167,8 @@ def subject_of(x: Any) -> Subject:
         names = tuple(str(name) for name in fitted["feature_names_in_"] if name not in fitted["left_out_"])
     classes = tuple(np.asarray(fitted["classes_"]).tolist()) if "classes_" in fitted else ()
     order = tuple(fitted["order_"].tolist()) if "order_" in fitted else ()
-    return Subject(
-        fitted["model_"],
-        x._imputing_predictor,
-        x.model_inputs,
-        names,
-        columns,
-        classes,
-        order,
-        tuple(x.model_sources()),
-    )
+    inputs, completed, sources = x.model_inputs, x._completed_inputs, tuple(x.model_sources())
+    return Subject(fitted["model_"], x._imputing_predictor, inputs, completed, names, columns, classes, order, sources)
 
 
 def of_function(likelihood: Any, f: Array) -> Array:
