@@ -154,10 +154,10 @@ class Columns:
 
         Raise ValueError if a training column held text.
         """
-        if self.categories:
+        if texts := [*self.categories, *self.left_out]:
             msg = (
-                f"X is an array, but the training table has text in column {self.categories[0]!r}; pass a table with "
-                "the same columns."
+                f"X is an array, but the training table has text in column {texts[0]!r}; pass a table with the same "
+                "columns."
             )
             raise ValueError(msg)
         return self._impute(X)
