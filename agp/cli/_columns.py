@@ -59,14 +59,15 @@ def kinds_of(estimator: Any) -> dict[str, Kind]:
 
 def inputs_of(
     table: TableFile, *, without: list[str], keep: list[str], dates: str, missing: str
-) -> tuple[Any, list[str]]:
-    """Return the input columns, and remarks about columns that were converted or left out.
+) -> tuple[Any, list[str], list[str]]:
+    """Return the columns for the estimator, the names of its inputs, and remarks on columns that were converted.
 
-    Raise a ValueError if a column cannot be an input. The message names the first unsuitable cell and a remedy.
+    The estimator leaves out columns that identify rows. Raise a ValueError if a column cannot be an input. The message
+    names the first unsuitable cell and a remedy.
     """
     import pandas as pd
 
-    columns, notes = {}, []
+    columns, names, notes = {}, [], []
     for name in (name for name in table.frame.columns if name not in without):
         column = table.frame[name]
         if column.isna().all():
@@ -75,6 +76,7 @@ def inputs_of(
         kind = _kind(table, name, dates)
         of_rows = kind == "text" and name not in keep and identifies_rows(column.dropna().map(level_of))
         columns[name] = _convert_column(table, name, kind, "impute" if of_rows else missing)
+        names += [] if of_rows else [name]
         if kind == "text" and not of_rows and (count := columns[name].nunique()) > MANY_LEVELS:
             notes.append(
                 f"column {name!r} has {count:,} different values, each of which becomes an input: this is slow"
@@ -87,7 +89,7 @@ def inputs_of(
     if not columns:
         msg = f"{table.path} has no input columns left; add one, or drop fewer columns."
         raise ValueError(msg)
-    return pd.DataFrame(columns), notes
+    return pd.DataFrame(columns), names, notes
 
 
 def read_inputs(table: TableFile, kinds: Mapping[str, Kind], *, missing: str, targets: list[str]) -> tuple[Any, Any]:

@@ -130,10 +130,12 @@ def _run(a: argparse.Namespace) -> int:
     y = labels_of(table, a.target[0], rows) if task == "classification" else numbers_of(table, a.target, rows)
     if a.likelihood == "ordinal":
         check_label_order(table, a.target[0], y)
-    X, notes = inputs_of(table, without=[*a.target, *a.drop, *rates], keep=a.keep, dates=a.dates, missing=a.missing)
+    X, inputs, notes = inputs_of(
+        table, without=[*a.target, *a.drop, *rates], keep=a.keep, dates=a.dates, missing=a.missing
+    )
     X = X[rows].reset_index(drop=True)
     test = _split_rows(len(y), a.test_share, a.seed)
-    words = [f"{len(y) - test.sum():,} rows, {X.shape[1]} input column{'s' * (X.shape[1] != 1)}; {_task(a, task, y)}"]
+    words = [f"{len(y) - test.sum():,} rows, {len(inputs)} input column{'s' * (len(inputs) != 1)}; {_task(a, task, y)}"]
     words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
     say(a, *(f"{Path(a.table).name}: {word}" for word in words))
     beside = {}
