@@ -16,7 +16,7 @@ import agp_backends
 from agp.backend import to_numpy
 from agp.errors import BackendError, NonFiniteError, NotPositiveDefiniteError, RepairWarning, UntouchedWarning
 
-__all__ = ["Outcome", "judged", "unsound"]
+__all__ = ["Outcome", "describe_error", "judged", "unsound"]
 
 ALLOWED = (ValueError, TypeError, NonFiniteError, NotPositiveDefiniteError, BackendError)
 HOMES = tuple(str(Path(package.__file__).parent) for package in (agp, agp_backends) if package.__file__)
@@ -56,7 +56,7 @@ class _Judge:
                     self.errors.append((name, type(error).__name__, str(error).partition("\n")[0]))
                 return error
             except Exception as error:
-                self.defects.append((name, _told(error)))
+                self.defects.append((name, describe_error(error)))
                 return error
         return found
 
@@ -83,7 +83,8 @@ class _Judge:
             self.defects.append((name, message))
 
 
-def _told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
+    """The class and the message of an error, and the lines that raised and that called."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     ours = [x for x in traceback.extract_tb(error.__traceback__) if x.filename.startswith(HOMES)]
     place = f", called from {Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
@@ -95,9 +96,9 @@ def unsound(error: BaseException) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
     first = str(error).partition("\n")[0]
     if not last.filename.startswith(HOMES):
-        return "foreign " + _told(error)
+        return "foreign " + describe_error(error)
     if len(first) < 20 or not first.endswith((".", "so far")):
-        return "an error without a cause: " + _told(error)
+        return "an error without a cause: " + describe_error(error)
     return ""
 
 
