@@ -519,11 +519,15 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _imputing_predictor(self) -> Predictor:
         """Return `predictor_`, which also accepts model inputs with NaN if there are imputations for such cells."""
-        if "columns_" not in vars(self):
-            return self.predictor_
+        return self._with_imputations(self.predictor_) if "columns_" in vars(self) else self.predictor_
+
+    def _with_imputations(self, predictor: Predictor) -> Predictor:
+        """Return a predictor that accepts NaN; its inputs may have a further column, whose cells are known."""
+        imputations, factors = self.columns_.imputations()
+        known = predictor.width - len(factors)
+        imputations, factors = np.pad(imputations, ((0, 0), (0, known))), np.pad(factors, (0, known))
         reference = first_leaf(self.model_)
-        imputations, factors = (asarray_like(x, reference) for x in self.columns_.imputations())
-        return with_imputations(self.predictor_, imputations, factors)
+        return with_imputations(predictor, asarray_like(imputations, reference), asarray_like(factors, reference))
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
         """Convert the trained likelihood to the likelihood of predicted observations."""

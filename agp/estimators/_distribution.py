@@ -105,11 +105,11 @@ class Distribution(GPEstimator):
     def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
         """Return a predictor of observations, the inputs for X, and whether to convert results to NumPy arrays."""
         A, host = self._prepare_inputs(X)
-        xp = backend_of(A).xp
-        incomplete = host and "columns_" in vars(self) and bool(xp.any(xp.isnan(A)))
-        predictor = self._imputing_predictor() if incomplete else self.predictor_
-        if exposure is None:
-            return predictor, A, host
-        self._check_takes_exposure()
-        exposures: Any = row_numbers("exposure", exposure, A, positive=True)
-        return with_offsets(predictor), xp.concat([A, xp.log(exposures)[:, None]], axis=1), host
+        predictor, xp = self.predictor_, backend_of(A).xp
+        if exposure is not None:
+            self._check_takes_exposure()
+            exposures: Any = row_numbers("exposure", exposure, A, positive=True)
+            predictor, A = with_offsets(predictor), xp.concat([A, xp.log(exposures)[:, None]], axis=1)
+        if host and "columns_" in vars(self) and bool(xp.any(xp.isnan(A))):
+            predictor = self._with_imputations(predictor)
+        return predictor, A, host

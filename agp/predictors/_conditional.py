@@ -1,6 +1,7 @@
 """The interface of the posteriors that a `Predictor` evaluates, and the posterior of an approximate process."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -9,9 +10,12 @@ from agp.backend import Array, Pullback, asarray_like, check_array_type
 from agp.checks import check_inputs, check_like
 from agp.likelihoods import Likelihood
 from agp.predictors._further import condition_process, refuse_data
+from agp.predictors._mixture import mixture
 from agp.processes import MultiOutput, Paths, Process
 from agp.random import Draws
 
+Observe = Callable[[Array, Array], tuple[Array, Array]]
+"""A function that converts latent means and variances [N, P] to those of observations [N, K]."""
 SEED = 0
 """Seed for the random draws of sampled processes."""
 
@@ -45,6 +49,10 @@ class Conditional(MultiOutput):
     @abstractmethod
     def moments(self, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         """Compute the means and variances [S n, P] at X [n, D], and the pullback ``(mean_bar, var_bar) -> X_bar``."""
+
+    def observed_moments(self, X: Array, observe: Observe, /) -> tuple[Array, Array]:
+        """Compute the means and variances [n, K] of observations at X [n, D]."""
+        return mixture(observe(*self.for_rows(X).moments(X)[0]), X.shape[0])
 
     @abstractmethod
     def covariance(self, X: Array, /) -> Array:

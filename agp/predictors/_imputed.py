@@ -6,7 +6,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods import Likelihood
-from agp.predictors._conditional import Conditional, delegate
+from agp.predictors._conditional import Conditional, Observe, delegate
 from agp.predictors._predictor import Predictor
 from agp.processes import Paths
 
@@ -15,9 +15,11 @@ from agp.processes import Paths
 class ImputedConditional(Conditional):
     """A posterior whose inputs [n, D] may have unknown cells, which are NaN.
 
-    Let x_s be the row x with its unknown cells replaced by those of row s of the imputations. By the law of total
-    variance, the latent function at x has the mean E_s[m(x_s)] and the variance E_s[v(x_s)] + c Var_s[m(x_s)]. The
-    factor c >= 1 allows for imputations that are a small sample themselves.
+    Let x_s be the row x with its unknown cells replaced by those of row s of the imputations, and m(x_s) and v(x_s) the
+    moments of the latent function. By the law of total variance, the moments at x are the mean E_s[m(x_s)] and the
+    variance E_s[v(x_s)] + c Var_s[m(x_s)]. The factor c >= 1 allows for imputations that are a small sample themselves.
+    The moments of observations follow from those at x_s in the same way, so that they are in the range of the
+    observations at x_s. Densities and quantiles are those of a latent function with a normal distribution at x.
 
     Parameters
     ----------
@@ -62,6 +64,13 @@ class ImputedConditional(Conditional):
         mean, variance = self._by_rows(X, moments)
         return (mean, variance), pullback
 
+    def observed_moments(self, X: Array, observe: Observe, /) -> tuple[Array, Array]:
+        def moments(x: Array) -> tuple[Array, Array]:
+            return self.conditional.observed_moments(x, observe)
+
+        mean, variance = self._by_rows(X, moments)
+        return mean, variance
+
     def covariance(self, X: Array, /) -> Array:
         """Return E_s[k(X_s, X_s)]; cells of different rows are imputed independently, which affects only the diagonal.
 
@@ -100,16 +109,16 @@ class ImputedConditional(Conditional):
         parts = self._average(evaluate(xp.reshape(completed, (-1, X.shape[1]))), at.shape[0], factor)
         if known.shape[0]:
             others = evaluate(xp.take(X, known, axis=0))
-            shape = (-1, known.shape[0], self.outputs)
-            parts = [xp.concat([xp.reshape(a, shape), b], axis=1) for a, b in zip(others, parts, strict=True)]
+            others = [xp.reshape(part, (-1, known.shape[0], part.shape[-1])) for part in others]
             order = xp.argsort(xp.concat([known, at]))
-            parts = [xp.take(part, order, axis=1) for part in parts]
-        return tuple(xp.reshape(part, (-1, self.outputs)) for part in parts)
+            pairs = zip(others, parts, strict=True)
+            parts = [xp.take(xp.concat(list(pair), axis=1), order, axis=1) for pair in pairs]
+        return tuple(xp.reshape(part, (-1, part.shape[-1])) for part in parts)
 
     def _average(self, found: tuple[Array, ...], rows: int, factor: Array) -> list[Array]:
         """Average means and variances [R S n, P] over the S imputations; return arrays [R, n, P]."""
         xp, S = backend_of(factor).xp, self.imputations.shape[0]
-        each = [xp.reshape(part, (-1, S, rows, self.outputs)) for part in found]
+        each = [xp.reshape(part, (-1, S, rows, part.shape[-1])) for part in found]
         averages = [xp.mean(part, axis=1) for part in each]
         if len(averages) == 2:
             apart = each[0] - averages[0][:, None, :, :]

@@ -21,7 +21,6 @@ class OffsetConditional(Conditional):
     floats_per_row = delegate("conditional", "floats_per_row")  # type: ignore[override]
     rows_share_work = delegate("conditional", "rows_share_work")  # type: ignore[override]
     mixing = delegate("conditional", "mixing")  # type: ignore[override]
-    takes_unknown_cells = delegate("conditional", "takes_unknown_cells")  # type: ignore[assignment]
 
     @property
     def width(self) -> int:

@@ -102,9 +102,21 @@ def test_further_data_and_offsets():
     more = predictor.condition_on(KNOWN, np.ones((6, 1)))
     plain = model_of("gpr").predictor().condition_on(KNOWN, np.ones((6, 1)))
     assert_close(more.predict(GAPS).mean[5], expected(plain, GAPS[5])[0], 1e-9)
-    counts = imputing(model_of("poisson-wsvgp").predictor())
-    moved = with_offsets(counts).predict(np.column_stack([GAPS, np.full(6, 0.5)]))
-    assert_close(moved.mean, counts.predict(GAPS).mean + 0.5, 1e-12)
+    plain = model_of("poisson-wsvgp").predictor()
+    wider = np.column_stack([VALUES, np.zeros(S)]), np.append(FACTORS, 1.0)
+    moved = with_imputations(with_offsets(plain), *wider).predict(np.column_stack([GAPS, np.full(6, 0.5)]))
+    assert_close(moved.mean, imputing(plain).predict(GAPS).mean + 0.5, 1e-12)
+
+
+@pytest.mark.parametrize("name", ["poisson-wsvgp", "bernoulli-tvgp", "deep-wsvgp"])
+def test_moments_of_observations_follow_the_law_of_total_variance(name):
+    plain = model_of(name).predictor()
+    found = imputing(plain).predict(GAPS, observed=True)
+    for i, row in enumerate(GAPS):
+        mean, variance = plain.predict(completed(row), observed=True)
+        factor = np.max(np.where(np.isnan(row), FACTORS, 1.0))
+        assert_close(found.mean[i], mean.mean(axis=0), 1e-9)
+        assert_close(found.variance[i], variance.mean(axis=0) + factor * mean.var(axis=0), 1e-9)
 
 
 def test_what_is_refused():
