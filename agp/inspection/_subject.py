@@ -41,9 +41,12 @@ class Estimator(Protocol):
         """Return, for each of the D columns, the name of the table column from which it is computed."""
         ...
 
-    @property
-    def predictor_(self) -> Any:
-        """The predictor of observations."""
+    def _completed_inputs(self, X: Any) -> Array:
+        """Convert rows to model inputs, with a random value in each unknown cell."""
+        ...
+
+    def _imputing_predictor(self) -> Any:
+        """Return the predictor of observations, which accepts unknown cells."""
         ...
 
 

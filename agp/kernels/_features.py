@@ -170,7 +170,7 @@ class Features:
         """Return the features of the product of two kernels."""
         return Features(tuple(Term(a.factors + b.factors) for a in self.terms for b in other.terms))
 
-    def on(self, columns: tuple[int, ...], /) -> "Features":
+    def on(self, columns: tuple[Any, ...], /) -> "Features":
         """Return the features of the kernel on selected columns of the inputs."""
         terms = (tuple(OnColumns(blocks, columns) for blocks in term.factors) for term in self.terms)
         return Features(tuple(map(Term, terms)))
