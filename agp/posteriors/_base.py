@@ -250,6 +250,8 @@ class FollowsInverse(ABC):
     """
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("inverse_factor",)
+    target_leaves: ClassVar[tuple[str, ...]] = ()
+    """The names of the object's own leaves, other than the factors, on which the targets depend."""
 
     @abstractmethod
     def inverse_target(self, Kuu: Array, name: str = ..., /) -> Array:

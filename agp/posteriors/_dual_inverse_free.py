@@ -89,6 +89,7 @@ class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
     site_factor: Array = tree.auxiliary()
 
     inverse_factors: ClassVar[tuple[str, ...]] = ("prior_factor", "site_factor")
+    target_leaves: ClassVar[tuple[str, ...]] = ("precision",)
 
     def factorise(self, Kuu: Array, /) -> tuple[DualInverses, Pullback]:
         L0, L = self.prior_factor, self.site_factor

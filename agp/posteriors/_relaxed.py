@@ -47,6 +47,7 @@ class RelaxedForm(InverseFactored, GrowingSiteForm):
 
     inverse_factor: Array
 
+    target_leaves: ClassVar[tuple[str, ...]] = ("site",)
     mean_weights: ClassVar[tuple[Preconditioned, ...]] = (True, False, "root")
 
     def inverse_target(self, Kuu: Array, name: str = "inverse_factor", /) -> Array:
@@ -232,6 +233,7 @@ class FullSiteRelaxed(ExactRelaxed):
     site_scale_unit: Array | None = tree.unit(default=None)
 
     noise_kind: ClassVar[type[SiteNoise]] = FactoredNoise
+    target_leaves: ClassVar[tuple[str, ...]] = ("site_scale",)
 
 
 @tree.model

@@ -41,6 +41,8 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
 
     sizes: tuple[int, int]
 
+    target_leaves: ClassVar[tuple[str, ...]] = ("site",)
+
     @abstractmethod
     def _features(self, J: Array, Kuf: Array) -> tuple[Array, Pullback]:
         """Return the covariances [M + M2, N] of the transformed inducing variables with f.

@@ -65,34 +65,40 @@ def warn_about_untouched(model: Any, updates: Sequence[Update]) -> None:
     There is no warning about leaves that are frozen by name, or about inverse factors that depend only on fixed leaves.
     If an update does not declare which leaves it moves, there is no warning at all.
     """
+    untouched = untouched_leaves(model, updates)
+    if untouched:
+        parts = "; or ".join(f"{', '.join(sorted(names))} (add {remedy})" for remedy, names in untouched.items())
+        text = f"no update moves {parts}. To keep these leaves fixed, pass their names to Adam as frozen."
+        warnings.warn(text, UntouchedWarning, stacklevel=outside())
+
+
+def untouched_leaves(model: Any, updates: Sequence[Update]) -> dict[str, frozenset[str]]:
+    """Return the leaves of `warn_about_untouched` by name, as the values of a dictionary from the missing updates."""
     found, complete = moves_of(model, updates)
     if not complete:
-        return
-    remedies = {
+        return {}
+    needed = {
         "SiteStep(0.1) as the first update": SiteStep().moves(model).leaves - InverseUpdate.moves(model).leaves,
         "ActionsUpdate(policy) as the first update": ActionsUpdate.moves(model).leaves,
         "InverseUpdate() as the last update": _stale_inverses(model, found.leaves),
     }
-    parts = [
-        f"{', '.join(sorted(left))} (add {remedy})"
-        for remedy, names in remedies.items()
-        if (left := names - found.leaves - found.kept)
-    ]
-    if parts:
-        text = f"no update moves {'; or '.join(parts)}. To keep these leaves fixed, pass their names to Adam as frozen."
-        warnings.warn(text, UntouchedWarning, stacklevel=outside())
+    return {remedy: left for remedy, names in needed.items() if (left := names - found.leaves - found.kept)}
 
 
-def _stale_inverses(model: Any, moved: frozenset[str]) -> set[str]:
+def _stale_inverses(model: Any, moved: frozenset[str]) -> frozenset[str]:
     """Return the names of inverse factors that depend on leaves that move.
 
-    An inverse factor depends on all leaves of its owner, except those of the posterior and the mean function.
+    An inverse factor depends on all leaves of its owner, except those of the mean function and of the posterior. Of the
+    posterior, it depends only on the leaves that the posterior declares.
     """
-    stale = set()
-    for name in InverseUpdate.moves(model).leaves:
-        prefixes = (f"{path}." if path else "" for path in tree.nodes(model, InverseOwner))
-        prefix = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len)
-        free = tuple(f"{prefix}{part}." for part in ("posterior", "mean_function"))
-        if any(leaf.startswith(prefix) and not leaf.startswith(free) for leaf in moved):
-            stale.add(name)
-    return stale
+    stale: set[str] = set()
+    for path, owner in tree.nodes(model, InverseOwner).items():
+        posterior, where = owner.posterior, tree.join_path(path, "posterior")
+        if not posterior.inverse_factors:
+            continue
+        own = {name for name in tree.leaves(owner) if not name.startswith(("posterior.", "mean_function."))}
+        needed = {tree.join_path(path, name) for name in own}
+        needed |= {tree.join_path(where, name) for name in posterior.target_leaves}
+        if not needed.isdisjoint(moved):
+            stale |= {tree.join_path(where, name) for name in posterior.inverse_factors}
+    return frozenset(stale)

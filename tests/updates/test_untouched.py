@@ -7,7 +7,7 @@ import pytest
 
 import agp
 from agp.actions import ConjugateGradients
-from agp.errors import UntouchedWarning
+from agp.errors import RepairWarning, UntouchedWarning
 from agp.updates import ActionsUpdate, Adam, InverseUpdate, NaturalGradient, Repeat, SiteStep
 
 RNG = np.random.default_rng(0)
@@ -17,6 +17,19 @@ Y = np.sin(X[:, 0]) + 0.1 * RNG.normal(size=40)
 
 def relaxed():
     return agp.SVGP.from_data(X, Y, posterior=agp.posteriors.Relaxed, num_inducing=6)
+
+
+def full_sites():
+    return agp.SVGP.from_data(X, Y, posterior=agp.posteriors.FullSiteRelaxed, num_inducing=6)
+
+
+def union():
+    posterior = agp.posteriors.RelaxedUnion
+    return agp.SOLVEGP.from_data(X, Y, posterior=posterior, num_inducing=4, num_orthogonal=4)
+
+
+def inverse_free():
+    return agp.SVGP.from_data(X, Y, posterior=agp.posteriors.InverseFree, num_inducing=6)
 
 
 def whitened():
@@ -58,6 +71,9 @@ def layers():
         ),
         (layers, [Adam()], "process.layers.0.posterior.inverse_factor, process.layers.1.posterior.inverse_factor"),
         (relaxed, [Repeat(Adam(), 2)], "inverse_factor"),
+        (relaxed, [Adam(frozen=("kernel.*", "inducing.*"))], r"inverse_factor \(add InverseUpdate"),
+        (full_sites, [Adam(frozen=("kernel.*", "inducing.*"))], r"inverse_factor \(add InverseUpdate"),
+        (union, [Adam(frozen=("kernel.*", "inducing.*"))], r"first_inverse, .*second_inverse \(add InverseUpdate"),
         (lambda: dual(agp.posteriors.DualInverseFree), [Adam(), InverseUpdate()], "no update moves [^;]*shift [^;]*$"),
     ],
 )
@@ -84,7 +100,9 @@ class Own:
         (relaxed, [Adam(), InverseUpdate()]),
         (relaxed, [Repeat([Adam(), InverseUpdate()], 2)]),
         (relaxed, [Adam(frozen="inverse_factor")]),
-        (relaxed, [Adam(frozen=("kernel.*", "inducing.*"))]),
+        (relaxed, [Adam(frozen=("kernel.*", "inducing.*", "site"))]),
+        (union, [Adam(frozen=("kernel.*", "inducing.*", "posterior.site"))]),
+        (inverse_free, [Adam(frozen=("kernel.*", "inducing.*"))]),
         (relaxed, [Adam(), Own()]),
         (relaxed, [Adam(), Repeat(Own(), 2)]),
         (relaxed, None),
@@ -105,6 +123,19 @@ def test_nothing_is_said_where_all_is_well_or_meant(model, updates):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UntouchedWarning)
         agp.train(model(), X, Y, steps=2, updates=updates)
+
+
+@pytest.mark.slow
+def test_the_variances_of_pseudo_observations_make_an_inverse_factor_stale():
+    """They are part of the matrix to invert."""
+    adam = Adam(0.1, frozen=("kernel.*", "inducing.*"))
+    with pytest.warns(UntouchedWarning, match="inverse_factor"):
+        stale = agp.train(relaxed(), X, Y, steps=60, updates=[adam])
+    followed = agp.train(relaxed(), X, Y, steps=60, updates=[adam, InverseUpdate()])
+    assert stale.trace["bound"][-1] < followed.trace["bound"][-1] - 0.5
+    followed.model.predict(X)
+    with pytest.warns(RepairWarning, match="the inverse factor was inaccurate"):
+        stale.model.predict(X)
 
 
 def test_groups_of_sites_can_alternate():
