@@ -96,6 +96,16 @@ def _objective_with_prior(model: Any, batch: Batch, memory: float | None) -> tup
 # -- bounds inside programs of torch and JAX ---------------------------------------------------------------------------
 
 
+def bound_of_batch(
+    model: Any, batch: Batch, gradient: GradientMode, *, memory: float | None = None
+) -> tuple[Array, Pullback]:
+    """Compute `agp.models.Model.bound` for a batch that has been checked."""
+    check_mode(batch.X, gradient)
+    if gradient == "autodiff":
+        return model._objective(batch, memory=memory)
+    return carrying_adjoint(lambda model, x: model._objective(x, memory=memory), model, batch)
+
+
 def carrying_adjoint(
     objective: Callable[[Any, Batch], tuple[Array, Pullback]], model: Any, batch: Batch, /
 ) -> tuple[Array, Pullback]:

@@ -10,7 +10,7 @@ from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_inputs, check_parameters, check_targets
-from agp.gradient import GradientMode, carrying_adjoint, check_mode
+from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import html_with_fallback
 from agp.models._growth import add_inducing
@@ -54,6 +54,8 @@ class Model(ABC):
     """Whether the bound computed from a minibatch is an unbiased estimate of the full-data bound."""
     _row_weights: Array | None = None
     """The row weights [N]: the number of observations that each row counts as. None means weight 1 for all rows."""
+    _holds_data: ClassVar[bool] = False
+    """Whether predictions use inputs of the training data, which the model stores."""
     _built_by: ClassVar[str] = "{name}.from_data(X, y) builds one"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -108,12 +110,7 @@ class Model(ABC):
         If torch or JAX differentiates your program, ignore the pullback, because these libraries call it themselves
         (unless `gradient` is "autodiff").
         """
-        batch = self._batch(X, y, scale=scale)
-        check_mode(X, gradient)
-        if gradient == "autodiff":
-            value, pullback = self._objective(batch, memory=memory)
-        else:
-            value, pullback = carrying_adjoint(lambda model, x: model._objective(x, memory=memory), self, batch)
+        value, pullback = bound_of_batch(self, self._batch(X, y, scale=scale), gradient, memory=memory)
         return value, public(pullback, repairs=False, context=False, ignore="underflow")
 
     # -- predictions ------------------------------------------------------------------------------------------------
@@ -221,7 +218,11 @@ class Model(ABC):
         name, reference = self._reference()
         check_parameters(self, name, reference)
         self._batch(X, y)
+        self._check_same_data(X, y)
         self.likelihood.check_targets(y)
+
+    def _check_same_data(self, X: Array, y: Array, /) -> None:  # noqa: B027 - most models store no data
+        """Raise ValueError if the model predicts from stored data that differ from X [N, D] and y [N, K]."""
 
     def _check_parts(self) -> None:  # noqa: B027 - most models have parts that always fit
         """Raise ValueError unless the parts are compatible with each other."""

@@ -98,6 +98,7 @@ class CaGP(Model, InverseOwner):
     capped: bool = False
 
     inducing: ClassVar[None] = None
+    _holds_data: ClassVar[bool] = True
 
     @classmethod
     def from_data(

@@ -102,6 +102,7 @@ class Regression(Model):
 
     posterior: ClassVar[None] = None
     stochastic: ClassVar[bool] = False
+    _holds_data: ClassVar[bool] = True
 
     @property
     def outputs(self) -> int:
@@ -112,8 +113,7 @@ class Regression(Model):
             check_weights(self._row_weights, X, finite=False)
         return super()._batch(X, y, scale=scale)
 
-    def _check(self, X: Array, y: Array, /) -> None:
-        super()._check(X, y)
+    def _check_same_data(self, X: Array, y: Array, /) -> None:
         B = backend_of(X)
         if not (B.same_rows(X, self.X) and B.same_rows(y, self.y)):
             msg = f"{type(self).__name__} predicts from the data with which it was built; train it on the same data."

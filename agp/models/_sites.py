@@ -29,13 +29,13 @@ class SiteModel(Model, SiteHolder):
     site_precision: Array
 
     posterior: ClassVar[None] = None
+    _holds_data: ClassVar[bool] = True
 
     @property
     def outputs(self) -> int:
         return self.site_shift.shape[1]
 
-    def _check(self, X: Array, y: Array, /) -> None:
-        super()._check(X, y)
+    def _check_same_data(self, X: Array, y: Array, /) -> None:  # noqa: ARG002
         if not backend_of(X).same_rows(X, self.X):
             msg = (
                 f"X differs from the inputs with which {type(self).__name__} was built; pass the same data in the same "

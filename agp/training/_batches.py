@@ -137,7 +137,7 @@ class Batches:
             group, i = divmod(step, NOISE_STEPS)
             if (several := self._joined_draws(group)) is not None:
                 return Draws(*({name: x[i, ...] for name, x in part.items()} for part in several))
-        return _beside(self.reference, self.host_draws(step))
+        return place_draws(self.reference, self.host_draws(step))
 
     def _together(self, group: int) -> Draws | None:
         """Return the noise of several steps, stacked along a new first axis, or None if it takes too much memory."""
@@ -146,16 +146,16 @@ class Batches:
             return None
         several = [first, *(self.host_draws(group * NOISE_STEPS + i) for i in range(1, NOISE_STEPS))]
         parts = ({name: np.stack([one[k][name] for one in several]) for name in first[k]} for k in range(2))
-        return _beside(self.reference, Draws(*parts))
+        return place_draws(self.reference, Draws(*parts))
 
     def device_draws(self, X: Array, step: int | Array) -> Draws:
         """Draw the noise for a step with the random generator in X's library; the step may be a traced array."""
         if self.draws is None:
             return NO_DRAWS
-        return _beside(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
+        return place_draws(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
 
 
-def _beside(X: Array, draws: Draws) -> Draws:
+def place_draws(X: Array, draws: Draws) -> Draws:
     """Convert the draws to the library and device of X, and floats to the dtype of X."""
     if draws is NO_DRAWS:
         return draws

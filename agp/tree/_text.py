@@ -7,6 +7,8 @@ from typing import Any
 
 from agp.backend import Array, backend_of, to_numpy
 from agp.tree._fields import NO_ARRAY, fields_of, is_branch, is_model
+from agp.tree._plans import join_path
+from agp.tree._walks import nodes
 
 MAX_NUMBERS = 8
 """Leaves with at most this many entries are printed in full. For larger leaves, only dtype and shape are printed."""
@@ -20,6 +22,21 @@ def outline(model: Any) -> str:
 def text_of(self: Any) -> str:
     """Return the classes, settings and leaves of a model, including the entries of small leaves, as text."""
     return _text(self, _numbers)
+
+
+def settings(model: Any) -> dict[str, str]:
+    """Return everything in a model except its arrays, as text: the class of each node and the value of each setting.
+
+    The keys are paths, such as ``process.kernel`` and ``process.jitter``.
+    """
+    found: dict[str, str] = {}
+    for path, node in nodes(model, object).items():
+        found[path] = type(node).__name__
+        for field in fields_of(node):
+            value = getattr(node, field.name)
+            if field.role is None and not is_branch(value):
+                found[join_path(path, field.name)] = repr(value)
+    return found
 
 
 def structure(x: Any) -> str:
