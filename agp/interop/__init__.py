@@ -1,6 +1,7 @@
-"""Adapters to other libraries: `agp.interop.botorch`, for Bayesian optimisation with BoTorch.
+"""Adapters to other libraries.
 
-Each module requires the library of the same name, and is imported on first use.
+`agp.interop.botorch` is for Bayesian optimisation with BoTorch, and `agp.interop.torch` for models inside torch
+modules. Each module requires the library of the same name, and is imported on first use.
 """
 
 import importlib
@@ -10,7 +11,7 @@ __all__: list[str] = []
 
 
 def __getattr__(name: str) -> Any:
-    if name == "botorch":
-        return importlib.import_module("agp.interop.botorch")
+    if name in ("botorch", "torch"):
+        return importlib.import_module(f"agp.interop.{name}")
     msg = f"module 'agp.interop' has no attribute {name!r}"
     raise AttributeError(msg)

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """`BoTorchModel`, a wrapper that makes any agp model usable with BoTorch's acquisition functions.
 
 Means, covariances and updates with further data come from `agp.Predictor`, and are differentiable in X. The module

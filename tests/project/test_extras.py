@@ -56,6 +56,7 @@ ENTRIES = {
     "agp.estimators": ("ImportError", "agp.estimators needs narwhals", "sklearn"),
     "agp.GPRegressor": ("ImportError", "agp.estimators needs narwhals", "sklearn"),
     "agp.interop.botorch": ("ImportError", "agp.interop.botorch needs botorch", "botorch"),
+    "agp.interop.torch": ("ImportError", "agp.interop.torch needs torch", "torch"),
     "agp.to_backend(X, 'torch')": ("BackendError", "backend 'torch' needs the package torch", "torch"),
     "agp.to_backend(X, 'jax')": ("BackendError", "backend 'jax' needs the package jax", "jax"),
     "agp.get_backend('cupy')": ("BackendError", "backend 'cupy' needs the package cupy", "cupy"),

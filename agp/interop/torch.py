@@ -1,0 +1,253 @@
+# pyright: reportMissingImports=false
+"""`GPModule`, a torch module that holds an agp model, for training with torch optimisers alone or in larger modules."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from agp import tree
+from agp._context import public
+from agp.backend import backend_of
+from agp.checks import check_model
+from agp.errors import missing_package_message
+from agp.gradient import GradientMode, bound_of_batch
+from agp.likelihoods import Prediction
+from agp.priors import log_prior
+from agp.random import generator
+from agp.training import initial_state, kept_leaves, place_draws, strip_addresses, untouched_leaves
+from agp.updates import Adam
+
+try:
+    import torch
+except ImportError as error:
+    msg = f"agp.interop.torch needs {missing_package_message('torch', 'torch')}."
+    raise ImportError(msg) from error
+
+__all__ = ["GPModule"]
+
+Tensor = torch.Tensor
+
+RAW = "raw_"
+"""The prefix of the names of parameters, which are unconstrained."""
+
+
+class GPModule(torch.nn.Module):
+    """A torch module that holds an agp model: trained leaves are its parameters, and all other arrays its buffers.
+
+    Every array of the model is in the module under the name of the leaf. A leaf that training changes is a
+    `torch.nn.Parameter` with the unconstrained value, and its name starts with ``raw_``, as in
+    ``process.kernel.raw_lengthscale``. The other leaves are buffers with their own names and values: units, training
+    data, and frozen parameters. `state_dict`, `load_state_dict`, `to` and `copy.deepcopy` therefore apply to the whole
+    model.
+
+    The classes, settings and sizes of the model are defined by the constructor, not by the state. The state records
+    them, and `load_state_dict` raises a ValueError if they differ.
+
+    A q(u) in the form of pseudo-observations starts as in `agp.train` (`agp.training.initial_state`). The arrays of
+    `model` are copied, so training does not change `model`.
+
+    Parameters
+    ----------
+    model
+        An `agp.models.Model`. Its arrays are moved to torch if necessary.
+    frozen
+        One or several patterns of leaf names, such as ``"Z"`` or ``("Z", "likelihood.*")``. Matching leaves become
+        buffers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `model` is not a model, a leaf has no value, a pattern matches nothing, or the priors do not fit the model.
+    ValueError
+        If the model has inverse factors, sites or chosen actions that become stale when parameters change, as in the
+        posteriors `Relaxed` and `Dual`. Only agp's own updates change these arrays, and torch optimisers call no
+        updates. Such a model can be trained with `agp.train`, and then be held with ``frozen="*"``.
+
+    Examples
+    --------
+    >>> module = GPModule(agp.SVGP.from_data(X, y, posterior="whitened"))
+    >>> optimiser = torch.optim.Adam(module.parameters(), lr=0.02)
+    >>> module.loss(X, y).backward()
+    """
+
+    def __init__(self, model: Any, /, *, frozen: str | Iterable[str] = ()) -> None:
+        super().__init__()
+        model = _on_torch(model)
+        moving = Adam(frozen=frozen)
+        moving.init(model)  # checks the patterns and the priors
+        _check_untouched(model, moving)
+        model = initial_state(model, kept_leaves(model, [moving]))
+        trained = moving.moves(model).leaves
+        self._keys = {name: _raw_key(name) if name in trained else name for name in tree.leaves(model)}
+        self._has_draws = any(model._draws(generator(0), 1))
+        classes = {path: type(node).__name__ for path, node in tree.nodes(model, object).items()}
+        leaves, raw = tree.leaves(model), tree.unconstrain(model)
+        for name, key in self._keys.items():
+            *path, field = key.split(".")
+            part = self._part_at(path, classes)
+            if name in trained:
+                part.register_parameter(field, torch.nn.Parameter(_copy(raw[name])))
+            else:
+                part.register_buffer(field, _copy(leaves[name]))
+        self._outline = tree.with_leaves(model, dict.fromkeys(leaves, torch.empty(0)))
+
+    def _part_at(self, path: list[str], classes: dict[str, str]) -> torch.nn.Module:
+        """Return the module at a path, and add missing modules on the path."""
+        part: torch.nn.Module = self
+        for i, key in enumerate(path, 1):
+            if key not in dict(part.named_children()):
+                part.add_module(key, _Part(classes.get(".".join(path[:i]), "tuple")))
+            part = part.get_submodule(key)
+        return part
+
+    def _arrays(self) -> dict[str, Tensor]:
+        """Return the parameters and buffers that hold the leaves, by key."""
+        places = {key: key.rpartition(".") for key in self._keys.values()}
+        return {key: getattr(self.get_submodule(path), field) for key, (path, _, field) in places.items()}
+
+    def model(self) -> Any:
+        """Build the model from the present parameters and buffers. torch can differentiate all uses of its leaves.
+
+        Call this method again after each change of the parameters. For repeated predictions, store
+        ``module.model().predictor()``, computed inside `torch.no_grad`.
+        """
+        arrays = self._arrays()
+        fixed = {name: arrays[key] for name, key in self._keys.items() if key == name}
+        raw = {name: arrays[key] for name, key in self._keys.items() if key != name}
+        return tree.constrain(tree.with_leaves(self._outline, fixed), raw)
+
+    @public(ignore="underflow")
+    def loss(
+        self,
+        X: Tensor,
+        y: Tensor,
+        /,
+        *,
+        scale: float = 1.0,
+        gradient: GradientMode = "closed-form",
+        memory: float | None = None,
+    ) -> Tensor:
+        """Compute the loss, minus the bound, as a sum over the N rows of the data. Training minimises it.
+
+        If the model has priors, the loss is minus the sum of the bound and `agp.priors.log_prior`, and `scale` does not
+        apply to the log prior.
+
+        In training mode, models with random bounds, such as deep models, draw new numbers in each call.
+        `torch.manual_seed` sets their seed. In evaluation mode (`eval`), the numbers are always the same.
+
+        Parameters
+        ----------
+        X, y
+            Inputs [B, D], which may be outputs of another module, and targets [B] or [B, K].
+        scale
+            The factor N / B for a minibatch.
+        gradient, memory
+            As in `agp.models.Model.bound`. Gradients with respect to X require a budget for all rows at once.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If X and y do not fit the model, or if the model predicts from other data than X and y. Models that store
+            the training data, such as `GPR` and `SGPR`, do not accept inputs that depend on parameters, because the
+            stored inputs would not follow.
+        """
+        model = self.model()
+        batch = model._batch(X, y, scale=scale)
+        if model._holds_data:
+            _check_stored_data(model, batch.X, batch.y)
+        if self.training and self._has_draws:
+            seed = int(torch.randint(2**62, ()))
+            batch = batch._replace(draws=place_draws(batch.X, model._draws(generator(seed), batch.X.shape[0])))
+        value = bound_of_batch(model, batch, gradient, memory=memory)[0]
+        return -(value + log_prior(model)[0]) if model.priors else -value
+
+    def forward(self, X: Tensor, *, observed: bool = False, memory: float | None = None) -> Prediction:
+        """Predict means and variances [..., N, P] at X [..., N, D]; see `agp.Predictor.predict`.
+
+        torch can differentiate predictions with respect to X and the parameters. Use `torch.no_grad` otherwise.
+        """
+        return self.model().predict(X, observed=observed, memory=memory)
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def get_extra_state(self) -> Tensor:
+        """Return the classes and settings of the model and the shapes of its arrays, as JSON in an array of bytes."""
+        return torch.frombuffer(bytearray(json.dumps(self._structure()), "utf-8"), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Raise ValueError unless `state`, from `get_extra_state`, describes a model like this one."""
+        here, there = self._structure(), json.loads(bytes(state.tolist()))
+        differing = [path for path in there | here if there.get(path) != here.get(path)]
+        if differing:
+            first, more = differing[0], len(differing) - 1
+            also = f" (and {more} more {'difference' if more == 1 else 'differences'})" if more else ""
+            msg = (
+                f"{first or 'the model'} is {there.get(first, 'absent')} in the state, but {here.get(first, 'absent')} "
+                f"in this module{also}; build the module with the parts, settings and sizes of the saved module."
+            )
+            raise ValueError(msg)
+
+    def _structure(self) -> dict[str, str]:
+        settings = {path: strip_addresses(text) for path, text in tree.settings(self._outline).items()}
+        return settings | {key: f"an array {list(x.shape)}" for key, x in self._arrays().items()}
+
+    def extra_repr(self) -> str:
+        """Return the class of the model, for the text form of the module."""
+        return type(self._outline).__name__
+
+
+class _Part(torch.nn.Module):
+    """The arrays of a part of the model. In the text form of the module, it has the name of the part's class."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def _get_name(self) -> str:
+        return self._name
+
+
+def _raw_key(name: str) -> str:
+    path, dot, field = name.rpartition(".")
+    return path + dot + RAW + field
+
+
+def _copy(x: Tensor) -> Tensor:
+    return x.detach().clone(memory_format=torch.contiguous_format)
+
+
+def _on_torch(model: Any) -> Any:
+    """Return the model with torch tensors as leaves; raise an error if it is not a model or a leaf has no value."""
+    check_model(model)
+    if missing := tree.missing(model):
+        msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
+        raise ValueError(msg)
+    reference = model._reference()[1]
+    model = tree.place_leaves(model, reference)
+    return model if backend_of(reference).name == "torch" else tree.to_backend(model, "torch")
+
+
+def _check_untouched(model: Any, moving: Adam) -> None:
+    """Raise ValueError if leaves that only agp's updates change would become stale."""
+    left = sorted(frozenset().union(*untouched_leaves(model, [moving]).values()))
+    if left:
+        nodes = tree.nodes(model, object)
+        owners = dict.fromkeys(type(nodes[name.rpartition(".")[0]]).__name__ for name in left)
+        msg = (
+            f"torch optimisers do not update {', '.join(left)} of {' and '.join(owners)}, which only agp's updates "
+            "change; use a model without such arrays, such as SVGP with posterior='whitened', or train the model with "
+            "agp.train and pass frozen='*'."
+        )
+        raise ValueError(msg)
+
+
+def _check_stored_data(model: Any, X: Tensor, y: Tensor) -> None:
+    """Raise ValueError if the model stores other data than X and y, or data that would not follow X."""
+    if X.requires_grad:
+        name = type(model).__name__
+        msg = (
+            f"X depends on parameters, but {name} predicts from the inputs that it stores, which would not follow; use "
+            "SVGP, or detach X."
+        )
+        raise ValueError(msg)
+    model._check_same_data(X, y)
