@@ -103,10 +103,10 @@ def bound_of_batch(
     check_mode(batch.X, gradient)
     if gradient == "autodiff":
         return model._objective(batch, memory=memory)
-    return carrying_adjoint(lambda model, x: model._objective(x, memory=memory), model, batch)
+    return _with_adjoint(lambda model, x: model._objective(x, memory=memory), model, batch)
 
 
-def carrying_adjoint(
+def _with_adjoint(
     objective: Callable[[Any, Batch], tuple[Array, Pullback]], model: Any, batch: Batch, /
 ) -> tuple[Array, Pullback]:
     """Compute `objective(model, batch)`, and provide its closed-form gradient to the array library.

@@ -60,8 +60,9 @@ class GPModule(torch.nn.Module):
         If `model` is not a model, a leaf has no value, a pattern matches nothing, or the priors do not fit the model.
     ValueError
         If the model has inverse factors, sites or chosen actions that become stale when parameters change, as in the
-        posteriors `Relaxed` and `Dual`. Only agp's own updates change these arrays, and torch optimisers call no
-        updates. Such a model can be trained with `agp.train`, and then be held with ``frozen="*"``.
+        posteriors `Relaxed` and `Dual`. Only agp's own updates change these arrays. A torch optimiser calls no updates,
+        and `loss` does not call them, because a loss must not change the state of a module. Such a model can be trained
+        with `agp.train`, and then be held with ``frozen="*"``.
 
     Examples
     --------
