@@ -25,7 +25,7 @@ def level_of(cell: Any, /) -> str:
     if isinstance(cell, Integral) and not isinstance(cell, bool):
         return str(int(cell))
     if isinstance(cell, (Real, Decimal)) and float(cell).is_integer() and not isinstance(cell, bool):
-        return f"{cell:.0f}"
+        return f"{cell + 0:.0f}"  # without the sign of zero
     text = str(cell)
     found = WHOLE_NUMBER.fullmatch(text)
     return found[1] if found else text
