@@ -65,6 +65,8 @@ ROWS_PER_INDUCING, MIN_OF_FEW_ROWS = 3, 32
 """With few rows, the default number of inducing inputs is a third of the number of rows, but at least 32."""
 START_INDUCING = 64
 """The initial number of inducing inputs if the number is chosen during training."""
+START_ROWS = 1000
+"""The number of rows from which the kernel of an untrained model takes its lengthscales."""
 FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
 """The attributes that notebooks show in addition to `facts`, and their labels."""
 TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
@@ -325,7 +327,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _usual_method(self, rows: int) -> str:
         """Return the method that "auto" selects."""
 
-    def _built(self, data: Observations, likelihood: Likelihood, *, parts: bool, **settings: Any) -> Model:
+    def _built(
+        self, data: Observations, likelihood: Likelihood, *, parts: bool, variance: float | None = None, **settings: Any
+    ) -> Model:
+        """Build the untrained model. `variance` is that of the latent functions, by default computed from the data."""
         X = data.X
         self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).is_lazy)
         self._seed = resolve_seed(self.random_state)
@@ -337,6 +342,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             "num_inducing": self._inducing(X.shape[0], parts=parts),
             "seed": self._seed,
         }
+        if variance is not None:
+            rows = backend_of(X).gather(X[:START_ROWS, :])
+            settings["kernel"] = kernel_or_auto(settings["kernel"]).from_data(rows, variance)
         if self.method_ in ACTION_METHODS and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
         if by_noise and data.weights is not None:
@@ -504,8 +512,13 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         found = _PREDICTORS.get(self.model_)
         if found is None:
             found = self.model_.predictor()
-            found = _PREDICTORS[self.model_] = replace(found, {"likelihood": self._likelihood_of(found.likelihood)})
+            found = replace(found, {"likelihood": self._likelihood_of(found.likelihood)})
+            found = _PREDICTORS[self.model_] = self._with_limits(found)
         return found
+
+    def _with_limits(self, predictor: Predictor) -> Predictor:
+        """Return a predictor whose moments of observations do not come from values far above the training targets."""
+        return predictor
 
     def _completed_inputs(self, X: Any) -> Array:
         """Convert rows to model inputs, with one of the imputations in each unknown cell, to average over rows."""

@@ -77,6 +77,8 @@ def serialise(estimator: GPEstimator) -> Stored:
     }
     if "feature_names_in_" in here:
         facts["names"] = [str(name) for name in here["feature_names_in_"]]
+    if "_largest" in here:
+        facts["largest"] = here["_largest"]
     facts["left out"] = [str(name) for name in here["left_out_"]]
     if "columns_" in here:
         facts["columns"] = state_of(here["columns_"])
@@ -156,6 +158,10 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         names = _check(len(_texts(names, what)) == count, names, what)
         estimator.feature_names_in_ = np.asarray(names, dtype=object)
     estimator.left_out_ = _texts(facts.get("left out", []), "a list of strings")  # absent from files of version 0.2.0
+    if "largest" in facts:
+        largest = facts["largest"]
+        sound = isinstance(largest, list) and all(type(x) is float and 0.0 < x < math.inf for x in largest)
+        estimator._largest = _check(sound and len(largest) > 0, largest, "the largest targets")
     if "columns" in facts:
         estimator.columns_ = columns_of(facts["columns"])
         estimator.columns_.left_out = estimator.left_out_

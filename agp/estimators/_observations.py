@@ -28,6 +28,10 @@ class Observations(NamedTuple):
     exposure: Array | None = None
     """The factors that multiply the rates [N]; None means 1."""
 
+    def rates(self) -> Array:
+        """Return the targets [N, K], divided by the exposures."""
+        return self.y if self.exposure is None else self.y / self.exposure[:, None]
+
     def where(self, rows: Array) -> "Observations":
         """Return the rows where a Boolean array [N] is true."""
         return Observations(*(None if x is None else take_rows(x, rows) for x in self))

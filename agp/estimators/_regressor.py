@@ -1,9 +1,12 @@
 """Regression that follows scikit-learn's conventions."""
 
+import dataclasses
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
@@ -24,6 +27,7 @@ from agp.estimators._arrays import (
     resolve_seed,
 )
 from agp.estimators._base import all_or_nothing, takes_parts
+from agp.estimators._constant import constant_parts, with_starting_noise
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations, row_numbers
 from agp.estimators._targets import (
@@ -47,14 +51,19 @@ from agp.methods import (
     WEIGHTED_METHODS,
 )
 from agp.models import GPR, Coregionalised
-from agp.predictors import Predictor
+from agp.predictors import Predictor, with_linear_tails
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
+from agp.tree import first_leaf, replace
 
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with a single set of inducing inputs, whose number can be chosen during training."""
 NOISE_KINDS = ("shared", "separate")
 """The values of `outputs` with independent outputs, which the likelihood "latent-noise" requires."""
+LOG_TARGET_FACTOR = math.log(10.0)
+"""The logarithm of the factor between the largest target and the limit of a logarithmic link for moments."""
+NOISE_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta, LogNormal)
+"""Likelihoods whose density has no maximum if all targets are equal, because the noise tends to zero."""
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
 """Likelihoods with a trained noise parameter, about which copies of a row carry no information."""
 LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
@@ -185,12 +194,14 @@ class GPRegressor(RegressorMixin, Distribution):
         """
         data = self._data(X, y, sample_weight, exposure, reset=True)
         rows = data.X.shape[0]
+        self._forget("_largest")
+        self._note_largest(data)
         if self._method(rows, parts=backend_of(data.X).is_lazy) in WEIGHTED_METHODS:
             data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
-        if is_constant(data.y):
+        if self._likelihood_class in NOISE_LEARNED and is_constant(data.rates()):
             text = "all targets are the same, so the model was not trained; do not rely on its error bars."
             warnings.warn(text, UserWarning, stacklevel=outside())
-            self._start(self._model(data, parts=False))
+            self._start(self._model(data, parts=False, constant=True))
             y = self._training_targets(self.model_.likelihood, data)
             self.converged_, self.learned_, self.bound_ = True, False, float(self.model_.bound(data.X, y)[0])
         elif self._chooses(data):
@@ -212,6 +223,7 @@ class GPRegressor(RegressorMixin, Distribution):
         """
         first = not self._is_started
         data = self._data(X, y, sample_weight, exposure, reset=first)
+        self._note_largest(data)
         if first:
             self._start(self._model(data, parts=True))
         self._fit_part(data)
@@ -345,7 +357,7 @@ class GPRegressor(RegressorMixin, Distribution):
             msg = f"{asked}; give a number, or use {known}."
             raise ValueError(msg)
 
-    def _model(self, data: Observations, *, parts: bool) -> Any:
+    def _model(self, data: Observations, *, parts: bool, constant: bool = False) -> Any:
         method = self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)
         outputs = self._outputs(data.y.shape[1])
         likelihood = self._likelihood(data.y, method)
@@ -367,7 +379,14 @@ class GPRegressor(RegressorMixin, Distribution):
                     f"has one variance for all; rescale them to similar sizes, or use auto, or one of {known}."
                 )
                 warnings.warn(text, UserWarning, stacklevel=outside())
-        return self._built(data, likelihood, parts=parts, mean_function=ConstantMean(), outputs=outputs)
+        mean_function, variance, given = ConstantMean(), None, not isinstance(self.likelihood, str)
+        if constant:
+            of_logs = self.target_transform is not None
+            likelihood, mean_function, variance = constant_parts(likelihood, data.rates(), given=given, of_logs=of_logs)
+        elif not given and data.exposure is None and not backend_of(data.y).is_lazy:
+            likelihood = with_starting_noise(likelihood, data.y)
+        settings = {"mean_function": mean_function, "outputs": outputs}
+        return self._built(data, likelihood, parts=parts, variance=variance, **settings)
 
     def _likelihood(self, y: Array, method: str) -> Likelihood:
         """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support both."""
@@ -392,6 +411,52 @@ class GPRegressor(RegressorMixin, Distribution):
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
         trained = super()._likelihood_of(trained)
         return trained if self.target_transform is None else LogNormal(trained)  # type: ignore[arg-type]
+
+    def _with_limits(self, predictor: Predictor) -> Predictor:
+        """Return a predictor with limits from the largest targets, above which links are linear for moments.
+
+        The limit of a mean with a logarithmic link, and of a log-normal target, is ten times the largest target. The
+        limit of the standard deviation of a latent noise is the range of the targets.
+        """
+        largest = vars(self).get("_largest")  # absent from files of version 0.2.0
+        if not largest:
+            return predictor
+        likelihood, reference = predictor.likelihood, first_leaf(self.model_)
+        logs = np.log(largest)
+        if isinstance(likelihood, LogNormal):
+            limit = asarray_like(logs + LOG_TARGET_FACTOR, reference)
+            return replace(predictor, {"likelihood": dataclasses.replace(likelihood, limit=limit)})
+        if isinstance(likelihood, LatentNoiseGaussian):
+            u = (
+                np.ones(len(logs))
+                if likelihood.unit is None
+                else np.broadcast_to(to_numpy(likelihood.unit), logs.shape)
+            )
+            limits = np.concatenate([np.full(len(logs), np.inf), logs - np.log(u)])
+            scales = np.concatenate([np.ones(len(logs)), u])
+        elif likelihood.log_link:
+            zero = backend_of(reference).xp.zeros((1, len(logs)), **like(reference))
+            at_zero = to_numpy(likelihood.predict(zero, zero).mean)[0]
+            limits, scales = logs + LOG_TARGET_FACTOR - np.log(at_zero), np.ones(len(logs))
+        else:
+            return predictor
+        return with_linear_tails(predictor, asarray_like(limits, reference), asarray_like(scales, reference))
+
+    def _note_largest(self, data: Observations) -> None:
+        """Update the largest targets, or rates, of each column for `_with_limits`; their ranges for latent noise."""
+        noise = self._likelihood_class is LatentNoiseGaussian
+        if not (
+            noise or self.target_transform or self._likelihood_class.log_link or self._likelihood_class is LogNormal
+        ):
+            return
+        B, y = backend_of(data.y), data.y
+        y = B.xp.exp(y) if self.target_transform else y
+        y = data._replace(y=y).rates()
+        y = B.xp.where(B.xp.isnan(y), B.xp.zeros_like(y), y)
+        high, low = (to_numpy(B.gather(f(y, axis=0))).astype(float) for f in (B.xp.max, B.xp.min))
+        largest = np.where(high > low, high - low, np.abs(high)) if noise else high
+        known = vars(self).get("_largest") or np.zeros(len(largest))
+        self._largest = [float(x) for x in np.maximum(known, np.where(largest > 0.0, largest, 1.0))]
 
     @property
     def _likelihood_class(self) -> type[Likelihood]:

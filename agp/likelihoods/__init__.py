@@ -38,3 +38,6 @@ __all__ = [
     "log_expectation",
     "nodes_and_weights",
 ]
+
+# for other subpackages
+from agp.likelihoods._log_link import linear_tail_moments

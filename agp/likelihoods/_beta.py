@@ -134,6 +134,12 @@ class Beta(ByPanels, ByQuadrature):
         y = rng.beta(s * cdf(f) + MIN_PROBABILITY, s * cdf(-f) + MIN_PROBABILITY)
         return y.clip(MIN_PROBABILITY, 1.0 - 2.0**-53)
 
+    def level(self, y: Array, /) -> Array:
+        # the function value whose mean is the average of the targets
+        B = backend_of(y)
+        mean = B.xp.mean(y, axis=0)
+        return B.special("ndtri", mean) if self.link == "probit" else B.xp.log(mean) - B.xp.log1p(-mean)
+
     @property
     def floats_per_row(self) -> int:
         return 12 * self.points + 2 * FLOATS

@@ -27,6 +27,12 @@ class Counts(LogLink):
 
     whole_numbers: ClassVar[bool] = True
 
+    def level(self, y: Array, /) -> Array:
+        # the logarithm of the average rate; a total of 0 is replaced by 0.5
+        xp = backend_of(y).xp
+        total = xp.sum(y, axis=0)
+        return xp.log(xp.where(total > 0.0, total, xp.full_like(total, 0.5))) - math.log(y.shape[0] * self.exposure)
+
     def proxies(self, y: Array, /) -> Array:
         return backend_of(y).xp.log(y + 0.5)  # approximately f plus a constant
 

@@ -67,6 +67,18 @@ class GammaForm(LogLink):
             width=xp.zeros_like(y) + 1.0 / xp.sqrt(steep),
         )
 
+    def observations(self, y: Array, /) -> Array:
+        # E[log y | f] = f + digamma(shape)
+        B = backend_of(y)
+        shape = B.xp.zeros_like(y) + self._shape_like(y)  # the leaf may still be a Python number
+        return B.xp.log(y) - B.special("digamma", shape)
+
+    def check_targets(self, y: Array, /) -> None:
+        xp = backend_of(y).xp
+        if not bool(xp.all(y > 0.0)):
+            msg = f"targets must be positive for the {type(self).__name__} likelihood; found {float(xp.min(y)):g}."
+            raise ValueError(msg)
+
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
         return marginal_mixture(_observation_model(self._shape_like(mu)), mu, var)
 
@@ -92,7 +104,7 @@ class Gamma(GammaForm):
     log p(y | f) = -shape f - lgamma(shape) + (shape - 1) log y - y exp(-f). The mean of y is shape * exp(f), and its
     standard deviation is proportional to the mean. Expectations have closed forms; quadrature is needed only for
     predictive densities. A predicted mean or variance above the largest float is replaced by that float, with a
-    `RepairWarning`. Starting values of the prior are computed from log y, a noisy observation of f plus a constant.
+    `RepairWarning`. Starting values of the prior are computed from log y, a noisy observation of f + digamma(shape).
 
     Parameters
     ----------
@@ -120,16 +132,8 @@ class Gamma(GammaForm):
     def _sample(self, f: Any, rng: Any) -> Any:
         return capped_exp(f) * rng.standard_gamma(float(self.shape), f.shape)
 
-    def observations(self, y: Array, /) -> Array:
-        return backend_of(y).xp.log(y)
-
     def check_parameters(self) -> None:
         check_number("shape", self.shape)
-
-    def check_targets(self, y: Array, /) -> None:
-        if not bool(backend_of(y).xp.all(y > 0.0)):
-            msg = f"targets must be positive for the Gamma likelihood; found {float(backend_of(y).xp.min(y)):g}."
-            raise ValueError(msg)
 
 
 @tree.model
@@ -138,7 +142,7 @@ class Exponential(GammaForm):
 
     log p(y | f) = -f - y exp(-f). Expectations have closed forms; quadrature is needed only for predictive densities. A
     predicted mean or variance above the largest float is replaced by that float, with a `RepairWarning`. Starting
-    values of the prior are computed from log y, with zeros replaced by the smallest positive target.
+    values of the prior are computed from log y. A target of 0 is refused: its density exp(-f) has no maximum.
     """
 
     def _shape_like(self, x: Array) -> Array:
@@ -146,15 +150,3 @@ class Exponential(GammaForm):
 
     def _sample(self, f: Any, rng: Any) -> Any:
         return capped_exp(f) * rng.standard_exponential(f.shape)
-
-    def observations(self, y: Array, /) -> Array:
-        xp = backend_of(y).xp
-        least = xp.min(xp.where(y > 0.0, y, xp.full_like(y, math.inf)))
-        least = xp.where(xp.isfinite(least), least, xp.ones_like(least))
-        return xp.log(xp.maximum(y, least))
-
-    def check_targets(self, y: Array, /) -> None:
-        if not bool(backend_of(y).xp.all(y >= 0.0)):
-            least = float(backend_of(y).xp.min(y))
-            msg = f"targets must not be negative for the Exponential likelihood; found {least:g}."
-            raise ValueError(msg)

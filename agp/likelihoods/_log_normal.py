@@ -6,7 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, forward
 from agp.likelihoods._gaussian import Gaussian
-from agp.likelihoods._log_link import capped_exp, log_normal_prediction
+from agp.likelihoods._log_link import capped_exp, linear_tail_moments, log_normal_prediction
 from agp.quantiles import MAX_LOG, Mixture
 
 
@@ -22,9 +22,14 @@ class LogNormal(Likelihood):
     ----------
     logs
         The Gaussian likelihood of log y.
+    limit
+        A value of log y [P]. For predicted moments, y grows linearly with log y above this value, with the slope at the
+        limit. Otherwise, if the variance of log y is large, moments come from values of y far above the targets. By
+        default, there is no limit. `GPRegressor` uses ten times the largest target.
     """
 
     logs: Gaussian = Gaussian()
+    limit: Array | None = tree.constant(default=None, optional=True)
 
     bounded_curvature: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
@@ -49,6 +54,8 @@ class LogNormal(Likelihood):
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         # var(y) = E[y]^2 (e^v - 1), where v is the variance of log y
         var = self.logs._with_noise(var)
+        if self.limit is not None:
+            mu, var = linear_tail_moments(mu, var, self.limit)
         no_noise = backend_of(mu).xp.full_like(mu, -float("inf"))
         return log_normal_prediction(mu + 0.5 * var, no_noise, var)
 

@@ -109,12 +109,12 @@ def prepare_data(
     likelihood.check_outputs(outputs)
     values = likelihood.observations(y)
     level, variance, variances = _moments(values, outputs, X, likelihood.missing)
-    known = None if values is not None else likelihood.level(y)
-    level = level if known is None else known
-    usual = ZeroMean() if values is None and known is None else ConstantMean()
     own = by_output and variances is not None and outputs > 1
     likelihood = usable(likelihood.from_outputs(variances) if own else likelihood.from_data(variance), X)
     likelihood.check_parameters()
+    known = None if values is not None else likelihood.level(y)
+    level = level if known is None else known
+    usual = ZeroMean() if values is None and known is None else ConstantMean()
     mean_function = usual if mean_function is None else mean_function
     return Observed(X, y, likelihood, outputs, level, variance, variances, mean_function)
 

@@ -34,6 +34,9 @@ class Conditional(MultiOutput):
     takes_unknown_cells: ClassVar[bool] = False
     """Whether inputs may have unknown cells, which are NaN."""
 
+    observes: ClassVar[bool] = False
+    """Whether `observed_moments` differs from the moments of observations of a latent function with `moments`."""
+
     in_float64: ClassVar[tuple[str, ...]] = ()
     """The names of the leaves that are always in float64."""
 
@@ -52,7 +55,7 @@ class Conditional(MultiOutput):
 
     def observed_moments(self, X: Array, observe: Observe, /) -> tuple[Array, Array]:
         """Compute the means and variances [n, K] of observations at X [n, D]."""
-        return mixture(observe(*self.for_rows(X).moments(X)[0]), X.shape[0])
+        return mixture(observe(*self.moments(X)[0]), X.shape[0])
 
     @abstractmethod
     def covariance(self, X: Array, /) -> Array:

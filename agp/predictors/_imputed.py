@@ -42,6 +42,7 @@ class ImputedConditional(Conditional):
     mixing = delegate("conditional", "mixing")  # type: ignore[override]
 
     takes_unknown_cells = True
+    observes = True
 
     @property
     def floats_per_row(self) -> int:
@@ -66,7 +67,7 @@ class ImputedConditional(Conditional):
 
     def observed_moments(self, X: Array, observe: Observe, /) -> tuple[Array, Array]:
         def moments(x: Array) -> tuple[Array, Array]:
-            return self.conditional.observed_moments(x, observe)
+            return self.conditional.for_rows(x).observed_moments(x, observe)
 
         mean, variance = self._by_rows(X, moments)
         return mean, variance

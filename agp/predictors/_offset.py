@@ -5,7 +5,7 @@ from typing import Any
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.bounds import tile_samples
-from agp.predictors._conditional import Conditional, delegate
+from agp.predictors._conditional import Conditional, Observe, delegate
 from agp.predictors._predictor import Predictor
 from agp.processes import Paths
 
@@ -21,6 +21,7 @@ class OffsetConditional(Conditional):
     floats_per_row = delegate("conditional", "floats_per_row")  # type: ignore[override]
     rows_share_work = delegate("conditional", "rows_share_work")  # type: ignore[override]
     mixing = delegate("conditional", "mixing")  # type: ignore[override]
+    observes = delegate("conditional", "observes")  # type: ignore[assignment]
 
     @property
     def width(self) -> int:
@@ -42,6 +43,12 @@ class OffsetConditional(Conditional):
             return xp.concat([X_bar, offset_bar[:, None]], axis=1)
 
         return (mean + offset, variance), pullback
+
+    def observed_moments(self, X: Array, observe: Observe, /) -> tuple[Array, Array]:
+        def moved(mean: Array, variance: Array) -> tuple[Array, Array]:
+            return observe(mean + tile_samples(mean.shape[0] // X.shape[0], X[:, -1:], {})[0], variance)
+
+        return self.conditional.observed_moments(X[:, :-1], moved)
 
     def covariance(self, X: Array, /) -> Array:
         return self.conditional.covariance(X[:, :-1])

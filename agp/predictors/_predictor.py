@@ -98,7 +98,7 @@ class Predictor:
         unbounded = observed and self.likelihood.infinite_variance
 
         def predicted(conditional: Conditional, X: Array) -> tuple[Array, Array]:
-            if observed and conditional.takes_unknown_cells:
+            if observed and conditional.observes:
                 return conditional.observed_moments(X, self.likelihood.predict)
             moments = _moments_at(conditional, X)
             if unbounded:

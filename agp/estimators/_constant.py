@@ -1,0 +1,91 @@
+"""Models of equal targets, and starting values of noise parameters from targets that are nearly equal."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agp.backend import Array, asarray_like, to_numpy
+from agp.likelihoods import (
+    Beta,
+    Gamma,
+    Gaussian,
+    LatentNoiseGaussian,
+    Likelihood,
+    LogNormal,
+    NegativeBinomial,
+    StudentT,
+)
+from agp.means import ConstantMean
+from agp.selection import NO_SIGNAL_VARIANCE
+
+NOISE_FRACTION = 0.1
+"""The standard deviation of the noise of equal targets, as a fraction of the targets: nothing is known about it."""
+LEAST_DISPERSION = 1e-8
+
+
+class Constant(NamedTuple):
+    """The parts of a model that predicts the targets themselves, if they are all equal."""
+
+    likelihood: Likelihood
+    mean_function: ConstantMean
+    variance: float
+    """The variance of the latent functions, which is small."""
+
+
+def constant_parts(likelihood: Likelihood, y: Array, *, given: bool, of_logs: bool) -> Constant:
+    """Return the parts of a model for targets y [N, K] whose columns are constant, or NaN.
+
+    The noise parameters of the likelihood are kept if the user specified them (`given`). If `of_logs` is true, the
+    targets are logarithms, and the mean is that of their exponentials.
+    """
+    values = np.nanmax(to_numpy(y).astype(np.float64), axis=0)
+    size = float(np.abs(values).max()) or 1.0
+    if isinstance(likelihood, Beta):
+        share = float(np.minimum(values, 1.0 - values).min())
+        likelihood = likelihood if given else Beta((1.0 - share) / (share * NOISE_FRACTION**2))
+        return _parts(likelihood, to_numpy(likelihood.level(y[:1, :])), 1.0, y)
+    if isinstance(likelihood, Gamma):
+        likelihood = likelihood if given else Gamma(NOISE_FRACTION**-2)
+        return _parts(likelihood, np.log(values / _numbers(likelihood.shape)), 1.0, y)
+    if isinstance(likelihood, LogNormal):
+        noise = likelihood.logs.noise_variance
+        return _parts(likelihood, np.log(values) - 0.5 * (0.0 if noise is None else _numbers(noise)), 1.0, y)
+    if isinstance(likelihood, LatentNoiseGaussian):
+        likelihood = likelihood if given else LatentNoiseGaussian(unit=size)
+        unit = size if likelihood.unit is None else _numbers(likelihood.unit)
+        noise = np.broadcast_to(unit * math.log(NOISE_FRACTION), values.shape)
+        return _parts(likelihood, np.concatenate([values, noise]), size, y)
+    if isinstance(likelihood, StudentT):
+        return _parts(likelihood if given else StudentT(NOISE_FRACTION * size), values, size, y)
+    spread = NOISE_FRACTION * (1.0 if of_logs else size)
+    if isinstance(likelihood, Gaussian) and not given:
+        likelihood = Gaussian(spread**2, missing=likelihood.missing)
+    return _parts(likelihood, values - (0.5 * spread**2 if of_logs else 0.0), 1.0 if of_logs else size, y)
+
+
+def _numbers(x: Any) -> npt.NDArray[np.float64]:
+    """Convert a leaf, which may still be a Python number, to NumPy."""
+    return np.asarray(x if isinstance(x, (int, float)) else to_numpy(x), dtype=np.float64)
+
+
+def _parts(likelihood: Likelihood, level: npt.NDArray[Any], size: float, y: Array) -> Constant:
+    return Constant(likelihood, ConstantMean(asarray_like(level, y)), NO_SIGNAL_VARIANCE * size * size)
+
+
+def with_starting_noise(likelihood: Likelihood, y: Array) -> Likelihood:
+    """Return the likelihood with a noise parameter that suits targets y [N, K], if they vary little.
+
+    The default parameters stand for a noise about as large as the targets. Training may stop before it reaches the
+    noise of targets that vary by a millionth.
+    """
+    numbers = to_numpy(y).astype(np.float64)
+    if isinstance(likelihood, Gamma):
+        return Gamma(max(1.0, 1.0 / max(float(np.log(numbers).var(axis=0).max()), np.finfo(float).eps)))
+    if isinstance(likelihood, NegativeBinomial):
+        return NegativeBinomial(min(1.0, max(float(np.log(numbers + 0.5).var(axis=0).max()), LEAST_DISPERSION)))
+    if isinstance(likelihood, Beta):
+        mean, variance = numbers.mean(axis=0), np.maximum(numbers.var(axis=0), np.finfo(float).tiny)
+        return Beta(max(10.0, float((mean * (1.0 - mean) / variance).min()) - 1.0))
+    return likelihood
