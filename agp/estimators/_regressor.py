@@ -51,7 +51,7 @@ from agp.methods import (
     WEIGHTED_METHODS,
 )
 from agp.models import GPR, Coregionalised
-from agp.predictors import Predictor, with_linear_tails
+from agp.predictors import Predictor, with_saturation
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
 from agp.tree import first_leaf, replace
@@ -61,7 +61,7 @@ GROWING_KINDS = ("shared", "intrinsic")
 NOISE_KINDS = ("shared", "separate")
 """The values of `outputs` with independent outputs, which the likelihood "latent-noise" requires."""
 LOG_TARGET_FACTOR = math.log(10.0)
-"""The logarithm of the factor between the largest target and the limit of a logarithmic link for moments."""
+"""The logarithm of the factor between the largest target and the limit of a logarithmic link, for moments."""
 NOISE_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta, LogNormal)
 """Likelihoods whose density has no maximum if all targets are equal, because the noise tends to zero."""
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
@@ -413,10 +413,10 @@ class GPRegressor(RegressorMixin, Distribution):
         return trained if self.target_transform is None else LogNormal(trained)  # type: ignore[arg-type]
 
     def _with_limits(self, predictor: Predictor) -> Predictor:
-        """Return a predictor with limits from the largest targets, above which links are linear for moments.
+        """Return a predictor with limits from the largest targets, above which links saturate for moments.
 
         The limit of a mean with a logarithmic link, and of a log-normal target, is ten times the largest target. The
-        limit of the standard deviation of a latent noise is the range of the targets.
+        limit of the standard deviation of a latent noise is half of the range of the targets.
         """
         largest = vars(self).get("_largest")  # absent from files of version 0.2.0
         if not largest:
@@ -432,7 +432,7 @@ class GPRegressor(RegressorMixin, Distribution):
                 if likelihood.unit is None
                 else np.broadcast_to(to_numpy(likelihood.unit), logs.shape)
             )
-            limits = np.concatenate([np.full(len(logs), np.inf), logs - np.log(u)])
+            limits = np.concatenate([np.full(len(logs), np.inf), logs - np.log(2.0 * u)])
             scales = np.concatenate([np.ones(len(logs)), u])
         elif likelihood.log_link:
             zero = backend_of(reference).xp.zeros((1, len(logs)), **like(reference))
@@ -440,7 +440,7 @@ class GPRegressor(RegressorMixin, Distribution):
             limits, scales = logs + LOG_TARGET_FACTOR - np.log(at_zero), np.ones(len(logs))
         else:
             return predictor
-        return with_linear_tails(predictor, asarray_like(limits, reference), asarray_like(scales, reference))
+        return with_saturation(predictor, asarray_like(limits, reference), asarray_like(scales, reference))
 
     def _note_largest(self, data: Observations) -> None:
         """Update the largest targets, or rates, of each column for `_with_limits`; their ranges for latent noise."""

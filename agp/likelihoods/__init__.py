@@ -40,4 +40,4 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.likelihoods._log_link import linear_tail_moments
+from agp.likelihoods._log_link import saturating_moments

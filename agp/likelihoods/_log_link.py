@@ -1,6 +1,5 @@
 """Likelihoods whose mean is a multiple of exp(f), which is log-normal for Gaussian f."""
 
-import math
 from typing import ClassVar
 
 from agp.backend import Array, backend_of
@@ -9,8 +8,7 @@ from agp.likelihoods._panels import ByPanels
 from agp.likelihoods._range import exp_in_range, log_range
 
 NEGLIGIBLE = 8.0
-"""If a limit is so many standard deviations away, the tail above it contributes less than a rounding error."""
-LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+"""If a limit is so many standard deviations away, values above it contribute less than a rounding error."""
 
 
 class LogLink(ByPanels):
@@ -40,14 +38,15 @@ def log_normal_prediction(log_mean: Array, log_noise: Array, var: Array) -> Pred
     return Prediction(*exp_in_range(log_mean, log_variance))
 
 
-def linear_tail_moments(m: Array, v: Array, a: Array, /) -> tuple[Array, Array]:
+def saturating_moments(m: Array, v: Array, a: Array, /) -> tuple[Array, Array]:
     """Return the mean and variance [N, P] of a normal g such that exp(g) has the mean and variance of r(f).
 
-    The link r(f) is exp(f) for f <= a and exp(a) (1 + f - a) above the limit a, and f ~ N(m, v). With s^2 = v,
-    d = m - a, z = d / s, and Phi and phi the distribution function and density of the normal distribution::
+    The link r(f) is exp(f) for f <= a, and exp(a) (2 - exp(a - f)) above the limit a. It has a continuous slope, and is
+    below 2 exp(a). Let f ~ N(m, v), s^2 = v, d = m - a and z = d / s. With the normal distribution function Phi and
+    M_k = E[exp(k (a - f)); f > a] = exp(-k d + k^2 v / 2) Phi(z - k s)::
 
-        E[r]   = exp(m + v / 2) Phi(-z - s) + exp(a) ((1 + d) Phi(z) + s phi(z))
-        E[r^2] = exp(2 m + 2 v) Phi(-z - 2 s) + exp(2 a) (((1 + d)^2 + v) Phi(z) + (2 + d) s phi(z))
+        E[r]   = exp(m + v / 2) Phi(-z - s) + exp(a) (2 Phi(z) - M_1)
+        E[r^2] = exp(2 m + 2 v) Phi(-z - 2 s) + exp(2 a) (4 Phi(z) - 4 M_1 + M_2)
     """
     B = backend_of(m)
     xp = B.xp
@@ -59,16 +58,14 @@ def linear_tail_moments(m: Array, v: Array, a: Array, /) -> tuple[Array, Array]:
     s_ = xp.where(used, xp.maximum(s, xp.full_like(s, tiny)), xp.ones_like(s))
     v_, d = s_ * s_, m_ - a_
     z = d / s_
-    tail, density = B.special("ndtr", z), s_ * xp.exp(-0.5 * z * z - LOG_SQRT_2PI)
+    above, one, two = (xp.exp(0.5 * k * k * v_ - k * d + B.special("log_ndtr", z - k * s_)) for k in (0.0, 1.0, 2.0))
 
-    def log_total(log_below: Array, above: Array) -> Array:
-        positive = xp.maximum(above, xp.full_like(above, float(xp.finfo(above.dtype).smallest_normal)))
+    def log_total(log_below: Array, rest: Array) -> Array:
+        positive = xp.maximum(rest, xp.full_like(rest, float(xp.finfo(rest.dtype).smallest_normal)))
         return xp.logaddexp(log_below, xp.log(positive))
 
     # both sums relative to exp(a) and exp(2 a)
-    first = log_total(d + 0.5 * v_ + B.special("log_ndtr", -z - s_), (1.0 + d) * tail + density)
-    square = log_total(
-        2.0 * (d + v_) + B.special("log_ndtr", -z - 2.0 * s_), ((1.0 + d) ** 2 + v_) * tail + (2.0 + d) * density
-    )
+    first = log_total(d + 0.5 * v_ + B.special("log_ndtr", -z - s_), 2.0 * above - one)
+    square = log_total(2.0 * (d + v_) + B.special("log_ndtr", -z - 2.0 * s_), 4.0 * above - 4.0 * one + two)
     spread = xp.maximum(square - 2.0 * first, xp.zeros_like(first))  # log(1 + Var[r] / E[r]^2)
     return xp.where(used, a_ + first - 0.5 * spread, m), xp.where(used, spread, v)

@@ -6,7 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, forward
 from agp.likelihoods._gaussian import Gaussian
-from agp.likelihoods._log_link import capped_exp, linear_tail_moments, log_normal_prediction
+from agp.likelihoods._log_link import capped_exp, log_normal_prediction, saturating_moments
 from agp.quantiles import MAX_LOG, Mixture
 
 
@@ -23,8 +23,8 @@ class LogNormal(Likelihood):
     logs
         The Gaussian likelihood of log y.
     limit
-        A value of log y [P]. For predicted moments, y grows linearly with log y above this value, with the slope at the
-        limit. Otherwise, if the variance of log y is large, moments come from values of y far above the targets. By
+        A value of log y [P]. For predicted moments, y approaches twice the exponential of the limit if log y is above
+        it. Otherwise, if the variance of log y is large, moments come from values of y far above the targets. By
         default, there is no limit. `GPRegressor` uses ten times the largest target.
     """
 
@@ -55,7 +55,7 @@ class LogNormal(Likelihood):
         # var(y) = E[y]^2 (e^v - 1), where v is the variance of log y
         var = self.logs._with_noise(var)
         if self.limit is not None:
-            mu, var = linear_tail_moments(mu, var, self.limit)
+            mu, var = saturating_moments(mu, var, self.limit)
         no_noise = backend_of(mu).xp.full_like(mu, -float("inf"))
         return log_normal_prediction(mu + 0.5 * var, no_noise, var)
 

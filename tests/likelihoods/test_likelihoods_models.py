@@ -256,7 +256,8 @@ REFUSED = {
     "half a count": (Poisson(), [[0.0], [1.5]], "counts must be whole numbers of at least 0.*found 1.5"),
     "half a count of more variance": (NegativeBinomial(), [[0.0], [1.5]], "counts must be .* NegativeBinomial.*1.5"),
     "nothing": (Gamma(), [[0.0], [1.5]], "targets must be positive for the Gamma likelihood; found 0"),
-    "a negative time": (Exponential(), [[0.0], [-1.5]], "must not be negative for the Exponential .* found -1.5"),
+    "a negative time": (Exponential(), [[1.0], [-1.5]], "must be positive for the Exponential .* found -1.5"),
+    "a time of zero": (Exponential(), [[1.0], [0.0]], "must be positive for the Exponential .* found 0"),
     "all": (Beta(), [[0.2], [1.0]], "between 0 and 1, both excluded, for the Beta likelihood; found 1"),
     "no share": (Beta(), [[0.0], [0.2]], "between 0 and 1, both excluded, for the Beta likelihood; found 0"),
     "a category too many": (Ordinal(3), [[0.0], [3.0]], "labels must be from 0 to 2 for Ordinal .*found 3"),
@@ -361,15 +362,7 @@ def test_positive_targets_in_other_units_are_predicted_in_those(unit, likelihood
         model = SVGP.from_data(X, factor * y, likelihood=likelihood(), num_inducing=9, posterior=Whitened)
         model = train(model, X, factor * y, steps=30, updates=[Adam(0.1)]).model
         means.append(model.predict(X, observed=True).mean / factor)
-    np.testing.assert_allclose(means[1], means[0], rtol=1e-8)
-
-
-def test_times_of_zero_are_allowed():
-    X, y = toy("exponential")
-    for zeros in (y * (y > np.median(y)), 0.0 * y):
-        model = SVGP.from_data(X, zeros, likelihood=Exponential(), num_inducing=9)
-        assert np.isfinite(model.bound(X, zeros)[0])
-        assert np.isfinite(model.log_density(X, zeros)).all()
+    np.testing.assert_allclose(means[1], means[0], rtol=1e-6)
 
 
 def test_common_noise_is_a_gaussian():

@@ -1,23 +1,23 @@
-"""Moments of observations whose mean is exp(f) up to a limit, and grows linearly with f above it."""
+"""Moments of observations whose mean is exp(f) up to a limit, and approaches twice the limit above it."""
 
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback
-from agp.likelihoods import Likelihood, linear_tail_moments
+from agp.likelihoods import Likelihood, saturating_moments
 from agp.predictors._conditional import Conditional, Observe, delegate
 from agp.predictors._predictor import Predictor
 from agp.processes import Paths
 
 
 @tree.model
-class LinearTailConditional(Conditional):
-    """A posterior of latent functions f, for moments of observations under a link that is linear in its upper tail.
+class SaturatingConditional(Conditional):
+    """A posterior of latent functions f, for moments of observations under a link that saturates.
 
     If the logarithm of a rate is Gaussian with a large variance, its mean exp(m + v / 2) comes from values of f far
     above those that the data support. Moments of observations are therefore those of the link r(f) = exp(f) for f <= a,
-    and r(f) = exp(a) (1 + f - a) above, which has the same slope. They are computed from the normal distribution of f
-    under which exp(f) has the same mean and variance as r(f). All other predictions use exp(f).
+    and r(f) = exp(a) (2 - exp(a - f)) above. They are computed from the normal distribution of f under which exp(f) has
+    the same mean and variance as r(f). All other predictions use exp(f).
 
     Parameters
     ----------
@@ -49,27 +49,27 @@ class LinearTailConditional(Conditional):
         return self.conditional.moments(X)
 
     def observed_moments(self, X: Array, observe: Observe, /) -> tuple[Array, Array]:
-        def with_linear_tail(mean: Array, variance: Array) -> tuple[Array, Array]:
+        def with_saturating(mean: Array, variance: Array) -> tuple[Array, Array]:
             u = self.scales[None, :]
-            mean, variance = linear_tail_moments(mean / u, variance / (u * u), self.limits[None, :])
+            mean, variance = saturating_moments(mean / u, variance / (u * u), self.limits[None, :])
             return observe(mean * u, variance * (u * u))
 
-        return self.conditional.observed_moments(X, with_linear_tail)
+        return self.conditional.observed_moments(X, with_saturating)
 
     def covariance(self, X: Array, /) -> Array:
         return self.conditional.covariance(X)
 
-    def for_rows(self, X: Array, /) -> "LinearTailConditional":
-        return LinearTailConditional(self.conditional.for_rows(X), self.limits, self.scales)
+    def for_rows(self, X: Array, /) -> "SaturatingConditional":
+        return SaturatingConditional(self.conditional.for_rows(X), self.limits, self.scales)
 
     def paths(self, rng: Any, count: int, features: int, /) -> Paths:
         return self.conditional.paths(rng, count, features)
 
-    def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> "LinearTailConditional":
-        return LinearTailConditional(self.conditional.condition_on(X, y, likelihood), self.limits, self.scales)
+    def condition_on(self, X: Array, y: Array, likelihood: Likelihood, /) -> "SaturatingConditional":
+        return SaturatingConditional(self.conditional.condition_on(X, y, likelihood), self.limits, self.scales)
 
 
-def with_linear_tails(predictor: Predictor, limits: Array, scales: Array, /) -> Predictor:
-    """Return a predictor with bounded moments of observations; see `LinearTailConditional` for the arguments."""
-    bounded = tuple(LinearTailConditional(one, limits, scales) for one in predictor.conditionals)
+def with_saturation(predictor: Predictor, limits: Array, scales: Array, /) -> Predictor:
+    """Return a predictor with bounded moments of observations; see `SaturatingConditional` for the arguments."""
+    bounded = tuple(SaturatingConditional(one, limits, scales) for one in predictor.conditionals)
     return tree.replace(predictor, {"conditionals": bounded})
