@@ -1,7 +1,6 @@
 """`agp compare`: train combinations of methods, backends, gradient modes and precisions on the same data."""
 
 import argparse
-import fcntl
 import itertools
 import json
 import os
@@ -113,11 +112,29 @@ def _run(a: argparse.Namespace) -> int:
 
 @contextmanager
 def _claim_folder(folder: Path) -> Iterator[None]:
-    """Create the folder if necessary, and lock it. Raise a ValueError if the folder contains results or is locked."""
+    """Create the folder if necessary, and lock it, except on Windows.
+
+    Raise a ValueError if the folder contains results or is locked.
+    """
     if folder.exists() and not folder.is_dir():
         msg = f"--out is {folder}, which is a file; name a folder."
         raise ValueError(msg)
     folder.mkdir(parents=True, exist_ok=True)
+    with _lock(folder):
+        if (folder / RESULTS).exists():
+            msg = f"{folder} holds the results of another comparison; remove the folder, or name another with --out."
+            raise ValueError(msg)
+        yield
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Lock a folder until the end of the context. Raise a ValueError if another process has locked it."""
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        yield
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -125,9 +142,6 @@ def _claim_folder(folder: Path) -> Iterator[None]:
         except BlockingIOError as error:
             msg = f"another comparison is writing to {folder}; name another folder with --out."
             raise ValueError(msg) from error
-        if (folder / RESULTS).exists():
-            msg = f"{folder} holds the results of another comparison; remove the folder, or name another with --out."
-            raise ValueError(msg)
         yield
     finally:
         os.close(descriptor)  # releases the lock

@@ -11,7 +11,7 @@ import numpy as np
 from agp import methods
 from agp.cli._columns import inputs_of
 from agp.cli._fit_elsewhere import fit_elsewhere
-from agp.cli._notes import Notes
+from agp.cli._notes import Notes, write_model
 from agp.cli._predict import Asked, answers, score_predictions
 from agp.cli._targets import (
     TASKS,
@@ -24,9 +24,9 @@ from agp.cli._targets import (
     rows_with,
     task_of,
 )
-from agp.cli._terminal import POSITIVE, SEED, add_command, option, say, whole
+from agp.cli._terminal import POSITIVE, SEED, add_command, is_same_file, option, say, whole
 from agp.data import TABLES, TableFile, is_many, read_table
-from agp.io import save_with_metadata
+from agp.io import check_replaceable
 from agp.methods import METHODS, OUTPUTS, kernel_or_auto
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
@@ -144,8 +144,10 @@ def _run(a: argparse.Namespace) -> int:
     if a.weights is not None:
         beside["sample_weight"] = factors_of(table, a.weights, rows, what="weights", positive=False)
     own = {name: x[~test] for name, x in beside.items()}
-    estimator = _train(a, task, X[~test], y[~test], **own)
+    estimator, lines = _train(a, task, X[~test], y[~test], **own)
     about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), exposure=a.exposure or "")
+    write_model(a, estimator, about)  # nothing that follows can lose the model
+    say(a, *lines)
     if test.any():
         asked = Asked(0.95, (), beside["exposure"][test] if a.exposure is not None else None)
         found = answers(estimator, X[test], asked, a.target)
@@ -153,8 +155,8 @@ def _run(a: argparse.Namespace) -> int:
         spread = f" (their standard deviation: {_spread(y[test])})" if task == "regression" else ""
         shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items())
         about.scores["rows held out"] = float(test.sum())
+        write_model(a, estimator, about)
         say(a, f"{test.sum():,} rows held out{spread}: {shown}")
-    save_with_metadata(a.out, estimator, about.json())
     say(a, f"written: {a.out}")
     return 0
 
@@ -177,6 +179,10 @@ def _check(a: argparse.Namespace) -> None:
     if a.out.is_dir() or not folder.is_dir():
         msg = f"--out is {a.out}, but {folder} is {'a' if a.out.is_dir() else 'not a'} folder; name a file."
         raise ValueError(msg)
+    if is_same_file(a.out, a.table):
+        msg = f"--out is {a.out}, which is the table itself; name another file."
+        raise ValueError(msg)
+    check_replaceable(a.out)
 
 
 def _task(a: argparse.Namespace, task: str, y: Any) -> str:
@@ -256,7 +262,8 @@ def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
     return []
 
 
-def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> Any:
+def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> tuple[Any, list[str]]:
+    """Train an estimator. Return it, and lines that describe the training."""
     estimators = _estimators()
     cls = estimators.GPClassifier if task == "classification" else estimators.GPRegressor
     own: dict[str, Any] = {}
@@ -271,13 +278,13 @@ def _train(a: argparse.Namespace, task: str, X: Any, y: Any, **beside: Any) -> A
     estimator.fit(X, y, **beside).set_params(verbose=False)
     ending = f"{'' if estimator.converged_ else 'not '}converged after {estimator.n_iter_:,} steps"
     seconds = time.perf_counter() - began
-    say(a, f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}")
+    lines = [f"{estimator.method_}: {ending}, {seconds:.1f} s; bound {estimator.bound_:.6g}"]
     if not estimator.learned_:
-        say(a, "the model predicts no better than the mean of the target or the frequencies of its classes")
+        lines.append("the model predicts no better than the mean of the target or the frequencies of its classes")
     if "candidates_" in vars(estimator):
         compared = ", ".join(dict.fromkeys(estimator.candidates_["kernel"]))
-        say(a, f"kernel: {estimator.kernel_} (compared: {compared})")
+        lines.append(f"kernel: {estimator.kernel_} (compared: {compared})")
     if "growth_" in vars(estimator):
         numbers = ", ".join(f"{M:.0f}" for M in estimator.growth_["num_inducing"])
-        say(a, f"inducing inputs: {numbers} ({estimator.growth_reason_})")
-    return estimator
+        lines.append(f"inducing inputs: {numbers} ({estimator.growth_reason_})")
+    return estimator, lines

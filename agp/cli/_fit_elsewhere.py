@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from agp.cli._notes import Notes
+from agp.cli._notes import Notes, write_model
 from agp.cli._terminal import say
 from agp.data import is_many, open_rows
 from agp.errors import require
-from agp.io import save_with_metadata
 
 CHUNK_ROWS = 100_000
 """Maximum number of rows that a worker reads at a time."""
@@ -28,10 +27,10 @@ def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any]) -> int:
         X, y = _in_chunks(found.X), _in_chunks(found.y)
         name = Path(a.table).name
         say(a, f"{name}: {X.shape[0]:,} rows in {len(X.chunks[0]):,} chunks, {X.shape[1]} input columns; regression")
-        estimator = trained(a, "regression", X, y)
+        estimator, lines = trained(a, "regression", X, y)
     estimator.name_columns(pd.DataFrame(np.zeros((1, len(found.columns))), columns=found.columns))
-    save_with_metadata(a.out, estimator, Notes(name, a.target, "regression", int(X.shape[0])).json())
-    say(a, f"written: {a.out}")
+    write_model(a, estimator, Notes(name, a.target, "regression", int(X.shape[0])))
+    say(a, *lines, f"written: {a.out}")
     return 0
 
 

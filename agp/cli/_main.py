@@ -1,7 +1,6 @@
 """The `agp` program: its commands, errors and warnings."""
 
 import contextlib
-import os
 import sys
 import traceback
 import warnings
@@ -10,7 +9,7 @@ from typing import Any
 
 from agp import __version__
 from agp.cli import _backends, _compare, _describe, _fit, _predict
-from agp.cli._terminal import Parser
+from agp.cli._terminal import Parser, forgiving_output
 
 HELP = """usage: agp COMMAND ...
 Train Gaussian processes on tables, and predict with error bars.
@@ -35,9 +34,23 @@ example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command, and return its exit status.
 
-    The status is 0 for success, 1 for a failed comparison, 2 for an error and 130 for Ctrl-C. The status is 141 if the
-    program that reads the output, such as `head`, stops early.
+    Messages that cannot be printed never stop a command: it finishes its work and writes its files. The status is 0 for
+    success, 1 for a failed comparison, 2 for an error and 130 for Ctrl-C. If the command succeeds, but its output could
+    not be printed, the status is 141 if the program that reads the output, such as `head`, stopped early, and 2 for
+    another reason, such as a full disk.
     """
+    with forgiving_output() as out:
+        status = _run(argv)
+        out.flush()
+        if out.error is None or status != 0:
+            return status
+        if isinstance(out.error, BrokenPipeError):
+            return 141
+        print(f"agp: the output could not be printed ({out.error.strerror}).", file=sys.stderr)
+        return 2
+
+
+def _run(argv: Sequence[str] | None) -> int:
     parser = Parser(prog="agp")
     parser.text = HELP
     parser.add_argument("--version", action="version", version=f"agp {__version__}")
@@ -49,21 +62,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with _warnings_as_lines():
-            status = arguments.run(arguments)
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:  # otherwise Python prints an error at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+            return arguments.run(arguments)
     except KeyboardInterrupt:
-        print("agp: interrupted; nothing was written.", file=sys.stderr)
+        print(f"agp: interrupted; {_written(arguments) or 'nothing was written'}.", file=sys.stderr)
         return 130
     except (ArithmeticError, ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
         if arguments.debug:
             traceback.print_exc()
         else:
             print(f"agp: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+        if written := _written(arguments):
+            print(f"agp: {written} before this error.", file=sys.stderr)
         return 2
+
+
+def _written(arguments: Any) -> str:
+    """Return a phrase with the file that the command has written so far; empty if there is none."""
+    path = getattr(arguments, "written", None)
+    return f"{path} was written" if path else ""
 
 
 @contextlib.contextmanager

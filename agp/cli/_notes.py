@@ -1,11 +1,13 @@
 """Notes on the training table, which are stored in the model file by `agp fit` for the other commands."""
 
+import argparse
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agp.cli._columns import DAYS, Kind, kinds_of
 from agp.errors import FileError
+from agp.io import save_with_metadata
 
 
 @dataclass
@@ -26,6 +28,12 @@ class Notes:
         """Convert the notes to values that JSON can represent, without scores that are not finite."""
         facts = {name: value for name, value in asdict(self).items() if name != "columns"}
         return facts | {"scores": {name: score for name, score in self.scores.items() if abs(score) < float("inf")}}
+
+
+def write_model(a: argparse.Namespace, estimator: Any, notes: Notes) -> None:
+    """Write a model with its notes to the file `a.out`, and remember that it was written."""
+    save_with_metadata(a.out, estimator, notes.json())
+    a.written = a.out
 
 
 def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:

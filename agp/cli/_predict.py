@@ -13,9 +13,9 @@ from agp.checks import check_levels
 from agp.cli._columns import read_inputs, show_cell, text_of
 from agp.cli._notes import Notes, notes_of
 from agp.cli._targets import are_texts, factors_of, labels_of, numbers_of, positions_of, quote_names, rows_with
-from agp.cli._terminal import FRACTION, add_command, option
+from agp.cli._terminal import FRACTION, add_command, is_same_file, option
 from agp.data import TableFile, is_many, read_table, several_files
-from agp.io import load_with_metadata, write_atomically
+from agp.io import check_replaceable, load_with_metadata, write_atomically
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) with a model from agp fit.
@@ -79,6 +79,7 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
     predictions = answers(estimator, X, asked, notes.targets)
     words += _scores(table, X, notes, estimator, predictions, asked)
     _write(out, predictions)
+    a.written = out
     if not a.quiet:
         lines = [*words, f"written: {out}, {len(X):,} rows"] if out else words
         print(*lines, sep="\n", file=sys.stdout if out else sys.stderr, end="\n" if lines else "")
@@ -109,7 +110,19 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
         msg = f"--out is {a.out}, which is the folder of the tables; name another folder."
         raise ValueError(msg)
     a.out.mkdir(exist_ok=True)
-    return {file: a.out / file.name for file in files}
+    outs = {file: a.out / file.name for file in files}
+    for out in outs.values():
+        _check_file(out, a.model, *files)
+    return outs
+
+
+def _check_file(out: Path, model: Path, *tables: Any) -> None:
+    """Raise a ValueError if the predictions would replace the model, a table, or anything but a regular file."""
+    for what, path in (("model", model), *(("table", table) for table in tables)):
+        if is_same_file(out, path):
+            msg = f"--out is {out}, which is the {what} itself; name another file."
+            raise ValueError(msg)
+    check_replaceable(out)
 
 
 def _check(a: argparse.Namespace) -> None:
@@ -123,12 +136,10 @@ def _check(a: argparse.Namespace) -> None:
     if a.out.suffix.lower() not in ENDINGS:
         msg = f"--out is {a.out}, but must end with {' or '.join(ENDINGS)}."
         raise ValueError(msg)
-    if a.out.resolve() == Path(a.table).resolve():
-        msg = f"--out is {a.out}, which is the table itself; name another file."
-        raise ValueError(msg)
     if not a.out.absolute().parent.is_dir():
         msg = f"--out is {a.out}, but {a.out.parent} is not a folder; create it first."
         raise ValueError(msg)
+    _check_file(a.out, a.model, a.table)
 
 
 # -- predictions and their scores ------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 import argparse
 import contextlib
 import math
+import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from agp.errors import require
@@ -62,6 +63,70 @@ def whole(least: int) -> Any:
 POSITIVE = option(float, "a finite number above zero", lambda x: 0.0 < x < math.inf)
 FRACTION = option(float, "a number between 0 and 1, such as 0.95", lambda x: 0.0 < x < 1.0)
 SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x <= LARGEST_SEED)
+
+
+class Output:
+    """Standard output or standard error. If writing fails, `error` is set, and further text is discarded.
+
+    So a closed pipe or a full disk never stops a training.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write text, and return its length."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Write the buffered text."""
+        self._try(self._stream.flush)
+
+    def _try(self, action: Callable[[], Any]) -> None:
+        if self.error is not None:
+            return
+        try:
+            action()
+        except OSError as error:
+            self.error = error
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # Python writes its buffer at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def forgiving_output() -> Iterator[Output]:
+    """Replace standard output and standard error by objects of the class `Output`, and return standard output.
+
+    The descriptors of closed streams are opened, because they would else become those of the next files, into which
+    messages would be written.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
+    streams = sys.stdout, sys.stderr
+    present = [open(os.devnull, "w") if stream is None else stream for stream in streams]  # noqa: SIM115
+    out, err = map(Output, present)
+    sys.stdout, sys.stderr = out, err  # type: ignore[assignment]
+    try:
+        yield out
+    finally:
+        out.flush()
+        err.flush()
+        sys.stdout, sys.stderr = streams if None not in streams else present
+
+
+def is_same_file(one: Any, other: Any) -> bool:
+    """Whether two paths are those of one file, also by links."""
+    with contextlib.suppress(OSError):
+        return os.path.samefile(one, other)
+    return os.path.abspath(one) == os.path.abspath(other)
 
 
 def say(a: argparse.Namespace, *lines: str) -> None:

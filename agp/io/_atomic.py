@@ -3,31 +3,78 @@
 import contextlib
 import os
 import re
+import stat
 from pathlib import Path
+
+from agp.errors import FileError
 
 _UNFINISHED: set[str] = set()
 """The names of temporary files that this process is writing."""
+_SIGNALS_ASK = os.name == "posix"
+"""Whether signal 0 asks if a process lives. On Windows, it would end the process."""
+DEVICES = ("/dev/", "/proc/")
+"""The folders of devices, whose files are never replaced, even if they stand for regular files."""
+
+
+def check_replaceable(path: str | Path) -> None:
+    """Raise a FileError unless the path is that of a regular file or of no file, so that a new file may take its place.
+
+    A symbolic link stands for its target.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:  # nothing is there, or writing will raise the error
+        mode = stat.S_IFREG
+    if not stat.S_ISREG(mode) or f"{Path(path).absolute()}".startswith(DEVICES):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, a socket or a device"
+        msg = f"{path} is {kind}, which no file may replace; name a new file, or a regular file."
+        raise FileError(msg)
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
     """Write a temporary file, and then rename it to the path. A symbolic link stays, and its target is replaced.
 
-    Each writer has its own temporary file. If several writers finish, the last writer's file is kept.
-    Raise an OSError if the file cannot be written. The old file is then unchanged.
+    The new file has the mode and, if permitted, the owner of the file that it replaces. Each writer has its own
+    temporary file. If several writers finish, the last writer's file is kept. Raise a FileError if the path is that of
+    a folder, a pipe or a device, and an OSError if the file cannot be written. The old file is then unchanged.
     """
+    check_replaceable(path)
     target = os.path.realpath(path)
+    try:
+        old = os.stat(target)
+    except FileNotFoundError:
+        old = None
     temporary = Path(f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     _UNFINISHED.add(temporary.name)
     try:
-        with temporary.open("xb") as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(temporary, flags, 0o666 if old is None else 0o600), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        if old is not None:
+            _take_over(temporary, old)
         os.replace(temporary, target)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
         _UNFINISHED.discard(temporary.name)
+
+
+def _take_over(file: Path, old: os.stat_result) -> None:
+    """Give a file the owner, group and mode of an old file, as far as permitted.
+
+    If the group is another one, it gets no rights.
+    """
+    mode = stat.S_IMODE(old.st_mode)
+    if hasattr(os, "chown"):  # not on Windows
+        with contextlib.suppress(OSError):
+            os.chown(file, -1, old.st_gid)
+        with contextlib.suppress(OSError):
+            os.chown(file, old.st_uid, -1)
+        if os.stat(file).st_gid != old.st_gid:
+            mode &= ~0o070
+    os.chmod(file, mode)
 
 
 def remove_leftovers(path: str | Path) -> None:
@@ -43,9 +90,11 @@ def remove_leftovers(path: str | Path) -> None:
 
 
 def _other_lives(process: int) -> bool:
-    """Return True if another running process has this process ID."""
+    """Return True if another running process has this process ID, or may have it."""
     if process == os.getpid():
         return False
+    if not _SIGNALS_ASK:
+        return True
     try:
         os.kill(process, 0)  # signal 0 is never delivered
     except PermissionError:

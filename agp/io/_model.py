@@ -113,6 +113,8 @@ def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -
     try:
         remove_leftovers(path)
         write_atomically(path, file)
+    except FileError:
+        raise
     except (MemoryError, OSError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         msg = f"{path} could not be written ({reason}); make room or name another file."

@@ -1,7 +1,6 @@
 """Train a library's whitened SVGP: ``python train.py LIBRARY START.npz RUN.npz OUT.npz``."""
 
 import dataclasses
-import resource
 import sys
 import time
 from importlib import import_module
@@ -13,6 +12,15 @@ from contract import Peer, Run, Start
 
 BLOCK = 2000
 """Maximum number of rows that are predicted together."""
+
+
+def peak_memory() -> float:
+    """Return the peak memory of the process in MiB, or NaN on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return float("nan")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
 
 
 def open_peer(library: str) -> type[Peer]:
@@ -61,7 +69,7 @@ def main(library: str, start_path: str, run_path: str, out: str) -> None:
     np.savez(
         out, allow_pickle=False, probe=probed, bound=bound_on_all_rows(peer, run), seconds=seconds, mean=mean,
         variance=variance, curve_seconds=when, curve_means=curve_means, curve_variances=curve_variances,
-        peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10,
+        peak_mib=peak_memory(),
         versions=" ".join(f"{name} {number}" for name, number in kind.versions.items()),
     )  # fmt: skip
 
