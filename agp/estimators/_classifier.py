@@ -1,5 +1,6 @@
 """Classification that follows scikit-learn's conventions."""
 
+import warnings
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -22,7 +23,10 @@ from agp.estimators._observations import Observations, row_numbers
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import GAUSSIAN_METHODS
 from agp.models import level_probabilities
+from agp.repairs import outside
 
+MANY_ROWS = 20
+"""The number of rows above which nearly as many labels as rows cause a warning."""
 FULL_ROWS = 128
 """The maximum number of rows for which the default method uses no inducing inputs."""
 
@@ -175,7 +179,9 @@ class GPClassifier(ClassifierMixin, Distribution):
             raise ValueError(msg)
         labels = column_or_1d(y, warn=True)
         check_consistent_length(X, labels)
-        check_classification_targets(labels)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of scikit-learn, about many classes
+            check_classification_targets(labels)
         return labels
 
     def _learn_classes(self, labels: Any, given: Any) -> None:
@@ -185,7 +191,11 @@ class GPClassifier(ClassifierMixin, Distribution):
             self.classes_ = B.gather(B.xp.unique_values(labels))
         else:
             self.classes_ = LabelEncoder().fit(labels).classes_
-        if self.classes_.shape[0] < 2:
+        count = self.classes_.shape[0]
+        if MANY_ROWS < len(labels) < 2 * count:
+            text = f"y has {count} different labels in {len(labels)} rows; to predict numbers, use GPRegressor."
+            warnings.warn(text, UserWarning, stacklevel=outside())
+        if count < 2:
             msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."
             raise ValueError(msg)
         self._forget("order_")

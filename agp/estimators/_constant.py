@@ -15,6 +15,7 @@ from agp.likelihoods import (
     Likelihood,
     LogNormal,
     NegativeBinomial,
+    Poisson,
     StudentT,
 )
 from agp.means import ConstantMean
@@ -23,6 +24,9 @@ from agp.selection import NO_SIGNAL_VARIANCE
 NOISE_FRACTION = 0.1
 """The standard deviation of the noise of equal targets, as a fraction of the targets: nothing is known about it."""
 LEAST_DISPERSION = 1e-8
+"""The smallest initial dispersion of counts."""
+SMALL_VARIANCE = 0.01
+"""Kernels of log rates start with the variance of the logarithms of the counts if it is below this number."""
 
 
 class Constant(NamedTuple):
@@ -72,6 +76,17 @@ def _numbers(x: Any) -> npt.NDArray[np.float64]:
 
 def _parts(likelihood: Likelihood, level: npt.NDArray[Any], size: float, y: Array) -> Constant:
     return Constant(likelihood, ConstantMean(asarray_like(level, y)), NO_SIGNAL_VARIANCE * size * size)
+
+
+def small_variance(likelihood: Likelihood, y: Array) -> float | None:
+    """Return the variance of the logarithms of counts y [N, K], if it is small; otherwise None.
+
+    Kernels of log rates start with variance 1, and training may stop before it reaches the variance of such counts.
+    """
+    if not isinstance(likelihood, Poisson | NegativeBinomial):
+        return None
+    variance = float(np.log(to_numpy(y).astype(np.float64) + 0.5).var(axis=0).max())
+    return max(variance, np.finfo(float).eps) if variance < SMALL_VARIANCE else None
 
 
 def with_starting_noise(likelihood: Likelihood, y: Array) -> Likelihood:

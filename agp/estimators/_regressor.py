@@ -27,7 +27,7 @@ from agp.estimators._arrays import (
     resolve_seed,
 )
 from agp.estimators._base import all_or_nothing, takes_parts
-from agp.estimators._constant import constant_parts, with_starting_noise
+from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations, row_numbers
 from agp.estimators._targets import (
@@ -384,7 +384,7 @@ class GPRegressor(RegressorMixin, Distribution):
             of_logs = self.target_transform is not None
             likelihood, mean_function, variance = constant_parts(likelihood, data.rates(), given=given, of_logs=of_logs)
         elif not given and data.exposure is None and not backend_of(data.y).is_lazy:
-            likelihood = with_starting_noise(likelihood, data.y)
+            likelihood, variance = with_starting_noise(likelihood, data.y), small_variance(likelihood, data.y)
         settings = {"mean_function": mean_function, "outputs": outputs}
         return self._built(data, likelihood, parts=parts, variance=variance, **settings)
 

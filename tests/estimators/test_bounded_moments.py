@@ -129,6 +129,7 @@ WIDE = {
     "counts in two clusters": ("poisson", X, np.where(X[:, 0] > 0.0, 1e6, 0.0)),
     "a huge count": ("negative-binomial", X, np.where(np.arange(60) == 7, 5e8, 3.0)),
     "large and nearly equal counts": ("poisson", X, 1e6 + np.arange(60) % 7),
+    "large and nearly equal counts of more variance": ("negative-binomial", X, 1e6 + np.arange(60) % 7),
     "large and nearly equal numbers": ("gamma", X, 1e6 + np.sin(X[:, 0])),
 }
 

@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 LIMIT = 100.0
-"""The largest distance of a mean or an end of an interval from the middle of the targets, and the largest standard
-deviation, in units of `_scale`."""
+"""The largest distance of a mean from the middle of the targets, and the largest standard deviation, in units of
+`_scale`."""
 MAX_SECONDS = 30.0
 """Training that reaches this limit is a defect."""
 ALLOWED = (ValueError, TypeError, NonFiniteError, NotPositiveDefiniteError)
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
     seconds: float
     """CPU time."""
     ratio: float
-    """The largest ratio of a mean, standard deviation or end of an interval to the scale of the targets, for rows
+    """The largest ratio of a mean or standard deviation to the scale of the targets, for rows
     inside the hull of the training inputs; NaN for classes and if nothing was predicted."""
     errors: list[str]
     """Allowed errors."""
@@ -553,7 +553,7 @@ def _judge_numbers(judge: _Judge, table: Table, group: str, X: Any) -> None:
     judge.need(group, not (deviation < 0.0).any(), "negative: a standard deviation")
     ends = judge.stage(group, lambda: e.predict_interval(X, 0.9))
     if ends is not None:
-        judge.measure(group, "an end of an interval", np.abs(ends - middle), scale)
+        judge.need(group, np.isfinite(ends).all(), "not finite: the ends of an interval")
         judge.need(group, not (ends[:, 0] > ends[:, 1]).any(), "out of order: the ends of an interval")
 
 
