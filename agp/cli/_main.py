@@ -64,22 +64,21 @@ def _run(argv: Sequence[str] | None) -> int:
         with _warnings_as_lines():
             return arguments.run(arguments)
     except KeyboardInterrupt:
-        print(f"agp: interrupted; {_written(arguments) or 'nothing was written'}.", file=sys.stderr)
+        print(f"agp: interrupted; {_describe_file(arguments.written) or 'nothing was written'}.", file=sys.stderr)
         return 130
     except (ArithmeticError, ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
         if arguments.debug:
             traceback.print_exc()
         else:
             print(f"agp: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
-        if written := _written(arguments):
+        if written := _describe_file(arguments.written):
             print(f"agp: {written} before this error.", file=sys.stderr)
         return 2
 
 
-def _written(arguments: Any) -> str:
+def _describe_file(written: Any) -> str:
     """Return a phrase with the file that the command has written so far; empty if there is none."""
-    path = getattr(arguments, "written", None)
-    return f"{path} was written" if path else ""
+    return f"{written} was written" if written else ""
 
 
 @contextlib.contextmanager

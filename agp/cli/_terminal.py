@@ -37,7 +37,7 @@ def add_command(commands: Any, name: str, text: str, run: Any) -> Parser:
     parser.text = text
     parser.add_argument("-q", "--quiet", action="store_true")
     parser.add_argument("--debug", action="store_true")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, written=None)
     return parser
 
 

@@ -47,8 +47,8 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     temporary = Path(f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     _UNFINISHED.add(temporary.name)
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        with os.fdopen(os.open(temporary, flags, 0o666 if old is None else 0o600), "wb") as file:
+        mode = 0o666 if old is None else 0o600
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -67,13 +67,11 @@ def _take_over(file: Path, old: os.stat_result) -> None:
     If the group is another one, it gets no rights.
     """
     mode = stat.S_IMODE(old.st_mode)
-    if hasattr(os, "chown"):  # not on Windows
-        with contextlib.suppress(OSError):
-            os.chown(file, -1, old.st_gid)
-        with contextlib.suppress(OSError):
-            os.chown(file, old.st_uid, -1)
-        if os.stat(file).st_gid != old.st_gid:
-            mode &= ~0o070
+    for uid, gid in ((-1, old.st_gid), (old.st_uid, -1)):
+        with contextlib.suppress(AttributeError, OSError):  # Windows has no chown
+            os.chown(file, uid, gid)
+    if os.stat(file).st_gid != old.st_gid:
+        mode &= ~0o070
     os.chmod(file, mode)
 
 
