@@ -8,8 +8,8 @@ __all__ = ["Conditional", "FunctionSamples", "Predictor", "ProcessConditional"]
 
 # for other subpackages
 from agp.predictors._conditional import check_outputs, check_test_inputs, delegate
-from agp.predictors._imputed import with_imputations
+from agp.predictors._imputed import ImputedConditional, with_imputations
 from agp.predictors._of_data import ActionConditional, ExactConditional, IterativeConditional, SiteConditional
 from agp.predictors._offset import with_offsets
 from agp.predictors._predictor import FREQUENCIES
-from agp.predictors._saturating import with_saturation
+from agp.predictors._saturating import SaturatingConditional, with_saturation

@@ -49,12 +49,12 @@ class SaturatingConditional(Conditional):
         return self.conditional.moments(X)
 
     def observed_moments(self, X: Array, observe: Observe, /) -> tuple[Array, Array]:
-        def with_saturating(mean: Array, variance: Array) -> tuple[Array, Array]:
+        def saturated(mean: Array, variance: Array) -> tuple[Array, Array]:
             u = self.scales[None, :]
             mean, variance = saturating_moments(mean / u, variance / (u * u), self.limits[None, :])
             return observe(mean * u, variance * (u * u))
 
-        return self.conditional.observed_moments(X, with_saturating)
+        return self.conditional.observed_moments(X, saturated)
 
     def covariance(self, X: Array, /) -> Array:
         return self.conditional.covariance(X)

@@ -33,7 +33,7 @@ __all__ = [
 LIMIT = 100.0
 """The largest distance of a mean from the middle of the targets, and the largest standard deviation, in units of
 `_scale`."""
-MAX_SECONDS = 30.0
+MAX_SECONDS = 120.0
 """Training that reaches this limit is a defect."""
 ALLOWED = (ValueError, TypeError, NonFiniteError, NotPositiveDefiniteError)
 
