@@ -159,8 +159,8 @@ def parse_kernel(name: str, *others: str) -> Kernel:
     while operation:
         part = PART.match(name, at)
         if part is None:
-            rest = name[at:].strip() or "nothing"
-            msg = f"the kernel {name!r} has {rest!r} where a kernel should be; write it as in 'rbf*linear + white'."
+            rest = repr(name[at:].strip()) if name[at:].strip() else "nothing"
+            msg = f"the kernel {name!r} has {rest} where a kernel should be; write it as in 'rbf*linear + white'."
             raise ValueError(msg)
         if operation == "+":
             terms.append([])

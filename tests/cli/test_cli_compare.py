@@ -222,7 +222,7 @@ def test_the_reference_row_comes_along(regression, tmp_path):
         (["--data", "moon"], "unknown data set 'moon'; choose from elevation"),
         (["--data", "nowhere.csv"], "there is no file nowhere.csv"),
         (["--kernel", "rbf*cubic+white"], "unknown kernel 'cubic' in 'rbf*cubic+white'; choose from rbf, matern32"),
-        (["--kernel", "rbf+"], "unknown kernel '' in 'rbf+'"),
+        (["--kernel", "rbf+"], "the kernel 'rbf+' has nothing where a kernel should be"),
         (["--likelihood", "normal"], "argument --likelihood: invalid choice: 'normal'"),
         (["--likelihood", "poisson"], "plane: counts must be whole numbers of at least 0"),
         (["--likelihood", "softmax"], "plane: labels must be whole numbers"),

@@ -7,10 +7,12 @@ from helpers import JAX, NUMPY, TORCH, Place
 import agp
 from agp.updates import Adam, NaturalGradient, SiteStep
 
+FAR = {"likelihood": agp.Poisson(), "mean_function": agp.ZeroMean()}
+"""With this mean function, large counts are far from the prior."""
 MAKERS = {
-    "dual": lambda X, y: agp.SVGP.from_data(X, y, likelihood=agp.Poisson(), posterior="dual", num_inducing=12),
-    "tsvgp": lambda X, y: agp.TSVGP.from_data(X, y, likelihood=agp.Poisson(), num_inducing=12),
-    "tvgp": lambda X, y: agp.TVGP.from_data(X, y, likelihood=agp.Poisson()),
+    "dual": lambda X, y: agp.SVGP.from_data(X, y, posterior="dual", num_inducing=12, **FAR),
+    "tsvgp": lambda X, y: agp.TSVGP.from_data(X, y, num_inducing=12, **FAR),
+    "tvgp": lambda X, y: agp.TVGP.from_data(X, y, **FAR),
 }
 
 

@@ -75,7 +75,7 @@ def test_partial_dependence_is_that_of_scikit_learn():
 @pytest.mark.slow
 def test_a_category_has_a_mean_for_each_of_its_values():
     kind = np.where(np.arange(40) % 4 == 0, "round", "square")
-    table = pd.DataFrame({"size": X[:, 0], "kind": kind, "count": np.arange(40)})
+    table = pd.DataFrame({"size": X[:, 0], "kind": kind, "count": 3 * np.arange(40)})
     target = (kind == "round") * 5.0 + X[:, 0] + 0.1 * RNG.standard_normal(40)
     estimator = GPRegressor(max_steps=50).fit(table, target)
     effect = partial_dependence(estimator, table, "kind")

@@ -14,6 +14,7 @@ import pytest
 
 from agp import GPR, io, train
 from agp.errors import CheckpointError, Interrupted, NonFiniteError
+from agp.io import _atomic
 from agp.training import _run
 from agp.tree import leaves
 from agp.updates import Adam
@@ -98,7 +99,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(path,
     def refused(*args, **kwargs):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.open", refused)
+    monkeypatch.setattr(_atomic.os, "open", refused)
     seen = []
     with pytest.raises(CheckpointError, match=r"run\.safetensors could not be written \(.*Permission denied\)"):
         run(path, callbacks=[seen.append])
@@ -107,7 +108,8 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_the_first_step(path,
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full: not executed")
 def test_a_full_disk_is_an_error_before_the_first_step(path, monkeypatch):
-    monkeypatch.setattr("pathlib.Path.open", lambda self, mode: open("/dev/full", "wb"))  # noqa: SIM115
+    full = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr(_atomic.os, "open", lambda *_: full)  # closed by the writer
     with pytest.raises(CheckpointError, match="No space left on device"):
         run(path)
 
