@@ -192,8 +192,9 @@ class GPClassifier(ClassifierMixin, Distribution):
         else:
             self.classes_ = LabelEncoder().fit(labels).classes_
         count = self.classes_.shape[0]
-        if MANY_ROWS < len(labels) < 2 * count:
-            text = f"y has {count} different labels in {len(labels)} rows; to predict numbers, use GPRegressor."
+        rows = labels.shape[0]
+        if MANY_ROWS < rows < 2 * count:
+            text = f"y has {count} different labels in {rows} rows; to predict numbers, use GPRegressor."
             warnings.warn(text, UserWarning, stacklevel=outside())
         if count < 2:
             msg = f"y has one class, {self.classes_.tolist()[0]!r}; a classifier needs two or more classes."

@@ -306,7 +306,8 @@ def _quantiles_of(numbers: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     shares, found = (np.arange(IMPUTATIONS) + 0.5) / IMPUTATIONS, np.zeros((IMPUTATIONS, numbers.shape[1]))
     for i, column in enumerate(numbers.T):
         if (known := column[~np.isnan(column)]).size:
-            found[:, i] = generator(0, 30, i).permutation(np.quantile(known, shares))
+            values = np.quantile(known, shares, method="inverted_cdf")  # values of the column, not between them
+            found[:, i] = generator(0, 30, i).permutation(values)
     return found
 
 
