@@ -999,7 +999,7 @@ def test_what_is_not_installed_names_one_extra(package, shell, monkeypatch, tmp_
 def test_interruption_writes_nothing(tmp_path):
     program = (
         "import sys\nfrom agp.cli import main, _fit\n"
-        "def stop(*_): raise KeyboardInterrupt\n_fit.save_with_metadata = stop\nsys.exit(main(sys.argv[1:]))"
+        "def stop(*_): raise KeyboardInterrupt\n_fit.write_model = stop\nsys.exit(main(sys.argv[1:]))"
     )
     TABLE.to_csv(tmp_path / "t.csv", index=False)
     call = [sys.executable, "-c", program, "fit", "t.csv", "--target", "sound", "--out", "m", "-q", *QUICK]

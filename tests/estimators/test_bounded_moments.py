@@ -12,7 +12,8 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
 
 EQUAL = [
-    *((name, level) for name in ("poisson", "negative-binomial") for level in (0.0, 1.0, 7.0, 400.0)),
+    *(("poisson", level) for level in (0.0, 7.0, 400.0)),
+    *(("negative-binomial", level) for level in (1.0, 400.0)),
     *(("gamma", level) for level in (1e-9, 7.0, 1e9)),
     *(("beta", level) for level in (1e-6, 0.5, 0.9)),
     *(("latent-noise", level) for level in (0.0, 7.0, -1e5)),
@@ -134,7 +135,10 @@ WIDE = {
 }
 
 
-@pytest.mark.parametrize("case", WIDE)
+LONG = ("nearly zero", "counts in two clusters", "a huge count", "one outlier, latent noise")
+
+
+@pytest.mark.parametrize("case", [pytest.param(x, marks=pytest.mark.long if x in LONG else ()) for x in WIDE])
 @pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning", "ignore::agp.errors.ConvergenceWarning")
 def test_moments_stay_near_the_range_of_the_targets(case):
     name, X, y = WIDE[case]
