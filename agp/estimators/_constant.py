@@ -96,11 +96,16 @@ def with_starting_noise(likelihood: Likelihood, y: Array) -> Likelihood:
     noise of targets that vary by a millionth.
     """
     numbers = to_numpy(y).astype(np.float64)
-    if isinstance(likelihood, Gamma):
-        return Gamma(max(1.0, 1.0 / max(float(np.log(numbers).var(axis=0).max()), np.finfo(float).eps)))
-    if isinstance(likelihood, NegativeBinomial):
-        return NegativeBinomial(min(1.0, max(float(np.log(numbers + 0.5).var(axis=0).max()), LEAST_DISPERSION)))
+    if isinstance(likelihood, Gamma | NegativeBinomial):
+        spread = float(np.log(numbers + (0.0 if isinstance(likelihood, Gamma) else 0.5)).var(axis=0).max())
+        if spread <= np.finfo(float).eps ** 2:  # equal numbers say nothing about noise
+            return likelihood
+        if isinstance(likelihood, Gamma):
+            return Gamma(max(1.0, 1.0 / spread))
+        return NegativeBinomial(min(1.0, max(spread, LEAST_DISPERSION)))
     if isinstance(likelihood, Beta):
-        mean, variance = numbers.mean(axis=0), np.maximum(numbers.var(axis=0), np.finfo(float).tiny)
-        return Beta(max(10.0, float((mean * (1.0 - mean) / variance).min()) - 1.0))
+        mean, variance = numbers.mean(axis=0), numbers.var(axis=0)
+        some = variance > (np.finfo(float).eps * mean) ** 2
+        ratios = mean[some] * (1.0 - mean[some]) / variance[some]
+        return Beta(max(10.0, float(ratios.min()) - 1.0)) if some.any() else likelihood
     return likelihood

@@ -61,6 +61,17 @@ def test_equal_targets_of_several_columns_logs_and_objects():
     np.testing.assert_allclose(noisy.predict(X[:2]), 7.0, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["gamma", "beta", "negative-binomial"])
+def test_equal_first_rows_say_nothing_about_the_noise(name):
+    level = 0.3 if name == "beta" else 3.0
+    rest = np.where(X[:, 0] > 0.0, 2.0, 1.0) * level
+    model = GPRegressor(likelihood=name, kernel="rbf").partial_fit(X, np.full(60, level))
+    for _ in range(5):
+        model.partial_fit(X, rest)
+    assert np.isfinite(model.predict(X, return_std=True)).all()
+    assert model.predict(X, return_std=True)[1].min() > 0.01 * level
+
+
 def test_equal_counts_with_exposures_are_different_rates():
     exposure = np.exp(X[:, 0])
     model = GPRegressor(likelihood="poisson", kernel="rbf", random_state=0).fit(X, np.full(60, 7.0), exposure=exposure)
