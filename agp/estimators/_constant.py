@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logit, ndtri
 
 from agp.backend import Array, asarray_like, to_numpy
 from agp.likelihoods import (
@@ -26,7 +27,7 @@ NOISE_FRACTION = 0.1
 LEAST_DISPERSION = 1e-8
 """The smallest initial dispersion of counts."""
 SMALL_VARIANCE = 0.01
-"""Kernels of log rates start with the variance of the logarithms of the counts if it is below this number."""
+"""Kernels start with the variance of the function values that the targets stand for if it is below this number."""
 
 
 class Constant(NamedTuple):
@@ -79,13 +80,19 @@ def _parts(likelihood: Likelihood, level: npt.NDArray[Any], size: float, y: Arra
 
 
 def small_variance(likelihood: Likelihood, y: Array) -> float | None:
-    """Return the variance of the logarithms of counts y [N, K], if it is small; otherwise None.
+    """Return the variance of the function values that counts or proportions y [N, K] stand for, if it is small.
 
-    Kernels of log rates start with variance 1, and training may stop before it reaches the variance of such counts.
+    The kernels of these likelihoods start with variance 1, and training may stop before it reaches the variance of
+    targets that are nearly equal. If the variance is not small, the result is None.
     """
-    if not isinstance(likelihood, Poisson | NegativeBinomial):
+    numbers = to_numpy(y).astype(np.float64)
+    if isinstance(likelihood, Poisson | NegativeBinomial):
+        f = np.log(numbers + 0.5)
+    elif isinstance(likelihood, Beta):
+        f = ndtri(numbers) if likelihood.link == "probit" else logit(numbers)
+    else:
         return None
-    variance = float(np.log(to_numpy(y).astype(np.float64) + 0.5).var(axis=0).max())
+    variance = float(f.var(axis=0).max())
     return max(variance, np.finfo(float).eps) if variance < SMALL_VARIANCE else None
 
 

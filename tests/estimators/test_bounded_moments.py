@@ -142,6 +142,7 @@ WIDE = {
     "a huge count": ("negative-binomial", X, np.where(np.arange(60) == 7, 5e8, 3.0)),
     "large and nearly equal counts": ("poisson", X, 1e6 + np.arange(60) % 7),
     "large and nearly equal counts of more variance": ("negative-binomial", X, 1e6 + np.arange(60) % 7),
+    "nearly equal proportions": ("beta", X, 0.999 + 1e-4 / (1.0 + np.exp(-X[:, 0]))),
     "large and nearly equal numbers": ("gamma", X, 1e6 + np.sin(X[:, 0])),
 }
 
