@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from agp.errors import FileError
@@ -12,8 +13,8 @@ _UNFINISHED: set[str] = set()
 """The names of temporary files that this process is writing."""
 _SIGNALS_ASK = os.name == "posix"
 """Whether signal 0 asks if a process lives. On Windows, it would end the process."""
-DEVICES = ("/dev/", "/proc/")
-"""The folders of devices, whose files are never replaced, even if they stand for regular files."""
+MAX_LINKS = 40
+"""The largest number of symbolic links that are followed, as in Linux."""
 
 
 def check_replaceable(path: str | Path) -> None:
@@ -21,14 +22,22 @@ def check_replaceable(path: str | Path) -> None:
 
     A symbolic link stands for its target.
     """
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:  # nothing is there, or writing will raise the error
-        mode = stat.S_IFREG
-    if not stat.S_ISREG(mode) or f"{Path(path).absolute()}".startswith(DEVICES):
-        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, a socket or a device"
+    with explain_write_errors(path):
+        old = _stat(path)
+    if old is None or stat.S_ISREG(old.st_mode):
+        kind = "a device or an open file" if _is_in_device_folder(path) else ""
+    else:
+        kind = "a folder" if stat.S_ISDIR(old.st_mode) else "a pipe, a socket or a device"
+    if kind:
         msg = f"{path} is {kind}, which no file may replace; name a new file, or a regular file."
         raise FileError(msg)
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise a FileError unless `write_atomically` can write a small file now. Nothing is replaced."""
+    check_replaceable(path)
+    with explain_write_errors(path), _temporary_file(os.path.realpath(path)) as temporary:
+        _create(temporary, b"", 0o600)
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -40,39 +49,85 @@ def write_atomically(path: str | Path, content: bytes) -> None:
     """
     check_replaceable(path)
     target = os.path.realpath(path)
-    try:
-        old = os.stat(target)
-    except FileNotFoundError:
-        old = None
-    temporary = Path(f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    _UNFINISHED.add(temporary.name)
-    try:
-        mode = 0o666 if old is None else 0o600
-        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+    old = _stat(target)
+    with _temporary_file(target) as temporary:
+        _create(temporary, content, 0o666 if old is None else 0o600)
         if old is not None:
             _take_over(temporary, old)
         os.replace(temporary, target)
+
+
+@contextlib.contextmanager
+def explain_write_errors(path: str | Path) -> Iterator[None]:
+    """Turn errors of the system, and of memory, into a FileError with the name of the file that was to be written."""
+    try:
+        yield
+    except FileError:
+        raise
+    except (MemoryError, OSError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+        msg = f"{path} could not be written ({reason}); make room or name another file."
+        raise FileError(msg) from error
+
+
+def _stat(path: str | Path) -> os.stat_result | None:
+    """Return the facts about a file, or None if there is none."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+def _is_in_device_folder(path: str | Path) -> bool:
+    """Whether the path, or a link to which it leads, lies in a folder of devices or open files, as /dev/stdout does.
+
+    Such names may stand for regular files, such as the file into which the shell redirects the output. Ordinary
+    folders below /dev, such as /dev/shm, are no such folders.
+    """
+    place = os.fspath(path)
+    for _ in range(MAX_LINKS):
+        folder = os.path.realpath(os.path.dirname(place))
+        if folder == "/dev" or f"{folder}/".startswith(("/dev/fd/", "/proc/")):
+            return True
+        if not os.path.islink(place):
+            break
+        place = os.path.join(folder, os.readlink(place))
+    return False
+
+
+@contextlib.contextmanager
+def _temporary_file(target: str) -> Iterator[Path]:
+    """Return the name of a new file beside the target, and remove the file at the end of the context."""
+    temporary = Path(f"{target}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    _UNFINISHED.add(temporary.name)
+    try:
+        yield temporary
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
         _UNFINISHED.discard(temporary.name)
 
 
+def _create(path: Path, content: bytes, mode: int) -> None:
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _take_over(file: Path, old: os.stat_result) -> None:
     """Give a file the owner, group and mode of an old file, as far as permitted.
 
-    If the group is another one, it gets no rights.
+    If the group is another one, it gets the rights that the old file gave to everybody, at most those of its group.
     """
     mode = stat.S_IMODE(old.st_mode)
     for uid, gid in ((-1, old.st_gid), (old.st_uid, -1)):
         with contextlib.suppress(AttributeError, OSError):  # Windows has no chown
             os.chown(file, uid, gid)
     if os.stat(file).st_gid != old.st_gid:
-        mode &= ~0o070
-    os.chmod(file, mode)
+        mode &= ~0o070 | (mode & 0o007) << 3
+    with contextlib.suppress(OSError):  # otherwise only the owner may read the file
+        os.chmod(file, mode)
 
 
 def remove_leftovers(path: str | Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Backend, backend_of, get_backend
 from agp.errors import BackendError, FileError
-from agp.io._atomic import remove_leftovers, write_atomically
+from agp.io._atomic import explain_write_errors, remove_leftovers, write_atomically
 from agp.io._checkpoint import arrays_by_path
 from agp.io._classes import known_classes
 from agp.io._container import pack, refusing, unpack
@@ -110,15 +110,9 @@ def save_with_metadata(path: str | Path, model: Any, notes: Mapping[str, Any]) -
         "facts": {**stored.facts, "notes": dict(notes)} if notes else dict(stored.facts),
     } | ({"parts": structures} if structures else {})
     file = pack(arrays, content)
-    try:
+    with explain_write_errors(path):
         remove_leftovers(path)
         write_atomically(path, file)
-    except FileError:
-        raise
-    except (MemoryError, OSError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
-        msg = f"{path} could not be written ({reason}); make room or name another file."
-        raise FileError(msg) from error
 
 
 def _encode_model(path: str | Path, model: Any) -> tuple[Any, dict[str, Any]]:

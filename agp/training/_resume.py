@@ -13,7 +13,7 @@ import numpy as np
 
 from agp import tree
 from agp.errors import CheckpointError
-from agp.io import REMEDY, arrays_by_path, load_checkpoint, save_checkpoint
+from agp.io import REMEDY, arrays_by_path, check_replaceable, load_checkpoint, save_checkpoint
 from agp.repairs import Tally
 
 MAX_EXTRA_BYTES = 2**30
@@ -53,7 +53,11 @@ def not_finite(arrays: Mapping[str, Any], unset: Mapping[str, Any]) -> list[str]
 
 
 def check_checkpoint(checkpoint: Any) -> Path | None:
-    """Return the path or None; raise TypeError for other types, and ValueError if the folder does not exist."""
+    """Return the path or None.
+
+    Raise a TypeError for other types, a ValueError if the folder does not exist, and a FileError if the path is that of
+    a folder, a pipe or a device.
+    """
     if checkpoint is None:
         return None
     if not isinstance(checkpoint, str | os.PathLike):
@@ -63,6 +67,7 @@ def check_checkpoint(checkpoint: Any) -> Path | None:
     if not Path(os.path.realpath(path)).parent.is_dir():
         msg = f"the folder of the checkpoint {path} does not exist; create it first."
         raise ValueError(msg)
+    check_replaceable(path)
     return path
 
 

@@ -1,16 +1,18 @@
 """Which files are replaced, and what stays of them: mode, owner and links."""
 
+import errno
 import os
 import socket
 import stat
-import subprocess
-import sys
+import tempfile
 
+import numpy as np
 import pytest
 
+import agp
 from agp.errors import FileError
 from agp.io import _atomic as atomic
-from agp.io import check_replaceable, remove_leftovers, write_atomically
+from agp.io import check_replaceable, check_writable, remove_leftovers, write_atomically
 
 ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
@@ -22,6 +24,10 @@ def device(path):
 def bind(path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
+
+
+def refuse(*_, **__):
+    raise PermissionError(errno.EPERM, "Operation not permitted")
 
 
 PLACES = {
@@ -48,13 +54,65 @@ def test_only_regular_files_are_replaced(place, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-@pytest.mark.parametrize("path", ["/dev/null", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_devices_of_the_system_are_refused_even_if_they_stand_for_files(path, tmp_path):
-    code = f"from agp.io import check_replaceable; check_replaceable({path!r})"
-    with (tmp_path / "out.txt").open("w") as out:  # standard output is a regular file
-        done = subprocess.run([sys.executable, "-c", code], stdout=out, stderr=subprocess.PIPE, text=True, check=False)
-    assert "which no file may replace" in done.stderr
-    assert (tmp_path / "out.txt").exists()
+@pytest.mark.skipif(not os.path.exists("/dev/fd"), reason="there is no /dev/fd")
+def test_names_of_devices_and_open_files_are_refused_even_if_they_stand_for_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with open("open.txt", "wb") as out:
+        (tmp_path / "link").symlink_to(f"/dev/fd/{out.fileno()}")
+        (tmp_path / "link to a link").symlink_to("link")
+        (tmp_path / "folder").symlink_to("/dev/fd")
+        up = os.path.relpath("/dev", os.path.realpath(tmp_path))
+        absent = max(map(int, os.listdir("/dev/fd"))) + 100
+        names = [out.fileno(), absent, "new"]
+        paths = [f"{folder}/{name}" for folder in ("/dev/fd", "//dev/fd", f"{up}/fd", "folder") for name in names]
+        for path in ["/dev/stdout", "/dev/new", "link", "link to a link", *paths]:
+            with pytest.raises(FileError, match="which no file may replace"):
+                write_atomically(path, b"new")
+    assert (tmp_path / "open.txt").read_bytes() == b""
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no /dev/shm")
+def test_ordinary_folders_below_dev_hold_files():
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for content in (b"old", b"new"):
+            write_atomically(f"{folder}/m", content)
+            with open(f"{folder}/m", "rb") as file:
+                assert file.read() == content
+
+
+def test_places_are_tried_without_a_trace(tmp_path, monkeypatch):
+    (tmp_path / "old").write_bytes(b"old")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("absent/x")
+    before = sorted(tmp_path.iterdir())
+    check_writable(tmp_path / "old")
+    check_writable(tmp_path / "new")
+    for place, why in (
+        ("loop", "Too many levels of symbolic links"),
+        ("dangling", "No such file or directory"),
+        ("absent/x", "No such file or directory"),
+        ("old/x", "Not a directory"),
+        ("x" * 250, "File name too long"),
+    ):
+        with pytest.raises(FileError, match=rf"{place} could not be written \({why}\); make room or name another file"):
+            check_writable(tmp_path / place)
+    monkeypatch.setattr(atomic.os, "open", refuse)
+    with pytest.raises(FileError, match=r"new could not be written \(Operation not permitted\)"):
+        check_writable(tmp_path / "new")
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "old").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_checkpoints_are_refused_before_training(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path.relative_to(tmp_path) / "x"
+    PLACES[place](path)
+    X = np.linspace(0.0, 1.0, 12)[:, None]
+    model = agp.SVGP.from_data(X, X, num_inducing=3)
+    monkeypatch.setattr("agp.training._run.Run.advance_to", lambda *_, **__: pytest.fail("trained"))
+    with pytest.raises(FileError, match="x is a .*, which no file may replace"):
+        agp.train(model, X, X, steps=2, checkpoint=path)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o400, 0o755])
@@ -104,21 +162,26 @@ def test_the_owner_of_a_replaced_file_is_kept(tmp_path):
 
 
 @pytest.mark.skipif(not ROOT, reason="only root may give files away")
-def test_another_group_gets_no_rights(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("old", "new"), [(0o664, 0o644), (0o644, 0o644), (0o640, 0o600), (0o604, 0o604)])
+def test_another_group_gets_at_most_the_rights_of_everybody(old, new, tmp_path, monkeypatch):
     path = tmp_path / "m"
     path.write_bytes(b"old")
     os.chown(path, -1, 4321)
-    path.chmod(0o664)
-
-    def refused(*_):
-        raise PermissionError
-
-    monkeypatch.setattr(atomic.os, "chown", refused)
+    path.chmod(old)
+    monkeypatch.setattr(atomic.os, "chown", refuse)
     write_atomically(path, b"new")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+    assert stat.S_IMODE(path.stat().st_mode) == new
     monkeypatch.delattr(atomic.os, "chown")  # as on Windows
     write_atomically(path, b"newer")
     assert path.read_bytes() == b"newer"
+
+
+def test_files_stay_private_where_modes_cannot_be_changed(tmp_path, monkeypatch):
+    path = tmp_path / "m"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(atomic.os, "chmod", refuse)
+    write_atomically(path, b"new")
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o600)
 
 
 def test_links_stay_and_their_targets_are_replaced_or_made(tmp_path):
