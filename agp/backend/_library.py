@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -133,14 +134,19 @@ class Library(ABC):
         return False
 
     def peak_memory(self, x: Array, /) -> float:
-        """Peak memory in MiB of the device allocator for x, or of the process if x is on the host."""
+        """Peak memory in MiB of the device allocator for x, or of the process if x is on the host.
+
+        The peak memory of the process is NaN on Windows.
+        """
         status = Path("/proc/self/status")
         if status.exists():  # Linux: `resource` would include the memory of the parent process
             for line in status.read_text().splitlines():
                 if line.startswith("VmHWM:"):
                     return float(line.split()[1]) / 2**10
-        import resource  # not on Windows
-
+        try:
+            import resource
+        except ImportError:
+            return math.nan
         unit = 2**20 if sys.platform == "darwin" else 2**10
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 

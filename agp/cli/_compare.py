@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -14,12 +14,13 @@ from typing import Any
 
 from agp.backend import get_backend, known_backends
 from agp.cli._checks import check_fit, check_task, choose_likelihood, method_settings
-from agp.cli._peering import METHOD, check_peers, find_peers, train_peer
+from agp.cli._peering import METHOD, check_peers, find_peers, peer_stems, train_peer
 from agp.cli._plan import LIKELIHOODS, Settings, Task, threads_of
 from agp.cli._report import RESULTS, Report
 from agp.cli._targets import TASKS
-from agp.cli._terminal import POSITIVE, SEED, add_command, console, option, whole
+from agp.cli._terminal import POSITIVE, SEED, add_command, console, file_identity, option, whole
 from agp.data import Dataset
+from agp.io import check_replaceable
 from agp.methods import FULL_METHODS, METHODS, STORAGES, parse_kernel
 
 HELP = """usage: agp compare [options]
@@ -106,8 +107,25 @@ def _run(a: argparse.Namespace) -> int:
     if a.peers and likelihood != "gaussian":
         msg = f"--peers requires the gaussian likelihood, but the likelihood is {likelihood}; leave --peers out."
         raise ValueError(msg)
+    report = Report(a.out, data, settings)
     with _claim_folder(a.out):
-        return _compare(tasks, [*left_out, *absent], Report(a.out, data, settings), a.threads, peers)
+        _check_outputs(a, tasks, peers)
+        _compare(tasks, [*left_out, *absent], report, a.threads, peers)
+        try:
+            a.written = (report.write(),)
+        finally:  # the table is printed even if it cannot be written
+            status = report.finish()
+        return status
+
+
+def _check_outputs(a: argparse.Namespace, tasks: list[Task], peers: Iterable[str]) -> None:
+    """Raise a ValueError if the comparison would replace its data, or anything but regular files."""
+    stems = [*(task.stem for task in tasks), *(stem for library in peers for stem in peer_stems(library))]
+    for out in (a.out / f"{stem}{ending}" for stem in stems for ending in (".npz", ".json")):
+        if file_identity(out) == file_identity(a.data):
+            msg = f"--out is {a.out}, where {out.name} is the table itself; name another folder."
+            raise ValueError(msg)
+        check_replaceable(out)
 
 
 @contextmanager
@@ -147,8 +165,8 @@ def _lock(folder: Path) -> Iterator[None]:
         os.close(descriptor)  # releases the lock
 
 
-def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: int, peers: dict[str, str]) -> int:
-    """Run the tasks, report the results and return the exit status."""
+def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: int, peers: dict[str, str]) -> None:
+    """Run the tasks, and add their results to the report."""
     data, settings, out = report.data, report.settings, console()
     for line in [*_headlines(data, tasks, settings), *(f"not run: {line}" for line in left_out)]:
         out.print(line, markup=False)
@@ -162,7 +180,6 @@ def _compare(tasks: list[Task], left_out: list[str], report: Report, threads: in
     except KeyboardInterrupt:
         out.print("interrupted; the table shows the rows that have finished")
         report.interrupted = True
-    return report.finish()
 
 
 def _run_task(task: Task, report: Report, threads: int) -> str | None:

@@ -24,9 +24,9 @@ from agp.cli._targets import (
     rows_with,
     task_of,
 )
-from agp.cli._terminal import POSITIVE, SEED, add_command, is_same_file, option, say, whole
+from agp.cli._terminal import POSITIVE, SEED, add_command, check_outputs, option, say, whole
 from agp.data import TABLES, TableFile, is_many, read_table
-from agp.io import check_replaceable
+from agp.io import check_writable
 from agp.methods import METHODS, OUTPUTS, kernel_or_auto
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
@@ -179,10 +179,8 @@ def _check(a: argparse.Namespace) -> None:
     if a.out.is_dir() or not folder.is_dir():
         msg = f"--out is {a.out}, but {folder} is {'a' if a.out.is_dir() else 'not a'} folder; name a file."
         raise ValueError(msg)
-    if is_same_file(a.out, a.table):
-        msg = f"--out is {a.out}, which is the table itself; name another file."
-        raise ValueError(msg)
-    check_replaceable(a.out)
+    check_outputs([a.out], table=[a.table])
+    check_writable(a.out)
 
 
 def _task(a: argparse.Namespace, task: str, y: Any) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from agp.cli._notes import Notes, write_model
-from agp.cli._terminal import say
-from agp.data import is_many, open_rows
+from agp.cli._terminal import check_outputs, say
+from agp.data import TABLES, is_many, open_rows, several_files
 from agp.errors import require
 
 CHUNK_ROWS = 100_000
@@ -24,6 +24,8 @@ def fit_elsewhere(a: argparse.Namespace, trained: Callable[..., Any]) -> int:
     _check(a)
     with _cluster(a.scheduler):
         found = open_rows(a.table, target=a.target[0], without=[name for name in a.drop if name not in a.target])
+        if is_many(a.table):
+            check_outputs([a.out], table=several_files(a.table, TABLES))
         X, y = _in_chunks(found.X), _in_chunks(found.y)
         name = Path(a.table).name
         say(a, f"{name}: {X.shape[0]:,} rows in {len(X.chunks[0]):,} chunks, {X.shape[1]} input columns; regression")

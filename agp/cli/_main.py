@@ -9,7 +9,7 @@ from typing import Any
 
 from agp import __version__
 from agp.cli import _backends, _compare, _describe, _fit, _predict
-from agp.cli._terminal import Parser, forgiving_output
+from agp.cli._terminal import Output, Parser, forgiving_output
 
 HELP = """usage: agp COMMAND ...
 Train Gaussian processes on tables, and predict with error bars.
@@ -37,17 +37,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     Messages that cannot be printed never stop a command: it finishes its work and writes its files. The status is 0 for
     success, 1 for a failed comparison, 2 for an error and 130 for Ctrl-C. If the command succeeds, but its output could
     not be printed, the status is 141 if the program that reads the output, such as `head`, stopped early, and 2 for
-    another reason, such as a full disk.
+    another reason, such as a full disk. Standard output that was closed from the start is no error.
     """
     with forgiving_output() as out:
-        status = _run(argv)
-        out.flush()
-        if out.error is None or status != 0:
-            return status
-        if isinstance(out.error, BrokenPipeError):
-            return 141
-        print(f"agp: the output could not be printed ({out.error.strerror}).", file=sys.stderr)
-        return 2
+        try:
+            return _final_status(out, _run(argv))
+        except SystemExit as ended:  # after --help and --version, and for invalid options
+            raise SystemExit(_final_status(out, ended.code)) from None
+
+
+def _final_status(out: Output, status: Any) -> Any:
+    """Return the status of a command, or another one if it is 0 but the output could not be printed."""
+    out.flush()
+    if out.error is None or status != 0:
+        return status
+    if isinstance(out.error, BrokenPipeError):
+        return 141
+    reason = (out.error.strerror if isinstance(out.error, OSError) else None) or out.error
+    print(f"agp: the output could not be printed ({reason}).", file=sys.stderr)
+    return 2
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -64,21 +72,23 @@ def _run(argv: Sequence[str] | None) -> int:
         with _warnings_as_lines():
             return arguments.run(arguments)
     except KeyboardInterrupt:
-        print(f"agp: interrupted; {_describe_file(arguments.written) or 'nothing was written'}.", file=sys.stderr)
+        print(f"agp: interrupted; {_describe_files(arguments.written) or 'nothing was written'}.", file=sys.stderr)
         return 130
     except (ArithmeticError, ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
         if arguments.debug:
             traceback.print_exc()
         else:
             print(f"agp: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
-        if written := _describe_file(arguments.written):
+        if written := _describe_files(arguments.written):
             print(f"agp: {written} before this error.", file=sys.stderr)
         return 2
 
 
-def _describe_file(written: Any) -> str:
-    """Return a phrase with the file that the command has written so far; empty if there is none."""
-    return f"{written} was written" if written else ""
+def _describe_files(written: Sequence[Any]) -> str:
+    """Return a phrase with the files that the command has written so far; empty if there are none."""
+    if len(written) > 1:
+        return f"{len(written):,} files up to {written[-1]} were written"
+    return f"{written[0]} was written" if written else ""
 
 
 @contextlib.contextmanager

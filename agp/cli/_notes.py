@@ -33,7 +33,7 @@ class Notes:
 def write_model(a: argparse.Namespace, estimator: Any, notes: Notes) -> None:
     """Write a model with its notes to the file `a.out`, and remember that it was written."""
     save_with_metadata(a.out, estimator, notes.json())
-    a.written = a.out
+    a.written = (a.out,)
 
 
 def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:

@@ -60,11 +60,16 @@ def check_peers(methods: Sequence[str], kernel: str) -> None:
         raise ValueError(msg)
 
 
+def peer_stems(library: str) -> list[str]:
+    """Return the names, without an ending, of the files that are exchanged with a library's interpreter."""
+    return [f"peer-{library}-{name}" for name in ("start", "run", "out")]
+
+
 def train_peer(
     library: str, python: str, data: Dataset, settings: Settings, folder: Path, threads: int
 ) -> dict[str, Any] | str:
     """Train W-SVGP with a library in its own interpreter. Return the library's results, or its error as text."""
-    paths = [folder / f"peer-{library}-{name}.npz" for name in ("start", "run", "out")]
+    paths = [folder / f"{stem}.npz" for stem in peer_stems(library)]
     try:
         expected = _write(paths[0], paths[1], data, settings)
         command = [python, str(HERE / "train.py"), library, *map(str, paths)]

@@ -13,9 +13,9 @@ from agp.checks import check_levels
 from agp.cli._columns import read_inputs, show_cell, text_of
 from agp.cli._notes import Notes, notes_of
 from agp.cli._targets import are_texts, factors_of, labels_of, numbers_of, positions_of, quote_names, rows_with
-from agp.cli._terminal import FRACTION, add_command, is_same_file, option
+from agp.cli._terminal import FRACTION, add_command, check_outputs, option
 from agp.data import TableFile, is_many, read_table, several_files
-from agp.io import check_replaceable, load_with_metadata, write_atomically
+from agp.io import explain_write_errors, load_with_metadata, write_atomically
 
 HELP = """usage: agp predict MODEL TABLE [--out FILE] [options]
 Predict the rows of a table (.csv, .parquet, .npz) with a model from agp fit.
@@ -76,10 +76,12 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
         asked = asked._replace(exposure=factors_of(table, notes.exposure, every, what="exposures", positive=True))
     elif notes.exposure:
         words.append(f"{Path(path).name}: no column {notes.exposure!r}, so predictions are for an exposure of 1")
+    rows, y = _known_targets(table, notes, estimator)  # raises an error, if any, before the predictions are written
     predictions = answers(estimator, X, asked, notes.targets)
-    words += _scores(table, X, notes, estimator, predictions, asked)
     _write(out, predictions)
-    a.written = out
+    a.written += (out,) if out else ()
+    if len(y):
+        words += _scores(X, y, rows, notes, estimator, predictions, asked)
     if not a.quiet:
         lines = [*words, f"written: {out}, {len(X):,} rows"] if out else words
         print(*lines, sep="\n", file=sys.stdout if out else sys.stderr, end="\n" if lines else "")
@@ -109,20 +111,15 @@ def _each(a: argparse.Namespace) -> dict[Path, Path]:
     if a.out.resolve() in {file.resolve().parent for file in files}:
         msg = f"--out is {a.out}, which is the folder of the tables; name another folder."
         raise ValueError(msg)
-    a.out.mkdir(exist_ok=True)
     outs = {file: a.out / file.name for file in files}
-    for out in outs.values():
-        _check_file(out, a.model, *files)
-    return outs
-
-
-def _check_file(out: Path, model: Path, *tables: Any) -> None:
-    """Raise a ValueError if the predictions would replace the model, a table, or anything but a regular file."""
-    for what, path in (("model", model), *(("table", table) for table in tables)):
-        if is_same_file(out, path):
-            msg = f"--out is {out}, which is the {what} itself; name another file."
+    tables: dict[Path, Path] = {}
+    for table, out in outs.items():
+        if (other := tables.setdefault(out, table)) is not table:
+            msg = f"the predictions for {other} and {table} would both be {out}; predict the two in separate folders."
             raise ValueError(msg)
-    check_replaceable(out)
+    check_outputs(outs.values(), model=[a.model], table=files)
+    a.out.mkdir(exist_ok=True)
+    return outs
 
 
 def _check(a: argparse.Namespace) -> None:
@@ -139,7 +136,7 @@ def _check(a: argparse.Namespace) -> None:
     if not a.out.absolute().parent.is_dir():
         msg = f"--out is {a.out}, but {a.out.parent} is not a folder; create it first."
         raise ValueError(msg)
-    _check_file(a.out, a.model, a.table)
+    check_outputs([a.out], model=[a.model], table=[a.table])
 
 
 # -- predictions and their scores ------------------------------------------------------------------------------------
@@ -217,14 +214,16 @@ def _scores_of_numbers(found: dict[str, Any], y: Any, density: Any, level: float
     }
 
 
-def _scores(table: TableFile, X: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
-    """Return lines with the scores of the predictions, or no lines if the table lacks a target."""
+def _known_targets(table: TableFile, notes: Notes, estimator: Any) -> tuple[Any, Any]:
+    """Return the rows [N] with targets, as Booleans, and their targets, which are empty if the table lacks a target."""
     if not notes.targets or not set(notes.targets) <= set(table.frame.columns):
-        return []
+        return None, ()
     rows = rows_with(table, notes.targets)
-    if not rows.any():
-        return []
-    y = read_targets(table, notes, estimator, rows)
+    return rows, read_targets(table, notes, estimator, rows) if rows.any() else ()
+
+
+def _scores(X: Any, y: Any, rows: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
+    """Return lines with the scores of the predictions for the rows with targets."""
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
     if asked.exposure is not None:
         asked = asked._replace(exposure=asked.exposure[rows])
@@ -258,8 +257,20 @@ def _write(out: Path | None, predictions: Any) -> None:
 
     frame = pd.DataFrame(predictions)
     if out is None:
-        frame.to_csv(sys.stdout, index=False)
-    elif out.suffix.lower() == ".parquet":
-        write_atomically(out, frame.to_parquet(index=False))
-    else:
-        write_atomically(out, frame.to_csv(index=False).encode())
+        _print_csv(frame.to_csv(index=False, lineterminator="\n"))
+        return
+    content = frame.to_parquet(index=False) if out.suffix.lower() == ".parquet" else frame.to_csv(index=False).encode()
+    with explain_write_errors(out):
+        write_atomically(out, content)
+
+
+def _print_csv(text: str) -> None:
+    """Print a table. Raise a ValueError if standard output cannot encode it, because messages would be escaped."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        text.encode(encoding, sys.stdout.errors or "strict")
+    except UnicodeEncodeError as error:
+        what = ascii(text[error.start])
+        msg = f"the labels contain {what}, but standard output is encoded as {encoding}; name a file with --out."
+        raise ValueError(msg) from error
+    sys.stdout.write(text)

@@ -11,6 +11,7 @@ from agp.cli._plan import Settings, Task
 from agp.cli._terminal import console, print_table
 from agp.data import Dataset
 from agp.errors import missing_package_message
+from agp.io import explain_write_errors, write_atomically
 
 RESULTS = "results.json"
 """The file to which a comparison writes its results at the end."""
@@ -60,8 +61,16 @@ class Report:
             found = {"error": found}
         self.rows.append(row | found)
 
+    def write(self) -> Path:
+        """Write the results, and return their file."""
+        results = {"data": self.data.describe(), "settings": vars(self.settings), "rows": self.rows}
+        path = self.folder / RESULTS
+        with explain_write_errors(path):
+            write_atomically(path, (json.dumps(_finite(results), indent=1, allow_nan=False) + "\n").encode())
+        return path
+
     def finish(self) -> int:
-        """Print the table, write the results and plots, and return the exit status."""
+        """Print the table, write the plots, and return the exit status."""
         out = console()
         score = "error_rate" if self.data.classes else "rmse"
         title = f"{self.data.name}: bound for all {len(self.data.X):,} training rows; diff from each method's first row"
@@ -69,8 +78,6 @@ class Report:
         print_table(title, header, [_cells(row, score) for row in self.rows], numbers_from=4)
         for line in _evidence(self.rows):
             out.print(line, markup=False)
-        results = {"data": self.data.describe(), "settings": vars(self.settings), "rows": self.rows}
-        (self.folder / RESULTS).write_text(json.dumps(_finite(results), indent=1, allow_nan=False) + "\n")
         pictures = self._draw()
         out.print(f"written to {self.folder}: {RESULTS}{''.join(', ' + name for name in pictures)}", markup=False)
         return self._status(out)

@@ -6,9 +6,11 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from agp.errors import require
+from agp.io import check_replaceable
 
 LARGEST_SEED = 2**32 - 1
 """The largest seed that scikit-learn accepts."""
@@ -37,7 +39,7 @@ def add_command(commands: Any, name: str, text: str, run: Any) -> Parser:
     parser.text = text
     parser.add_argument("-q", "--quiet", action="store_true")
     parser.add_argument("--debug", action="store_true")
-    parser.set_defaults(run=run, written=None)
+    parser.set_defaults(run=run, written=())
     return parser
 
 
@@ -68,28 +70,35 @@ SEED = option(int, f"a whole number from 0 to {LARGEST_SEED}", lambda x: 0 <= x 
 class Output:
     """Standard output or standard error. If writing fails, `error` is set, and further text is discarded.
 
-    So a closed pipe or a full disk never stops a training.
+    So a closed pipe or a full disk never stops a training. Characters that the stream cannot encode are escaped.
     """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self.error: OSError | None = None
+        self.error: OSError | ValueError | None = None
 
     def write(self, text: str) -> int:
         """Write text, and return its length."""
-        self._try(lambda: self._stream.write(text))
+        self._try(lambda: self._write(text))
         return len(text)
 
     def flush(self) -> None:
         """Write the buffered text."""
         self._try(self._stream.flush)
 
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+        except UnicodeEncodeError:
+            encoding = self._stream.encoding
+            self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
     def _try(self, action: Callable[[], Any]) -> None:
         if self.error is not None:
             return
         try:
             action()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a library has closed the stream
             self.error = error
             with contextlib.suppress(AttributeError, OSError, ValueError):  # Python writes its buffer at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
@@ -102,14 +111,14 @@ class Output:
 def forgiving_output() -> Iterator[Output]:
     """Replace standard output and standard error by objects of the class `Output`, and return standard output.
 
-    The descriptors of closed streams are opened, because they would else become those of the next files, into which
-    messages would be written.
+    The descriptors of closed streams are opened, also for processes that the command starts, because they would else
+    become those of the next files, into which messages would be written.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free descriptor
     streams = sys.stdout, sys.stderr
     present = [open(os.devnull, "w") if stream is None else stream for stream in streams]  # noqa: SIM115
     out, err = map(Output, present)
@@ -122,11 +131,26 @@ def forgiving_output() -> Iterator[Output]:
         sys.stdout, sys.stderr = streams if None not in streams else present
 
 
-def is_same_file(one: Any, other: Any) -> bool:
-    """Whether two paths are those of one file, also by links."""
-    with contextlib.suppress(OSError):
-        return os.path.samefile(one, other)
-    return os.path.abspath(one) == os.path.abspath(other)
+def file_identity(path: Any) -> Any:
+    """Return a value that all paths of one file share, also links: its device and number, or else its absolute path."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return os.path.abspath(path)
+    return found.st_dev, found.st_ino
+
+
+def check_outputs(outs: Iterable[Path], **sources: Iterable[Any]) -> None:
+    """Raise a ValueError if an output would replace a file that the command reads, or anything but a regular file.
+
+    `sources` are the paths that the command reads, by what they are.
+    """
+    names = {file_identity(path): what for what, paths in sources.items() for path in paths}
+    for out in outs:
+        if what := names.get(file_identity(out)):
+            msg = f"--out is {out}, which is the {what} itself; name another file."
+            raise ValueError(msg)
+        check_replaceable(out)
 
 
 def say(a: argparse.Namespace, *lines: str) -> None:
