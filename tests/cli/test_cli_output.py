@@ -1,5 +1,7 @@
 """Nothing is lost in the shell: closed pipes, full disks, interrupts, and systems without POSIX."""
 
+import io
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 
 import agp
+from agp.backend import get_backend
+from agp.cli import _predict
 
 pd = pytest.importorskip("pandas", reason="the command line needs the extra cli")
 pytest.importorskip("sklearn", reason="the command line needs the extra cli")
@@ -120,6 +124,152 @@ def test_an_error_or_interrupt_in_the_scores_leaves_the_model(folder, status_of,
         Path("m.st").unlink()
 
 
+@pytest.mark.parametrize(("error", "status"), [(BrokenPipeError(32, "Broken pipe"), 141), (OSError(28, "No space"), 2)])
+@pytest.mark.parametrize("command", [["--help"], ["--version"], ["fit", "--help"], ["backends"]])
+def test_texts_that_cannot_be_printed_change_the_status(command, error, status, status_of, monkeypatch):
+    assert status_of(*command) == 0
+    monkeypatch.setattr(sys, "stdout", Broken(error))
+    assert status_of(*command) == status
+
+
+def test_invalid_options_keep_their_status(status_of, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", Broken(BrokenPipeError()))
+    assert status_of("fit", "--no-such-option") == 2
+
+
+def test_a_stream_that_a_library_closed_stops_nothing(folder, status_of, monkeypatch, capsys):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    assert fit(status_of) == 2
+    assert "the output could not be printed (I/O operation on closed file)" in capsys.readouterr().err
+    agp.load("m.st")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "table", "target", "shown"),
+    [
+        ("ascii", "a.csv", "größe", r"'gr\xf6\xdfe'"),
+        ("latin-1", "表.csv", "größe", r"\u8868.csv: "),
+        ("utf-8", "a\udcff.csv", "t", r"a\udcff.csv: "),  # a name of bytes that are not UTF-8
+    ],
+)
+def test_characters_that_cannot_be_printed_are_escaped(encoding, table, target, shown, folder, status_of, monkeypatch):
+    TABLE.rename(columns={"t": target}).to_csv("b.csv", index=False)
+    try:
+        os.rename("b.csv", table)
+    except OSError:
+        pytest.skip("the file system has no such names")
+    monkeypatch.setattr(sys, "stdout", out := io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+    assert status_of("fit", table, "--target", target, "--kernel", "rbf", "--max-steps", 2, "--out", "m.st") == 0
+    assert status_of("describe", "m.st") == 0
+    said = out.buffer.getvalue().decode(encoding)
+    assert shown in said
+    assert "written: m.st" in said
+    assert "table      " in said
+
+
+def test_labels_that_cannot_be_printed_are_not_changed(folder, status_of, monkeypatch, capsys):
+    table = TABLE.assign(t=np.where(TABLE["t"] > 0.0, "grün", "rot"))
+    table.to_csv("a.csv", index=False)
+    assert fit(status_of) == 0
+    capsys.readouterr()
+    for encoding, status in (("ascii", 2), ("utf-8", 0)):
+        monkeypatch.setattr(sys, "stdout", out := io.TextIOWrapper(io.BytesIO(), encoding=encoding))
+        assert status_of("predict", "m.st", "a.csv") == status
+        said, err = out.buffer.getvalue().decode(encoding), capsys.readouterr().err
+        assert ("probability_grün" in said) == (status == 0)
+        assert (r"the labels contain '\xfc', but standard output is encoded as ascii" in err) == (status == 2)
+    assert "\r" not in said
+
+
+def test_an_error_or_interrupt_in_the_scores_leaves_the_predictions(folder, status_of, monkeypatch, capsys):
+    assert fit(status_of) == 0
+    for error, status, told in (
+        (RuntimeError("no scores"), 2, "agp: no scores\nagp: p.csv was written before this error.\n"),
+        (KeyboardInterrupt(), 130, "agp: interrupted; p.csv was written.\n"),
+    ):
+
+        def broken(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr("agp.cli._predict.score_predictions", broken)
+        assert status_of("predict", "m.st", "a.csv", "--out", "p.csv") == status
+        assert capsys.readouterr().err.endswith(told)
+        assert len(pd.read_csv("p.csv")) == len(TABLE)
+        Path("p.csv").unlink()
+
+
+def test_an_interrupt_names_the_last_of_several_files(folder, status_of, monkeypatch, capsys):
+    assert fit(status_of) == 0
+    Path("in").mkdir()
+    for name in "abc":
+        TABLE.to_csv(f"in/{name}.csv", index=False)
+    read = _predict.read_for_model
+
+    def interrupt(path, *rest):
+        if Path(path).name == "c.csv":
+            raise KeyboardInterrupt
+        return read(path, *rest)
+
+    monkeypatch.setattr(_predict, "read_for_model", interrupt)
+    assert status_of("predict", "m.st", "in", "--out", "out") == 130
+    assert capsys.readouterr().err.endswith("agp: interrupted; 2 files up to out/b.csv were written.\n")
+    assert sorted(os.listdir("out")) == ["a.csv", "b.csv"]
+
+
+def test_a_full_disk_in_predict_is_named(folder, status_of, monkeypatch, capsys):
+    assert fit(status_of) == 0
+    capsys.readouterr()
+
+    def full(_file):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("agp.io._atomic.os.fsync", full)
+    assert status_of("predict", "m.st", "a.csv", "--out", "p.csv") == 2
+    said = "agp: p.csv could not be written (No space left on device); make room or name another file.\n"
+    assert capsys.readouterr().err == said
+
+
+COMPARE = ("compare", "--method", "wsvgp", "--backend", "numpy", "--gradient", "closed-form", "--dtype", "float64")
+COMPARE = (*COMPARE, "--iterations", 2, "--num-inducing", 4, "--out", "cmp", "--data")
+ROW = "wsvgp-numpy-cpu-closed-form-float64"
+
+
+@pytest.mark.slow
+def test_a_comparison_writes_its_results_before_it_prints_them(folder, status_of, monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def full(*_):
+        raise OSError(28, "No space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("agp.cli._report.Report._draw", interrupt)
+        assert status_of(*COMPARE, "a.csv", "--target", "t") == 130
+    assert capsys.readouterr().err.endswith("agp: interrupted; cmp/results.json was written.\n")
+    assert len(json.loads(Path("cmp/results.json").read_text())["rows"]) == 1
+    Path("cmp/results.json").unlink()
+    monkeypatch.setattr("agp.cli._report.write_atomically", full)
+    assert status_of(*COMPARE, "a.csv", "--target", "t") == 2
+    said = capsys.readouterr()
+    assert "agp: cmp/results.json could not be written (No space); make room or name another file." in said.err
+    assert "closed-form" in said.out  # the table
+
+
+@pytest.mark.slow
+def test_processes_that_a_command_starts_have_all_descriptors(folder):
+    child = "import os; [os.fstat(descriptor) for descriptor in range(3)]"
+    code = f"""
+import os, subprocess, sys
+os.closerange(0, 3)
+from agp.cli._terminal import forgiving_output
+with forgiving_output():
+    sys.exit(subprocess.call([sys.executable, "-c", {child!r}]))
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 # -- files that are not replaced ---------------------------------------------------------------------------------------
 
 
@@ -165,6 +315,49 @@ def test_models_do_not_replace_their_table(refused):
     assert Path("a.csv").read_text().startswith("a,b,t")
 
 
+@pytest.mark.parametrize("alias", ["link.st", "hard.st"])
+@pytest.mark.parametrize("table", ["in", "in/*.parquet"])
+def test_models_do_not_replace_a_part_of_their_table(table, alias, refused, monkeypatch):
+    pytest.importorskip("dask.dataframe", reason="tables in several files need the extra dask")
+    Path("in").mkdir()
+    for name in "ab":
+        TABLE.to_parquet(f"in/{name}.parquet")
+    Path("link.st").symlink_to("in/b.parquet")
+    os.link("in/a.parquet", "hard.st")
+    monkeypatch.setattr("agp.cli._fit._train", lambda *_, **__: pytest.fail("trained"))
+    assert f"--out is {alias}, which is the table itself" in refused("fit", table, "--target", "t", "--out", alias)
+    assert all(len(pd.read_parquet(f"in/{name}.parquet")) == len(TABLE) for name in "ab")
+
+
+def test_tables_of_the_same_name_are_not_predicted_into_one_file(refused, status_of):
+    assert fit(status_of) == 0
+    for place in ("p1", "p2"):
+        Path(place).mkdir()
+        TABLE.to_csv(f"{place}/t.csv", index=False)
+    said = refused("predict", "m.st", "p*/t.csv", "--out", "out")
+    assert "p1/t.csv and p2/t.csv would both be out/t.csv; predict the two in separate folders" in said
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("alias", ["data", "link", "hard", "pipe"])
+def test_comparisons_do_not_replace_their_data(alias, refused):
+    Path("cmp").mkdir()
+    out = Path("cmp") / f"{ROW}.npz"
+    data = out if alias == "data" else Path("data.npz")
+    np.savez(data, X=TABLE[["a", "b"]], y=TABLE["t"])
+    if alias == "link":
+        out.symlink_to("../data.npz")
+    elif alias == "hard":
+        os.link("data.npz", out)
+    elif alias == "pipe":
+        os.mkfifo(out)
+    before = data.read_bytes()
+    told = f"--out is cmp, where {out.name} is the table itself"
+    assert ("is a pipe, a socket or a device" if alias == "pipe" else told) in refused(*COMPARE, data)
+    assert data.read_bytes() == before
+    assert sorted(os.listdir("cmp")) == [out.name]
+
+
 def test_several_tables_do_not_replace_the_model(refused, status_of):
     assert status_of("fit", "a.csv", "--target", "t", "--kernel", "rbf", "--max-steps", 2, "--out", "m.st") == 0
     Path("out").mkdir()
@@ -176,15 +369,37 @@ def test_several_tables_do_not_replace_the_model(refused, status_of):
     agp.load("out/m.csv")
 
 
-@pytest.mark.parametrize("place", ["pipe.csv", "/dev/null"])
-def test_pipes_and_devices_are_refused_before_training(place, refused, monkeypatch, status_of, capsys):
-    os.mkfifo("pipe.csv")
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [
+        ("pipe.st", "pipe.st is a pipe, a socket or a device, which no file may replace; name a new file"),
+        ("/dev/null", "/dev/null is a pipe, a socket or a device, which no file may replace"),
+        ("/dev/stdout", "/dev/stdout is a"),
+        ("link.st", "link.st is a device or an open file, which no file may replace"),
+        ("dangling.st", "dangling.st could not be written (No such file or directory); make room or name another file"),
+        ("loop.st", "loop.st could not be written (Too many levels of symbolic links)"),
+        (f"{'x' * 250}.st", "could not be written (File name too long)"),
+    ],
+)
+def test_places_that_cannot_be_written_are_refused_before_training(out, told, refused, monkeypatch):
     os.mkfifo("pipe.st")
+    for name, target in (("loop.st", "loop.st"), ("dangling.st", "absent/m.st"), ("link.st", "/dev/fd/123")):
+        Path(name).symlink_to(target)
     monkeypatch.setattr("agp.cli._fit._train", lambda *_, **__: pytest.fail("trained"))
-    out = place.replace(".csv", ".st")
-    assert f"{out} is a pipe, a socket or a device, which no file may replace" in refused(
-        "fit", "a.csv", "--target", "t", "--out", out
-    )
+    assert told in refused("fit", "a.csv", "--target", "t", "--out", out)
+
+
+@pytest.mark.parametrize("out", ["pipe.csv", "link.csv"])
+def test_predictions_do_not_replace_pipes(out, refused, status_of):
+    assert fit(status_of) == 0
+    os.mkfifo("pipe.csv")
+    Path("link.csv").symlink_to("pipe.csv")
+    assert f"{out} is a pipe, a socket or a device" in refused("predict", "m.st", "a.csv", "--out", out)
+    Path("in").mkdir()
+    TABLE.to_csv("in/pipe.csv", index=False)
+    Path("out").mkdir()
+    Path("out/pipe.csv").symlink_to(f"../{out}")
+    assert "out/pipe.csv is a pipe, a socket or a device" in refused("predict", "m.st", "in", "--out", "out")
 
 
 # -- other systems -----------------------------------------------------------------------------------------------------
@@ -211,6 +426,12 @@ for command in [*commands, ("compare", "--help"), (*compare, "--gradient", "clos
 from agp.cli._peers.train import peak_memory
 print(peak_memory())
 """
+
+
+def test_peak_memory_is_unknown_on_windows(monkeypatch):
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setattr("agp.backend._library.Path", lambda _: Path("absent"))
+    assert np.isnan(get_backend("numpy").peak_memory(np.zeros(1)))
 
 
 @pytest.mark.slow
