@@ -47,6 +47,7 @@ from agp.likelihoods import (
 )
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
+from agp.predictors import with_imputations, with_saturation
 from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
 from agp.processes import Deep, LinearMixing, Sparse, Stack
 
@@ -195,6 +196,12 @@ PREDICTORS: dict[str, Callable[[], Any]] = {
     name: partial(lambda name: model_of(name).predictor(), name) for name in MODELS if not name.startswith("kernel-")
 }
 PREDICTORS["cggp-iterative"] = lambda: model_of("cggp").predictor(memory=0.001)
+PREDICTORS["unknown-cells"] = lambda: with_imputations(
+    model_of("gpr").predictor(), 0.1 + NEW[:3], np.full(NEW.shape[1], 1.5)
+)
+PREDICTORS["saturating"] = lambda: with_saturation(
+    model_of("likelihood-poisson").predictor(), np.asarray([1.1]), np.asarray([1.3])
+)
 """What predicts for these models; kernels are in both."""
 COVERING = ("gpr", "sgpr", "tsvgp", "cagp-capped", "svgp-relaxed", "svgp-dual", "solvegp", "deep", "patches")
 """A few of each kind, for what is slow."""
