@@ -1,6 +1,7 @@
 """Checks that the methods, options, data and memory of a comparison fit together."""
 
 import argparse
+import math
 import os
 from typing import Any
 
@@ -108,10 +109,18 @@ def _check_memory(method: str, data: Dataset, settings: Settings) -> None:
     once, each = DENSE_METHODS[method]
     N, latents = len(data.X), make_likelihood(settings.likelihood, data).latents(data.y.shape[1])
     needed = (once + each * latents) * 8 * N**2
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    there = _machine_memory()
     if needed > there:
         msg = (
             f"{method} needs about {needed / 2**30:.0f} GiB for the {N} training rows of {data.name}, but this machine "
             f"has {there / 2**30:.0f} GiB; leave --method {method} out, or use a smaller data set."
         )
         raise ValueError(msg)
+
+
+def _machine_memory() -> float:
+    """Return the memory of this machine in bytes, or infinity if the system does not tell it, as on Windows."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf

@@ -384,7 +384,8 @@ class GPRegressor(RegressorMixin, Distribution):
             of_logs = self.target_transform is not None
             likelihood, mean_function, variance = constant_parts(likelihood, data.rates(), given=given, of_logs=of_logs)
         elif not given and data.exposure is None and not backend_of(data.y).is_lazy:
-            likelihood, variance = with_starting_noise(likelihood, data.y), small_variance(likelihood, data.y)
+            likelihood = with_starting_noise(likelihood, data.y)
+            variance = None if parts else small_variance(likelihood, data.y)  # further rows may vary more
         settings = {"mean_function": mean_function, "outputs": outputs}
         return self._built(data, likelihood, parts=parts, variance=variance, **settings)
 

@@ -123,11 +123,11 @@ def train_exact(model: Any, data: Data, iterations: int, watch: Watch, least_gai
     """Train a model by L-BFGS, for a limited number of iterations; the evidence is -inf if the bound is not finite."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RepairWarning)  # trial points may need repairs; the result is checked
+            warnings.simplefilter("ignore", RepairWarning)  # of trial points and candidates; the result is checked
             limit = 0 if watch.stage_over else iterations
             callbacks = [watch, Gain(least_gain * data.observations)]
             found = fit_lbfgs(model, data.X, data.y, max_iterations=limit, callbacks=callbacks)
-        return Tuned(found.model, found.bounds[0] / data.observations, log_density_of(found.model))
+            return Tuned(found.model, found.bounds[0] / data.observations, log_density_of(found.model))
     except (NonFiniteError, NotPositiveDefiniteError):
         return Tuned(model, -float("inf"), -float("inf"))
 

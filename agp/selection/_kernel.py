@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, asarray_like, backend_of
+from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.random import generator
@@ -23,7 +23,8 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
     The kernels are compared in exact GPs with Gaussian noise, as in the search of `fit_regression`, with
     `Likelihood.proxies` as targets. The returned kernel keeps its trained lengthscales if the proxies are observations
     of the latent functions or logarithms of counts. For class labels, its lengthscales are None, so that `from_data`
-    sets them.
+    sets them. They are at least a quarter of the smallest difference between two values of the column: below that,
+    the kernel is zero between rows, and would be so between rows and inducing inputs.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
@@ -32,7 +33,14 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
     with Watch(max_seconds, (), progress=False) as watch:
         found = [_search(kind(), data, watch, X) for kind in KERNELS.values()]
     best: Any = max(found, key=lambda one: one.score).model.kernel
-    return type(best)(lengthscale=best.lengthscale if observed else None)
+    return type(best)(lengthscale=_resolved(best.lengthscale, data.X) if observed else None)
+
+
+def _resolved(lengthscale: Array, X: Array) -> Array:
+    """Return the lengthscales, increased to a quarter of the smallest gap between the values of their columns."""
+    gaps = (np.diff(np.unique(column)).min(initial=np.inf) for column in to_numpy(X).T)
+    least = np.asarray([0.25 * gap if np.isfinite(gap) else 0.0 for gap in gaps])
+    return asarray_like(np.maximum(to_numpy(lengthscale), least), X)
 
 
 def _search(kernel: Kernel, data: Data, watch: Watch, rows: Array) -> Any:

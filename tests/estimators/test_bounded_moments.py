@@ -72,6 +72,21 @@ def test_equal_first_rows_say_nothing_about_the_noise(name):
     assert model.predict(X, return_std=True)[1].min() > 0.01 * level
 
 
+@pytest.mark.parametrize("name", ["poisson", "negative-binomial", "beta"])
+def test_a_stream_learns_after_equal_first_rows(name):
+    rng = np.random.default_rng(1)
+    rows, f = 2.0 * rng.normal(size=(60, 2)), np.sin
+    level = {"beta": 0.5}.get(name, 0.0)
+    model = GPRegressor(likelihood=name, kernel="rbf", random_state=0).partial_fit(rows, np.full(60, level))
+    for _ in range(400):
+        new = 2.0 * rng.normal(size=(60, 2))
+        rate = 3.0 * np.exp(1.5 * f(new[:, 0]))
+        model.partial_fit(new, rng.beta(rate, 3.0).clip(1e-6, 1.0 - 1e-6) if name == "beta" else rng.poisson(rate))
+    rate = 3.0 * np.exp(1.5 * f(rows[:, 0]))
+    expected = rate / (rate + 3.0) if name == "beta" else rate
+    assert np.corrcoef(model.predict(rows), expected)[0, 1] > 0.97
+
+
 def test_equal_counts_with_exposures_are_different_rates():
     exposure = np.exp(X[:, 0])
     model = GPRegressor(likelihood="poisson", kernel="rbf", random_state=0).fit(X, np.full(60, 7.0), exposure=exposure)
