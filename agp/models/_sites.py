@@ -12,7 +12,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean
 from agp.models._base import Model
-from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step
+from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, limited_site_gradients, safeguarded_step
 from agp.random import draws_with_prefix
 
 
@@ -68,7 +68,7 @@ class SiteModel(Model, SiteHolder):
         mu, var, allowed = self._site_moments(batch, memory)
         h = self.mean_function(batch.X)[0]
         draws = draws_with_prefix("likelihood", batch.draws).by_row or None
-        alpha, beta = self.likelihood.site_gradients(mu + h, var, batch.y, draws)
+        alpha, beta = limited_site_gradients(self.likelihood, mu + h, var, batch.y, draws)
         return {"": SiteGradients(allowed, (alpha, beta, mu))}
 
     def _site_step(

@@ -103,7 +103,23 @@ class KeepsSums(ABC):
         """
 
 
-# -- the guard --------------------------------------------------------------------------------------------------------
+# -- the guards -------------------------------------------------------------------------------------------------------
+
+
+def limited_site_gradients(likelihood: Any, mu: Array, var: Array, y: Array, draws: Any = None) -> tuple[Array, Array]:
+    """Return alpha and beta [N, P] of `Likelihood.site_gradients`, scaled down together where beta var is huge.
+
+    When the steps have converged, beta var is at most 1. If q(f) is much wider, as it may be at the start, and the
+    likelihood contains exp(f), then beta can be so large that rounding errors of var exceed 1 / beta. The limit on
+    beta var is eps^(-1/2), and is not applied to likelihoods with `bounded_curvature`.
+    """
+    alpha, beta = likelihood.site_gradients(mu, var, y, draws)
+    if likelihood.bounded_curvature:
+        return alpha, beta
+    xp = backend_of(beta).xp
+    steepness = xp.abs(beta) * var * float(xp.finfo(beta.dtype).eps) ** 0.5
+    shrink = xp.maximum(steepness, xp.ones_like(steepness))
+    return alpha / shrink, beta / shrink
 
 
 def safeguarded_step(

@@ -72,3 +72,36 @@ def test_other_libraries_take_the_same_steps(place: Place):
         traces[name].model.predict(h.array(X)).mean for name, h in ((place.name, place), ("numpy", NUMPY))
     )
     np.testing.assert_allclose(agp.to_numpy(found), desired, rtol=1e-6)
+
+
+WIDE = {
+    "dual": lambda X, y, **parts: agp.SVGP.from_data(X, y, posterior="dual", num_inducing=12, **parts),
+    "tsvgp": lambda X, y, **parts: agp.TSVGP.from_data(X, y, num_inducing=12, **parts),
+    "tvgp": agp.TVGP.from_data,
+}
+
+
+def after_steps(model, X, y, steps):
+    update = SiteStep(0.8)
+    state = update.init(model)
+    for _ in range(steps):
+        model, state, _ = update(model, model._batch(X, y), state)
+    return model
+
+
+def with_variance(model, variance):
+    name = next(name for name in agp.tree.leaves(model) if name.endswith("kernel.variance"))
+    return agp.tree.with_leaves(model, {name: np.asarray(variance)})
+
+
+@pytest.mark.parametrize("variance", [200.0, 1000.0])
+@pytest.mark.parametrize("kind", WIDE)
+def test_steps_from_a_wide_prior_are_limited(kind, variance):
+    """At the start, E[exp(-f)] is about exp(variance / 2); rounding errors would then enter unlimited sites."""
+    X, _, rate = counts(1.0)
+    y = rate * np.random.default_rng(1).exponential(size=rate.shape)
+    kernel = agp.kernels.RBF(variance, lengthscale=1.0)
+    start = WIDE[kind](X, y, kernel=kernel, likelihood=agp.likelihoods.Exponential())
+    near = after_steps(with_variance(start, 1.0), X, y, 60)  # the same optimum from a better start
+    expected = after_steps(with_variance(near, variance), X, y, 60).bound(X, y)[0]
+    np.testing.assert_allclose(after_steps(start, X, y, 100).bound(X, y)[0], expected, rtol=1e-9)
