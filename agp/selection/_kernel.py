@@ -33,10 +33,10 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
     with Watch(max_seconds, (), progress=False) as watch:
         found = [_search(kind(), data, watch, X) for kind in KERNELS.values()]
     best: Any = max(found, key=lambda one: one.score).model.kernel
-    return type(best)(lengthscale=_resolved(best.lengthscale, data.X) if observed else None)
+    return type(best)(lengthscale=_resolve_gaps(best.lengthscale, data.X) if observed else None)
 
 
-def _resolved(lengthscale: Array, X: Array) -> Array:
+def _resolve_gaps(lengthscale: Array, X: Array) -> Array:
     """Return the lengthscales, increased to a quarter of the smallest gap between the values of their columns."""
     gaps = (np.diff(np.unique(column)).min(initial=np.inf) for column in to_numpy(X).T)
     least = np.asarray([0.25 * gap if np.isfinite(gap) else 0.0 for gap in gaps])

@@ -30,8 +30,8 @@ class SiteStep:
     beta are set to zero. This is always done for `TVGP` and `DualInverseFree`, which cannot represent negative sites.
     For likelihoods with unbounded curvature, such as `Poisson`, the rate is also halved until the bound of the batch no
     longer falls, and where beta times the variance of q(f) exceeds eps^(-1/2), alpha and beta are scaled down together
-    to that limit, which the optimal sites never reach. In an `Orthogonal` posterior, each `Dual` group takes a step, which is computed from the group's own
-    part of the mean.
+    to that limit, which the optimal sites never reach. In an `Orthogonal` posterior, each `Dual` group takes a step,
+    which is computed from the group's own part of the mean.
 
     Parameters
     ----------
