@@ -118,7 +118,7 @@ def skip_without_its_libraries(file):
 
 # where L-BFGS ends early, as it may at the limit of rounding, BoTorch says so and tries again
 @pytest.mark.sample(8)
-@pytest.mark.filterwarnings("ignore:Optimization failed in:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:Optimization failed:RuntimeWarning")
 @pytest.mark.parametrize(
     "page",
     [p for p in PAGES if code_of(p).strip() and not PRINTED & {p.name, p.parent.name}],
