@@ -58,9 +58,8 @@ def constant_parts(likelihood: Likelihood, y: Array, *, given: bool, of_logs: bo
         noise = likelihood.logs.noise_variance
         return _parts(likelihood, np.log(values) - 0.5 * (0.0 if noise is None else _numbers(noise)), 1.0, y)
     if isinstance(likelihood, LatentNoiseGaussian):
-        likelihood = likelihood if given else LatentNoiseGaussian(unit=size)
-        unit = size if likelihood.unit is None else _numbers(likelihood.unit)
-        noise = np.broadcast_to(unit * math.log(NOISE_FRACTION), values.shape)
+        likelihood = LatentNoiseGaussian(unit=size) if likelihood.unit is None else likelihood
+        noise = np.broadcast_to(_numbers(likelihood.unit) * math.log(NOISE_FRACTION), values.shape)
         return _parts(likelihood, np.concatenate([values, noise]), size, y)
     if isinstance(likelihood, StudentT):
         return _parts(likelihood if given else StudentT(NOISE_FRACTION * size), values, size, y)

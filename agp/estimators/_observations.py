@@ -29,8 +29,9 @@ class Observations(NamedTuple):
     """The factors that multiply the rates [N]; None means 1."""
 
     def rates(self) -> Array:
-        """Return the targets [N, K], divided by the exposures."""
-        return self.y if self.exposure is None else self.y / self.exposure[:, None]
+        """Return the targets [N, K], divided by the exposures; rates beyond the range of the dtype are infinite."""
+        with np.errstate(over="ignore"):
+            return self.y if self.exposure is None else self.y / self.exposure[:, None]
 
     def where(self, rows: Array) -> "Observations":
         """Return the rows where a Boolean array [N] is true."""

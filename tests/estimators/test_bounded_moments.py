@@ -6,7 +6,7 @@ import pytest
 import agp
 from agp.errors import NoSignalWarning
 from agp.estimators import GPRegressor
-from agp.likelihoods import Gamma, Gaussian, LogNormal
+from agp.likelihoods import Gamma, Gaussian, LatentNoiseGaussian, LogNormal
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -57,6 +57,11 @@ def test_equal_targets_of_several_columns_logs_and_objects():
     mean, deviation = given.predict(X[:2], return_std=True)
     np.testing.assert_allclose(mean, 7.0, rtol=1e-5)
     np.testing.assert_allclose(deviation, 3.5, rtol=1e-3)  # shape 4: half of the mean
+    varying = fitted(GPRegressor(likelihood=LatentNoiseGaussian()), X, np.full(60, 1e8), UserWarning)
+    mean, deviation = varying.predict(X[:2], return_std=True)
+    np.testing.assert_allclose(mean, 1e8, rtol=1e-3)
+    np.testing.assert_allclose(deviation, 1e7, rtol=0.05)  # a tenth of the targets, as without a likelihood object
+    assert np.isfinite(varying.bound_)
     noisy = fitted(GPRegressor(likelihood=LogNormal(Gaussian(0.5))), X, np.full(60, 7.0), UserWarning)
     np.testing.assert_allclose(noisy.predict(X[:2]), 7.0, rtol=1e-4)
 

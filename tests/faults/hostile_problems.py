@@ -430,6 +430,7 @@ def composed(process: Callable[[Draw, Any, int, float], Any], draw: Draw) -> Cal
 
     def build(X: Any, y: Any) -> Any:
         likelihood = draw.parts["likelihood"]
+        likelihood.check_targets(y)
         observations = likelihood.observations(y)
         variance = 1.0 if observations is None else float(np.var(to_numpy(observations).astype("float64")))
         variance = variance if np.isfinite(variance) and variance > 0.0 else 1.0

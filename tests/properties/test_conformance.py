@@ -167,9 +167,9 @@ def _uses() -> dict[Path, tuple[set[str], str]]:
 
 STORED = {
     *("DiagonalState", "DualInverses", "InverseFreeFactor", "LikelihoodFactor", "NaturalState", "OrthogonalState"),
-    *("RelaxedFactor", "RelaxedGroupsFactor"),
+    *("RelaxedFactor", "RelaxedGroupsFactor", "ImputedConditional", "SaturatingConditional"),
 }
-"""The classes in files of predictors, which `agp.io` finds by name in `agp.posteriors`."""
+"""The classes in files of predictors, which `agp.io` finds by name in `agp.posteriors` and `agp.predictors`."""
 
 
 def _is_used(package: str, name: str) -> bool:

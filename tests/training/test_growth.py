@@ -206,6 +206,8 @@ def test_what_was_reached_is_not_given_up_for_more_inducing_inputs(steps):
     assert bool(told) == (steps is not None) == (found.reason == "steps") == (not found.converged)
 
 
+# eight inducing inputs are too few for this sine, so that rounding decides whether the training finds it
+@pytest.mark.filterwarnings("ignore:.*the bound barely exceeds that of noise alone:agp.errors.NoSignalWarning")
 @pytest.mark.long
 def test_a_last_training_that_ended_below_does_not_count():
     # the rule of rates begins anew in each training, and may leave a height that was reached by chance
