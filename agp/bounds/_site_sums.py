@@ -6,7 +6,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds._elbo import rows_first, tile_samples
 from agp.linalg import lower_of
-from agp.posteriors import Sums, limited_site_gradients
+from agp.posteriors import Sums
 from agp.random import NO_DRAWS, Draws, draws_with_prefix
 
 
@@ -25,9 +25,8 @@ def site_sums(
 
     In one pass over the rows, with memory for one block, `scale` times the expected log density at the marginals of the
     process is differentiated: alpha = d/dmu and beta = -2 d/dvar. `agp.processes.Process.project_to_sites` maps these
-    derivatives to the sums of each posterior. Huge derivatives are limited (`limited_site_gradients`). The result maps
-    the path of each posterior in the process to its sums. The factor is that of the process, and the other arguments
-    are those of `agp.bounds.elbo`.
+    derivatives to the sums of each posterior. The result maps the path of each posterior in the process to its sums.
+    The factor is that of the process, and the other arguments are those of `agp.bounds.elbo`.
     """
     _, reference = model.process.reference  # X may be a lazy array
     weight = scale * backend_of(reference).xp.ones((), **like(reference))
@@ -42,7 +41,7 @@ def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, 
     (mu, var), to_sites = process.project_to_sites(factor, X)
     samples = mu.shape[0] // X.shape[0]
     y, own = tile_samples(samples, y, draws_with_prefix("likelihood", draws).by_row)
-    alpha, beta = limited_site_gradients(model.likelihood, mu, var, y, own)
+    alpha, beta = model.likelihood.site_gradients(mu, var, y, own)
     each = weight / samples
     return to_sites(each * alpha, -0.5 * each * beta), None  # `site_sums` asks for no pullback
 

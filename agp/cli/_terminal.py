@@ -16,6 +16,8 @@ LARGEST_SEED = 2**32 - 1
 """The largest seed that scikit-learn accepts."""
 WIDTH = 150
 """Width in characters of a table that is written to a file or a pipe."""
+MAX_WIDTH = 10_000
+"""No table is wider than this number of characters."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -167,16 +169,36 @@ def console() -> Any:
 
 
 def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]], *, numbers_from: int) -> None:
-    """Print a table of strings. Columns from index `numbers_from` onwards are right-aligned."""
-    out = console()
+    """Print a table of strings. Columns from index `numbers_from` onwards are right-aligned.
+
+    If the terminal is too narrow for these columns, they are distributed over several tables, each of which begins with
+    the other columns. No text is cut off.
+    """
+    out, rows = console(), [*rows]
     from rich import box
+    from rich.cells import cell_len
     from rich.markup import escape
+    from rich.measure import Measurement
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for i, name in enumerate(header):
-        last = i == len(header) - 1
-        table.add_column(name, justify="right" if i >= numbers_from else "left", no_wrap=not last, overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    out.print(table)
+    def table(columns: Sequence[int], title: str | None = None) -> Any:
+        made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+        for i in columns:
+            number, whole = i >= numbers_from, max(cell_len(row[i]) for row in [header, *rows])
+            least = whole if number or i < columns[-1] else None  # text in the last column may be folded
+            made.add_column(header[i], justify="right" if number else "left", min_width=least, overflow="fold")
+        for row in rows:
+            made.add_row(*(escape(row[i]) for i in columns))
+        return made
+
+    def least_width(columns: Sequence[int]) -> int:
+        return Measurement.get(out, out.options.update(max_width=MAX_WIDTH), table(columns)).minimum
+
+    names = [*range(min(numbers_from, len(header)))]
+    parts = [names]
+    for i in range(len(names), len(header)):
+        fits = parts[-1] == names or least_width([*parts[-1], i]) <= out.width
+        parts = [*parts[:-1], [*parts[-1], i]] if fits else [*parts, [*names, i]]
+    out.width = max(out.width, *map(least_width, parts))  # otherwise the terminal breaks lines
+    for part in parts:
+        out.print(table(part, title if part is parts[0] else None))

@@ -12,7 +12,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean
 from agp.models._base import Model
-from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, limited_site_gradients, safeguarded_step
+from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step
 from agp.random import draws_with_prefix
 
 
@@ -68,8 +68,12 @@ class SiteModel(Model, SiteHolder):
         mu, var, allowed = self._site_moments(batch, memory)
         h = self.mean_function(batch.X)[0]
         draws = draws_with_prefix("likelihood", batch.draws).by_row or None
-        alpha, beta = limited_site_gradients(self.likelihood, mu + h, var, batch.y, draws)
+        alpha, beta = self._gradients_of_sites(mu + h, var, batch.y, draws)
         return {"": SiteGradients(allowed, (alpha, beta, mu))}
+
+    def _gradients_of_sites(self, f: Array, var: Array, y: Array, draws: Any) -> tuple[Array, Array]:
+        """Return alpha and beta [B, P] at the marginals of q(f)."""
+        return self.likelihood.site_gradients(f, var, y, draws)
 
     def _site_step(
         self,

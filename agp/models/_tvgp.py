@@ -12,7 +12,7 @@ from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._sites import SiteModel
 from agp.models._start import initialise, initialise_model, refuse_lazy_rows
-from agp.posteriors import moments_of_sites
+from agp.posteriors import limit_sites, moments_of_sites
 from agp.predictors import Conditional, SiteConditional
 from agp.priors import Prior, Priors, as_priors
 from agp.random import draws_with_prefix
@@ -103,6 +103,10 @@ class TVGP(SiteModel):
     def _site_moments(self, batch: Batch, memory: float | None, /) -> tuple[Array, Array, Any]:  # noqa: ARG002
         (mu, var, _), _ = moments_of_sites(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
         return mu, var, None
+
+    def _gradients_of_sites(self, f: Array, var: Array, y: Array, draws: Any) -> tuple[Array, Array]:
+        # the sites determine the whole variance
+        return limit_sites(self.likelihood, *super()._gradients_of_sites(f, var, y, draws), var)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Return I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""

@@ -106,14 +106,14 @@ class KeepsSums(ABC):
 # -- the guards -------------------------------------------------------------------------------------------------------
 
 
-def limited_site_gradients(likelihood: Any, mu: Array, var: Array, y: Array, draws: Any = None) -> tuple[Array, Array]:
+def limit_sites(likelihood: Any, alpha: Array, beta: Array, var: Array) -> tuple[Array, Array]:
     """Return alpha and beta [N, P] of `Likelihood.site_gradients`, scaled down together where beta var is huge.
 
-    When the steps have converged, beta var is at most 1. If q(f) is much wider, as it may be at the start, and the
-    likelihood contains exp(f), then beta can be so large that rounding errors of var exceed 1 / beta. The limit on
-    beta var is eps^(-1/2), and is not applied to likelihoods with `bounded_curvature`.
+    `var` [N, P] is the part of the variance that the sites determine. It is at most 1 / beta when the steps have
+    converged, so the limit eps^(-1/2) on beta var does not change the result. Before that, q(f) may be so wide, and an
+    expectation of exp(f) so large, that rounding errors of var exceed 1 / beta. Likelihoods with `bounded_curvature`
+    need no limit.
     """
-    alpha, beta = likelihood.site_gradients(mu, var, y, draws)
     if likelihood.bounded_curvature:
         return alpha, beta
     xp = backend_of(beta).xp

@@ -15,7 +15,7 @@ from agp.linalg import (
     nonnegative,
     solve_each,
 )
-from agp.posteriors import Dual, WhiteFactor, Whitened, WhiteSites, limited_site_gradients
+from agp.posteriors import Dual, WhiteFactor, Whitened, WhiteSites, limit_sites
 from agp.processes import LinearMixing, Process, Sparse, Stack
 from agp.repairs import report
 
@@ -98,7 +98,8 @@ def sites_of_new(
         return mu, var, float(xp.sum(expected)) - float(divergence)
 
     def aim(mu: Array, var: Array) -> NewSites:
-        alpha, beta = outputs.sites(*limited_site_gradients(likelihood, *outputs.marginals(mu, var + rest), y))
+        alpha, beta = outputs.sites(*likelihood.site_gradients(*outputs.marginals(mu, var + rest), y))
+        alpha, beta = limit_sites(likelihood, alpha, beta, var)
         beta = nonnegative(beta)[0]
         return NewSites(alpha + beta * mu, beta)
 

@@ -15,6 +15,12 @@ from agp.selection._watch import Watch
 
 MIN_ROWS = 8
 """With fewer rows than this, kernels are not compared."""
+LEAST_GAP_FRACTION = 0.25
+"""The smallest lengthscale as a fraction of the smallest gap between the values of a column.
+
+Shorter lengthscales are equivalent for the rows, whose covariances are then zero, but not for inducing inputs: they get
+no gradient unless they coincide with a row.
+"""
 
 
 def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds: float | None = None) -> Kernel:
@@ -22,9 +28,8 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
 
     The kernels are compared in exact GPs with Gaussian noise, as in the search of `fit_regression`, with
     `Likelihood.proxies` as targets. The returned kernel keeps its trained lengthscales if the proxies are observations
-    of the latent functions or logarithms of counts. For class labels, its lengthscales are None, so that `from_data`
-    sets them. They are at least a quarter of the smallest difference between two values of the column: below that,
-    the kernel is zero between rows, and would be so between rows and inducing inputs.
+    of the latent functions or logarithms of counts, but at least `LEAST_GAP_FRACTION` of the smallest gap between two
+    values of a column. For class labels, its lengthscales are None, so that `from_data` sets them.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
     data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
@@ -37,9 +42,9 @@ def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds:
 
 
 def _resolve_gaps(lengthscale: Array, X: Array) -> Array:
-    """Return the lengthscales, increased to a quarter of the smallest gap between the values of their columns."""
+    """Return the lengthscales, increased to `LEAST_GAP_FRACTION` of the smallest gap between values of the column."""
     gaps = (np.diff(np.unique(column)).min(initial=np.inf) for column in to_numpy(X).T)
-    least = np.asarray([0.25 * gap if np.isfinite(gap) else 0.0 for gap in gaps])
+    least = np.asarray([LEAST_GAP_FRACTION * gap if np.isfinite(gap) else 0.0 for gap in gaps])
     return asarray_like(np.maximum(to_numpy(lengthscale), least), X)
 
 

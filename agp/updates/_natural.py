@@ -46,8 +46,7 @@ class NaturalGradient:
     ----------
     rate
         rho in (0, 1], or a function of the step count. For likelihoods that are not log-concave, the new precision may
-        not be positive definite. The step is then halved until the precision is positive definite. For likelihoods with
-        unbounded curvature, steps are guarded as those of `SiteStep`.
+        not be positive definite. The step is then halved until the precision is positive definite.
     coordinates
         "natural" or "root".
     memory

@@ -29,9 +29,9 @@ class SiteStep:
     that case, the rate is halved up to ten times. If the precision is still not positive definite, negative entries of
     beta are set to zero. This is always done for `TVGP` and `DualInverseFree`, which cannot represent negative sites.
     For likelihoods with unbounded curvature, such as `Poisson`, the rate is also halved until the bound of the batch no
-    longer falls, and where beta times the variance of q(f) exceeds eps^(-1/2), alpha and beta are scaled down together
-    to that limit, which the optimal sites never reach. In an `Orthogonal` posterior, each `Dual` group takes a step,
-    which is computed from the group's own part of the mean.
+    longer falls. For `TVGP`, alpha and beta are then also scaled down together where beta times the variance of q(f)
+    exceeds eps^(-1/2); this product is at most 1 at the optimal sites. In an `Orthogonal` posterior, each `Dual` group
+    takes a step, which is computed from the group's own part of the mean.
 
     Parameters
     ----------

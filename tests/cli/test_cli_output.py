@@ -12,7 +12,7 @@ import pytest
 
 import agp
 from agp.backend import get_backend
-from agp.cli import _predict
+from agp.cli import _predict, _terminal
 
 pd = pytest.importorskip("pandas", reason="the command line needs the extra cli")
 pytest.importorskip("sklearn", reason="the command line needs the extra cli")
@@ -445,3 +445,23 @@ def test_every_command_runs_without_posix(folder):
     statuses = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("STATUS")]
     assert [status for _, status in statuses] == ["0"] * 9, done.stdout[-3000:] + done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "nan"
+
+
+@pytest.mark.parametrize(("width", "count"), [(20, 4), (60, 2), (100, 1)])
+def test_tables_are_split_in_narrow_terminals_and_never_cut_off(width, count, monkeypatch, capsys):
+    rich = pytest.importorskip("rich.console", reason="the command line needs the extra cli")
+    monkeypatch.setattr(_terminal, "console", lambda: rich.Console(width=width, highlight=False))
+    header = ["method", "backend", "test NLPD", "95 % cov.", "diff bound", "diff grad"]
+    rows = [["wsvgp", "numpy cuda:0", f"-{i}1,234.5", "100.0 %", f"4.8e-1{i}", f"1.3e-1{i}"] for i in range(3)]
+    _terminal.print_table("one [title]", header, rows, numbers_from=2)
+    printed = capsys.readouterr().out
+    tables = printed.count("method")
+    assert all(printed.count(x) == 1 for row in rows for x in row[2:] if not x.startswith("100"))
+    assert printed.count("100.0 %") == 3
+    assert printed.count("numpy cuda:0") == 3 * tables
+    assert tables == count
+    if width > 20:
+        assert max(map(len, printed.splitlines())) <= width
+    reason = "one two three four five six"
+    _terminal.print_table("reasons", ["name", "reason"], [["cupy", reason]], numbers_from=9)
+    assert capsys.readouterr().out.split()[-7:] == ["cupy", *reason.split()]

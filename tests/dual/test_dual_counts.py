@@ -74,34 +74,57 @@ def test_other_libraries_take_the_same_steps(place: Place):
     np.testing.assert_allclose(agp.to_numpy(found), desired, rtol=1e-6)
 
 
-WIDE = {
-    "dual": lambda X, y, **parts: agp.SVGP.from_data(X, y, posterior="dual", num_inducing=12, **parts),
-    "tsvgp": lambda X, y, **parts: agp.TSVGP.from_data(X, y, num_inducing=12, **parts),
-    "tvgp": agp.TVGP.from_data,
-}
-
-
-def after_steps(model, X, y, steps):
-    update = SiteStep(0.8)
+def after_steps(model, X, y, steps, rate=0.8):
+    update = SiteStep(rate)
     state = update.init(model)
     for _ in range(steps):
         model, state, _ = update(model, model._batch(X, y), state)
     return model
 
 
-def with_variance(model, variance):
-    name = next(name for name in agp.tree.leaves(model) if name.endswith("kernel.variance"))
-    return agp.tree.with_leaves(model, {name: np.asarray(variance)})
+def waits(rate):
+    return rate * np.random.default_rng(1).exponential(size=rate.shape)
 
 
 @pytest.mark.parametrize("variance", [200.0, 1000.0])
-@pytest.mark.parametrize("kind", WIDE)
-def test_steps_from_a_wide_prior_are_limited(kind, variance):
+def test_steps_from_a_wide_prior_are_limited(variance):
     """At the start, E[exp(-f)] is about exp(variance / 2); rounding errors would then enter unlimited sites."""
     X, _, rate = counts(1.0)
-    y = rate * np.random.default_rng(1).exponential(size=rate.shape)
+    y = waits(rate)
     kernel = agp.kernels.RBF(variance, lengthscale=1.0)
-    start = WIDE[kind](X, y, kernel=kernel, likelihood=agp.likelihoods.Exponential())
-    near = after_steps(with_variance(start, 1.0), X, y, 60)  # the same optimum from a better start
-    expected = after_steps(with_variance(near, variance), X, y, 60).bound(X, y)[0]
+    start = agp.TVGP.from_data(X, y, kernel=kernel, likelihood=agp.likelihoods.Exponential())
+    calm = agp.tree.with_leaves(start, {"kernel.variance": np.asarray(1.0)})
+    near = agp.tree.with_leaves(after_steps(calm, X, y, 60), {"kernel.variance": np.asarray(variance)})
+    expected = after_steps(near, X, y, 60).bound(X, y)[0]  # the same optimum from a better start
     np.testing.assert_allclose(after_steps(start, X, y, 100).bound(X, y)[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("variance", [50.0, 1000.0])
+def test_further_rows_where_the_posterior_is_wide(variance):
+    X, _, rate = counts(1.0)
+    kernel = agp.kernels.RBF(variance, lengthscale=1.0)
+    model = agp.TVGP.from_data(X, waits(rate), kernel=kernel, likelihood=agp.likelihoods.Exponential())
+    predictor = after_steps(model, X, waits(rate), 100).predictor()
+    new = predictor.condition_on(np.asarray([[40.0], [60.0]]), np.asarray([[2.0], [0.5]]))
+    mean, var = (x[:, 0] for x in new.predict(np.asarray([[40.0], [60.0]]))[:2])
+    # stationary points of -f - y exp(-f) under N(m, v), with the prior mean h and variance: beta = y exp(-m + v / 2)
+    beta = np.asarray([2.0, 0.5]) * np.exp(-mean + 0.5 * var)
+    h = float(model.mean_function.value[0])
+    np.testing.assert_allclose(1.0 / var, 1.0 / variance + beta, rtol=1e-6)
+    np.testing.assert_allclose(mean - h, variance * (beta - 1.0), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "level", "tolerance"), [("float64", 1e10, 1e-9), ("float32", 1e5, 1e-4)])
+def test_sites_with_few_inducing_inputs_converge_to_their_definition(dtype, level, tolerance):
+    """The variance given u is no part of the sites, and makes beta times the variance far larger than 1."""
+    X, y, _ = counts(level)
+    X, y = X.astype(dtype), y.astype(dtype)
+    kernel = agp.kernels.RBF(4.0, lengthscale=0.8)
+    start = agp.TSVGP.from_data(X, y, num_inducing=4, likelihood=agp.Poisson(), kernel=kernel)
+    model = after_steps(start, X, y, 300, rate=0.5)
+    mu, var, _ = model._site_moments(model._batch(X, y), None)
+    beta = model.likelihood.site_gradients(mu + model.mean_function(X)[0], var, y)[1]
+    assert (beta * var).max() > np.finfo(dtype).eps ** -0.5
+    np.testing.assert_allclose(model.site_precision, beta, rtol=tolerance)
+    tied = agp.SVGP.from_data(X, y, posterior="dual", num_inducing=4, likelihood=agp.Poisson(), kernel=kernel)
+    np.testing.assert_allclose(after_steps(tied, X, y, 300, rate=0.5).bound(X, y)[0], model.bound(X, y)[0], rtol=1e-5)
