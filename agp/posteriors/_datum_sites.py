@@ -9,6 +9,7 @@ Let s = sqrt(lam2), W = I + diag(s) K diag(s) and H = diag(s) W^-1 diag(s). The 
 The formulas do not divide by lam2, which may be zero, and they do not factorise K.
 """
 
+import math
 from typing import NamedTuple
 
 from agp.backend import Array, Pullback, backend_of
@@ -57,7 +58,8 @@ def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Arra
 def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:
     """Return (mu [N, P], var [N, P], kl) of f - h, given Kff [N, N] and the sites [N, P].
 
-    The pullback is ``(mu_bar, var_bar, kl_bar) -> Kff_bar``.
+    If huge precisions make the result useless, which shows in a negative divergence, kl is NaN, so that optimisers
+    reject the sites. The pullback is ``(mu_bar, var_bar, kl_bar) -> Kff_bar``.
     """
     xp = backend_of(K).xp
     root, log_det, g = solve_sites(K, shift, precision)
@@ -66,6 +68,8 @@ def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple
     var, pull_var = nonnegative(diagonal(K)[:, None] - xp.sum(D * D, axis=-2).mT)
     # tr(H K) = sum(root * D)
     kl = 0.5 * (log_det - xp.sum(root * D) + xp.sum(g * mu))
+    rounding = float(xp.finfo(kl.dtype).eps) ** 0.25 * (log_det + float(math.prod(g.shape)))
+    kl = xp.where(kl >= -rounding, kl, xp.full_like(kl, float("nan")))
 
     def pullback(mu_bar, var_bar, kl_bar):
         w, m_bar, g_ = pull_var(var_bar).mT[:, :, None], mu_bar.mT[:, :, None], g.mT[:, :, None]

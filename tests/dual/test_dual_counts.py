@@ -5,6 +5,7 @@ import pytest
 from helpers import JAX, NUMPY, TORCH, Place
 
 import agp
+from agp.posteriors import moments_of_sites
 from agp.updates import Adam, NaturalGradient, SiteStep
 
 FAR = {"likelihood": agp.Poisson(), "mean_function": agp.ZeroMean()}
@@ -97,6 +98,22 @@ def test_steps_from_a_wide_prior_are_limited(variance):
     near = agp.tree.with_leaves(after_steps(calm, X, y, 60), {"kernel.variance": np.asarray(variance)})
     expected = after_steps(near, X, y, 60).bound(X, y)[0]  # the same optimum from a better start
     np.testing.assert_allclose(after_steps(start, X, y, 100).bound(X, y)[0], expected, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
+def test_rounding_errors_never_look_like_a_negative_divergence():
+    """Precisions of very different sizes at equal inputs; a negative divergence would be an excellent bound."""
+    X = np.repeat(np.arange(3.0), [34, 22, 5])[:, None]
+    K = agp.kernels.RBF(275.0, lengthscale=0.1)(X)[0]
+    divergences = []
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        precision, centre = 10.0 ** rng.uniform(11.0, 12.0, size=X.shape), np.full(X.shape, -100.0)
+        precision[0], centre[0] = 10.0 ** rng.uniform(17.0, 20.0), -60.0
+        divergences.append(float(moments_of_sites(K, precision * centre, precision)[0][2]))
+    useless = np.isnan(divergences)
+    assert 0 < useless.sum() < 50
+    assert np.asarray(divergences)[~useless].min() > 0.0
 
 
 @pytest.mark.parametrize("variance", [50.0, 1000.0])
