@@ -10,7 +10,7 @@ The formulas do not divide by lam2, which may be zero, and they do not factorise
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import cholesky, diagonal, each_inverse, each_times, identity, nonnegative
@@ -67,9 +67,9 @@ def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple
     mu = K @ g
     var, pull_var = nonnegative(diagonal(K)[:, None] - xp.sum(D * D, axis=-2).mT)
     # tr(H K) = sum(root * D)
-    kl = 0.5 * (log_det - xp.sum(root * D) + xp.sum(g * mu))
-    rounding = float(xp.finfo(kl.dtype).eps) ** 0.25 * (log_det + float(math.prod(g.shape)))
-    kl = xp.where(kl >= -rounding, kl, xp.full_like(kl, float("nan")))
+    parts = log_det, xp.sum(root * D), xp.sum(g * mu)
+    rounding = float(xp.finfo(mu.dtype).eps) ** 0.25
+    kl = backend_of(K).fused(_divergence, *parts, rounding, rounding * math.prod(g.shape))[0]
 
     def pullback(mu_bar, var_bar, kl_bar):
         w, m_bar, g_ = pull_var(var_bar).mT[:, :, None], mu_bar.mT[:, :, None], g.mT[:, :, None]
@@ -81,3 +81,12 @@ def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple
         return 0.5 * (K_bar + K_bar.mT)
 
     return (mu, var, kl), pullback
+
+
+def _divergence(
+    B: Any, log_det: Array, trace: Array, square: Array, relative: float, absolute: float
+) -> tuple[Array, ...]:
+    """KL, or NaN if it is more negative than rounding errors explain."""
+    xp = B.xp
+    kl = 0.5 * (log_det - trace + square)
+    return (xp.where(kl + relative * log_det + absolute >= 0.0, kl, xp.full_like(kl, float("nan"))),)

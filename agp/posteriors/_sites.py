@@ -116,9 +116,14 @@ def limit_sites(likelihood: Any, alpha: Array, beta: Array, var: Array) -> tuple
     """
     if likelihood.bounded_curvature:
         return alpha, beta
-    xp = backend_of(beta).xp
-    steepness = xp.abs(beta) * var * float(xp.finfo(beta.dtype).eps) ** 0.5
-    shrink = xp.maximum(steepness, xp.ones_like(steepness))
+    B = backend_of(beta)
+    alpha, beta = B.fused(_limit, alpha, beta, var, float(B.xp.finfo(beta.dtype).eps) ** 0.5)
+    return alpha, beta
+
+
+def _limit(B: Any, alpha: Array, beta: Array, var: Array, least: float) -> tuple[Array, Array]:
+    steepness = B.xp.abs(beta) * var * least
+    shrink = B.xp.maximum(steepness, B.xp.ones_like(steepness))
     return alpha / shrink, beta / shrink
 
 
