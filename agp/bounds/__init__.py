@@ -34,7 +34,6 @@ from agp.bounds._collapsed import (
 )
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
 from agp.bounds._elbo import tile_samples
-from agp.bounds._evidence import noisy_cholesky
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._orthogonal import optimal_first_group
 from agp.bounds._site_sums import site_sums, white_site_sums

@@ -5,20 +5,9 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import add_diagonal, cholesky, diagonal, nonnegative
+from agp.linalg import diagonal, noisy_cholesky, nonnegative
 
 LOG_2PI = math.log(2.0 * math.pi)
-
-
-def noisy_cholesky(K: Array, noise: Array, weights: Array | None = None, /) -> Array:
-    """Cholesky factor [N, N] of K + noise diag(1 / weights) for weights [N] > 0, or of K + noise I without weights."""
-    if weights is None:
-        return cholesky(add_diagonal(K, noise))
-    # factorise R (K + noise / w) R with R^2 = min(w, 1): its diagonal is well scaled for any weights
-    xp = backend_of(K).xp
-    one = xp.ones_like(weights)
-    root = xp.sqrt(xp.minimum(weights, one))[:, None]
-    return cholesky(add_diagonal(root * K * root.mT, noise / xp.maximum(weights, one))) / root
 
 
 def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
@@ -50,7 +39,7 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
     N, P = y.shape
     noise, weights = model.likelihood.noise_variance, model._row_weights
     K, pull_kernel = model.kernel(X)
-    L = noisy_cholesky(K, noise, weights)
+    L = noisy_cholesky(K, noise if weights is None else noise / weights)
     h, pull_mean = model.mean_function(X)
     white = B.solve_triangular(L, y - h)
     log_det = 2.0 * xp.sum(xp.log(diagonal(L)))
@@ -87,7 +76,8 @@ def leave_one_out(model: Any, X: Array, y: Array, /) -> Array:
     B = backend_of(X)
     xp = B.xp
     noise, weights = model.likelihood.noise_variance, model._row_weights
-    inverse = B.inverse_from_cholesky(noisy_cholesky(model.kernel(X)[0], noise, weights))
+    by_row = noise if weights is None else noise / weights
+    inverse = B.inverse_from_cholesky(noisy_cholesky(model.kernel(X)[0], by_row))
     residual = y - model.mean_function(X)[0]
     if weights is None:
         variance = 1.0 / diagonal(inverse)[:, None]

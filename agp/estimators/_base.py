@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+import dataclasses
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Self, TypeVar
@@ -46,7 +47,7 @@ from agp.methods import (
     updates_of,
 )
 from agp.models import Model, valid_data
-from agp.predictors import Predictor, with_imputations
+from agp.predictors import Imputations, Predictor
 from agp.selection import select_kernel
 from agp.summaries import summary_html
 from agp.training import FINAL_RATE_FRACTION, RATE, Batches, Round, fit, fit_growing, initial_state
@@ -535,12 +536,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self._with_imputations(self.predictor_) if "columns_" in vars(self) else self.predictor_
 
     def _with_imputations(self, predictor: Predictor) -> Predictor:
-        """Return a predictor that accepts NaN; its inputs may have a further column, whose cells are known."""
-        imputations, factors = self.columns_.imputations()
-        known = predictor.width - len(factors)
-        imputations, factors = np.pad(imputations, ((0, 0), (0, known))), np.pad(factors, (0, known))
+        """Return a predictor that accepts NaN for unknown cells."""
         reference = first_leaf(self.model_)
-        return with_imputations(predictor, asarray_like(imputations, reference), asarray_like(factors, reference))
+        imputations = Imputations(*(asarray_like(x, reference) for x in self.columns_.imputations()))
+        return dataclasses.replace(predictor, imputations=imputations)
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
         """Convert the trained likelihood to the likelihood of predicted observations."""

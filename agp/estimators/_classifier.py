@@ -146,6 +146,10 @@ class GPClassifier(ClassifierMixin, Distribution):
         xp = backend_of(classes).xp
         return xp.reshape(xp.take(classes, asarray_like(codes.reshape(-1), classes), axis=0), codes.shape)
 
+    def _check_takes_noise(self) -> None:
+        msg = "noise is given, but classification does not use it; leave it out."
+        raise ValueError(msg)
+
     def _check_takes_exposure(self) -> None:
         msg = "exposure is given, but classification does not use it; leave it out."
         raise ValueError(msg)
@@ -224,7 +228,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return self._to_array(xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
 
     def _probabilities(self, X: Any) -> tuple[Array, bool]:
-        predictor, A, host = self._predictor_at(X, None)
+        predictor, A, _, host = self._predictor_at(X)
         if "order_" in vars(self):
             found = level_probabilities(predictor, A)
             return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1), host

@@ -125,3 +125,22 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
         msg = f"{name} is zero in every row; at least one entry must be positive."
         raise ValueError(msg)
     return asarray_in_range(name, numbers, X, positive=positive)
+
+
+def noise_variances(given: Any, X: Array, targets: int) -> Array | None:
+    """Convert noise variances [N] or [N, K] to the library, device and dtype of X; return None if none are given.
+
+    Raise ValueError if the array has a wrong shape, or a number is negative or not finite.
+    """
+    if given is None:
+        return None
+    numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name="noise")
+    if numbers.ndim > 2 or (numbers.ndim == 2 and numbers.shape[1] not in (1, targets)):
+        shapes = "[N]" if targets == 1 else f"[N] or [N, {targets}]"
+        msg = f"noise has shape {numbers.shape}, but must have shape {shapes}, with one variance for each row."
+        raise ValueError(msg)
+    check_consistent_length(X, numbers)
+    if (numbers < 0.0).any():
+        msg = f"noise is {numbers.min():g} in row {int(np.argmin(numbers) // (numbers.size // len(numbers)))}; every "
+        raise ValueError(msg + "noise variance must be zero or more.")
+    return asarray_in_range("noise", numbers, X, positive=False)

@@ -51,7 +51,7 @@ from agp.methods import (
     WEIGHTED_METHODS,
 )
 from agp.models import GPR, Coregionalised
-from agp.predictors import Predictor, with_saturation
+from agp.predictors import Predictor, Saturation
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, Candidate, fit_regression
 from agp.tree import first_leaf, replace
@@ -231,7 +231,9 @@ class GPRegressor(RegressorMixin, Distribution):
         return self
 
     @public(repairs=False, ignore=None)
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, exposure: Any = None) -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, exposure: Any = None, noise: Any = None
+    ) -> Any:
         """Return the means [N] or [N, K] of new observations at X [N, D].
 
         Parameters
@@ -245,12 +247,15 @@ class GPRegressor(RegressorMixin, Distribution):
             noise and is not available for deep models.
         exposure
             The factors [N] that multiply the rates of the rows; None means 1.
+        noise
+            Known noise variances [N] or [N, K] of the observations, in squared units of the targets, which are added to
+            the trained noise variance of a Gaussian likelihood. None means 0.
         """
         if return_std and return_cov:
             msg = "return_std and return_cov are both true; set at most one of them."
             raise ValueError(msg)
-        predictor, A, host = self._predictor_at(X, exposure)
-        mean, variance = predictor.predict(A, observed=True)
+        predictor, A, known, host = self._predictor_at(X, exposure, noise)
+        mean, variance = predictor.predict(A, observed=True, **known)
         found = self._reshape_targets(mean, host=host)
         if return_cov:
             covariance = self._joint_covariance(predictor, A, mean, variance)
@@ -283,7 +288,7 @@ class GPRegressor(RegressorMixin, Distribution):
         or, with `target_transform="log"`, of its exponential. Deep models do not support this method; use `sample` to
         draw observations, or `predictor_.sample_functions` to draw functions.
         """
-        predictor, A, host = self._predictor_at(X, None)
+        predictor, A, _, host = self._predictor_at(X)
         seed = resolve_seed(random_state)
         samples = predictor.sample(A, n_samples, seed=seed)
         functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions model the noise
@@ -441,7 +446,8 @@ class GPRegressor(RegressorMixin, Distribution):
             limits, scales = logs + LOG_TARGET_FACTOR - np.log(at_zero), np.ones(len(logs))
         else:
             return predictor
-        return with_saturation(predictor, asarray_like(limits, reference), asarray_like(scales, reference))
+        saturation = Saturation(asarray_like(limits, reference), asarray_like(scales, reference))
+        return dataclasses.replace(predictor, saturation=saturation)
 
     def _note_largest(self, data: Observations) -> None:
         """Update the largest targets, or rates, of each column for `_with_limits`; their ranges for latent noise."""
@@ -482,6 +488,12 @@ class GPRegressor(RegressorMixin, Distribution):
             msg = (
                 f"target_transform={self.target_transform!r} is for likelihood='gaussian', not {self._likelihood_name}."
             )
+            raise ValueError(msg)
+
+    def _check_takes_noise(self) -> None:
+        if self._likelihood_class is not Gaussian or self.target_transform is not None:
+            found = "target_transform='log'" if self.target_transform else f"likelihood={self._likelihood_name}"
+            msg = f"noise is given, but {found} does not use it; use likelihood='gaussian' without a transform."
             raise ValueError(msg)
 
     def _check_takes_exposure(self) -> None:

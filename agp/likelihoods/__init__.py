@@ -41,3 +41,4 @@ __all__ = [
 
 # for other subpackages
 from agp.likelihoods._log_link import saturating_moments
+from agp.likelihoods._rows import expected_row_density, row_site_gradients, with_row_noise

@@ -132,6 +132,29 @@ class Likelihood(ABC):
             raise TypeError(msg)
         return alpha, -2.0 * var_bar
 
+    takes_noise: ClassVar[bool] = False
+    """Whether rows may have known noise variances; see `with_noise`."""
+
+    def with_noise(self, noise: Array, /) -> tuple["Likelihood", Pullback]:
+        """Return the likelihood of rows with known noise variances [N, 1] or [N, P], which add to the trained variance.
+
+        The pullback maps a cotangent of that likelihood to one of this likelihood.
+
+        Raises
+        ------
+        TypeError
+            If the likelihood has no Gaussian noise.
+        """
+        self.check_takes_noise()
+        msg = f"{type(self).__name__} does not define with_noise."
+        raise TypeError(msg)
+
+    def check_takes_noise(self) -> None:
+        """Raise TypeError unless rows may have known noise variances."""
+        if not self.takes_noise:
+            msg = f"noise is given, but the likelihood is {type(self).__name__}; omit noise=, or use Gaussian."
+            raise TypeError(msg)
+
     def variance_cost(self) -> Array | None:
         """Return the decrease in expected log density per unit of latent variance, 0-d or [P].
 

@@ -143,11 +143,17 @@ class Gaussian(GaussianNoise):
     noise_variance_unit: Array | None = tree.unit(default=None)
     missing: bool = dataclasses.field(default=False, kw_only=True)
 
+    takes_noise = True
+
+    def with_noise(self, noise: Array, /) -> tuple[Self, Pullback]:
+        at_rows = tree.with_leaves(self, {"noise_variance": self.noise_variance + noise})
+        return at_rows, lambda bar: self._bar(lambda: (bar.noise_variance,))
+
     def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
         (terms,) = noise_bar()
-        return tree.cotangent(
-            self, noise_variance=backend_of(terms).xp.sum(terms, axis=0 if self.noise_variance.ndim else None)
-        )
+        if self.noise_variance.ndim < 2:  # variances [N, P] are those of rows with known noise
+            terms = backend_of(terms).xp.sum(terms, axis=0 if self.noise_variance.ndim else None)
+        return tree.cotangent(self, noise_variance=terms)
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         return Prediction(mu, var + self.noise_variance)

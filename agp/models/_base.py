@@ -14,9 +14,9 @@ from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import html_with_fallback
 from agp.models._growth import add_inducing
-from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_outputs, check_test_inputs
+from agp.predictors import FREQUENCIES, FunctionSamples, Predictor, check_outputs, check_test_inputs
 from agp.priors import Priors
-from agp.processes import SparsePrior
+from agp.processes import Process, SparsePrior
 from agp.random import Draws, prefix_draws
 from agp.repairs import outside
 from agp.speculation import speculate
@@ -40,7 +40,7 @@ class Model(ABC):
 
     Methods with one leading underscore form the protocol between models and the subpackages that train, save and
     compare them. Model classes override these methods; users do not call them. `_objective` (the bound of a batch),
-    `_conditional` (the posterior for predictors), `_reference` (an array with the library, dtype and device of valid
+    `_posterior_process` (the process for predictors), `_reference` (an array with the library, dtype and device of valid
     inputs) and `outputs` are abstract. All other methods have defaults.
 
     A model with one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. These attributes
@@ -127,8 +127,14 @@ class Model(ABC):
             Memory budget for working arrays, in MiB. It is used only if computing the posterior requires a pass over
             the data. The default is that of `bound`.
         """
-        conditional, _ = speculate(lambda: self._conditional(memory=memory), self._reference()[1])
-        return Predictor((conditional,), self.likelihood)
+
+
+        def factorised() -> tuple[Process, Any]:
+            process = self._posterior_process(memory=memory).recompute_factors()
+            return process, process.factorise()[0]
+
+        (process, factor), _ = speculate(factorised, self._reference()[1])
+        return Predictor((process,), (factor,), self.likelihood)
 
     def _predictor_at(self, X: Array, memory: float | None = None) -> Predictor:
         """Check X, and return the predictor."""
@@ -262,8 +268,8 @@ class Model(ABC):
     # -- protocol: prediction and files -----------------------------------------------------------------------------
 
     @abstractmethod
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        """Compute all quantities of the posterior that do not depend on the test inputs, without checks.
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
+        """Return the posterior process for predictions, without checks.
 
         If a pass over the data is required, the rows are processed in blocks that fit within `memory` MiB.
         """

@@ -14,10 +14,10 @@ from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean, ZeroMean
-from agp.models._regression import Regression, check_without_white, exact_parts
+from agp.models._regression import Regression, check_without_white, exact_parts, exact_process
 from agp.models._start import initialise_model
-from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Iterative, Process
 from agp.random import Draws, generator
 
 TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
@@ -187,22 +187,20 @@ class CGGP(Regression):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        rows, noise = self._block_rows(memory), self.likelihood.noise_variance
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
+        rows = self._block_rows(memory)
         if rows == self.X.shape[0]:
-            return ExactConditional.of(self)
+            return exact_process(self)
         fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
         rank = max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0
-        residual = self.y - self.mean_function(self.X)[0]
-        found = IterativeConditional(
+        return Iterative(
             self.kernel,
             self.mean_function,
-            noise,
+            self.likelihood.noise_variance,
             self.X,
-            residual,
+            self.y - self.mean_function(self.X)[0],
             preconditioning_root(self.kernel, self.X, rank),
             block_rows=rows,
             tolerance=self.prediction_tolerance,
             max_iterations=self.max_iterations,
         )
-        return tree.with_leaves(found, {"weights": found.solve(residual)})

@@ -21,9 +21,10 @@ from agp.models._base import Model
 from agp.models._gpr import GPR
 from agp.models._regression import check_without_white, first_datum, gaussian_only
 from agp.models._start import initialise, initialise_model, refuse_lazy_rows
-from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
-from agp.predictors import ActionConditional, Conditional, check_test_inputs
+from agp.posteriors import InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
+from agp.predictors import check_test_inputs
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import ComputationAware, Process
 from agp.random import generator
 from agp.scaling import column_spreads
 from agp.tree import copy_array
@@ -270,15 +271,11 @@ class CaGP(Model, InverseOwner):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
-        (G, b), _, _ = projection_of(self, moments.A)
-        posterior: Any = self.posterior
-        if isinstance(posterior, FollowsInverse):
-            posterior = posterior.recompute_factors(backend_of(G).xp.astype(G, self.X.dtype))
-        found = posterior.invert_covariance(G)
-        known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
-        return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)
+        covariance, observations = projection_of(self, moments.A)[0]
+        parts = self.kernel, self.mean_function, self.actions, self.posterior, self.likelihood.noise_variance
+        return ComputationAware(*parts, self.X, covariance, observations)
 
     @public(repairs=False, ignore="underflow")
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:

@@ -14,9 +14,8 @@ from agp.means import Mean
 from agp.models._layers import convolutional_process, deep_process, settings_by_layer
 from agp.models._start import initialise_model, prepare_data
 from agp.models._variational import Variational
-from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Deep
+from agp.processes import Deep, Process
 
 
 @tree.model
@@ -188,5 +187,5 @@ class DeepGP(Variational):
         process = convolutional_process(data, image, tuple(channels), chosen, **options)
         return initialise_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return ProcessConditional.of(dataclasses.replace(self.process, samples=self.prediction_samples))
+    def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
+        return dataclasses.replace(self.process, samples=self.prediction_samples)

@@ -13,10 +13,10 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._regression import Regression, exact_parts
+from agp.models._regression import Regression, exact_parts, exact_process
 from agp.models._start import initialise_model, valid_weights
-from agp.predictors import Conditional, ExactConditional
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Process
 
 
 @tree.model
@@ -106,5 +106,5 @@ class GPR(Regression):
         evidence = self.bound(X, y)[0]
         return evidence, evidence
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return ExactConditional.of(self)
+    def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
+        return exact_process(self)

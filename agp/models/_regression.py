@@ -10,11 +10,14 @@ from agp.batch import Batch
 from agp.bounds import evidence_upper_bound
 from agp.checks import check_inputs, check_targets, check_weights
 from agp.chunking import budget, mebibytes, rows_within, tile_rows
+from agp.inducing import Points
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model, WithInducing
 from agp.models._start import initialise, refuse_lazy_rows
+from agp.posteriors import Exact
+from agp.processes import Sparse
 from agp.tree import copy_array
 
 
@@ -33,6 +36,14 @@ def exact_parts(
     start = initialise(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
     refuse_lazy_rows(model_class, X, y)
     return start._asdict() | {"X": copy_array(start.X), "y": copy_array(start.y)}
+
+
+def exact_process(model: Any, /) -> Sparse:
+    """Return the exact posterior process of a model that holds its data. A row of weight w has the noise s / w."""
+    noise, weights = model.likelihood.noise_variance, model._row_weights
+    residual = model.y - model.mean_function(model.X)[0]
+    posterior = Exact(residual, noise if weights is None else noise / weights)
+    return Sparse(model.kernel, Points(model.X), posterior, model.mean_function, jitter=0.0)
 
 
 def gaussian_only(model_class: type, likelihood: Any) -> Any:

@@ -19,9 +19,8 @@ from agp.models._regression import SparseRegression, gaussian_only
 from agp.models._start import held_data, initialise_model, prepare_data, sparse_parts, valid_weights
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
-from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Sparse
+from agp.processes import Process, Sparse
 
 
 def shared_covariance(mean: Array, L: Array) -> Whitened:
@@ -136,8 +135,8 @@ class SGPR(SparseRegression):
     def _drop_data(self) -> SVGP:
         return self.to_svgp()
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        return self.to_svgp(memory=memory)._conditional()
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
+        return self.to_svgp(memory=memory)._posterior_process()
 
 
 def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:

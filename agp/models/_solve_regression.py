@@ -26,9 +26,8 @@ from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP
 from agp.models._start import held_data, initialise_model, prepare_data, sparse_parts
 from agp.posteriors import Orthogonal, Posterior, SiteHolder, find_posterior
-from agp.predictors import Conditional
 from agp.priors import Prior, Priors, as_priors
-from agp.processes import Sparse
+from agp.processes import Process, Sparse
 
 
 @tree.model
@@ -160,5 +159,5 @@ class SOLVEGPR(SparseRegression):
     def _drop_data(self) -> SOLVEGP:
         return self.to_solve()
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        return self.to_solve(memory=memory)._conditional()
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
+        return self.to_solve(memory=memory)._posterior_process()

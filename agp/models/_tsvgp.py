@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -17,7 +18,6 @@ from agp.models._sparse_sites import SparseSites
 from agp.models._start import held_data, initialise_model, prepare_data, refuse_lazy_rows, sparse_parts
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
-from agp.predictors import delegate
 from agp.priors import Prior, Priors, as_priors
 
 CACHED_SUMS = ("factor", "shift", "precision", "drift")
@@ -153,6 +153,11 @@ class TSVGP(SparseSites, KeepsSums):
         return self._sparse(Dual.from_white_sites(*self._white_sites(memory=memory)[0], Lu, tied=tied))
 
 
+def _of_model(name: str) -> Any:
+    """Return a property that reads an attribute of the field `model`."""
+    return property(attrgetter(f"model.{name}"))
+
+
 # -- sums between steps ------------------------------------------------------------------------------------------------
 
 
@@ -181,15 +186,15 @@ class SummedSites(SparseSites):
 
     # -- parts of the model -----------------------------------------------------------------------------------------
 
-    kernel = delegate("model", "kernel")
-    likelihood = delegate("model", "likelihood")
-    inducing = delegate("model", "inducing")
-    mean_function = delegate("model", "mean_function")
-    jitter = delegate("model", "jitter")
-    priors = delegate("model", "priors")
-    X = delegate("model", "X")
-    site_shift = delegate("model", "site_shift")
-    site_precision = delegate("model", "site_precision")
+    kernel = _of_model("kernel")
+    likelihood = _of_model("likelihood")
+    inducing = _of_model("inducing")
+    mean_function = _of_model("mean_function")
+    jitter = _of_model("jitter")
+    priors = _of_model("priors")
+    X = _of_model("X")
+    site_shift = _of_model("site_shift")
+    site_precision = _of_model("site_precision")
 
     # -- sums -------------------------------------------------------------------------------------------------------
 

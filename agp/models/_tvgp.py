@@ -6,15 +6,16 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
+from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._sites import SiteModel
 from agp.models._start import initialise, initialise_model, refuse_lazy_rows
-from agp.posteriors import limit_sites, moments_of_sites
-from agp.predictors import Conditional, SiteConditional
+from agp.posteriors import DatumSites, limit_sites, moments_of_sites
 from agp.priors import Prior, Priors, as_priors
+from agp.processes import Process, Sparse
 from agp.random import draws_with_prefix
 from agp.tree import copy_array
 
@@ -116,8 +117,9 @@ class TVGP(SiteModel):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return SiteConditional.of(self.kernel, self.mean_function, self.X, self.site_shift, self.site_precision)
+    def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
+        sites = DatumSites(self.site_shift, self.site_precision)
+        return Sparse(self.kernel, Points(self.X), sites, self.mean_function, jitter=0.0)
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X

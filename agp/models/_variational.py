@@ -13,7 +13,6 @@ from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.models._base import Model
 from agp.posteriors import Posterior, SiteGradients
-from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
 from agp.processes import LinearMixing, Process, Sparse, check_process
 from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
@@ -153,8 +152,8 @@ class Variational(Model):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return ProcessConditional.of(self.process)
+    def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
+        return self.process
 
     def _reference(self) -> tuple[str, Array]:
         return self.process.reference
