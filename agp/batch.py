@@ -1,5 +1,6 @@
 """The rows of a training step."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from agp.backend import Array, backend_of
@@ -32,6 +33,11 @@ class Batch(NamedTuple):
     def known(self) -> tuple[Array | None, Array | None, Array | None]:
         """The weights, the offset and the noise."""
         return self.weights, self.offset, self.noise
+
+    def take(self, rows: Callable[[Array], Array]) -> "Batch":
+        """Return a batch of some rows, which the function takes from each array."""
+        parts = {name: getattr(self, name) for name in ("X", "y", "weights", "offset", "noise")}
+        return self._replace(**{name: None if x is None else rows(x) for name, x in parts.items()})
 
     def tile(self, samples: int) -> "Batch":
         """Repeat targets, weights, offset and noise along axis 0, for each of S samples of the latent functions."""

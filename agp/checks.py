@@ -234,6 +234,16 @@ def check_by_row(name: str, x: Array, X: Array, columns: int = 1) -> Array:
     return found
 
 
+def known_of_rows(
+    X: Array, outputs: int, weights: Array | None, offset: Array | None, noise: Array | None, /
+) -> dict[str, Array | None]:
+    """Return what is known of the rows of X [N, D] as fields of a `Batch`: weights [N], and columns [N, 1 or P]."""
+    columns = {"weights": (weights, 1), "offset": (offset, outputs), "noise": (noise, outputs)}
+    found = {name: None if x is None else check_by_row(name, x, X, size) for name, (x, size) in columns.items()}
+    weights = found["weights"]
+    return found | {"weights": None if weights is None else weights[:, 0]}
+
+
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:
     """Raise an error unless both arrays have the same library, dtype and device; for lazy arrays, check only dtypes."""
     check_array_type(name, x)

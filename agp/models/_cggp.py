@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.batch import Batch
-from agp.bounds import estimated_evidence, preconditioning_root
+from agp.bounds import estimated_evidence, preconditioning_root, targets_of
 from agp.checks import check_positive, check_whole
 from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel
@@ -56,6 +56,8 @@ class CGGP(Regression):
         The training inputs [N, D] and targets [N, P], which are also used for prediction.
     mean_function, priors
         See `SVGP`.
+    weights, offset, noise
+        What is known of the rows; see `GPR`.
     rank
         The rank of the preconditioner, a partial pivoted Cholesky factorisation; 0 means no preconditioner. Predictions
         may use a higher rank.
@@ -81,6 +83,9 @@ class CGGP(Regression):
     y: Array = tree.constant()
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
     rank: int = RANK
     probes: int = 10
     tolerance: float = 1e-4
@@ -142,8 +147,8 @@ class CGGP(Regression):
 
     # -- training ---------------------------------------------------------------------------------------------------
 
-    def _check(self, X: Array, y: Array, /) -> None:
-        super()._check(X, y)
+    def _check(self, batch: Batch, /) -> None:
+        super()._check(batch)
         self._check_settings()
 
     def _check_settings(self) -> None:
@@ -168,12 +173,12 @@ class CGGP(Regression):
             fixed = self._draws(generator(0, 9), self.X.shape[0]).whole
             draws = {name: asarray_like(x, self.X) for name, x in fixed.items()}
         rows = self._block_rows(memory)
-        return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
+        return estimated_evidence(self, batch, draws.get("low"), draws["full"], block_rows=rows)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return bounds on the eigenvalues of K + sigma^2 I, based on the trace of K, as a diagonal matrix [2, 2]."""
-        xp, noise = backend_of(self.X).xp, self.likelihood.noise_variance
-        extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
+        """Return bounds on the eigenvalues of K + V, based on the trace of K, as a diagonal matrix [2, 2]."""
+        xp, noise = backend_of(self.X).xp, self._noise_by_row
+        extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + xp.max(noise), xp.min(noise)])
         return (extremes * xp.eye(2, **like(extremes)),)
 
     def _with_tight_tolerance(self) -> Self:
@@ -193,13 +198,14 @@ class CGGP(Regression):
             return exact_process(self)
         fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
         rank = max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0
+        noise = self._noise_by_row
         return Iterative(
             self.kernel,
             self.mean_function,
-            self.likelihood.noise_variance,
+            noise,
             self.X,
-            self.y - self.mean_function(self.X)[0],
-            preconditioning_root(self.kernel, self.X, rank),
+            targets_of(self._data) - self.mean_function(self.X)[0],
+            preconditioning_root(self.kernel, self.X, noise, rank),
             block_rows=rows,
             tolerance=self.prediction_tolerance,
             max_iterations=self.max_iterations,

@@ -17,9 +17,8 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian, Likelihood
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
-from agp.models._base import Model
 from agp.models._gpr import GPR
-from agp.models._regression import check_without_white, first_datum, gaussian_only
+from agp.models._regression import HoldsData, check_without_white, gaussian_only
 from agp.models._start import initialise, initialise_model, refuse_lazy_rows
 from agp.posteriors import InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.predictors import check_test_inputs
@@ -49,7 +48,7 @@ class Uncertainty(NamedTuple):
 
 
 @tree.model
-class CaGP(Model, InverseOwner):
+class CaGP(HoldsData, InverseOwner):
     """Computation-aware GP regression with Gaussian noise: the variance includes the approximation error.
 
     Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. The posterior
@@ -75,6 +74,8 @@ class CaGP(Model, InverseOwner):
         matrix products.
     mean_function, priors
         See `SVGP`.
+    weights, offset, noise
+        What is known of the rows of the support; see `GPR`.
     loss
         "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y, which is not a bound;
         training with it tends to overestimate the noise.
@@ -95,11 +96,13 @@ class CaGP(Model, InverseOwner):
     posterior: Projected = ProjectedCholesky()
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
     loss: Loss = "elbo"
     capped: bool = False
 
     inducing: ClassVar[None] = None
-    _holds_data: ClassVar[bool] = True
 
     @classmethod
     def from_data(
@@ -211,24 +214,25 @@ class CaGP(Model, InverseOwner):
         """Whether the bound accepts minibatches, which requires a capped support and the loss "elbo"."""
         return self.capped and self.loss == "elbo"
 
-    @property
-    def outputs(self) -> int:
-        return self.y.shape[1]
-
     # -- bound ------------------------------------------------------------------------------------------------------
 
-    def _check(self, X: Array, y: Array, /) -> None:
-        super()._check(X, y)
+    def _check(self, batch: Batch, /) -> None:
+        super()._check(batch)
         check_without_white(type(self), self.kernel, self.X)
-        if not self.capped and X.shape != self.X.shape:
+        for name in ("weights", "noise"):
+            if (getattr(batch, name) is None) != (getattr(self, name) is None):
+                msg = f"{name} was given to training, but not to from_data, or vice versa; give {name} to both."
+                raise ValueError(msg)
+        if not self.capped and batch.X.shape != self.X.shape:
             msg = (
-                f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have {X.shape[0]}; "
+                f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have "
+                f"{batch.X.shape[0]}; "
                 "train on the data that the model was built with, or build the model with support=."
             )
             raise ValueError(msg)
 
     def _on_first_datum(self) -> Self:
-        first = first_datum(self.X, self.y)
+        small = super()._on_first_datum()
         m, i = self.X.shape[0], self.actions.count
         _check_action_sizes(self.actions, m)
         ones = backend_of(self.X).xp.ones((1, m), **like(self.X))
@@ -239,16 +243,14 @@ class CaGP(Model, InverseOwner):
             if tuple(x.shape) != shape:
                 msg = f"{name} has shape {tuple(x.shape)}, but must have shape {shape} for {i} actions."
                 raise ValueError(msg)
-        return dataclasses.replace(self, **first, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
+        return dataclasses.replace(small, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
-        rows = self._block_rows(memory)
-        shared = not self.capped
-        X, y = (self.X, self.y) if shared else (batch.X, batch.y)
-        return computation_aware_bound(self, X, y, scale=batch.scale, shared=shared, block_rows=rows)
+        rows, shared = self._block_rows(memory), not self.capped
+        return computation_aware_bound(self, self._data if shared else batch, shared=shared, block_rows=rows)
 
     def _matrix_to_invert(self) -> Array:
-        """Return G = S^T (K + sigma^2 I) S [i, i]."""
+        """Return G = S^T (K + V) S [i, i] for the noise variances V of the rows."""
         moments, _ = support_moments(self, self._block_rows(None))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
@@ -274,7 +276,7 @@ class CaGP(Model, InverseOwner):
     def _posterior_process(self, *, memory: float | None = None) -> Process:
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
         covariance, observations = projection_of(self, moments.A)[0]
-        parts = self.kernel, self.mean_function, self.actions, self.posterior, self.likelihood.noise_variance
+        parts = self.kernel, self.mean_function, self.actions, self.posterior, self._noise_by_row
         return ComputationAware(*parts, self.X, covariance, observations)
 
     @public(repairs=False, ignore="underflow")

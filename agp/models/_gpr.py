@@ -34,6 +34,11 @@ class GPR(Regression):
     weights
         Positive weights [N]: the number of observations that each row represents. A row of weight 2 is equivalent to
         two identical rows of weight 1. Weights need not be integers. None means weight 1 for all rows.
+    offset
+        Known numbers [N, 1] or [N, P] that are added to f at the training inputs. None means 0.
+    noise
+        Known noise variances [N, 1], which are added to the trained noise variance. None means 0. For rows whose noise
+        is known completely, freeze the noise variance at 0.
     """
 
     kernel: Kernel
@@ -44,6 +49,8 @@ class GPR(Regression):
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
     weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
 
     inducing: ClassVar[None] = None
 
@@ -78,12 +85,8 @@ class GPR(Regression):
         parts = exact_parts(cls, X, y, kernel, likelihood, mean_function, weights)
         return initialise_model(cls(**parts, priors=as_priors(priors), weights=weights))
 
-    @property
-    def _row_weights(self) -> Array | None:
-        return self.weights
-
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        return log_evidence(self, batch.X, batch.y)  # ignores the budget, because the whole N x N matrix is stored
+        return log_evidence(self, batch)  # ignores the budget, because the whole N x N matrix is stored
 
     @public(ignore="underflow")
     def leave_one_out(self) -> Array:
@@ -95,12 +98,11 @@ class GPR(Regression):
 
         Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
         """
-        return leave_one_out(self, self.X, self.y)
+        return leave_one_out(self, self._data)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return K + sigma^2 I, with the noise variance sigma^2 / w for a row of weight w."""
-        noise = self.likelihood.noise_variance
-        return (add_diagonal(self.kernel(self.X)[0], noise if self.weights is None else noise / self.weights),)
+        """Return K + V, with the noise variances V of the rows."""
+        return (add_diagonal(self.kernel(self.X)[0], self._noise_by_row),)
 
     def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
         evidence = self.bound(X, y)[0]

@@ -58,8 +58,8 @@ class SGPR(SparseRegression):
         the diagonal.
     mean_function, priors
         See `SVGP`.
-    weights
-        See `GPR`.
+    weights, offset, noise
+        What is known of the rows; see `GPR`.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
@@ -73,6 +73,8 @@ class SGPR(SparseRegression):
     jitter: float | None = None
     priors: Priors = ()
     weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
 
     @classmethod
     def from_data(
@@ -108,27 +110,23 @@ class SGPR(SparseRegression):
         parts = sparse_parts(data, kernel, **choice) | held_data(X, y)
         return initialise_model(cls(**parts, priors=as_priors(priors), weights=weights))
 
-    @property
-    def _row_weights(self) -> Array | None:
-        return self.weights
-
     def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
         return tree.replace(self, {"inducing": self.inducing.add_inducing(Z)})
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         rows = {"block_rows": self._block_rows(batch.X, memory), "kept_rows": self._num_cached_rows(batch.X, memory)}
-        return collapsed_bound(self, batch.X, batch.y, **rows)
+        return collapsed_bound(self, batch, **rows)
 
     def _statistics(self, *, memory: float | None = None) -> Statistics:
         """Compute the sums, over all rows, that determine the bound and the optimal q(u)."""
-        return collapsed_statistics(self, self.X, self.y, block_rows=self._block_rows(self.X, memory))
+        return collapsed_statistics(self, self._data, block_rows=self._block_rows(self.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def to_svgp(self, *, memory: float | None = None) -> SVGP:
         """Return a W-SVGP with the optimal q(u), the same bound and the same predictions, but without the data."""
         rows = self._block_rows(self.X, memory)
-        _, LB, c, _ = collapsed_posterior(self, self.X, self.y, block_rows=rows)
+        _, LB, c, _ = collapsed_posterior(self, self._data, block_rows=rows)
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
         return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
@@ -139,8 +137,8 @@ class SGPR(SparseRegression):
         return self.to_svgp(memory=memory)._posterior_process()
 
 
-def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
-    """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, for X [N, D] and y [N] or [N, P].
+def collapsed_model(model: Any, data: Batch, /) -> SGPR | None:
+    """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, for all rows of a batch.
 
     Returns None if there is no equivalent `SGPR`, because the model is a mixture or its likelihood is not Gaussian with
     a single noise variance.
@@ -151,12 +149,18 @@ def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
     likelihood = model.likelihood
     if path != "process" or type(likelihood) is not Gaussian or likelihood.missing or likelihood.noise_variance.ndim:
         return None
-    return SGPR(part.kernel, likelihood, part.inducing, X, as_columns(y), part.mean_function, part.jitter)
+    if data.noise is not None and data.noise.shape[1] > 1:
+        return None
+    known = dict(zip(("weights", "offset", "noise"), data.known, strict=True))
+    y = as_columns(data.y)
+    return SGPR(part.kernel, likelihood, part.inducing, data.X, y, part.mean_function, part.jitter, **known)
 
 
-def exact_model(model: Any, X: Array, y: Array, weights: Array | None = None, /) -> GPR | None:
+def exact_model(model: Any, data: Batch, /) -> GPR | None:
     """Return a `GPR` with the kernel, noise and mean function of the model; None if `collapsed_model` returns None."""
-    found = collapsed_model(model, X, y)
+    found = collapsed_model(model, data)
     if found is None:
         return None
-    return GPR(found.kernel, found.likelihood, X=X, y=as_columns(y), mean_function=found.mean_function, weights=weights)
+    known = dict(zip(("weights", "offset", "noise"), data.known, strict=True))
+    parts = {"X": data.X, "y": as_columns(data.y), "mean_function": found.mean_function}
+    return GPR(found.kernel, found.likelihood, **parts, **known)

@@ -8,7 +8,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.inducing import Points
 from agp.kernels import Kernel
-from agp.likelihoods import Likelihood
+from agp.likelihoods import Likelihood, expected_row_density
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._sites import SiteModel
@@ -87,9 +87,8 @@ class TVGP(SiteModel):
         Kff, pull_kernel = self.kernel(X)
         (mu, var, kl), pull_moments = moments_of_sites(Kff, self.site_shift, self.site_precision)
         h, pull_mean = self.mean_function(X)
-        ell, pull_likelihood = self.likelihood.expected_log_density(
-            mu + h, var, batch.y, draws_with_prefix("likelihood", batch.draws).by_row or None
-        )
+        draws = draws_with_prefix("likelihood", batch.draws).by_row or None
+        ell, pull_likelihood = expected_row_density(self.likelihood, mu + h, var, batch, draws)
         xp = backend_of(X).xp
 
         def pullback(bar=1.0):
@@ -105,9 +104,9 @@ class TVGP(SiteModel):
         (mu, var, _), _ = moments_of_sites(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
         return mu, var, None
 
-    def _gradients_of_sites(self, f: Array, var: Array, y: Array, draws: Any) -> tuple[Array, Array]:
+    def _gradients_of_sites(self, f: Array, var: Array, batch: Batch, draws: Any) -> tuple[Array, Array]:
         # the sites determine the whole variance
-        return limit_sites(self.likelihood, *super()._gradients_of_sites(f, var, y, draws), var)
+        return limit_sites(self.likelihood, *super()._gradients_of_sites(f, var, batch, draws), var)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Return I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""

@@ -113,8 +113,7 @@ class Variational(Model):
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         self, draws = self._with_draws(batch)
-        rows = self._block_rows(batch.X, memory)
-        return elbo(self, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
+        return elbo(self, batch._replace(draws=draws), block_rows=self._block_rows(batch.X, memory))
 
     def _block_rows(self, X: Array, memory: float | None) -> int | None:
         return block_rows(memory, self._floats_per_row, X)
@@ -141,7 +140,7 @@ class Variational(Model):
         self, draws = self._with_draws(batch)
         factor = self.process.factorise()[0]
         rows = self._block_rows(batch.X, memory) or batch.X.shape[0]
-        sums = site_sums(self, factor, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
+        sums = site_sums(self, factor, batch._replace(draws=draws), block_rows=rows)
         factors = self.process.site_factors(factor)
         return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
 

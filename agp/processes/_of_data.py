@@ -125,6 +125,11 @@ class DataProcess(Process):
         return {}
 
 
+def column(x: Array, /) -> Array:
+    """Return an array [N] as a column [N, 1], and a 0-d array unchanged."""
+    return x[:, None] if x.ndim else x
+
+
 def _no_pullback(*_: Any) -> NoReturn:
     msg = "a process that holds data is not differentiated with respect to hyperparameters; train the model instead."
     raise TypeError(msg)
@@ -146,16 +151,18 @@ class Iterative(DataProcess):
     """The exact posterior for Gaussian noise, from linear systems that are solved by conjugate gradients (`CGGP`).
 
     An iteration takes O(N^2) operations per test input. Linear systems that are solved together share kernel
-    evaluations. C is K + sigma^2 I.
+    evaluations. C is K + diag(noise).
 
     Parameters
     ----------
-    kernel, mean_function, noise_variance
+    kernel, mean_function
         The model parts with these names.
+    noise
+        The noise variance: 0-d, or [N] if it differs between rows.
     X, residual
         The training inputs [N, D], and the targets minus the prior mean, y - h [N, P].
     root
-        The factor U [N, r] of the preconditioner U U^T + sigma^2 I, or None for no preconditioner.
+        The result of `agp.bounds.preconditioning_root`, or None for no preconditioner.
     block_rows
         The number of rows of C that are evaluated together.
     tolerance
@@ -166,7 +173,7 @@ class Iterative(DataProcess):
 
     kernel: Kernel
     mean_function: Mean
-    noise_variance: Array = tree.auxiliary()
+    noise: Array = tree.auxiliary()
     X: Array = tree.constant()
     residual: Array = tree.auxiliary()
     root: Array | None = tree.constant(optional=True)
@@ -193,9 +200,9 @@ class Iterative(DataProcess):
     def solve(self, R: Array, /) -> Array:
         """Compute C^-1 R for R [N, k]."""
         system = CovarianceSystem.at(
-            self.kernel, self.noise_variance, self.X, self.block_rows, self.root, max_iterations=self.max_iterations
+            self.kernel, self.noise, self.X, self.block_rows, self.root, max_iterations=self.max_iterations
         )
-        return backend_of(R).xp.astype(system.solve(as_widest_float(R), self.tolerance).x, R.dtype)
+        return backend_of(R).xp.astype(system.solve_covariance(as_widest_float(R), self.tolerance), R.dtype)
 
     def contribution(self, factor: IterativeFactor, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(X).xp
@@ -218,7 +225,7 @@ class Iterative(DataProcess):
         # C^-1 (y - h - values - sigma noise)
         xp = backend_of(values).xp
         P, N, S = values.shape
-        seen = xp.permute_dims(values + xp.sqrt(self.noise_variance) * noise, (1, 0, 2))
+        seen = xp.permute_dims(values + column(xp.sqrt(self.noise)) * noise, (1, 0, 2))
         known = xp.reshape(self.solve(xp.reshape(seen, (N, P * S))), (N, P, S))
         return xp.permute_dims(factor.weights[:, :, None] - known, (1, 0, 2))
 
@@ -246,12 +253,14 @@ class ComputationAware(DataProcess):
 
     Parameters
     ----------
-    kernel, mean_function, noise_variance, actions
+    kernel, mean_function, actions
         The model parts with these names.
+    noise
+        The noise variance: 0-d, or [N] if it differs between rows.
     X
         The inputs [N, D] of the support.
     covariance, observations
-        The covariance S^T (K + sigma^2 I) S [i, i] of the projected observations, and S^T (y - h) [i, P], in float64.
+        The covariance S^T (K + diag(noise)) S [i, i] of the projected observations, and S^T (y - h) [i, P], in float64.
     posterior
         The method that inverts the covariance.
     """
@@ -260,7 +269,7 @@ class ComputationAware(DataProcess):
     mean_function: Mean
     actions: Actions
     posterior: Projected
-    noise_variance: Array = tree.auxiliary()
+    noise: Array = tree.auxiliary()
     X: Array = tree.constant()
     covariance: Array = tree.auxiliary()
     observations: Array = tree.auxiliary()
@@ -315,7 +324,7 @@ class ComputationAware(DataProcess):
         # S (P b - T S^T (values + sigma noise)); P = 2 T - T G T gives the covariances of the posterior
         xp = backend_of(values).xp
         P, m, S = values.shape
-        seen = values + xp.sqrt(self.noise_variance) * noise
+        seen = values + column(xp.sqrt(self.noise)) * noise
         projected, times_actions = self.actions.project(xp.reshape(xp.permute_dims(seen, (1, 0, 2)), (m, P * S)))
         change = xp.reshape(factor.tangent @ as_widest_float(projected), (-1, P, S))
         known = factor.weights[:, :, None] - change

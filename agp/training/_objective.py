@@ -18,6 +18,7 @@ from agp.gradient import GradientMode, gradient_of_batch
 from agp.posteriors import Posterior
 from agp.repairs import Report, Tally, collect_reports
 from agp.speculation import speculate
+from agp.training._begun import observations_of
 from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, leaves_of, moves_of
 from agp.vectors import Unflatten
 
@@ -97,7 +98,7 @@ class Objective:
         memory: float | None,
     ) -> None:
         self.given = self.settled = model
-        self.moving, self.count = moving, model._count(batch.y)
+        self.moving, self.count = moving, observations_of(batch)
         moved = closed_form_leaves(model, inner).union(moving)
         self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
         self.unflatten = Unflatten(model, moving)
