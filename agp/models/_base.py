@@ -13,6 +13,7 @@ from agp.checks import check_inputs, check_parameters, check_targets
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import html_with_fallback
+from agp.models._constructor import complete_constructor, takes_shared_arguments
 from agp.models._growth import add_inducing
 from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_outputs, check_test_inputs
 from agp.priors import Priors
@@ -60,9 +61,10 @@ class Model(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if isinstance(build := vars(cls).get("from_data"), classmethod):  # each class has its own signature
-            wrapped = classmethod(public(build.__func__, repairs=False))
-            type.__setattr__(cls, "from_data", wrapped)
+        for name, build in [*vars(cls).items()]:
+            if isinstance(build, classmethod) and (name == "from_data" or takes_shared_arguments(build.__func__)):
+                wrapped = classmethod(public(complete_constructor(build.__func__), repairs=False))
+                type.__setattr__(cls, name, wrapped)
 
     def _repr_html_(self) -> str:
         return html_with_fallback(lambda: summary_html(self), self)

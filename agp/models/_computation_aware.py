@@ -1,9 +1,8 @@
 """Computation-aware GPs, which condition on a few projections of the targets."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar, NamedTuple, Self, get_args
+from typing import Any, ClassVar, NamedTuple, Self, Unpack, get_args
 
 from agp import tree
 from agp._context import public
@@ -11,22 +10,23 @@ from agp.actions import Actions, FixedActions, Init, Layout, Policy, initialise_
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
-from agp.checks import check_whole
+from agp.checks import as_columns, check_whole
 from agp.chunking import budget, mebibytes, tile_rows
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Gaussian
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._base import Model
 from agp.models._gpr import GPR
-from agp.models._regression import check_without_white, first_datum, gaussian_only
-from agp.models._start import initialise, initialise_model, refuse_lazy_rows
+from agp.models._parts import ExactParts
+from agp.models._regression import check_without_white, first_datum, prepare_regression
+from agp.models._start import exact_parts, initialise_model, refuse_lazy_rows
 from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.predictors import ActionConditional, Conditional, check_test_inputs
-from agp.priors import Prior, Priors, as_priors
+from agp.priors import Priors
 from agp.random import generator
 from agp.scaling import column_spreads
-from agp.tree import copy_array
+from agp.tree import constant_data, copy_array
 
 EXACT_MEMORY = 1024.0
 """The maximum memory for computing the exact posterior in a comparison, in MiB."""
@@ -107,9 +107,6 @@ class CaGP(Model, InverseOwner):
         y: Array,
         /,
         *,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
         num_actions: int | None = None,
         support: int | None = None,
         layout: Layout = "tree",
@@ -118,8 +115,8 @@ class CaGP(Model, InverseOwner):
         policy: Policy | None = None,
         inverse_free: bool = False,
         loss: Loss = "elbo",
-        priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
+        **parts: Unpack[ExactParts],
     ) -> Self:
         """Build a model that is ready for training.
 
@@ -127,10 +124,6 @@ class CaGP(Model, InverseOwner):
 
         Parameters
         ----------
-        X, y
-            Inputs [N, D] and targets [N] or [N, P].
-        kernel, likelihood, mean_function, priors
-            See `SVGP.from_data`.
         num_actions
             The number of actions i. The default is 128, or N if N is less than 128.
         support
@@ -149,15 +142,17 @@ class CaGP(Model, InverseOwner):
         inverse_free
             Whether to use `ProjectedInverseFree`.
         loss
-            The training objective, "elbo" or "projected"; see the class.
+            The training objective: "elbo" is a lower bound on the log evidence, and "projected" is the log density of
+            S^T y, which is not a bound.
         seed
             Seed for the row order and the initial actions.
 
         Raises
         ------
-        TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian or the kernel has a `White`
-            part. These errors are also raised if there are more actions than rows in the support, if `support` exceeds
+        TypeError
+            If the likelihood is not Gaussian.
+        ValueError
+            If the kernel has a `White` part, if there are more actions than rows in the support, if `support` exceeds
             N, if actions are zero or linearly dependent, or if options contradict each other.
         """
         _check_one_choice(actions, policy, num_actions, support)
@@ -165,10 +160,9 @@ class CaGP(Model, InverseOwner):
             if value not in get_args(known):
                 msg = f"unknown {name} {value!r}; choose from {', '.join(get_args(known))}."
                 raise ValueError(msg)
-        X, y, kernel, likelihood, mean_function = initialise(
-            X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
-        )
-        check_without_white(cls, kernel, X)
+        fields = exact_parts(prepare_regression(cls, X, y, parts))
+        X, y = constant_data(X, as_columns(y))
+        check_without_white(cls, fields["kernel"], X)
         if support is None or actions is not None or policy is not None:
             refuse_lazy_rows(cls, X, y)
         N = X.shape[0]
@@ -176,8 +170,7 @@ class CaGP(Model, InverseOwner):
             covered = _random_rows(N, support, seed)
             X, y = backend_of(X).gather(X, covered), backend_of(y).gather(y, covered)
         if policy is not None:
-            blank = cls(kernel, likelihood, actions=None, X=X, y=y, mean_function=mean_function)  # type: ignore[arg-type]
-            actions = policy(blank)
+            actions = policy(cls(**fields, actions=None, X=X, y=y))  # type: ignore[arg-type]
         if actions is None:
             m = X.shape[0]
             count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
@@ -187,19 +180,10 @@ class CaGP(Model, InverseOwner):
             if layout == "tree":
                 B, ordered = backend_of(X), order_rows(X / column_spreads(X), count)
                 X, y = B.rows_at(X, ordered), B.rows_at(y, ordered)
-            actions = initialise_blocks(y - mean_function(X)[0], count, init, seed)
+            actions = initialise_blocks(y - fields["mean_function"](X)[0], count, init, seed)
         _check_actions(actions, X.shape[0], policy)
-        start = cls(
-            kernel,
-            likelihood,  # type: ignore[arg-type]
-            actions=actions,
-            X=copy_array(X),
-            y=copy_array(y),
-            mean_function=mean_function,
-            priors=as_priors(priors),
-            loss=loss,
-            capped=X.shape[0] < N,
-        )
+        rows = {"X": copy_array(X), "y": copy_array(y)}
+        start = cls(**fields, **rows, actions=actions, loss=loss, capped=X.shape[0] < N)
         if inverse_free:
             posterior = ProjectedInverseFree(None).invert_from_scratch(start._matrix_to_invert())  # type: ignore[arg-type]
             start = dataclasses.replace(start, posterior=posterior)

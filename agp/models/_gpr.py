@@ -1,8 +1,7 @@
 """Exact GP regression."""
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import ClassVar, Self
+from typing import ClassVar, Self, Unpack
 
 from agp import tree
 from agp._context import public
@@ -10,13 +9,14 @@ from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.bounds import leave_one_out, log_evidence
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Gaussian
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._regression import Regression, exact_parts
-from agp.models._start import initialise_model, valid_weights
+from agp.models._parts import ExactParts
+from agp.models._regression import Regression, prepare_regression
+from agp.models._start import exact_parts, held_in_memory, initialise_model, valid_weights
 from agp.predictors import Conditional, ExactConditional
-from agp.priors import Prior, Priors, as_priors
+from agp.priors import Priors
 
 
 @tree.model
@@ -48,24 +48,15 @@ class GPR(Regression):
     inducing: ClassVar[None] = None
 
     @classmethod
-    def from_data(
-        cls,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        priors: Mapping[str, Prior] | None = None,
-        weights: Array | None = None,
-    ) -> Self:
+    def from_data(cls, X: Array, y: Array, /, *, weights: Array | None = None, **parts: Unpack[ExactParts]) -> Self:
         """Build a model that is ready for training.
 
-        See `SVGP.from_data` for the arguments and errors.
-
-        A row of weight w counts as w observations of the same target with independent noise. Weights affect the
-        evidence, the predictions and the starting values. Rows of weight 0 are not allowed; remove them from the data.
+        Parameters
+        ----------
+        weights
+            Positive weights [N]: the number of observations of the same target, with independent noise, that each row
+            represents. Weights affect the evidence, the predictions and the starting values. Rows of weight 0 are not
+            allowed; remove them from the data. None means weight 1 for all rows.
 
         Raises
         ------
@@ -75,8 +66,8 @@ class GPR(Regression):
             If `weights` does not have a positive and finite entry for each row.
         """
         weights = valid_weights(weights, X)
-        parts = exact_parts(cls, X, y, kernel, likelihood, mean_function, weights)
-        return initialise_model(cls(**parts, priors=as_priors(priors), weights=weights))
+        data = prepare_regression(cls, X, y, parts, weights=weights)
+        return initialise_model(cls(**exact_parts(data), **held_in_memory(cls, X, y), weights=weights))
 
     @property
     def _row_weights(self) -> Array | None:

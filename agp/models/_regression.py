@@ -1,6 +1,7 @@
 """Models for regression with Gaussian noise that hold the training data."""
 
 import numbers
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -14,39 +15,25 @@ from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model, WithInducing
-from agp.models._start import initialise, refuse_lazy_rows
-from agp.tree import copy_array
+from agp.models._start import Observed, prepare_data
 
 
-def exact_parts(
-    model_class: type,
-    X: Array,
-    y: Array,
-    kernel: Kernel | None,
-    likelihood: Likelihood | None,
-    mean_function: Mean | None,
-    /,
-    weights: Array | None = None,
-) -> dict[str, Any]:
-    """Return the fields of an exact model, with starting values and copies of the data."""
-    likelihood = gaussian_only(model_class, likelihood)
-    start = initialise(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
-    refuse_lazy_rows(model_class, X, y)
-    return start._asdict() | {"X": copy_array(start.X), "y": copy_array(start.y)}
+def prepare_regression(
+    model_class: type, X: Array, y: Array, parts: Mapping[str, Any], /, *, weights: Array | None = None
+) -> Observed:
+    """Call `prepare_data` for a model with one Gaussian noise variance.
 
-
-def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """Return the likelihood.
-
-    Raises TypeError if the likelihood is not Gaussian, and ValueError if it allows missing targets.
+    Raises TypeError if the likelihood is not Gaussian, and ValueError if it allows missing targets or has separate
+    noise variances.
     """
+    likelihood = parts["likelihood"]
     if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
         name = type(likelihood).__name__
         msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
         raise TypeError(msg)
     if isinstance(likelihood, Gaussian):
         check_same_for_outputs(model_class, likelihood)
-    return likelihood
+    return prepare_data(X, y, parts, by_output=False, weights=weights)
 
 
 def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
