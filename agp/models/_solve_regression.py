@@ -70,7 +70,7 @@ class SOLVEGPR(SparseRegression):
     X: Array = tree.constant()
     y: Array = tree.constant()
     sizes: tuple[int, ...] = ()
-    second: Posterior | None = None
+    second: Posterior[Any] | None = None
     tight: bool = False
     mean_function: Mean = ZeroMean()
     jitter: float | None = None
