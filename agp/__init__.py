@@ -69,10 +69,8 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
         Bernoulli,
         Beta,
         Exponential,
-        Exposed,
         Gamma,
         Gaussian,
-        HeteroscedasticGaussian,
         LatentNoiseGaussian,
         LogNormal,
         NegativeBinomial,
@@ -81,7 +79,6 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
         RobustMax,
         Softmax,
         StudentT,
-        Weighted,
     )
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
     from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP
@@ -112,10 +109,8 @@ __all__ = [
     "Coregionalised",
     "DeepGP",
     "Exponential",
-    "Exposed",
     "Gamma",
     "Gaussian",
-    "HeteroscedasticGaussian",
     "LatentNoiseGaussian",
     "Linear",
     "LinearMean",
@@ -134,7 +129,6 @@ __all__ = [
     "Seasonal",
     "Softmax",
     "StudentT",
-    "Weighted",
     "White",
     "ZeroMean",
     "actions",
@@ -187,8 +181,8 @@ _HOMES: dict[str, str] = {
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic Seasonal White",
     "likelihoods": (
-        "Bernoulli Beta Exponential Exposed Gamma Gaussian HeteroscedasticGaussian LatentNoiseGaussian LogNormal "
-        "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT Weighted"
+        "Bernoulli Beta Exponential Gamma Gaussian LatentNoiseGaussian LogNormal "
+        "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT"
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
     "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP",

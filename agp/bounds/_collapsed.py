@@ -5,7 +5,14 @@ from typing import Any, NamedTuple
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.bounds._row_noise import LOG_2PI, SplitNoise, split_logarithms, split_logarithms_slope, split_weights, split_weights_slope
+from agp.bounds._row_noise import (
+    LOG_2PI,
+    SplitNoise,
+    split_logarithms,
+    split_logarithms_slope,
+    split_weights,
+    split_weights_slope,
+)
 from agp.linalg import (
     block_diagonal,
     cholesky,

@@ -1,8 +1,8 @@
 """The base class of both estimators: input conversion, method selection and training."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-import dataclasses
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Self, TypeVar

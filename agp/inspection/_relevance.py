@@ -14,7 +14,7 @@ from agp.inducing import Inducing, Points
 from agp.inspection._effects import mean_of_observations
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of
 from agp.kernels import Kernel, Stationary
-from agp.likelihoods import Exposed, LogNormal, Weighted
+from agp.likelihoods import LogNormal
 from agp.models import level_probabilities
 from agp.processes import Deep
 from agp.random import generator

@@ -14,7 +14,7 @@ from agp.backend import Array, asarray_like, to_numpy
 from agp.errors import RepairWarning
 from agp.inducing import Points
 from agp.inspection._table import column_names
-from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, RobustMax, Softmax
+from agp.likelihoods import Bernoulli, RobustMax, Softmax
 from agp.models import Model, level_probabilities
 
 Z95 = 1.959963984540054

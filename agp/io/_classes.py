@@ -135,6 +135,8 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and len(value) == len(args) and all(map(fits, value, args))
     if hint in (int, float):
         return type(value) in (int, float) and (hint is float or value == value // 1)
+    if isinstance(origin, type) and issubclass(origin, typing.Generic):  # such as Posterior[Any]
+        hint = origin
     if hint is Any or not isinstance(hint, type):  # other hints are not checked
         return True
     cls = type(value)

@@ -73,10 +73,6 @@ class Likelihood(ABC):
         """
         return columns
 
-    def with_columns(self, y: Array, latents: int, /) -> Array:
-        """Return targets [N, K] with all columns of training targets; absent columns are filled with default values."""
-        return y
-
     def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most likelihoods accept any number
         """Raise ValueError unless the parameters fit this number of latent functions."""
 
@@ -148,6 +144,9 @@ class Likelihood(ABC):
         self.check_takes_noise()
         msg = f"{type(self).__name__} does not define with_noise."
         raise TypeError(msg)
+
+    def check_noise(self, noise: Array | None, /) -> None:  # noqa: B027 - most likelihoods have no such variance
+        """Raise ValueError if the trained and the known noise variance of a row are both zero."""
 
     def check_takes_noise(self) -> None:
         """Raise TypeError unless rows may have known noise variances."""
@@ -223,8 +222,7 @@ class Likelihood(ABC):
         mu, var, samples
             As for `predictive_quantiles`.
         y
-            Any numbers [N, K]; the result for NaN is NaN. For `HeteroscedasticGaussian`, y [N, 2 K]
-            contains the values and then the variances.
+            Any numbers [N, K]; the result for NaN is NaN.
 
         Raises
         ------
@@ -329,10 +327,6 @@ class Likelihood(ABC):
         """
         values = self.observations(y)
         return y if values is None else values
-
-    def row_weights(self, y: Array, /) -> Array | None:
-        """Return the number of observations [N] that each row of y [N, K] represents; None if each number is 1."""
-        return None
 
     def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
         """Compute the maximum log density per row of targets y [N, K] under a model without inputs.

@@ -6,7 +6,7 @@ added to the trained noise variance of a Gaussian likelihood.
 
 from typing import Any
 
-from agp.backend import Array, Pullback
+from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch, repeat_rows
 
 
@@ -41,3 +41,30 @@ def row_site_gradients(
     mu = mu if offset is None else mu + offset
     alpha, beta = with_row_noise(likelihood, noise).site_gradients(mu, var, batch.y, draws)
     return (alpha, beta) if weights is None else (weights[:, None] * alpha, weights[:, None] * beta)
+
+
+# -- starting values --------------------------------------------------------------------------------------------------
+
+
+def observations_of_rows(likelihood: Any, y: Array, offset: Array | None, /) -> Array | None:
+    """Return `Likelihood.observations`, minus the offset."""
+    values = likelihood.observations(y)
+    return values if values is None or offset is None else values - offset
+
+
+def level_of_rows(likelihood: Any, y: Array, offset: Array | None, /) -> Array | None:
+    """Return `Likelihood.level`, minus the average offset; rates are averaged if the link is logarithmic."""
+    level = likelihood.level(y)
+    if level is None or offset is None:
+        return level
+    xp = backend_of(offset).xp
+    if not likelihood.log_link:
+        return level - xp.mean(offset, axis=0)
+    largest = xp.max(offset, axis=0)
+    return level - largest - xp.log(xp.mean(xp.exp(offset - largest), axis=0))
+
+
+def proxies_of_rows(likelihood: Any, y: Array, offset: Array | None, /) -> Array:
+    """Return `Likelihood.proxies`, minus the offset."""
+    proxies = likelihood.proxies(y)
+    return proxies if offset is None or proxies.shape[1] % offset.shape[1] else proxies - offset

@@ -13,6 +13,7 @@ from agp.checks import check_inputs, check_parameters, check_targets, known_of_r
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import html_with_fallback
+from agp.models._constructor import complete_constructor, takes_shared_arguments
 from agp.models._growth import add_inducing
 from agp.predictors import FREQUENCIES, FunctionSamples, Predictor, check_outputs, check_test_inputs
 from agp.priors import Priors
@@ -58,9 +59,10 @@ class Model(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if isinstance(build := vars(cls).get("from_data"), classmethod):  # each class has its own signature
-            wrapped = classmethod(public(build.__func__, repairs=False))
-            type.__setattr__(cls, "from_data", wrapped)
+        for name, build in [*vars(cls).items()]:
+            if isinstance(build, classmethod) and (name == "from_data" or takes_shared_arguments(build.__func__)):
+                wrapped = classmethod(public(complete_constructor(build.__func__), repairs=False))
+                type.__setattr__(cls, name, wrapped)
 
     def _repr_html_(self) -> str:
         return html_with_fallback(lambda: summary_html(self), self)
@@ -134,8 +136,6 @@ class Model(ABC):
             Memory budget for working arrays, in MiB. It is used only if computing the posterior requires a pass over
             the data. The default is that of `bound`.
         """
-
-
         def factorised() -> tuple[Process, Any]:
             process = self._posterior_process(memory=memory).recompute_factors()
             return process, process.factorise()[0]
@@ -290,6 +290,7 @@ class Model(ABC):
         check_parameters(self, name, reference)
         self._check_same_data(batch)
         self.likelihood.check_targets(batch.y)
+        self.likelihood.check_noise(batch.noise)
 
     def _check_same_data(self, batch: Batch, /) -> None:  # noqa: B027 - most models store no data
         """Raise ValueError if the model predicts from stored data that differ from those of a batch."""

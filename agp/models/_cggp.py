@@ -1,9 +1,8 @@
 """Exact GP regression by conjugate gradients."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
@@ -12,11 +11,12 @@ from agp.bounds import estimated_evidence, preconditioning_root, targets_of
 from agp.checks import check_positive, check_whole
 from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Gaussian
 from agp.means import Mean, ZeroMean
-from agp.models._regression import Regression, check_without_white, exact_parts, exact_process
-from agp.models._start import initialise_model
-from agp.priors import Prior, Priors, as_priors
+from agp.models._parts import ExactParts
+from agp.models._regression import Regression, check_without_white, exact_parts, exact_process, prepare_regression
+from agp.models._start import exact_parts, held_in_memory, initialise_model
+from agp.priors import Priors
 from agp.processes import Iterative, Process
 from agp.random import Draws, generator
 
@@ -102,39 +102,40 @@ class CGGP(Regression):
         y: Array,
         /,
         *,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        priors: Mapping[str, Prior] | None = None,
         rank: int | None = None,
         probes: int = 10,
         tolerance: float = 1e-4,
         prediction_tolerance: float = 1e-6,
         max_iterations: int = 512,
         lanczos_steps: int = 100,
+        **parts: Unpack[ExactParts],
     ) -> Self:
         """Build a model that is ready for training.
 
         Parameters
         ----------
-        X, y
-            Inputs [N, D] and targets [N] or [N, P].
-        kernel, likelihood, mean_function, priors
-            See `SVGP.from_data`.
         rank
             The rank of the preconditioner. The default is 15, or N if N is less than 15.
-        probes, tolerance, prediction_tolerance, max_iterations, lanczos_steps
-            See the class.
+        probes
+            The number of random probes in a training step.
+        tolerance, prediction_tolerance
+            The relative residuals of the solves in training and in prediction.
+        max_iterations
+            The maximum number of iterations of a solve.
+        lanczos_steps
+            The maximum number of Lanczos iterations for estimating the log determinant.
 
         Raises
         ------
-        TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`. These errors are also raised if the likelihood is not Gaussian,
-            if the kernel has a `White` part, or if a rank, a count or a tolerance is out of range.
+        TypeError
+            If the likelihood is not Gaussian.
+        ValueError
+            If the kernel has a `White` part, or if a rank, a count or a tolerance is out of range.
         """
+        data = prepare_regression(cls, X, y, parts)
         model = cls(
-            **exact_parts(cls, X, y, kernel, likelihood, mean_function),
-            priors=as_priors(priors),
+            **exact_parts(data),
+            **held_in_memory(cls, X, y, data),
             rank=min(RANK, X.shape[0]) if rank is None else rank,
             probes=probes,
             tolerance=tolerance,

@@ -1,32 +1,32 @@
 """Computation-aware GPs, which condition on a few projections of the targets."""
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import Any, ClassVar, NamedTuple, Self, get_args
+from typing import Any, ClassVar, NamedTuple, Self, Unpack, get_args
 
 from agp import tree
 from agp._context import public
 from agp.actions import Actions, FixedActions, Init, Layout, Policy, initialise_blocks, order_rows
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
-from agp.checks import check_whole
+from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments, targets_of
+from agp.checks import as_columns, check_whole
 from agp.chunking import budget, mebibytes, tile_rows
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Gaussian
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
 from agp.models._gpr import GPR
-from agp.models._regression import HoldsData, check_without_white, gaussian_only
-from agp.models._start import initialise, initialise_model, refuse_lazy_rows
+from agp.models._parts import ExactParts
+from agp.models._regression import HoldsData, check_without_white, prepare_regression
+from agp.models._start import exact_parts, initialise_model, refuse_lazy_rows
 from agp.posteriors import InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
 from agp.predictors import check_test_inputs
-from agp.priors import Prior, Priors, as_priors
+from agp.priors import Priors
 from agp.processes import ComputationAware, Process
 from agp.random import generator
 from agp.scaling import column_spreads
-from agp.tree import copy_array
+from agp.tree import constant_data, copy_array
 
 EXACT_MEMORY = 1024.0
 """The maximum memory for computing the exact posterior in a comparison, in MiB."""
@@ -111,9 +111,6 @@ class CaGP(HoldsData, InverseOwner):
         y: Array,
         /,
         *,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
         num_actions: int | None = None,
         support: int | None = None,
         layout: Layout = "tree",
@@ -122,8 +119,8 @@ class CaGP(HoldsData, InverseOwner):
         policy: Policy | None = None,
         inverse_free: bool = False,
         loss: Loss = "elbo",
-        priors: Mapping[str, Prior] | None = None,
         seed: int = 0,
+        **parts: Unpack[ExactParts],
     ) -> Self:
         """Build a model that is ready for training.
 
@@ -131,10 +128,6 @@ class CaGP(HoldsData, InverseOwner):
 
         Parameters
         ----------
-        X, y
-            Inputs [N, D] and targets [N] or [N, P].
-        kernel, likelihood, mean_function, priors
-            See `SVGP.from_data`.
         num_actions
             The number of actions i. The default is 128, or N if N is less than 128.
         support
@@ -153,15 +146,17 @@ class CaGP(HoldsData, InverseOwner):
         inverse_free
             Whether to use `ProjectedInverseFree`.
         loss
-            The training objective, "elbo" or "projected"; see the class.
+            The training objective: "elbo" is a lower bound on the log evidence, and "projected" is the log density of
+            S^T y, which is not a bound.
         seed
             Seed for the row order and the initial actions.
 
         Raises
         ------
-        TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`, or if the likelihood is not Gaussian or the kernel has a `White`
-            part. These errors are also raised if there are more actions than rows in the support, if `support` exceeds
+        TypeError
+            If the likelihood is not Gaussian.
+        ValueError
+            If the kernel has a `White` part, if there are more actions than rows in the support, if `support` exceeds
             N, if actions are zero or linearly dependent, or if options contradict each other.
         """
         _check_one_choice(actions, policy, num_actions, support)
@@ -169,41 +164,30 @@ class CaGP(HoldsData, InverseOwner):
             if value not in get_args(known):
                 msg = f"unknown {name} {value!r}; choose from {', '.join(get_args(known))}."
                 raise ValueError(msg)
-        X, y, kernel, likelihood, mean_function = initialise(
-            X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False
-        )
-        check_without_white(cls, kernel, X)
+        data = prepare_regression(cls, X, y, parts)
+        fields, N = exact_parts(data), X.shape[0]
+        check_without_white(cls, fields["kernel"], X)
         if support is None or actions is not None or policy is not None:
             refuse_lazy_rows(cls, X, y)
-        N = X.shape[0]
+        rows = Batch(*constant_data(X, as_columns(y)), **data.known)
         if support is not None or (actions is None and policy is None):
             covered = _random_rows(N, support, seed)
-            X, y = backend_of(X).gather(X, covered), backend_of(y).gather(y, covered)
+            rows = rows.take(lambda x: backend_of(x).gather(x, covered))
         if policy is not None:
-            blank = cls(kernel, likelihood, actions=None, X=X, y=y, mean_function=mean_function)  # type: ignore[arg-type]
-            actions = policy(blank)
+            actions = policy(cls(**fields, actions=None, **_fields_of(rows)))  # type: ignore[arg-type]
         if actions is None:
-            m = X.shape[0]
+            m = rows.X.shape[0]
             count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
             if count > m:
                 msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
                 raise ValueError(msg)
             if layout == "tree":
-                B, ordered = backend_of(X), order_rows(X / column_spreads(X), count)
-                X, y = B.rows_at(X, ordered), B.rows_at(y, ordered)
-            actions = initialise_blocks(y - mean_function(X)[0], count, init, seed)
-        _check_actions(actions, X.shape[0], policy)
-        start = cls(
-            kernel,
-            likelihood,  # type: ignore[arg-type]
-            actions=actions,
-            X=copy_array(X),
-            y=copy_array(y),
-            mean_function=mean_function,
-            priors=as_priors(priors),
-            loss=loss,
-            capped=X.shape[0] < N,
-        )
+                ordered = order_rows(rows.X / column_spreads(rows.X), count)
+                rows = rows.take(lambda x: backend_of(x).rows_at(x, ordered))
+            actions = initialise_blocks(targets_of(rows) - fields["mean_function"](rows.X)[0], count, init, seed)
+        _check_actions(actions, rows.X.shape[0], policy)
+        capped = rows.X.shape[0] < N
+        start = cls(**fields, **_fields_of(rows.take(copy_array)), actions=actions, loss=loss, capped=capped)
         if inverse_free:
             posterior = ProjectedInverseFree(None).invert_from_scratch(start._matrix_to_invert())  # type: ignore[arg-type]
             start = dataclasses.replace(start, posterior=posterior)
@@ -219,15 +203,15 @@ class CaGP(HoldsData, InverseOwner):
     def _check(self, batch: Batch, /) -> None:
         super()._check(batch)
         check_without_white(type(self), self.kernel, self.X)
-        for name in ("weights", "noise"):
-            if (getattr(batch, name) is None) != (getattr(self, name) is None):
-                msg = f"{name} was given to training, but not to from_data, or vice versa; give {name} to both."
+        for name in ("weights", "offset", "noise"):
+            given, held = getattr(batch, name) is not None, getattr(self, name) is not None
+            if (given and not held) or (held and not given and self.capped):
+                msg = f"{name} was given only to {'training' if given else 'from_data'}; give {name} to both."
                 raise ValueError(msg)
         if not self.capped and batch.X.shape != self.X.shape:
             msg = (
                 f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have "
-                f"{batch.X.shape[0]}; "
-                "train on the data that the model was built with, or build the model with support=."
+                f"{batch.X.shape[0]}; train on the data that the model was built with, or build the model with support=."
             )
             raise ValueError(msg)
 
@@ -322,6 +306,11 @@ class CaGP(HoldsData, InverseOwner):
 
     def _reference(self) -> tuple[str, Array]:
         return "the support", self.X
+
+
+def _fields_of(rows: Batch) -> dict[str, Any]:
+    """Return the fields of the model that hold the rows."""
+    return {name: getattr(rows, name) for name in ("X", "y", "weights", "offset", "noise")}
 
 
 # -- rows and actions --------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Deep Gaussian processes."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Self, Unpack
 
 from agp import tree
 from agp.backend import Array
@@ -10,12 +10,48 @@ from agp.checks import check_whole
 from agp.inducing import How, Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
-from agp.means import Mean
+from agp.models._constructor import Argument
 from agp.models._layers import convolutional_process, deep_process, settings_by_layer
-from agp.models._start import initialise_model, prepare_data
+from agp.models._parts import ModelParts, NumericalArguments
+from agp.models._start import Observed, initialise_model, prepare_data
 from agp.models._variational import Variational
-from agp.priors import Prior, Priors, as_priors
+from agp.priors import Priors
 from agp.processes import Deep, Process
+
+
+class DeepParts(ModelParts, NumericalArguments, total=False):
+    """The arguments of the constructors of deep GPs."""
+
+    posterior: Annotated[
+        Any,
+        Argument(
+            "The class of q(u), its name, or a function of Kuu and the number of outputs, as in `SVGP.from_data`: one "
+            "value for all layers, or a sequence with a value for each layer.",
+            default="relaxed",
+        ),
+    ]
+    num_inducing: Annotated[
+        int | Sequence[int] | None,
+        Argument(
+            "The number of inducing inputs M of all layers, or a sequence with a value for each layer. The default is "
+            "128, or N if N is less than 128.",
+            error="if M exceeds N",
+        ),
+    ]
+    samples: Annotated[
+        int,
+        Argument(
+            "The number S of inner-layer samples for each evaluation of the bound.",
+            error="if a number of samples is below 1",
+            default=1,
+        ),
+    ]
+    prediction_samples: Annotated[
+        int,
+        Argument(
+            "The number of inner-layer samples for predictions, which use the same noise for all rows.", default=32
+        ),
+    ]
 
 
 @tree.model
@@ -61,26 +97,19 @@ class DeepGP(Variational):
         layers: int = 2,
         width: int | None = None,
         skip: bool = False,
-        posterior: Any = "relaxed",
         kernel: Kernel | Sequence[Kernel] | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        num_inducing: int | Sequence[int] | None = None,
+        inducing: How | Inducing | Sequence[Any] = "kmeans",
         num_orthogonal: int | Sequence[int | None] | None = None,
         second: Any = None,
-        inducing: How | Inducing | Sequence[Any] = "kmeans",
-        samples: int = 1,
-        prediction_samples: int = 32,
-        priors: Mapping[str, Prior] | None = None,
-        seed: int = 0,
-        jitter: float | None = None,
+        **parts: Unpack[DeepParts],
     ) -> Self:
-        """Build a model that is ready for training on inputs X [N, D] and targets y [N] or [N, K].
+        """Build a model that is ready for training.
 
         Each inner layer computes a fixed map of its inputs and adds a trained function, which starts near zero. The map
         is the identity if the layer has as many outputs as inputs. If the layer has fewer outputs than inputs, the map
         projects the inputs onto their leading principal directions. If the layer has more outputs than inputs, the map
-        pads the inputs with zeros. The first layer standardises its inputs.
+        pads the inputs with zeros. The first layer standardises its inputs. `mean_function` is the mean function of the
+        last layer.
 
         Parameters
         ----------
@@ -90,36 +119,34 @@ class DeepGP(Variational):
             The number of outputs of each inner layer. The default is D.
         skip
             Whether the inputs of the model are also passed to every layer.
-        posterior, kernel, num_inducing, inducing
-            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. The default kernel
-            is `RBF`. Missing lengthscales start at the spread of each column, multiplied by 2 or by the square root of
-            the number of columns, whichever is larger.
-        num_orthogonal, second
-            The size and the posterior class of a second group of inducing variables; see `SOLVEGP.from_data`. A second
-            group makes the model a deep SOLVE-GP. Pass a value for all layers, or a sequence with a value for each
-            layer. The default, None, means no second group.
-        X, y, likelihood, mean_function, priors, seed, jitter
-            See `SVGP.from_data`. The mean function is that of the last layer.
-        samples
-            The number S of inner-layer samples for each evaluation of the bound.
-        prediction_samples
-            See the class.
+        kernel
+            The kernel of all layers, or a sequence with a kernel for each layer. The default is `RBF`. Missing
+            lengthscales start at the spread of each column, multiplied by 2 or by the square root of the number of
+            columns, whichever is larger.
+        inducing
+            The method that chooses the inducing inputs of all layers, or a sequence with a value for each layer:
+            "kmeans", "random", "greedy-variance", a function of (X, kernel, M, seed), or an object that defines other
+            inducing variables.
+        num_orthogonal
+            The size M2 of a second group of inducing variables, which makes the model a deep SOLVE-GP: one value for
+            all layers, or a sequence with a value for each layer. If M2 is 0, the second group is empty. The default,
+            None, means no second group.
+        second
+            The posterior class of the second group, by default that of the first: one value for all layers, or a
+            sequence with a value for each layer.
 
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data` and, with a second group, in `SOLVEGP.from_data`. These
-            errors are also raised if the number of layers, a width or a number of samples is below 1, or if a sequence
-            does not have one entry for each layer.
+            If the number of layers or a width is below 1, if a sequence does not have one entry for each layer, or if a
+            posterior class does not support a second group.
         """
         check_whole("layers", layers)
-        data = prepare_data(X, y, None, likelihood, mean_function)
-        choices = {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing, "inducing": inducing}
-        choices |= {"num_orthogonal": num_orthogonal, "second": second}
+        data = prepare_data(X, y, parts)
+        own = {"kernel": kernel, "inducing": inducing, "num_orthogonal": num_orthogonal, "second": second}
         columns = data.X.shape[1] if width is None else check_whole("width", width)
-        options: dict[str, Any] = {"width": columns, "skip": skip, "samples": samples, "seed": seed, "jitter": jitter}
-        process = deep_process(data, settings_by_layer(choices, layers), **options)
-        return initialise_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
+        process = deep_process(data, settings_by_layer(data, own, layers), width=columns, skip=skip)
+        return cls._from_process(data, process)
 
     @classmethod
     def convolutional(
@@ -135,16 +162,8 @@ class DeepGP(Variational):
         padding: int | Sequence[int] = 0,
         located: bool | Sequence[bool] = False,
         weighted: bool = True,
-        posterior: Any = "relaxed",
         kernel: Kernel | Sequence[Kernel] | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        num_inducing: int | Sequence[int] | None = None,
-        samples: int = 1,
-        prediction_samples: int = 32,
-        priors: Mapping[str, Prior] | None = None,
-        seed: int = 0,
-        jitter: float | None = None,
+        **parts: Unpack[DeepParts],
     ) -> Self:
         """Build a deep convolutional GP for images X [N, H W C] and targets y [N] or [N, K].
 
@@ -158,34 +177,34 @@ class DeepGP(Variational):
         image
             The image size (H, W), or (H, W, C) for C channels. Each row of X contains the pixels of one image in
             row-major order. The channels of a pixel are adjacent.
-        channels
-            The number of output channels of each inner layer; the last layer has no entry.
         patch, stride, padding, located
             `patch` is the side of square patches in pixels, or (h, w). See `agp.inducing.Patches` for `stride`,
             `padding` and `located`. Pass a value for all layers, or a sequence with a value for each layer.
+        channels
+            The number of output channels of each inner layer; the last layer has no entry.
         weighted
             Whether the last layer has trained patch weights, which start at 1.
-        posterior, kernel, num_inducing
-            A value for all layers, or a sequence with a value for each layer; see `SVGP.from_data`. The kernel inputs
-            are patches. The default is RBF with a single lengthscale, the square root of the summed pixel variances in
-            a patch. If patches are `located`, this kernel is multiplied by a Matern32 kernel of the location.
-        X, y, likelihood, mean_function, samples, prediction_samples, priors, seed, jitter
-            See `from_data`.
+        kernel
+            The kernel of all layers, or a sequence with a kernel for each layer. The kernel inputs are patches. The
+            default is RBF with a single lengthscale, the square root of the summed pixel variances in a patch. If
+            patches are `located`, this kernel is multiplied by a Matern32 kernel of the location.
 
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `from_data`, or if the shapes of the image, the patches and X do not match.
+            If the shapes of the image, the patches and X do not match, or if a sequence does not have one entry for
+            each layer.
 
         Source: Blomqvist, Kaski & Heinonen, "Deep convolutional Gaussian processes", ECML PKDD 2019.
         """
-        data = prepare_data(X, y, None, likelihood, mean_function)
-        grids = {"patch": patch, "stride": stride, "padding": padding, "located": located}
-        choices = grids | {"posterior": posterior, "kernel": kernel, "num_inducing": num_inducing}
-        chosen = settings_by_layer(choices, len(channels) + 1)
-        options = {"weighted": weighted, "samples": samples, "seed": seed, "jitter": jitter}
-        process = convolutional_process(data, image, tuple(channels), chosen, **options)
-        return initialise_model(cls(process, data.likelihood, as_priors(priors), prediction_samples))
+        data = prepare_data(X, y, parts)
+        own = {"patch": patch, "stride": stride, "padding": padding, "located": located, "kernel": kernel}
+        chosen = settings_by_layer(data, own, len(channels) + 1)
+        return cls._from_process(data, convolutional_process(data, image, tuple(channels), chosen, weighted=weighted))
+
+    @classmethod
+    def _from_process(cls, data: Observed, process: Deep) -> Self:
+        return initialise_model(cls(process, data.likelihood, data.priors, data.options["prediction_samples"]))
 
     def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
         return dataclasses.replace(self.process, samples=self.prediction_samples)

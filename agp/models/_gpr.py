@@ -1,8 +1,7 @@
 """Exact GP regression."""
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY
-from typing import ClassVar, Self
+from typing import ClassVar, Self, Unpack
 
 from agp import tree
 from agp._context import public
@@ -10,12 +9,13 @@ from agp.backend import Array, Pullback
 from agp.batch import Batch
 from agp.bounds import leave_one_out, log_evidence
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Gaussian
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._regression import Regression, exact_parts, exact_process
-from agp.models._start import initialise_model, valid_weights
-from agp.priors import Prior, Priors, as_priors
+from agp.models._parts import ExactParts
+from agp.models._regression import Regression, exact_parts, exact_process, prepare_regression
+from agp.models._start import exact_parts, held_in_memory, initialise_model
+from agp.priors import Priors
 from agp.processes import Process
 
 
@@ -55,35 +55,16 @@ class GPR(Regression):
     inducing: ClassVar[None] = None
 
     @classmethod
-    def from_data(
-        cls,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        priors: Mapping[str, Prior] | None = None,
-        weights: Array | None = None,
-    ) -> Self:
+    def from_data(cls, X: Array, y: Array, /, **parts: Unpack[ExactParts]) -> Self:
         """Build a model that is ready for training.
-
-        See `SVGP.from_data` for the arguments and errors.
-
-        A row of weight w counts as w observations of the same target with independent noise. Weights affect the
-        evidence, the predictions and the starting values. Rows of weight 0 are not allowed; remove them from the data.
 
         Raises
         ------
         TypeError
             If the likelihood is not Gaussian.
-        ValueError
-            If `weights` does not have a positive and finite entry for each row.
         """
-        weights = valid_weights(weights, X)
-        parts = exact_parts(cls, X, y, kernel, likelihood, mean_function, weights)
-        return initialise_model(cls(**parts, priors=as_priors(priors), weights=weights))
+        data = prepare_regression(cls, X, y, parts)
+        return initialise_model(cls(**exact_parts(data), **held_in_memory(cls, X, y, data)))
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch)  # ignores the budget, because the whole N x N matrix is stored

@@ -6,6 +6,7 @@ from typing import Any
 from agp.backend import Array, backend_of
 from agp.checks import check_inputs, check_like, check_whole
 from agp.inducing import NUM_INDUCING
+from agp.models._start import Observed
 from agp.posteriors import GroupPosterior, Orthogonal, WhitePosterior
 
 
@@ -50,7 +51,18 @@ def check_part(name: str, kind: Any) -> Any:
     return kind
 
 
-def check_groups(
+def resolve_groups(data: Observed) -> tuple[Observed, tuple[int, ...]]:
+    """Replace the options of `GroupParts` by options for all inducing inputs; return the sizes of the groups, too.
+
+    An empty second group is omitted. Raises TypeError or ValueError if the options contradict each other.
+    """
+    options = dict(data.options)
+    first, M, M2 = options["Z"], options["num_inducing"], options.pop("num_orthogonal")
+    union, sizes = _check_groups(data.X, first, options.pop("O"), M, M2)
+    return data._replace(options=options | {"Z": union, "num_inducing": sum(sizes)}), sizes
+
+
+def _check_groups(
     X: Array,
     Z: Array | None,
     O: Array | None,  # noqa: E741

@@ -11,7 +11,7 @@ from agp.inducing import Inducing, Patches, PatchGrid, some_rows
 from agp.kernels import RBF, Kernel, Matern32
 from agp.means import Projection
 from agp.models._groups import group_sizes, start_of_groups
-from agp.models._start import Observed, check_instance
+from agp.models._start import Observed, check_instance, sparse_process
 from agp.posteriors import find_posterior, start_of
 from agp.processes import Deep, FixedMap, Patchwise, Process, Sparse, Stack
 from agp.scaling import column_spreads
@@ -27,12 +27,13 @@ IMAGES = 200
 """The maximum number of images whose patches determine starting values."""
 
 
-def settings_by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, Any]]:
-    """Return the settings of each layer.
+def settings_by_layer(data: Observed, own: dict[str, Any], layers: int) -> list[dict[str, Any]]:
+    """Return the settings of each layer: the posterior, the number of inducing inputs, and those of `own`.
 
-    A sequence in `choices` has a value per layer; any other value applies to all layers. Raises TypeError or ValueError
-    if the length of a sequence or the type of a kernel is wrong.
+    A sequence has a value per layer; any other value applies to all layers. Raises TypeError or ValueError if the
+    length of a sequence or the type of a kernel is wrong.
     """
+    choices = {name: data.options[name] for name in ("posterior", "num_inducing")} | own
     for name, given in choices.items():
         if isinstance(given, (list, tuple)) and len(given) != layers:
             msg = f"{name} has {len(given)} entries, but there are {layers} layers; pass one value, or one per layer."
@@ -46,20 +47,10 @@ def settings_by_layer(choices: dict[str, Any], layers: int) -> list[dict[str, An
     return found
 
 
-def deep_process(
-    data: Observed,
-    choices: list[dict[str, Any]],
-    /,
-    *,
-    width: int,
-    skip: bool,
-    samples: int,
-    seed: int,
-    jitter: float | None,
-) -> Deep:
+def deep_process(data: Observed, choices: list[dict[str, Any]], /, *, width: int, skip: bool) -> Deep:
     """Build the layers of `DeepGP.from_data` from the settings of each layer."""
     chosen = [_with_groups(choice, i, data.X.shape[0]) for i, choice in enumerate(choices)]
-    common = {"seed": seed, "jitter": jitter}
+    common = {name: data.options[name] for name in ("seed", "jitter")}
     built: list[Process] = []
     H = data.X
     for choice, (own, carried) in zip(chosen[:-1], _maps(H, width, skip), strict=False):
@@ -67,10 +58,8 @@ def deep_process(
         layer = _calm(Sparse.from_data(H, outputs=width, **settings), settings)
         built.append(layer if carried is None else Stack((layer, FixedMap(carried))))
         H = backend_of(H).xp.concat([h(H)[0] for h in (own, carried) if h is not None], axis=1)
-    settings = {**_with_kernel(chosen[-1], H), "mean_function": data.mean_function, "variance": data.variance}
-    settings |= {"outputs": data.outputs, "level": data.level}
-    built.append(Sparse.from_data(H, **settings, **common))
-    return Deep(tuple(built), samples)
+    built.append(sparse_process(data._replace(X=H), **_with_kernel(chosen[-1], H), **common))
+    return Deep(tuple(built), data.options["samples"])
 
 
 def _with_groups(choice: dict[str, Any], layer: int, rows: int) -> dict[str, Any]:
@@ -163,18 +152,15 @@ def convolutional_process(
     /,
     *,
     weighted: bool,
-    samples: int,
-    seed: int,
-    jitter: float | None,
 ) -> Deep:
     """Build the layers of `DeepGP.convolutional` from the settings of each layer."""
-    H = some_rows(data.X, IMAGES, seed)
+    common = {name: data.options[name] for name in ("seed", "jitter")}
+    H = some_rows(data.X, IMAGES, common["seed"])
     if not isinstance(image, (tuple, list)) or len(image) not in (2, 3):
         msg = f"image is {image!r}, but must be (H, W), or (H, W, C) for C channels."
         raise ValueError(msg)
     shape, incoming = (image[0], image[1]), image[2] if len(image) == 3 else 1
     made = [check_whole("channels", C) for C in channels]
-    common = {"seed": seed, "jitter": jitter}
     layers: list[Process] = []
     for i, (outputs, choice) in enumerate(zip(made, choices, strict=False)):
         grid = _grid(i, shape, incoming, choice)
@@ -183,7 +169,7 @@ def convolutional_process(
         H = backend_of(H).xp.reshape(passed_on, (H.shape[0], -1))
         shape, incoming = grid.shape, outputs
     layers.append(_last_layer(_grid(len(made), shape, incoming, choices[-1]), H, data, choices[-1], weighted, common))
-    return Deep(tuple(layers), samples)
+    return Deep(tuple(layers), data.options["samples"])
 
 
 def _grid(layer: int, shape: tuple[int, int], channels: int, choice: dict[str, Any]) -> PatchGrid:
@@ -248,5 +234,4 @@ def _last_layer(
     options = {"stride": grid.stride, "padding": grid.padding, "channels": grid.channels, "located": grid.located}
     place = Patches(grid.image, grid.patch, weights=1.0 if weighted else None, **options)  # type: ignore[arg-type]
     settings = _settings(grid, grid.rows(H)[0], choice, common)
-    settings |= {"mean_function": data.mean_function, "level": data.level, "variance": data.variance}
-    return Sparse.from_data(H, outputs=data.outputs, inducing=place, **settings)
+    return sparse_process(data._replace(X=H), inducing=place, **settings)

@@ -1,6 +1,7 @@
 """Models for regression with Gaussian noise that hold the training data."""
 
 import numbers
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from agp import tree
@@ -15,27 +16,29 @@ from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model, WithInducing
-from agp.models._start import initialise, refuse_lazy_rows
+from agp.models._start import Observed, prepare_data
 from agp.posteriors import Exact
 from agp.processes import Sparse
-from agp.tree import copy_array
 
 
-def exact_parts(
-    model_class: type,
-    X: Array,
-    y: Array,
-    kernel: Kernel | None,
-    likelihood: Likelihood | None,
-    mean_function: Mean | None,
-    /,
-    weights: Array | None = None,
-) -> dict[str, Any]:
-    """Return the fields of an exact model, with starting values and copies of the data."""
-    likelihood = gaussian_only(model_class, likelihood)
-    start = initialise(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
-    refuse_lazy_rows(model_class, X, y)
-    return start._asdict() | {"X": copy_array(start.X), "y": copy_array(start.y)}
+def prepare_regression(model_class: type, X: Array, y: Array, parts: Mapping[str, Any], /) -> Observed:
+    """Call `prepare_data` for a model with one Gaussian noise variance.
+
+    Raises TypeError if the likelihood is not Gaussian, and ValueError if it allows missing targets or has separate
+    noise variances.
+    """
+    likelihood = parts["likelihood"]
+    if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
+        name = type(likelihood).__name__
+        msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
+        raise TypeError(msg)
+    if isinstance(likelihood, Gaussian):
+        check_same_for_outputs(model_class, likelihood)
+    data = prepare_data(X, y, parts, by_output=False)
+    check_one_noise(model_class, data.known["noise"])
+    if data.known["weights"] is not None:
+        check_weights(data.known["weights"], X)
+    return data
 
 
 def exact_process(model: "HoldsData", /) -> Sparse:
@@ -43,20 +46,6 @@ def exact_process(model: "HoldsData", /) -> Sparse:
     residual = targets_of(model._data) - model.mean_function(model.X)[0]
     posterior = Exact(residual, model._noise_by_row)
     return Sparse(model.kernel, Points(model.X), posterior, model.mean_function, jitter=0.0)
-
-
-def gaussian_only(model_class: type, likelihood: Any) -> Any:
-    """Return the likelihood.
-
-    Raises TypeError if the likelihood is not Gaussian, and ValueError if it allows missing targets.
-    """
-    if isinstance(likelihood, Likelihood) and not isinstance(likelihood, Gaussian):
-        name = type(likelihood).__name__
-        msg = f"{model_class.__name__} needs the Gaussian likelihood, not {name}; use SVGP."
-        raise TypeError(msg)
-    if isinstance(likelihood, Gaussian):
-        check_same_for_outputs(model_class, likelihood)
-    return likelihood
 
 
 def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
@@ -120,21 +109,8 @@ class HoldsData(Model):
         """Return the noise variance of the rows: 0-d, or [N] if rows have weights or known noise."""
         return RowNoise.of(self.likelihood.noise_variance, self._data).by_row
 
-    def _batch(
-        self,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        scale: float = 1.0,
-        weights: Array | None = None,
-        offset: Array | None = None,
-        noise: Array | None = None,
-    ) -> Batch:
-        given = {"weights": weights, "offset": offset, "noise": noise}
-        if not self.stochastic:  # all rows, of which the model knows what was given to `from_data`
-            given = {name: getattr(self, name) if x is None else x for name, x in given.items()}
-        batch = super()._batch(X, y, scale=scale, **given)
+    def _batch(self, X: Array, y: Array, /, **known: Any) -> Batch:
+        batch = super()._batch(X, y, **known)
         check_one_noise(type(self), batch.noise)
         if batch.weights is not None:
             check_weights(batch.weights, X, finite=False)
@@ -172,6 +148,12 @@ class Regression(HoldsData):
 
     posterior: ClassVar[None] = None
     stochastic: ClassVar[bool] = False
+
+    def _batch(self, X: Array, y: Array, /, **known: Any) -> Batch:
+        for name in ("weights", "offset", "noise"):  # by default, what was given to `from_data`
+            if known.get(name) is None:
+                known[name] = getattr(self, name)
+        return super()._batch(X, y, **known)
 
     def _check_same_data(self, batch: Batch, /) -> None:
         B = backend_of(batch.X)

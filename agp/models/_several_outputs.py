@@ -8,9 +8,9 @@ from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_whole, usable
 from agp.kernels import Kernel
-from agp.models._start import Observed, check_instance
+from agp.models._start import Observed, check_instance, sparse_kernel, sparse_process
 from agp.processes import LinearMixing, Process, Sparse, Stack
-from agp.starts import correlation_root, starting_kernel
+from agp.starts import correlation_root
 from agp.tree import detach
 
 
@@ -48,13 +48,13 @@ MODELS_OF_OUTPUTS: dict[str, Coregionalised | None] = {
 }
 
 
-def initialise_process(data: Observed, outputs: Outputs, kernel: Any, /, **choice: Any) -> Process:
+def initialise_process(data: Observed, outputs: Outputs, kernel: Any, posterior: Any, /) -> Process:
     """Build a process with starting values from the data.
 
-    The arguments are those of `SVGP.from_data`. `choice` maps names to values of the options posterior, inducing, Z,
-    num_inducing, seed and jitter. Raises TypeError or ValueError if options are unknown, contradict each other, or do
-    not fit the number of outputs.
+    The arguments are those of `SVGP.from_data`. Raises TypeError or ValueError if options are unknown, contradict each
+    other, or do not fit the number of outputs.
     """
+    choice = {**data.options, "posterior": posterior}
     chosen = _resolve_outputs(outputs, data)
     if chosen == "separate":
         return _separate(data, _kernels(kernel, data.outputs, "outputs"), choice)
@@ -98,13 +98,12 @@ def _shared_process(data: Observed, kernel: Kernel | None, choice: dict[str, Any
 
     Each output has its own scale, unless the variance of the kernel is given.
     """
-    kernel = _starting(kernel, data, choice)
-    parts = {"outputs": data.outputs, "kernel": kernel, **choice}
+    kernel = sparse_kernel(data, kernel)
     given = kernel is not None and not any(name.endswith("variance") for name in tree.missing(kernel))
     if min(data.outputs, data.y.shape[1]) < 2 or data.variances is None or given:
-        targets = {"mean_function": data.mean_function, "level": data.level, "variance": data.variance}
-        return Sparse.from_data(data.X, **parts, **targets)
-    return _mixed_process(data, Sparse.from_data(data.X, **parts), _spreads(data))
+        return sparse_process(data, kernel=kernel, **choice)
+    latent = Sparse.from_data(data.X, outputs=data.outputs, kernel=kernel, **choice)
+    return _mixed_process(data, latent, _spreads(data))
 
 
 def _separate(data: Observed, kernels: Sequence[Kernel | None], choice: dict[str, Any]) -> Stack:
@@ -117,14 +116,9 @@ def _separate(data: Observed, kernels: Sequence[Kernel | None], choice: dict[str
     parts = []
     for p, kernel in enumerate(kernels):
         own = {"level": data.level[p : p + 1], "variance": float(variances[p]), "mean_function": data.mean_function}
-        kernel = _starting(kernel, data, choice, slice(p, p + 1))
+        kernel = sparse_kernel(data, kernel, slice(p, p + 1))
         parts.append(Sparse.from_data(_rows_of(data, p, choice), kernel=kernel, **own, **choice))
     return Stack(tuple(parts))
-
-
-def _starting(kernel: Kernel | None, data: Observed, choice: dict[str, Any], outputs: slice = slice(None)) -> Any:
-    """Return the kernel for a slice of the outputs, with starting values for its lengthscales."""
-    return starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=choice["inducing"], columns=outputs)
 
 
 def _rows_of(data: Observed, p: int, choice: dict[str, Any]) -> Array:
@@ -144,10 +138,10 @@ def _coregionalised_process(data: Observed, chosen: Coregionalised, kernel: Any,
     W, X = _weights(data, chosen), data.X
     L = W.shape[1]
     if chosen.intrinsic:
-        kernel = _starting(_one_kernel(kernel, "intrinsic"), data, choice)
+        kernel = sparse_kernel(data, _one_kernel(kernel, "intrinsic"))
         latent: Process = Sparse.from_data(X, outputs=L, kernel=kernel, **choice)
     else:
-        kernels = [_starting(one, data, choice) for one in _kernels(kernel, L, "latent functions")]
+        kernels = [sparse_kernel(data, one) for one in _kernels(kernel, L, "latent functions")]
         latent = Stack(tuple(Sparse.from_data(X, kernel=one, **choice) for one in kernels))
     return _mixed_process(data, latent, W)
 

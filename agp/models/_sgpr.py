@@ -1,25 +1,25 @@
 """Sparse GP regression with the optimal q(u)."""
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import Statistics, collapsed_bound, collapsed_posterior, collapsed_statistics
 from agp.checks import as_columns
-from agp.inducing import How, Inducing
+from agp.inducing import Inducing
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Gaussian
 from agp.linalg import cholesky, identity
 from agp.means import Mean, ZeroMean
 from agp.models._gpr import GPR
 from agp.models._growth import growing_part
-from agp.models._regression import SparseRegression, gaussian_only
-from agp.models._start import held_data, initialise_model, prepare_data, sparse_parts, valid_weights
+from agp.models._parts import SparseParts
+from agp.models._regression import SparseRegression, prepare_regression
+from agp.models._start import held_data, initialise_model, sparse_parts
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
-from agp.priors import Prior, Priors, as_priors
+from agp.priors import Priors
 from agp.processes import Process, Sparse
 
 
@@ -77,38 +77,16 @@ class SGPR(SparseRegression):
     noise: Array | None = tree.constant(default=None, optional=True)
 
     @classmethod
-    def from_data(
-        cls,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        num_inducing: int | None = None,
-        Z: Array | None = None,
-        inducing: How | Inducing = "kmeans",
-        priors: Mapping[str, Prior] | None = None,
-        seed: int = 0,
-        jitter: float | None = None,
-        weights: Array | None = None,
-    ) -> Self:
+    def from_data(cls, X: Array, y: Array, /, **parts: Unpack[SparseParts]) -> Self:
         """Build a model that is ready for training.
-
-        See `SVGP.from_data` for the arguments and errors, and `GPR.from_data` for the weights.
 
         Raises
         ------
         TypeError
             If the likelihood is not Gaussian.
         """
-        weights = valid_weights(weights, X)
-        likelihood = gaussian_only(cls, likelihood)
-        data = prepare_data(X, y, kernel, likelihood, mean_function, by_output=False, weights=weights)
-        choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        parts = sparse_parts(data, kernel, **choice) | held_data(X, y)
-        return initialise_model(cls(**parts, priors=as_priors(priors), weights=weights))
+        data = prepare_regression(cls, X, y, parts)
+        return initialise_model(cls(**sparse_parts(data), **held_data(X, y, data)))
 
     def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
         return tree.replace(self, {"inducing": self.inducing.add_inducing(Z)})

@@ -158,6 +158,12 @@ class SiteModel(Model, SiteHolder):
         return self._with_sites(*row_site_gradients(self.likelihood, self.mean_function(self.X)[0] + none, none, batch))
 
 
+def zero_sites(X: Array, outputs: int) -> dict[str, Array]:
+    """Return the sites [N, P] of a model before training, which are zero, for inputs X [N, D]."""
+    xp = backend_of(X).xp
+    return {name: xp.zeros((X.shape[0], outputs), **like(X)) for name in ("site_shift", "site_precision")}
+
+
 def scatter_rows(old: tuple[Array, ...], rows: Array, new: tuple[Array, ...]) -> tuple[Array, ...]:
     """Copy old arrays [N, P], with the given rows [B] replaced by the rows of new arrays [B, P].
 

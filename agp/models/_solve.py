@@ -1,22 +1,18 @@
 """SOLVE-GPs, sparse variational GPs with two orthogonal groups of inducing inputs, for any likelihood."""
 
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from agp import tree
 from agp.backend import Array
-from agp.inducing import How
-from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import groups_of
-from agp.means import Mean
-from agp.models._groups import check_groups, start_of_groups
-from agp.models._start import initialise_model, prepare_data
+from agp.models._groups import resolve_groups, start_of_groups
+from agp.models._parts import GroupParts
+from agp.models._start import initialise_model, prepare_data, sparse_kernel, sparse_process
 from agp.models._variational import Variational
 from agp.posteriors import Whitened, find_posterior
-from agp.priors import Prior, Priors, as_priors
+from agp.priors import Priors
 from agp.processes import Sparse
-from agp.starts import starting_kernel
 
 
 @tree.model
@@ -42,62 +38,29 @@ class SOLVEGP(Variational):
 
     @classmethod
     def from_data(
-        cls,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        posterior: Any = Whitened,
-        second: Any = None,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        num_inducing: int | None = None,
-        num_orthogonal: int | None = None,
-        Z: Array | None = None,
-        O: Array | None = None,  # noqa: E741 - the usual name in the literature
-        inducing: How = "kmeans",
-        priors: Mapping[str, Prior] | None = None,
-        seed: int = 0,
-        jitter: float | None = None,
+        cls, X: Array, y: Array, /, *, posterior: Any = Whitened, second: Any = None, **parts: Unpack[GroupParts]
     ) -> Self:
         """Build a model that is ready for training.
 
         Parameters
         ----------
-        X, y, kernel, likelihood, mean_function, inducing, priors, seed, jitter
-            See `SVGP.from_data`.
         posterior
             The posterior class of each group, an `agp.posteriors.WhitePosterior` such as `Whitened` (default) or
             `Marginal`. You can also pass one class for both groups together, such as `RelaxedOrthogonal`.
         second
             The posterior class of the second group, by default that of the first. `PriorSpread` gives the orthogonally
             decoupled GP.
-        num_inducing
-            The size M of the first group. The default is 128, or N / 2 if that is less. All M + M2 inducing inputs are
-            chosen together by the method `inducing`, and the first M form the first group.
-        num_orthogonal
-            The size M2 of the second group. The default is M. If M2 is 0, the model is an ordinary SVGP.
-        Z, O
-            The inducing inputs [M, D] of the first group and [M2, D] of the second. Pass both Z and O, or neither. O
-            may have no rows.
 
         Raises
         ------
         TypeError, ValueError
-            For the reasons listed in `SVGP.from_data`, or if only one of Z and O is given, or if M + M2 exceeds N.
-            These errors are also raised if a posterior class does not support groups, or if a class for both groups is
-            given although there is only one group.
+            If a posterior class does not support groups, or if a class for both groups is given although there is only
+            one group.
         """
-        data = prepare_data(X, y, kernel, likelihood, mean_function)
-        union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
+        data, sizes = resolve_groups(prepare_data(X, y, parts))
         start = start_of_groups(find_posterior(posterior), find_posterior(second), sizes)
-        kernel = starting_kernel(kernel, data.X, data.y, data.likelihood)
-        parts: dict[str, Any] = {"kernel": kernel, "mean_function": data.mean_function, "level": data.level}
-        choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
-        targets = {"outputs": data.outputs, "variance": data.variance}
-        process = Sparse.from_data(data.X, posterior=start, **parts, **choice, **targets)
-        return initialise_model(cls(process, data.likelihood, as_priors(priors)))
+        process = sparse_process(data, kernel=sparse_kernel(data, data.kernel), posterior=start, **data.options)
+        return initialise_model(cls(process, data.likelihood, data.priors))
 
     @property
     def groups(self) -> tuple[Array, ...]:

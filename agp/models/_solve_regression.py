@@ -1,8 +1,7 @@
 """The collapsed SOLVE-GP: regression with two orthogonal groups of inducing inputs and the optimal q."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -16,18 +15,19 @@ from agp.bounds import (
     tight_bound,
     totals_of,
 )
-from agp.inducing import How, Inducing
+from agp.inducing import Inducing
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Gaussian
 from agp.linalg import cholesky, groups_of
 from agp.means import Mean, ZeroMean
-from agp.models._groups import check_groups, check_part
-from agp.models._regression import SparseRegression, gaussian_only
+from agp.models._groups import check_part, resolve_groups
+from agp.models._parts import GroupParts
+from agp.models._regression import SparseRegression, prepare_regression
 from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP
-from agp.models._start import held_data, initialise_model, prepare_data, sparse_parts
+from agp.models._start import held_data, initialise_model, sparse_parts
 from agp.posteriors import Orthogonal, Posterior, SiteHolder, find_posterior
-from agp.priors import Prior, Priors, as_priors
+from agp.priors import Priors
 from agp.processes import Process, Sparse
 
 
@@ -72,7 +72,7 @@ class SOLVEGPR(SparseRegression):
     X: Array = tree.constant()
     y: Array = tree.constant()
     sizes: tuple[int, ...] = ()
-    second: Posterior | None = None
+    second: Posterior[Any] | None = None
     tight: bool = False
     mean_function: Mean = ZeroMean()
     jitter: float | None = None
@@ -83,33 +83,24 @@ class SOLVEGPR(SparseRegression):
 
     @classmethod
     def from_data(
-        cls,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        second: Any = None,
-        tight: bool = False,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        num_inducing: int | None = None,
-        num_orthogonal: int | None = None,
-        Z: Array | None = None,
-        O: Array | None = None,  # noqa: E741 - the usual name in the literature
-        inducing: How = "kmeans",
-        priors: Mapping[str, Prior] | None = None,
-        seed: int = 0,
-        jitter: float | None = None,
+        cls, X: Array, y: Array, /, *, second: Any = None, tight: bool = False, **parts: Unpack[GroupParts]
     ) -> Self:
         """Build a model that is ready for training.
 
-        See `SOLVEGP.from_data` for the arguments and errors.
+        Parameters
+        ----------
+        second
+            The posterior class of the second group or its name: `Whitened`, `Marginal`, or `PriorSpread`. Its q(v) is
+            trained. None means the optimal q(v).
+        tight
+            Whether to maximise a tighter bound, which takes O(N^2) memory and cannot be combined with `second`.
 
         Raises
         ------
-        TypeError, ValueError
-            If the likelihood is not Gaussian, if `second` is combined with `tight`, or if the class `second` has sites.
+        TypeError
+            If the likelihood is not Gaussian.
+        ValueError
+            If `second` is combined with `tight`, or if the class `second` has sites.
         """
         second = find_posterior(second)
         if second is not None and issubclass(check_part("second", second), SiteHolder):
@@ -121,11 +112,8 @@ class SOLVEGPR(SparseRegression):
         if tight and second is not None:
             msg = "the tight bound uses the optimal q(v); omit second= or tight=."
             raise ValueError(msg)
-        data = prepare_data(X, y, kernel, gaussian_only(cls, likelihood), mean_function, by_output=False)
-        union, sizes = check_groups(data.X, Z, O, num_inducing, num_orthogonal)
-        choice = {"inducing": inducing, "Z": union, "num_inducing": sum(sizes), "seed": seed, "jitter": jitter}
-        parts = sparse_parts(data, kernel, **choice) | held_data(X, y)
-        model = cls(**parts, sizes=sizes, tight=tight, priors=as_priors(priors))
+        data, sizes = resolve_groups(prepare_regression(cls, X, y, parts))
+        model = cls(**sparse_parts(data), **held_data(X, y, data), sizes=sizes, tight=tight)
         if second is not None and len(sizes) == 2:
             L = cholesky(model._inducing_covariance()[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
             model = dataclasses.replace(model, second=second.from_prior(L @ L.mT, data.y.shape[1]))

@@ -1,24 +1,25 @@
 """t-SVGP with a site for each row of data and each output."""
 
 import dataclasses
-from collections.abc import Mapping
 from operator import attrgetter
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.bounds import white_site_sums
 from agp.chunking import tile_rows
-from agp.inducing import How, Inducing
+from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood
 from agp.linalg import cholesky, relative_cholesky_pullback
 from agp.means import Mean, ZeroMean
+from agp.models._parts import SparseParts
+from agp.models._sites import zero_sites
 from agp.models._sparse_sites import SparseSites
-from agp.models._start import held_data, initialise_model, prepare_data, refuse_lazy_rows, sparse_parts
+from agp.models._start import held_in_memory, initialise_model, prepare_data, sparse_parts
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
-from agp.priors import Prior, Priors, as_priors
+from agp.priors import Priors
 
 CACHED_SUMS = ("factor", "shift", "precision", "drift")
 """The names of the arrays that are cached between steps."""
@@ -74,33 +75,11 @@ class TSVGP(SparseSites, KeepsSums):
     stochastic: ClassVar[bool] = True
 
     @classmethod
-    def from_data(
-        cls,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        num_inducing: int | None = None,
-        Z: Array | None = None,
-        inducing: How | Inducing = "kmeans",
-        priors: Mapping[str, Prior] | None = None,
-        seed: int = 0,
-        jitter: float | None = None,
-    ) -> Self:
-        """Build a model that is ready for training, with all sites 0.
-
-        See `SVGP.from_data` for the arguments and errors.
-        """
-        data = prepare_data(X, y, kernel, likelihood, mean_function)
-        refuse_lazy_rows(cls, X, y)
-        X = held_data(X, y)["X"]
-        choice = {"inducing": inducing, "Z": Z, "num_inducing": num_inducing, "seed": seed, "jitter": jitter}
-        none = backend_of(X).xp.zeros((X.shape[0], data.outputs), **like(X))
-        sites = {"site_shift": none, "site_precision": none + 0.0}
-        return initialise_model(cls(**sparse_parts(data, kernel, **choice), X=X, **sites, priors=as_priors(priors)))
+    def from_data(cls, X: Array, y: Array, /, **parts: Unpack[SparseParts]) -> Self:
+        """Build a model that is ready for training, with all sites 0."""
+        data = prepare_data(X, y, parts)
+        X = held_in_memory(cls, X, y, data)["X"]
+        return initialise_model(cls(**sparse_parts(data), X=X, **zero_sites(X, data.outputs)))
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
         Kuu, pull_Kuu = self._inducing_covariance()

@@ -1,23 +1,22 @@
 """t-VGP, a variational GP without inducing inputs in the dual parameterisation."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
-from agp.backend import Array, Pullback, backend_of, like
+from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.inducing import Points
 from agp.kernels import Kernel
 from agp.likelihoods import Likelihood, expected_row_density
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
-from agp.models._sites import SiteModel
-from agp.models._start import initialise, initialise_model, refuse_lazy_rows
+from agp.models._parts import ExactParts
+from agp.models._sites import SiteModel, zero_sites
+from agp.models._start import exact_parts, held_in_memory, initialise_model, prepare_data
 from agp.posteriors import DatumSites, limit_sites, moments_of_sites
-from agp.priors import Prior, Priors, as_priors
+from agp.priors import Priors
 from agp.processes import Process, Sparse
 from agp.random import draws_with_prefix
-from agp.tree import copy_array
 
 
 @tree.model
@@ -56,28 +55,11 @@ class TVGP(SiteModel):
     stochastic: ClassVar[bool] = False
 
     @classmethod
-    def from_data(
-        cls,
-        X: Array,
-        y: Array,
-        /,
-        *,
-        kernel: Kernel | None = None,
-        likelihood: Likelihood | None = None,
-        mean_function: Mean | None = None,
-        priors: Mapping[str, Prior] | None = None,
-    ) -> Self:
-        """Build a model that is ready for training, with all sites 0.
-
-        See `SVGP.from_data` for the arguments and errors.
-        """
-        X, y, kernel, likelihood, mean_function = initialise(X, y, kernel, likelihood, mean_function)
-        refuse_lazy_rows(cls, X, y)
-        xp = backend_of(X).xp
-        none = xp.zeros((X.shape[0], likelihood.latents(y.shape[1])), **like(X))
-        return initialise_model(
-            cls(kernel, likelihood, copy_array(X), none, none + 0.0, mean_function, as_priors(priors))
-        )
+    def from_data(cls, X: Array, y: Array, /, **parts: Unpack[ExactParts]) -> Self:
+        """Build a model that is ready for training, with all sites 0."""
+        data = prepare_data(X, y, parts)
+        X = held_in_memory(cls, X, y, data)["X"]
+        return initialise_model(cls(**exact_parts(data), X=X, **zero_sites(X, data.outputs)))
 
     # -- bound ------------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class Variational(Model):
         return self._only("inducing").inducing
 
     @property
-    def posterior(self) -> Posterior:
+    def posterior(self) -> Posterior[Any]:
         """The q(u) of the only sparse process; see `kernel`."""
         return self._only("posterior").posterior
 

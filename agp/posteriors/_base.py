@@ -2,13 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from agp import tree
 from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import Gap, InverseFactor, inverse_factor, inverse_residual
 from agp.repairs import report
+
+Factor = TypeVar("Factor")
 
 EXACT_TOLERANCE = 1e-8
 """The residual below which errors of inverse factors have no visible effect on predictions."""
@@ -23,7 +25,7 @@ STALE_TOLERANCE = 0.1
     settled="prepare_site_step",
     inverted_matrix="matrix_to_invert",
 )
-class Posterior(ABC):
+class Posterior(Generic[Factor], ABC):  # noqa: PYI059 - subclasses may also inherit from other abstract classes
     """A Gaussian q(u) over the values u = f(Z) at M inducing inputs, for P outputs that share the prior covariance.
 
     `factorise` computes a factor, which contains every intermediate result that does not depend on the inputs.
@@ -31,6 +33,8 @@ class Posterior(ABC):
     prior. Each method also returns its pullback. Callers do not look inside the factor or its cotangent: they add up
     the factor cotangents that the pullbacks of `project` and `kl_divergence` return, and pass the sum to the pullback
     of `factorise`.
+
+    The class is generic in the type of the factor. Subclasses name this type, as in ``Posterior[MyFactor]``.
     """
 
     @property
@@ -61,14 +65,14 @@ class Posterior(ABC):
         return Kuu
 
     @abstractmethod
-    def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
+    def factorise(self, Kuu: Array, /) -> tuple[Factor, Pullback]:
         """Return the factor for a prior covariance Kuu [M, M].
 
         The pullback is ``factor_bar -> (posterior_bar, Kuu_bar)``.
         """
 
     @abstractmethod
-    def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+    def project(self, factor: Factor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         """Return the marginal means and variances (mu, var) of f at N inputs, both [N, P].
 
         Parameters
@@ -87,21 +91,21 @@ class Posterior(ABC):
         """
 
     @abstractmethod
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+    def kl_divergence(self, factor: Factor, /) -> tuple[Array, Pullback]:
         """Return KL[q(u) || p(u)], summed over the outputs (a scalar), or an upper bound on this sum.
 
         The pullback is ``bar -> (posterior_bar, factor_bar)``.
         """
 
     @abstractmethod
-    def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
+    def project_mean(self, factor: Factor, Kuf: Array, /) -> Array:
         """Return the marginal means [N, P] without the variances, in O(M N P) operations, given Kuf [M, N]."""
 
     @abstractmethod
-    def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
+    def project_covariance(self, factor: Factor, Kuf: Array, Kff: Array, /) -> Array:
         """Return the joint covariances [P, N, N] of f at N inputs, given Kuf [M, N] and Kff [N, N]."""
 
-    def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
+    def path_weights(self, factor: Factor, values: Array, noise: Array, /) -> Array:
         """Return weights w [P, M, S] such that prior + Kuf^T w is a sample of f, for each of S prior samples.
 
         Parameters
@@ -129,11 +133,11 @@ class Posterior(ABC):
         """
         return {}
 
-    def with_draws(self, draws: Mapping[str, Array], /) -> "Posterior":
+    def with_draws(self, draws: Mapping[str, Array], /) -> "Posterior[Any]":
         """Return a posterior that uses these named random arrays, or the posterior itself if no numbers are drawn."""
         return self
 
-    def site_sums(self, factor: Any, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
+    def site_sums(self, factor: Factor, Kuf: Array, alpha: Array, beta: Array, mu: Array, /) -> Any:
         """Return the sums over rows for natural-gradient steps, or None (default) if q(u) does not support such steps.
 
         Kuf is [M, N]. The marginal means mu and the derivatives alpha = d/dmu and beta = -2 d/dvar of the expected log
@@ -142,7 +146,7 @@ class Posterior(ABC):
         return None
 
     def project_to_sites(
-        self, factor: Any, Kuf: Array, kff: Array, /
+        self, factor: Factor, Kuf: Array, kff: Array, /
     ) -> tuple[tuple[Array, Array], Callable[[Array, Array], Any]]:
         """Return the marginals (mu, var), as `project` does, and a function ``(alpha, beta) -> site_sums``."""
         mu, var = self.project(factor, Kuf, kff)[0]
@@ -202,7 +206,7 @@ class Posterior(ABC):
         """Return the q(u) of an untrained model with P outputs: the prior, with covariance Kuu [M, M]."""
 
 
-class MeanPosterior(Posterior):
+class MeanPosterior(Posterior[Factor]):
     """A q(u) with a leaf `mean` [M, P]."""
 
     mean: Array
@@ -216,7 +220,7 @@ class MeanPosterior(Posterior):
         return self.mean.shape[0]
 
 
-class SitePosterior(Posterior):
+class SitePosterior(Posterior[Factor]):
     """The prior times sites with the leaves `shift` [M, P] and `precision` [P, M, M]; both are zero for the prior."""
 
     shift: Array
@@ -237,7 +241,7 @@ class SitePosterior(Posterior):
         return xp.zeros((M, outputs), **like(Kuu)), xp.zeros((outputs, M, M), **like(Kuu))
 
 
-class GroupPosterior(Posterior):
+class GroupPosterior(Posterior[Factor]):
     """A q(u) whose inducing variables form consecutive groups of the given `sizes`."""
 
     sizes: tuple[int, ...]
@@ -321,5 +325,5 @@ class InverseOwner(ABC):
         """Return the matrix to be passed to `FollowsInverse.inverse_target`."""
 
 
-class InverseFactored(FollowsInverse, Posterior):
+class InverseFactored(FollowsInverse, Posterior[Factor]):
     """A q(u) with inverse factors of matrices that depend on Kuu [M, M]."""

@@ -10,12 +10,12 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each, solve_lower
 from agp.posteriors._base import MeanPosterior
-from agp.posteriors._factored import WhiteItself, WhitePosterior, WhiteState
+from agp.posteriors._factored import WhiteFactor, WhiteItself, WhitePosterior, WhiteState
 from agp.posteriors._growth import append_rows
 
 
 @tree.model
-class DiagonalWhitened(WhiteItself, MeanPosterior):
+class DiagonalWhitened(WhiteItself, MeanPosterior[WhiteFactor]):
     """`Whitened` with a diagonal covariance (mean field).
 
     `DiagonalWhitened` stores O(M P) numbers and takes O(M N P) operations, whereas `Whitened` stores O(M^2 P) numbers
@@ -134,7 +134,7 @@ class DiagonalState(WhiteState):
 
 
 @tree.model
-class DiagonalMarginal(WhitePosterior, MeanPosterior):
+class DiagonalMarginal(WhitePosterior, MeanPosterior[WhiteFactor]):
     """`Marginal` with a diagonal covariance (mean field), which stores O(M P) numbers.
 
     `DiagonalMarginal` cannot represent the prior, in which the inducing variables are correlated, but

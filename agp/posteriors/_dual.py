@@ -37,7 +37,7 @@ Tied = Literal["natural", "kernel", "white"]
 
 @former_methods(converted="convert_storage")
 @tree.model
-class Dual(WhitePosterior, SitePosterior, SiteHolder):
+class Dual(WhitePosterior, SitePosterior[WhiteFactor], SiteHolder):
     """The dual parameterisation with tied sites, which are sums over the data rows.
 
     The sites consist of P (M + M^2) numbers, for any number of rows. `agp.updates.SiteStep` updates the sites, and Adam

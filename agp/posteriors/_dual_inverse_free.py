@@ -61,7 +61,7 @@ class DualInverses:
 
 @former_methods(followed="update_from_sites")
 @tree.model
-class DualInverseFree(InverseFactored, SitePosterior, SiteHolder):
+class DualInverseFree(InverseFactored[DualInverses], SitePosterior[DualInverses], SiteHolder):
     """The dual parameterisation without factorisations: `Dual` with ``tied="kernel"`` and inverse factors.
 
     `agp.updates.SiteStep` updates the sites and the inverse factors. `agp.updates.InverseUpdate` updates the inverse

@@ -88,7 +88,7 @@ class WhiteFactor:
 
 
 @former_methods(whitened="whitened_state")
-class WhitePosterior(Posterior):
+class WhitePosterior(Posterior[WhiteFactor]):
     """A q(u) that is computed from a state q(v) in whitened coordinates, with u = Lu v."""
 
     is_white: ClassVar[bool] = False

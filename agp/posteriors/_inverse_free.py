@@ -45,7 +45,7 @@ class InverseFreeFactor:
 
 
 @tree.model
-class InverseFree(InverseFactored, MeanPosterior, RootSteps):
+class InverseFree(InverseFactored[InverseFreeFactor], MeanPosterior[InverseFreeFactor], RootSteps):
     """The whitened parameterisation without factorisations, with a full covariance for each output.
 
     Parameters

@@ -23,7 +23,7 @@ class LikelihoodFactor:
     Lt: Array = tree.auxiliary()
 
 
-class CholeskySiteForm(GrowingSiteForm):
+class CholeskySiteForm(GrowingSiteForm[LikelihoodFactor]):
     """The likelihood parameterisation for a diagonal or a full S, with a Cholesky factorisation of Kuu + S."""
 
     def factorise(self, Kuu: Array, /) -> tuple[LikelihoodFactor, Pullback]:

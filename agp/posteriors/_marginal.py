@@ -15,7 +15,7 @@ from agp.posteriors._whitened import Whitened
 
 
 @tree.model
-class Marginal(WhitePosterior, MeanPosterior, NaturalSteps, RootSteps):
+class Marginal(WhitePosterior, MeanPosterior[WhiteFactor], NaturalSteps, RootSteps):
     """The unwhitened parameterisation: the mean and the covariance of u itself (Hensman, Fusi & Lawrence, 2013).
 
     Computations use the whitened parameterisation at n = Lu^-1 m and E = Lu^-1 C. Gradients are therefore summed in

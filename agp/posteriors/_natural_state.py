@@ -10,7 +10,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.linalg import add_diagonal, cholesky, diagonal, each_inverse, each_outer, each_times
 from agp.posteriors._base import SitePosterior
-from agp.posteriors._factored import WhitePosterior, WhiteState
+from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 
 
 @tree.model
@@ -78,7 +78,7 @@ def natural_state(shift: Array, precision: Array, /) -> tuple[NaturalState, Pull
 
 
 @tree.model
-class WhiteSites(WhitePosterior, SitePosterior):
+class WhiteSites(WhitePosterior, SitePosterior[WhiteFactor]):
     """q(v_p) ~ N(0, I) exp(t_p^T v_p - 1/2 v_p^T S_p v_p), for models that compute the sites t and S.
 
     Gradients pass through the sites. `Dual` with ``tied="white"`` represents the same q(u), but treats the sites as

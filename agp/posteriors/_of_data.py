@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import add_diagonal, cholesky, each_inverse, each_times, nonnegative, noisy_cholesky, solve_each
+from agp.linalg import add_diagonal, cholesky, each_inverse, each_times, noisy_cholesky, nonnegative, solve_each
 from agp.posteriors._base import Posterior
 from agp.posteriors._datum_sites import factorise_sites
 
@@ -45,7 +45,7 @@ class DataPosterior(Posterior):
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:  # noqa: ARG003
         cls._refuse("is built by a model that holds data")
 
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:  # noqa: ARG002
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
         self._refuse("has no KL divergence; train the model that built it")
 
     @classmethod

@@ -23,7 +23,7 @@ from agp.posteriors._whitened import Whitened
 
 
 @tree.model
-class PriorSpread(WhiteItself, MeanPosterior):
+class PriorSpread(WhiteItself, MeanPosterior[WhiteFactor]):
     """A q(u) with the prior covariance and a free mean, in whitened coordinates.
 
     An `Orthogonal` with `PriorSpread` as its second group is the orthogonally decoupled GP (ODVGP).
@@ -109,7 +109,7 @@ class OrthogonalState(WhiteState):
 
 
 @tree.model
-class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior):
+class Orthogonal(WhitePosterior, SiteHolder, GroupPosterior[WhiteFactor]):
     """SOLVE-GP: a product of independent posteriors for orthogonal groups of inducing variables.
 
     The groups are consecutive rows of the inducing inputs.

@@ -33,7 +33,7 @@ from agp.linalg import (
     symmetric_from_lower,
 )
 from agp.posteriors._base import InverseFactored, Posterior
-from agp.posteriors._site_form import GrowingSiteForm, Preconditioned
+from agp.posteriors._site_form import GrowingSiteForm, PairFactor, Preconditioned
 from agp.posteriors._site_noise import FactoredNoise, SiteNoise
 
 EXACT_UP_TO = 2048
@@ -42,7 +42,7 @@ PROBES = 256
 """The default number of probes for larger M."""
 
 
-class RelaxedForm(InverseFactored, GrowingSiteForm):
+class RelaxedForm(InverseFactored[PairFactor], GrowingSiteForm[PairFactor]):
     """q(u) = N(Kuu mh, Kuu - Kuu PR Kuu), where PR is one Newton-Schulz step from L L^T towards (Kuu + S)^-1."""
 
     inverse_factor: Array
@@ -54,7 +54,7 @@ class RelaxedForm(InverseFactored, GrowingSiteForm):
         """Return Kuu + S [M, M], the matrix whose inverse is approximated by L L^T."""
         return self.site_noise.add_to_covariance(Kuu)
 
-    def _weights(self, factor: Any) -> tuple[Array, Pullback]:
+    def _weights(self, factor: PairFactor) -> tuple[Array, Pullback]:
         L, m = self.inverse_factor, self.mean
         if self.preconditioned == "root":
             return lower_transposed_times(L, m), lambda mh_bar: (lower_times(L, mh_bar), None)
@@ -71,7 +71,7 @@ class RelaxedForm(InverseFactored, GrowingSiteForm):
         return tree.with_leaves(self, {"inverse_factor": self._invert_from(Kuu, "inverse_factor", start)})
 
     @abstractmethod
-    def _preconditioned_weights(self, factor: Any) -> tuple[Array, Pullback]:
+    def _preconditioned_weights(self, factor: PairFactor) -> tuple[Array, Pullback]:
         """Return mh = PR m [M, P] and its pullback, as `_weights` does."""
 
 
@@ -83,7 +83,7 @@ class RelaxedFactor:
     G: Array = tree.auxiliary()
 
 
-class ExactRelaxed(RelaxedForm):
+class ExactRelaxed(RelaxedForm[RelaxedFactor]):
     """The relaxed parameterisation for a diagonal or a full S, with exact traces."""
 
     def factorise(self, Kuu: Array, /) -> tuple[RelaxedFactor, Pullback]:
@@ -198,7 +198,7 @@ class Relaxed(ExactRelaxed):
         probes = usual if self.probes is None else check_whole("probes", self.probes, least=0)
         return {"probes": 2.0 * rng.integers(0, 2, size=(M, probes)) - 1.0} if 0 < probes < M else {}
 
-    def with_draws(self, draws: Mapping[str, Array], /) -> Posterior:
+    def with_draws(self, draws: Mapping[str, Array], /) -> Posterior[Any]:
         if "probes" not in draws:
             return self
         return ProbedRelaxed(
@@ -245,7 +245,7 @@ class ProbedFactor:
 
 
 @tree.model
-class ProbedRelaxed(RelaxedForm):
+class ProbedRelaxed(RelaxedForm[ProbedFactor]):
     """`Relaxed` with traces estimated from probes, for one evaluation of the bound and its gradient.
 
     Let Z [M, K] be the probes, W = G Z and U = L^T diag(s) L Z. Computing W and U takes only products of [M, M] and
@@ -267,7 +267,7 @@ class ProbedRelaxed(RelaxedForm):
     """The probes Z [M, K], with entries +1 and -1."""
     preconditioned: Preconditioned = True
 
-    def factorise(self, Kuu: Array, /) -> tuple[Any, Pullback]:
+    def factorise(self, Kuu: Array, /) -> tuple[ProbedFactor, Pullback]:
         def pullback(factor_bar):
             return tree.cotangent(self, site=diagonal(factor_bar.Kt)), tree.add(factor_bar.Kt, factor_bar.Kuu)
 
@@ -277,7 +277,7 @@ class ProbedRelaxed(RelaxedForm):
         # T X for X [M, P]
         return lower_times(self.inverse_factor, lower_transposed_times(self.inverse_factor, X))
 
-    def _preconditioned_weights(self, factor: Any) -> tuple[Array, Pullback]:
+    def _preconditioned_weights(self, factor: ProbedFactor) -> tuple[Array, Pullback]:
         # mh = PR m = T (2 m - Kt T m), and mh_bar -> (mean_bar, Kt_bar)
         m = self.mean
         Tm = self._inverse_times(m)
@@ -319,7 +319,7 @@ class ProbedRelaxed(RelaxedForm):
 
         return xp.sum(s * rows) + xp.sum((Z + W - U) * W) / K - logs - M, pullback
 
-    def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
+    def project_covariance(self, factor: ProbedFactor, Kuf: Array, Kff: Array, /) -> Array:
         E = lower_transposed_times(self.inverse_factor, Kuf)
         TK = lower_times(self.inverse_factor, E)
         covariance = Kff - 2.0 * E.mT @ E + TK.mT @ (factor.Kt @ TK)

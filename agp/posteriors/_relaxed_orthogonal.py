@@ -9,7 +9,7 @@ covariance of (u, w) is G K G^T, and the covariance of (u, w) with f is G Kuf.
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -36,7 +36,9 @@ class RelaxedGroupsFactor:
     factor: RelaxedFactor
 
 
-class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
+class RelaxedGroups(
+    InverseFactored[RelaxedGroupsFactor], SiteForm[RelaxedGroupsFactor], GroupPosterior[RelaxedGroupsFactor]
+):
     """A q(u) for two groups, built on a `Relaxed` posterior of transformed variables. Its bound is always valid."""
 
     sizes: tuple[int, int]
@@ -50,7 +52,7 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
         The pullback is ``bar -> (J_bar, Kuf_bar)``.
         """
 
-    def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+    def project(self, factor: RelaxedGroupsFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         features, pull_features = self._features(factor.J, Kuf)
         moments, pull = factor.inner.project(factor.factor, features, kff)
 
@@ -61,17 +63,17 @@ class RelaxedGroups(InverseFactored, SiteForm, GroupPosterior):
 
         return moments, pullback
 
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+    def kl_divergence(self, factor: RelaxedGroupsFactor, /) -> tuple[Array, Pullback]:
         kl, pull = factor.inner.kl_divergence(factor.factor)
         return kl, lambda bar: (None, RelaxedGroupsFactor(None, *pull(bar)))  # type: ignore[arg-type]
 
-    def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
+    def project_mean(self, factor: RelaxedGroupsFactor, Kuf: Array, /) -> Array:
         return factor.inner.project_mean(factor.factor, self._features(factor.J, Kuf)[0])
 
-    def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
+    def project_covariance(self, factor: RelaxedGroupsFactor, Kuf: Array, Kff: Array, /) -> Array:
         return factor.inner.project_covariance(factor.factor, self._features(factor.J, Kuf)[0], Kff)
 
-    def path_weights(self, factor: Any, values: Array, noise: Array, /) -> Array:
+    def path_weights(self, factor: RelaxedGroupsFactor, values: Array, noise: Array, /) -> Array:
         # the transformed inducing variables are G u, with covariances G Kuu G^T and G Kuf, so w = G^T w'
         xp = backend_of(values).xp
         P, _, S = values.shape

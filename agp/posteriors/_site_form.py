@@ -1,13 +1,13 @@
 """Base classes for L-SVGP and R-SVGP, in which q(u) is the posterior of u given noisy pseudo-observations of u."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar
 
 from agp import tree
 from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import diagonal, nonnegative
-from agp.posteriors._base import MeanPosterior
+from agp.posteriors._base import Factor, MeanPosterior
 from agp.posteriors._growth import append_rows
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
@@ -32,7 +32,7 @@ The value is relative to mean(diag(Kuu)). With smaller variances, the gradient f
 
 
 @former_methods(inverted_anew="invert_from_scratch")
-class SiteForm(MeanPosterior):
+class SiteForm(MeanPosterior[Factor]):
     """q(u) = N(Kuu mh, Kuu - Kuu Kt^-1 Kuu) with Kt = Kuu + S, and mh = Kt^-1 m (preconditioned) or mh = m."""
 
     preconditioned: Any
@@ -97,32 +97,43 @@ def _prior_site(Kuu: Array) -> Array:
     return PRIOR_SITE * xp.max(xp.sum(xp.abs(Kuu), axis=-1))
 
 
-class GrowingSiteForm(SiteForm):
+class KuuFactor(Protocol):
+    """Kuu [M, M], and a second matrix [M, M], from which the weights mh and the variances are computed."""
+
+    def __init__(self, Kuu: Array, second: Array, /) -> None: ...
+
+    @property
+    def Kuu(self) -> Array: ...  # noqa: N802
+
+
+PairFactor = TypeVar("PairFactor", bound=KuuFactor)
+
+
+class GrowingSiteForm(SiteForm[PairFactor]):
     """A `SiteForm` to which inducing variables can be added.
 
-    The factor has two parts: Kuu, and a matrix [M, M] from which the weights mh and the variances are computed. In
-    pullbacks, `second_bar` is the cotangent of this matrix.
+    The factor is a `KuuFactor`. In pullbacks, `second_bar` is the cotangent of its second matrix.
     """
 
     @abstractmethod
-    def _weights(self, factor: Any) -> tuple[Array, Pullback]:
+    def _weights(self, factor: PairFactor) -> tuple[Array, Pullback]:
         """Return mh [M, P] and its pullback ``mh_bar -> (mean_bar, second_bar)``."""
 
     @abstractmethod
-    def _variances(self, factor: Any, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
+    def _variances(self, factor: PairFactor, Kuf: Array, kff: Array) -> tuple[Array, Pullback]:
         """Return the variances [N] of f, which are equal for all outputs, and their pullback.
 
         The pullback is ``bar -> (Kuf_bar, second_bar)``, for Kuf [M, N]. The cotangent of kff [N] is `bar` itself.
         """
 
     @abstractmethod
-    def _covariance_kl(self, factor: Any) -> tuple[Array, Pullback]:
+    def _covariance_kl(self, factor: PairFactor) -> tuple[Array, Pullback]:
         """Return twice the KL divergence of one output, without the terms that depend on the mean (a scalar).
 
         The pullback ``bar -> (noise_bar, second_bar)`` multiplies bar by P / 2.
         """
 
-    def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+    def project(self, factor: PairFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         # mu = Kuf^T mh, and the same variances for every output
         xp = backend_of(Kuf).xp
         mh, pull_weights = self._weights(factor)
@@ -139,7 +150,7 @@ class GrowingSiteForm(SiteForm):
 
         return (Kuf.mT @ mh, var), pullback
 
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+    def kl_divergence(self, factor: PairFactor, /) -> tuple[Array, Pullback]:
         xp = backend_of(factor.Kuu).xp
         mh, pull_weights = self._weights(factor)
         Kuu_mh = factor.Kuu @ mh
@@ -154,7 +165,7 @@ class GrowingSiteForm(SiteForm):
 
         return kl, pullback
 
-    def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
+    def project_mean(self, factor: PairFactor, Kuf: Array, /) -> Array:
         return Kuf.mT @ self._weights(factor)[0]
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:

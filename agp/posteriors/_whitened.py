@@ -14,7 +14,7 @@ from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
 
 
 @tree.model
-class Whitened(WhiteItself, MeanPosterior, NaturalSteps, RootSteps):
+class Whitened(WhiteItself, MeanPosterior[WhiteFactor], NaturalSteps, RootSteps):
     """The whitened parameterisation of sparse variational GPs (Hensman, Matthews & Ghahramani, 2015).
 
     Parameters

@@ -118,7 +118,7 @@ class Process(MixedPrecision, MultiOutput):
         """
         return condition_process(self, factor, batch, likelihood)
 
-    def places(self, factor: Any, batch: Batch, /) -> dict[str, Place]:  # noqa: ARG002
+    def places(self, factor: Any, batch: Batch, /) -> dict[str, Place]:
         """Return, by path, the sparse processes at the inputs of k further rows, for `condition_on`."""
         refuse_data(f"a posterior of {type(self).__name__}")
 

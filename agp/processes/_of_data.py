@@ -92,7 +92,7 @@ class DataProcess(Process):
         choice = {"outputs": self.outputs, "count": count, "features": features}
         return conditional_paths(self, Points(self.X), lambda *drawn: self.path_weights(factor, *drawn), rng, **choice)
 
-    def places(self, factor: Any, batch: Batch, /) -> NoReturn:  # noqa: ARG002
+    def places(self, factor: Any, batch: Batch, /) -> NoReturn:
         refuse_data(self.refused)
 
     def recompute_factors(self) -> Self:
@@ -108,20 +108,20 @@ class DataProcess(Process):
         msg = f"{type(self).__name__} has an evidence, not a KL divergence; train the model that built it."
         raise TypeError(msg)
 
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:  # noqa: ARG002
+    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
         self._no_bound()
 
-    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:  # noqa: ARG002
+    def sample_marginals(self, factor: Any, X: Array, noise: Array, /) -> tuple[Array, Pullback]:
         self._no_bound()
 
-    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:  # noqa: ARG002
+    def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:
         self._no_bound()
 
     @property
     def site_paths(self) -> tuple[str, ...]:
         return ()
 
-    def site_factors(self, factor: Any, /) -> dict[str, Any]:  # noqa: ARG002
+    def site_factors(self, factor: Any, /) -> dict[str, Any]:
         return {}
 
 
@@ -217,7 +217,7 @@ class Iterative(DataProcess):
     def mean_change(self, factor: IterativeFactor, X: Array, /) -> Array:
         return self.kernel(X, self.X)[0] @ factor.weights
 
-    def explained_covariance(self, factor: IterativeFactor, X: Array, /) -> Array:  # noqa: ARG002
+    def explained_covariance(self, factor: IterativeFactor, X: Array, /) -> Array:
         Kfs = self.kernel(self.X, X)[0]
         return Kfs.mT @ self.solve(Kfs)
 

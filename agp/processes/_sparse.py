@@ -45,7 +45,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
     kernel: Kernel
     inducing: Inducing
-    posterior: Posterior
+    posterior: Posterior[Any]
     mean_function: Mean = ZeroMean()
     jitter: float | None = None
 
@@ -109,7 +109,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     features = SparsePrior._features
 
     @classmethod
-    def of(cls, prior: SparsePrior, posterior: Posterior, /) -> Self:
+    def of(cls, prior: SparsePrior, posterior: Posterior[Any], /) -> Self:
         """Return a process that combines the prior of another process or model with the given q(u)."""
         return cls(prior.kernel, prior.inducing, posterior, prior.mean_function, prior.jitter)
 

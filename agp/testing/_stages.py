@@ -153,13 +153,13 @@ def _joint_covariance(points: Points) -> Any:
 
 
 @stages_of.register
-def _(posterior: Posterior, points: Points, /) -> list[Stage]:
+def _(posterior: Posterior[Any], points: Points, /) -> list[Stage]:
     joint, M = _joint_covariance(points), points.inducing
     posterior = tree.place_leaves(posterior, joint)
     noise = posterior.draws(points.rng)
     covariances = {"Kuu": joint[:M, :M], "Kuf": joint[:M, M:], "kff": np.diagonal(joint)[M:].copy()}
 
-    def of_covariances(posterior: Posterior, inputs: Inputs) -> tuple[tuple, Pullback]:
+    def of_covariances(posterior: Posterior[Any], inputs: Inputs) -> tuple[tuple, Pullback]:
         Kuu, Kuf, kff = (inputs[name] for name in ("Kuu", "Kuf", "kff"))
         drawn = posterior.with_draws({name: asarray_like(x, Kuu) for name, x in noise.items()}) if noise else posterior
         factor, pull_factor = drawn.factorise(0.5 * (Kuu + Kuu.mT))

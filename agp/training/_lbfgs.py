@@ -170,7 +170,7 @@ def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> It
             name, value = leaf.name, leaf.value
             if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
                 noise = spread * rng.standard_normal(tuple(value.shape))
-                if leaf.constraint is POSITIVE:
+                if isinstance(leaf.constraint, type(POSITIVE)):
                     new[name] = asarray_like(to_numpy(value).astype(np.float64) * np.exp(noise), value)
                 else:
                     moved[name] = raw[name] + asarray_like(noise, value)

@@ -190,6 +190,23 @@ def several_outputs() -> tuple[int, ...]:
     return tuple(seen.predict_covariance(X[:4], cross_outputs=True).shape)
 
 
+def constructors() -> list[tuple[int, ...]]:
+    """Arguments that models share, and arguments of one class."""
+    X, y = made_up(40)
+    kernel, priors = agp.RBF(), {"likelihood.noise_variance": Gamma(2.0, 10.0)}
+    models: list[agp.models.Model] = [
+        agp.GPR.from_data(X, y, kernel=kernel, priors=priors, weights=np.ones(40)),
+        agp.SGPR.from_data(X, y, kernel=kernel, mean_function=agp.ZeroMean(), Z=X[:6], weights=np.ones(40)),
+        agp.SVGP.from_data(
+            X, y, kernel=kernel, outputs="shared", posterior="whitened", inducing="random", num_inducing=6
+        ),
+        agp.SOLVEGP.from_data(X, y, kernel=kernel, num_inducing=4, num_orthogonal=3, seed=1, jitter=1e-5),
+        agp.CGGP.from_data(X, y, kernel=kernel, likelihood=agp.Gaussian(0.1), rank=3, tolerance=1e-3),
+        agp.DeepGP.from_data(X, y, kernel=kernel, layers=2, num_inducing=[4, 5], prediction_samples=3),
+    ]
+    return [tuple(model.predict(X).mean.shape) for model in models[:2]]
+
+
 def elsewhere() -> None:
     """The same model on another array library."""
     if importlib.util.find_spec("torch") is None:
@@ -234,6 +251,7 @@ def main() -> None:
     assert likelihoods() == [(40, 1)] * 4
     assert np.isfinite(stochastic())
     assert several_outputs() == (4, 2, 4, 2)
+    assert constructors() == [(40, 1)] * 2
     assert estimators() > 1.0
     elsewhere()
 

@@ -23,6 +23,12 @@ from agp.estimators import GPRegressor
 
 X, y = np.zeros((9, 2)), np.zeros((9, 1))
 model = agp.SGPR.from_data(X, y, num_inducng=3)
+agp.GPR.from_data(X, y, num_inducing=3)
+agp.SVGP.from_data(X, y, kernel="rbf")
+agp.SGPR.from_data(X, y, seed="one")
+agp.SOLVEGP.from_data(X, y, num_orthogonal=[3])
+agp.DeepGP.from_data(X, y, Z=X)
+agp.TVGP.from_data(X, y, weights=None)
 predictor = agp.SGPR.from_data(X, y).predictor()
 predictor.predict(X, observd=True)
 predictor.predict(X).men
