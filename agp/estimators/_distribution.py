@@ -10,7 +10,6 @@ from agp.checks import check_whole
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
 from agp.estimators._observations import row_numbers
-from agp.methods import DEEP_METHODS
 from agp.predictors import Predictor, with_offsets
 from agp.random import generator
 
@@ -82,7 +81,7 @@ class Distribution(GPEstimator):
         """
         predictor, A, host = self._predictor_at(X, exposure)
         count, seed = check_whole("count", count), resolve_seed(random_state)
-        if self.method_ in DEEP_METHODS:
+        if "layers" in self._record.takes:
             functions = predictor.sample_functions(count, seed=seed)(A)
         else:
             functions = predictor.sample(A, count, seed=seed)

@@ -40,4 +40,5 @@ __all__ = [
 ]
 
 # for other subpackages
+from agp.likelihoods._by_name import LIKELIHOODS
 from agp.likelihoods._log_link import saturating_moments

@@ -230,7 +230,7 @@ def test_the_files_that_a_page_names_exist(page):
 # -- what is public ---------------------------------------------------------------------------------------------------
 
 INTERNAL = {
-    *("_context", "_deprecated", "checks", "chunking", "cli", "draws", "markup", "methods", "quadrature"),
+    *("_context", "_deprecated", "checks", "chunking", "cli", "draws", "markup", "quadrature"),
     *("scaling", "scores", "speculation", "starts"),
 }
 """Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""
