@@ -87,7 +87,8 @@ class Method:
         """Return the name, the description, the rows per step, the likelihoods, and the further arguments as text."""
         rows = "all" if self.uses_all_rows else "minibatch"
         likelihoods = "gaussian" if self.gaussian_only else "any"
-        return self.name, self.description, rows, likelihoods, ", ".join(name for name in self.takes if name != "seed")
+        arguments = [name for name in self.takes if name not in ("seed", "weights")]
+        return self.name, self.description, rows, likelihoods, ", ".join(arguments)
 
     @property
     def takes_weights(self) -> bool:
