@@ -2,10 +2,10 @@
 
 from agp.methods._record import Method
 from agp.methods._registry import register
-from agp.methods._table import METHODS
 
-__all__ = ["METHODS", "Method", "register"]
+__all__ = ["Method", "register"]
 
 # for other subpackages
 from agp.methods._record import LAYERS, OUTPUTS
 from agp.methods._registry import build, load_plugins, updates_of
+from agp.methods._table import METHODS

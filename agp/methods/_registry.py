@@ -20,7 +20,7 @@ GROUP = "agp.methods"
 
 
 def register(method: Method, /) -> None:
-    """Add a method to `METHODS`, in this process.
+    """Add a method, in this process.
 
     The estimators, `agp fit`, `agp compare` and `agp methods` then accept its name, and `agp.load` knows its classes. A
     package that adds a method lists the module that calls this function under
