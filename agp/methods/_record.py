@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from agp.models import Model
 from agp.updates import Update
 
 OPTIONS = (
@@ -64,7 +65,7 @@ class Method:
     name: str
     description: str
     model: type[Any]
-    build: Callable[..., Any] | None = None
+    build: Callable[..., Model] | None = None
     takes: tuple[str, ...] = ()
     gaussian_only: bool = False
     can_grow: bool = False
