@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
     from agp import inspection as inspection
     from agp import interop as interop
     from agp import io as io
+    from agp import methods as methods
     from agp import plot as plot
     from agp import predictors as predictors
     from agp import quantiles as quantiles
@@ -169,8 +170,8 @@ __all__ = [
 
 _PACKAGES: str = (
     "actions backend batch bounds constraints data errors estimators gradient inducing inspection interop io "
-    "kernels likelihoods linalg means metrics models plot posteriors predictors priors processes quantiles random "
-    "repairs selection summaries testing training tree updates vectors"
+    "kernels likelihoods linalg means methods metrics models plot posteriors predictors priors processes quantiles "
+    "random repairs selection summaries testing training tree updates vectors"
 )
 """The public subpackages. All other modules are internal."""
 

@@ -30,22 +30,10 @@ from agp.estimators._columns import MISSING, Columns, as_frame
 from agp.estimators._kernel_columns import number_columns
 from agp.estimators._observations import Observations, plain, targets_for, wrap_likelihood
 from agp.inspection import column_names
+from agp.kernels import kernel_or_auto
 from agp.likelihoods import Likelihood
 from agp.markup import html_with_fallback, table_html
-from agp.methods import (
-    ACTION_METHODS,
-    DEEP_METHODS,
-    DENSE_METHODS,
-    GAUSSIAN_METHODS,
-    GROUP_METHODS,
-    GROWING_METHODS,
-    METHODS,
-    OWN_UPDATES,
-    PART_METHODS,
-    build,
-    kernel_or_auto,
-    updates_of,
-)
+from agp.methods import METHODS, Method, build, updates_of
 from agp.models import Model, valid_data
 from agp.predictors import Imputations, Predictor
 from agp.selection import select_kernel
@@ -81,7 +69,7 @@ def usual_inducing(rows: int) -> int:
 
 def takes_parts(estimator: Any) -> bool:
     """Whether an estimator has `partial_fit`."""
-    return estimator.method == "auto" or estimator.method in PART_METHODS
+    return estimator.method in ("auto", *(name for name, method in METHODS.items() if method.takes_parts))
 
 
 def all_or_nothing(train: F) -> F:
@@ -320,9 +308,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             raise ValueError(msg)
         return self.method
 
-    def _methods(self) -> list[str]:
-        """Return the names of the methods that support this task."""
-        return list(METHODS)
+    def _methods(self) -> dict[str, Method]:
+        """Return the methods that support this task, by name."""
+        return METHODS
+
+    @property
+    def _record(self) -> Method:
+        """The record of the method that was selected."""
+        return METHODS[self.method_]
 
     @abstractmethod
     def _usual_method(self, rows: int) -> str:
@@ -335,7 +328,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         X = data.X
         self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).is_lazy)
         self._seed = resolve_seed(self.random_state)
-        by_noise = self.method_ in GAUSSIAN_METHODS
+        by_noise = self._record.gaussian_only
         likelihood = wrap_likelihood(likelihood, data, weighted=not by_noise)
         y = self._training_targets(likelihood, data)
         settings |= {
@@ -346,7 +339,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if variance is not None:
             rows = backend_of(X).gather(X[:START_ROWS, :])
             settings["kernel"] = kernel_or_auto(settings["kernel"]).from_data(rows, variance)
-        if self.method_ in ACTION_METHODS and self.num_inducing is not None:
+        if "num_actions" in self._record.takes and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
         if by_noise and data.weights is not None:
             settings["weights"] = data.weights
@@ -358,14 +351,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _training_targets(self, likelihood: Likelihood, data: Observations) -> Array:
         """Return the targets with columns of exposures and weights; Gaussian models store weights separately."""
-        return targets_for(likelihood, data._replace(weights=None) if self.method_ in GAUSSIAN_METHODS else data)
+        return targets_for(likelihood, data._replace(weights=None) if self._record.gaussian_only else data)
 
     def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
         """Return the given kernel or, for "auto", the kernel that best predicts a sample of the rows."""
         kernel = self._given_kernel()
         if not isinstance(kernel, str):
             return kernel
-        return "rbf" if self.method_ in DEEP_METHODS else select_kernel(X, y, likelihood)
+        return "rbf" if "layers" in self._record.takes else select_kernel(X, y, likelihood)
 
     def _given_kernel(self) -> Any:
         """Return "auto", or the given kernel on columns of the model inputs instead of named columns of the table."""
@@ -378,15 +371,15 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Return the argument `layers` for `build`, if it is given."""
         if self.layers is None:
             return {}
-        if self.method_ not in DEEP_METHODS:
-            some = ", ".join(name for name in self._methods() if name in DEEP_METHODS)
+        if "layers" not in self._record.takes:
+            some = ", ".join(name for name, method in self._methods().items() if "layers" in method.takes)
             msg = f"layers is {self.layers!r}, but {self._method_in_words} has no layers; leave it out, or use {some}."
             raise ValueError(msg)
         return {"layers": check_whole("layers", self.layers)}
 
     def _grows(self) -> bool:
         """Whether training chooses the number of inducing inputs."""
-        return self.num_inducing == "auto" and self.method_ in GROWING_METHODS
+        return self.num_inducing == "auto" and self._record.can_grow
 
     def _check_grows(self, *, parts: bool) -> None:
         """Raise ValueError if num_inducing is "auto", but training cannot choose the number."""
@@ -395,8 +388,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
                 "num_inducing is 'auto', which needs all rows at once; for partial_fit, give a number or leave it out."
             )
             raise ValueError(msg)
-        if self.method_ not in (*GROWING_METHODS, *DENSE_METHODS, "cggp"):
-            remedy = f"give a number, or use one of {', '.join(GROWING_METHODS)}"
+        if not self._record.can_grow and not {"num_inducing", "num_actions"}.isdisjoint(self._record.takes):
+            growing = ", ".join(name for name, method in METHODS.items() if method.can_grow)
+            remedy = f"give a number, or use one of {growing}"
             msg = f"num_inducing is 'auto', but {self._method_in_words} cannot choose the number; {remedy}."
             raise ValueError(msg)
 
@@ -411,7 +405,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             self._check_grows(parts=parts)
             asked = START_INDUCING
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
-        return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
+        return max(1, min(count, rows // 2 if "num_orthogonal" in self._record.takes else rows))
 
     def _fit(self, model: Any, data: Observations) -> None:
         X, y = valid_data(data.X, self._training_targets(model.likelihood, data), missing=model.likelihood.missing)
@@ -425,7 +419,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             max_steps=self.max_steps,
             max_seconds=self.max_seconds,
             batch_size=self._batch(model, X),
-            updates=OWN_UPDATES.get(self.method_),
+            updates=self._record.updates,
             seed=self._seed,
             progress=bool(self.verbose),
         )
@@ -467,7 +461,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     @public(context=False)
     def _fit_part(self, data: Observations) -> None:
         """Take one training step on more rows."""
-        if self.method_ not in PART_METHODS:
+        if not self._record.takes_parts:
             msg = f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
             raise ValueError(msg)
         likelihood = self.model_.likelihood

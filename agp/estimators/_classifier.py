@@ -21,7 +21,7 @@ from agp.estimators._columns import category_order, missing_rows
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations, row_numbers
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
-from agp.methods import GAUSSIAN_METHODS
+from agp.methods import Method
 from agp.models import level_probabilities
 from agp.repairs import outside
 
@@ -125,8 +125,8 @@ class GPClassifier(ClassifierMixin, Distribution):
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _methods(self) -> list[str]:
-        return [name for name in super()._methods() if name not in (*GAUSSIAN_METHODS, "solve-collapsed")]
+    def _methods(self) -> dict[str, Method]:
+        return {name: method for name, method in super()._methods().items() if not method.gaussian_only}
 
     def _usual_method(self, rows: int) -> str:
         return "tvgp" if rows <= FULL_ROWS and self._likelihood().latents(1) == 1 else "wsvgp"

@@ -11,7 +11,6 @@ from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
 from agp.estimators._observations import noise_variances, row_numbers
 from agp.likelihoods import with_row_noise
-from agp.methods import DEEP_METHODS
 from agp.predictors import Predictor
 from agp.random import generator
 
@@ -91,7 +90,7 @@ class Distribution(GPEstimator):
         """
         at = self._predictor_at(X, exposure, noise)
         count, seed = check_whole("count", count), resolve_seed(random_state)
-        if self.method_ in DEEP_METHODS:
+        if "layers" in self._record.takes:
             functions = at.predictor.sample_functions(count, seed=seed)(at.X)
         else:
             functions = at.predictor.sample(at.X, count, seed=seed)

@@ -40,20 +40,13 @@ from agp.estimators._targets import (
     read_targets,
     score_observed,
 )
-from agp.likelihoods import Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
+from agp.likelihoods import LIKELIHOODS, Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
-from agp.methods import (
-    GAUSSIAN_METHODS,
-    GROWING_METHODS,
-    LIKELIHOODS,
-    OUTPUT_METHODS,
-    OUTPUTS,
-    WEIGHTED_METHODS,
-)
+from agp.methods import METHODS, OUTPUTS, Method
 from agp.models import GPR, Coregionalised
 from agp.predictors import Predictor, Saturation
 from agp.repairs import outside
-from agp.selection import EXACT_ROWS, Candidate, fit_regression
+from agp.selection import EXACT_ROWS, REGRESSION_METHODS, Candidate, fit_regression
 from agp.tree import first_leaf, replace
 
 GROWING_KINDS = ("shared", "intrinsic")
@@ -196,7 +189,7 @@ class GPRegressor(RegressorMixin, Distribution):
         rows = data.X.shape[0]
         self._forget("_largest")
         self._note_largest(data)
-        if self._method(rows, parts=backend_of(data.X).is_lazy) in WEIGHTED_METHODS:
+        if METHODS[self._method(rows, parts=backend_of(data.X).is_lazy)].takes_weights:
             data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
         if self._likelihood_class in NOISE_LEARNED and is_constant(data.rates()):
             text = "all targets are the same, so the model was not trained; do not rely on its error bars."
@@ -324,7 +317,7 @@ class GPRegressor(RegressorMixin, Distribution):
         plain = (self.outputs, self.layers) == ("shared", None) and self._is_gaussian and data.y.shape[1] == 1
         open_size = self.num_inducing in (None, "auto") and (self.batch_size is None or self.method == "auto")
         moved = backend_of(data.X).is_lazy and (self.backend, self.device) != (None, None)
-        return plain and open_size and not moved and self.method in ("auto", "gpr", "sgpr")
+        return plain and open_size and not moved and self.method in REGRESSION_METHODS
 
     def _fit_regression(self, data: Observations) -> None:
         self._seed = resolve_seed(self.random_state)
@@ -356,32 +349,34 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _check_grows(self, *, parts: bool) -> None:
         super()._check_grows(parts=parts)
-        if self.outputs not in GROWING_KINDS and self.method_ in GROWING_METHODS:
+        if self.outputs not in GROWING_KINDS and self._record.can_grow:
             known = " or ".join(f"outputs={kind!r}" for kind in GROWING_KINDS)
             asked = f"num_inducing is 'auto', which outputs={self.outputs!r} does not support"
             msg = f"{asked}; give a number, or use {known}."
             raise ValueError(msg)
 
     def _model(self, data: Observations, *, parts: bool, constant: bool = False) -> Any:
-        method = self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)
+        method = METHODS[self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)]
         outputs = self._outputs(data.y.shape[1])
         likelihood = self._likelihood(data.y, method)
         if not self._is_gaussian:
             likelihood.check_targets(data.y)
-        if data.weights is not None and method not in WEIGHTED_METHODS:
-            known = ", ".join(WEIGHTED_METHODS)
-            msg = f"sample_weight is given, but the method {method} does not support it; use auto, or one of {known}."
+        if data.weights is not None and not method.takes_weights:
+            known = ", ".join(name for name, other in METHODS.items() if other.takes_weights)
+            asked = f"sample_weight is given, but the method {method.name} does not support it"
+            msg = f"{asked}; use auto, or one of {known}."
             raise ValueError(msg)
-        if method not in OUTPUT_METHODS:
-            known = ", ".join(OUTPUT_METHODS)
+        if "outputs" not in method.takes:
+            known = ", ".join(name for name, other in METHODS.items() if "outputs" in other.takes)
             if outputs is not None:
-                asked = f"outputs is {self.outputs!r}, but the method {method} does not support it"
+                asked = f"outputs is {self.outputs!r}, but the method {method.name} does not support it"
                 msg = f"{asked}; use auto, or one of {known}."
                 raise ValueError(msg)
             if are_unlike(data.y):
                 text = (
-                    f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method {method} "
-                    f"has one variance for all; rescale them to similar sizes, or use auto, or one of {known}."
+                    f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method "
+                    f"{method.name} has one variance for all; rescale them to similar sizes, or use auto, "
+                    f"or one of {known}."
                 )
                 warnings.warn(text, UserWarning, stacklevel=outside())
         mean_function, variance, given = ConstantMean(), None, not isinstance(self.likelihood, str)
@@ -394,19 +389,19 @@ class GPRegressor(RegressorMixin, Distribution):
         settings = {"mean_function": mean_function, "outputs": outputs}
         return self._built(data, likelihood, parts=parts, variance=variance, **settings)
 
-    def _likelihood(self, y: Array, method: str) -> Likelihood:
+    def _likelihood(self, y: Array, method: Method) -> Likelihood:
         """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support both."""
-        exact = method in GAUSSIAN_METHODS
-        known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
+        exact = method.gaussian_only
+        known = ", ".join(name for name, other in METHODS.items() if not other.gaussian_only)
         if exact and not self._is_gaussian:
             msg = (
-                f"likelihood is {self._likelihood_name}, but the method {method} does not support it; "
+                f"likelihood is {self._likelihood_name}, but the method {method.name} does not support it; "
                 f"use auto, or {known}."
             )
             raise ValueError(msg)
         if exact and are_missing(y):
             found = "y has rows with some targets missing"
-            msg = f"{found}, but the method {method} needs all targets of a row; use auto, or {known}."
+            msg = f"{found}, but the method {method.name} needs all targets of a row; use auto, or {known}."
             raise ValueError(msg)
         if not isinstance(self.likelihood, str):
             return self.likelihood

@@ -71,6 +71,8 @@ rows is omitted unless it can use at least `LEAST_SHARE` of the inducing inputs 
 NO_SIGNAL_VARIANCE = 1e-6
 """The latent function's variance if the inputs are uninformative, as a fraction of the targets' variance."""
 
+REGRESSION_METHODS = ("auto", "gpr", "sgpr")
+"""The methods of `fit_regression`."""
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
 """The kernels that "auto" compares, in addition to the sum of the best of them and a linear kernel."""
 
@@ -206,7 +208,7 @@ def _check_choices(kernel: Any, method: Any, priors: Any) -> None:
     if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
         msg = f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel."
         raise TypeError(msg)
-    if not isinstance(method, str) or method not in ("auto", "gpr", "sgpr"):
+    if not isinstance(method, str) or method not in REGRESSION_METHODS:
         msg = f"method is {method!r}, but must be 'auto', 'gpr' or 'sgpr'."
         raise ValueError(msg)
     if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
