@@ -25,7 +25,7 @@ class Batch(NamedTuple):
     weights: Array | None = None
     """The weights [B]: the number of observations that each row represents. None means 1."""
     offset: Array | None = None
-    """Numbers [B, 1] or [B, P] that are added to the latent functions, such as logarithms of exposures. None means 0."""
+    """Numbers [B, 1] or [B, P] that are added to the latent functions, such as log exposures. None means 0."""
     noise: Array | None = None
     """Known noise variances [B, 1] or [B, P], which are added to the trained noise variance. None means 0."""
 

@@ -37,5 +37,5 @@ from agp.bounds._computation_aware import Loss, projection_of, support_moments
 from agp.bounds._evidence import targets_of
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._orthogonal import optimal_first_group
-from agp.bounds._row_noise import RowNoise, SplitNoise
+from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights
 from agp.bounds._site_sums import site_sums, white_site_sums

@@ -57,7 +57,7 @@ class Projection(NamedTuple):
 # -- sums over the rows -----------------------------------------------------------------------------------------------
 
 Rows = tuple[Array, Array | None, Array | None, Array | None, Array | None, Array | None]
-"""Inputs [b, D]; targets, numbers in the support, weights, offset and excess noise (`SplitNoise`), which may be None."""
+"""Inputs [b, D]. Targets, numbers in the support, weights, offset and excess noise (`SplitNoise`) may be None."""
 
 
 def _moments_of_block(params: tuple[Any, Array], block: Rows) -> tuple[Moments, Pullback]:

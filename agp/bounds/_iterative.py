@@ -71,9 +71,7 @@ class CovarianceSystem(NamedTuple):
 
         def product(Z: Array) -> Array:
             narrow = B.xp.astype(Z if scale is None else scale * Z, X.dtype, copy=False)
-            KZ = as_widest_float(
-                _product_by_tiles(kernel, X, narrow, block_rows) if known is None else known @ narrow
-            )
+            KZ = as_widest_float(_product_by_tiles(kernel, X, narrow, block_rows) if known is None else known @ narrow)
             return B.add_product(KZ if scale is None else scale * KZ, b, Z)
 
         return cls(product, preconditioner(root, b, X.shape[0]), *limits)
@@ -130,9 +128,7 @@ def preconditioning_root(kernel: Kernel, X: Array, noise: Array, rank: int, /) -
         K = kernel(X, B.rows_at(X, i))[0]
         return K if scale is None else scale * K * B.rows_at(scale, i).mT
 
-    return pivoted_cholesky(
-        column, diagonal if scale is None else scale[:, 0] ** 2 * diagonal, rank, precision=eps
-    ).U
+    return pivoted_cholesky(column, diagonal if scale is None else scale[:, 0] ** 2 * diagonal, rank, precision=eps).U
 
 
 def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
@@ -180,8 +176,8 @@ def estimated_evidence(
     """Stochastic estimate of an exact GP's log evidence, summed over the outputs, with an unbiased gradient.
 
     The log evidence is log N(y; h(X), A) with A = K + sigma^2 I. Weights and known noise variances of rows replace
-    sigma^2 I as in `log_evidence`; rows and columns are then scaled as in `CovarianceSystem`. With the preconditioner P of A, probes z_i ~ N(0, P)
-    and alpha = A^-1 (y - h), the estimates are
+    sigma^2 I as in `log_evidence`; rows and columns are then scaled as in `CovarianceSystem`. With the preconditioner P
+    of A, probes z_i ~ N(0, P) and alpha = A^-1 (y - h), the estimates are
 
         value     -1/2 [ sum_p alpha_p^T (y - h)_p + P_out (log|P| + N/t sum_i e_0^T log(T_i) e_0) + N P_out log 2 pi ]
         gradient   1/2 [ sum_p alpha_p^T dA alpha_p - P_out/t sum_i (A^-1 z_i)^T dA (P^-1 z_i) ] + sum alpha dh

@@ -28,7 +28,7 @@ from agp.estimators._arrays import (
 )
 from agp.estimators._columns import MISSING, Columns, as_frame
 from agp.estimators._kernel_columns import number_columns
-from agp.estimators._observations import Observations, plain, targets_for, wrap_likelihood
+from agp.estimators._observations import Observations
 from agp.inspection import column_names
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import Likelihood
@@ -328,11 +328,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         X = data.X
         self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).is_lazy)
         self._seed = resolve_seed(self.random_state)
-        by_noise = self._record.gaussian_only
-        likelihood = wrap_likelihood(likelihood, data, weighted=not by_noise)
-        y = self._training_targets(likelihood, data)
         settings |= {
-            "kernel": self._kernel(X, y, likelihood),
+            "kernel": self._kernel(data, likelihood),
             "num_inducing": self._inducing(X.shape[0], parts=parts),
             "seed": self._seed,
         }
@@ -341,24 +338,18 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             settings["kernel"] = kernel_or_auto(settings["kernel"]).from_data(rows, variance)
         if "num_actions" in self._record.takes and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
-        if by_noise and data.weights is not None:
-            settings["weights"] = data.weights
         settings |= self._layers()
-        model = build(self.method_, X, y, likelihood=likelihood, **settings)
+        model = build(self.method_, X, data.y, likelihood=likelihood, **settings, **data.known)
         if backend_of(X).is_lazy and (self.backend, self.device) != (None, None):
             return to_backend(model, self.backend or "numpy", device=self.device)
         return model
 
-    def _training_targets(self, likelihood: Likelihood, data: Observations) -> Array:
-        """Return the targets with columns of exposures and weights; Gaussian models store weights separately."""
-        return targets_for(likelihood, data._replace(weights=None) if self._record.gaussian_only else data)
-
-    def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
+    def _kernel(self, data: Observations, likelihood: Any) -> Any:
         """Return the given kernel or, for "auto", the kernel that best predicts a sample of the rows."""
         kernel = self._given_kernel()
         if not isinstance(kernel, str):
             return kernel
-        return "rbf" if "layers" in self._record.takes else select_kernel(X, y, likelihood)
+        return "rbf" if "layers" in self._record.takes else select_kernel(data.X, data.y, likelihood, **data.known)
 
     def _given_kernel(self) -> Any:
         """Return "auto", or the given kernel on columns of the model inputs instead of named columns of the table."""
@@ -408,7 +399,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return max(1, min(count, rows // 2 if "num_orthogonal" in self._record.takes else rows))
 
     def _fit(self, model: Any, data: Observations) -> None:
-        X, y = valid_data(data.X, self._training_targets(model.likelihood, data), missing=model.likelihood.missing)
+        X, y = valid_data(data.X, data.y, missing=model.likelihood.missing)
         grows = self._grows()
         training: Any = fit_growing if grows else fit
         result = training(
@@ -422,14 +413,20 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             updates=self._record.updates,
             seed=self._seed,
             progress=bool(self.verbose),
+            **data.known,
         )
         self._keep(result)
         if grows:
             columns = zip(*result.rounds, strict=True)
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
             self.growth_reason_ = result.reason
-        self.bound_ = float(result.model.bound(X, y)[0])
+        self.bound_ = float(result.model.bound(X, y, **data.known)[0])
         self.model_ = self.model_._drop_data()
+
+    def _note_facts(self, data: Observations) -> None:
+        """Note what is known of the training rows, for `agp.inspection.kernel_relevance`."""
+        given = {"weights": data.weights, "exposures": data.exposure, "noise variances": data.noise}
+        self._row_facts = [name for name, x in given.items() if x is not None]
 
     def _keep(self, result: Any) -> None:
         """Store the result of training, and delete earlier results."""
@@ -464,9 +461,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if not self._record.takes_parts:
             msg = f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
             raise ValueError(msg)
-        likelihood = self.model_.likelihood
-        X, y = valid_data(data.X, self._training_targets(likelihood, data), missing=likelihood.missing)
-        self.model_._check(X, y)
+        X, y = valid_data(data.X, data.y, missing=self.model_.likelihood.missing)
+        batch = self.model_._batch(X, y, **data.known)
+        self.model_._check(batch)
         rows = X.shape[0]
         seen = self.n_rows_seen_ + rows
         total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
@@ -479,7 +476,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             self.model_ = initial_state(self.model_)
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
-        batch = Batches(X, y, rows, self._seed, self.model_._draws)[self.n_iter_]
+        batch = Batches(X, batch.y, rows, self._seed, self.model_._draws, known=batch.known)[self.n_iter_]
         batch = batch._replace(scale=total / rows)
         model, states, logged = self.model_, [], {}
         for update, state in zip(self._updates, self._states, strict=True):
@@ -537,7 +534,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
         """Convert the trained likelihood to the likelihood of predicted observations."""
-        return plain(trained)
+        return trained
 
     def name_columns(self, example: Any) -> Self:
         """Name the columns of the training array after those of a numeric data frame.

@@ -75,6 +75,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         `sample_weight` [N] is the number of times that each row was observed. Rows with weight 0 are left out.
         """
         data = self._data(X, y, sample_weight, reset=True)
+        self._note_facts(data)
         rows, data = data.X.shape[0], data.distinct(spread_learned=False)
         self._fit(self._model(data, parts=False), data)
         self.n_rows_seen_ = rows
@@ -89,13 +90,14 @@ class GPClassifier(ClassifierMixin, Distribution):
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`. If only the first call has weights, later rows have weight 1.
+            As in `fit`. Rows of calls without weights have weight 1.
         classes
             All labels. This argument is required in the first call if its rows do not contain all labels.
         """
         first = not self._is_started
         data = self._data(X, y, sample_weight, classes, reset=first)
         if first:
+            self._note_facts(data)
             self._start(self._model(data, parts=True))
         self._fit_part(data)
         return self

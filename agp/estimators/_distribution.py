@@ -70,9 +70,7 @@ class Distribution(GPEstimator):
         return as_output(density, host=at.host)
 
     @public(repairs=False, ignore=None)
-    def sample(
-        self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None, noise: Any = None
-    ) -> Any:
+    def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None, noise: Any = None) -> Any:
         """Draw observations [N, count] jointly for all rows of X.
 
         For several targets, the shape is [N, K, count]. Each draw uses one sample of the function for all rows, so sums

@@ -29,7 +29,7 @@ from agp.estimators._arrays import (
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import Distribution
-from agp.estimators._observations import Observations, row_numbers
+from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._targets import (
     MAX_SIZE_RATIO,
     NO_TARGET,
@@ -166,7 +166,7 @@ class GPRegressor(RegressorMixin, Distribution):
 
     @public(repairs=False, ignore=None)
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, noise: Any = None) -> "GPRegressor":
         """Train on a table X [N, D] of any kind and targets y [N] or [N, K].
 
         If all targets are equal, a warning is issued and nothing is trained.
@@ -179,24 +179,27 @@ class GPRegressor(RegressorMixin, Distribution):
             The number of times [N] that each row was observed. Rows with weight 0 are left out. Copies of a row carry
             no information about the noise variance. For likelihoods with a trained noise parameter ("gaussian",
             "student-t", "latent-noise", "gamma" and "beta"), weights are therefore scaled to mean 1, unless most inputs
-            were observed several times with different targets. All methods support weights, except the collapsed form
-            of SOLVE-GP, CGGP and computation-aware GPs.
+            were observed several times with different targets.
         exposure
             The factors [N] that multiply the rates of the rows, such as the time, area or number of items to which each
             count refers. The likelihood must have a logarithmic link, as "poisson" does.
+        noise
+            Known noise variances [N] or [N, K] of the targets, in squared units of the targets, which are added to the
+            trained noise variance. The likelihood must be Gaussian. With ``likelihood=agp.Gaussian(0.0)``, there is no
+            other noise.
         """
-        data = self._data(X, y, sample_weight, exposure, reset=True)
+        data = self._data(X, y, sample_weight, exposure, noise, reset=True)
         rows = data.X.shape[0]
         self._forget("_largest")
+        self._note_facts(data)
         self._note_largest(data)
-        if METHODS[self._method(rows, parts=backend_of(data.X).is_lazy)].takes_weights:
-            data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
+        data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
         if self._likelihood_class in NOISE_LEARNED and is_constant(data.rates()):
             text = "all targets are the same, so the model was not trained; do not rely on its error bars."
             warnings.warn(text, UserWarning, stacklevel=outside())
             self._start(self._model(data, parts=False, constant=True))
-            y = self._training_targets(self.model_.likelihood, data)
-            self.converged_, self.learned_, self.bound_ = True, False, float(self.model_.bound(data.X, y)[0])
+            self.bound_ = float(self.model_.bound(data.X, data.y, **data.known)[0])
+            self.converged_, self.learned_ = True, False
         elif self._chooses(data):
             self._fit_regression(data)
         else:
@@ -208,16 +211,19 @@ class GPRegressor(RegressorMixin, Distribution):
     @available_if(takes_parts)
     @public(repairs=False, ignore=None)
     @all_or_nothing
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, noise: Any = None
+    ) -> "GPRegressor":
         """Take a training step on more rows. The first call also builds the model from the rows of that call.
 
         The rows of the first call should represent all rows. The arguments are those of `fit`, but weights are never
-        rescaled. If only the first call has weights or exposures, later rows have weight and exposure 1.
+        rescaled. Rows of calls without weights, exposures or noise variances have weight 1, exposure 1 and noise 0.
         """
         first = not self._is_started
-        data = self._data(X, y, sample_weight, exposure, reset=first)
+        data = self._data(X, y, sample_weight, exposure, noise, reset=first)
         self._note_largest(data)
         if first:
+            self._note_facts(data)
             self._start(self._model(data, parts=True))
         self._fit_part(data)
         self.bound_ -= self._log_jacobian(data)
@@ -330,6 +336,7 @@ class GPRegressor(RegressorMixin, Distribution):
             mean_function=ConstantMean(),
             method=self.method,  # type: ignore[arg-type]
             weights=data.weights,
+            noise=None if data.noise is None else data.noise[:, 0],
             tolerance=self.tolerance,
             max_seconds=self.max_seconds,
             seed=self._seed,
@@ -521,18 +528,21 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
         return None if self.outputs == "shared" else self.outputs
 
-    def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, *, reset: bool) -> Observations:
+    def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, noise: Any, *, reset: bool) -> Observations:
         self._check_choices()
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)
         if exposure is not None:
             self._check_takes_exposure()
+        if noise is not None:
+            self._check_takes_noise()
         A = self._training_inputs(X, reset=reset)
         targets = self._prepare_targets(X, y, A, reset=reset)
         weights = row_numbers("sample_weight", sample_weight, A)
         exposures = row_numbers("exposure", exposure, A, positive=True)
-        data = self._with_targets(Observations(A, targets, weights, exposures)).drop_zero_weights()
+        known = weights, exposures, noise_variances(noise, A, targets.shape[1])
+        data = self._with_targets(Observations(A, targets, *known)).drop_zero_weights()
         return data if self.target_transform is None else data._replace(y=logarithms_of(data.y))
 
     def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:

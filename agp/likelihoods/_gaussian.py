@@ -10,7 +10,6 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
 from agp.constraints import NONNEGATIVE
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, check_by_output
-from agp.likelihoods._range import positive_variance
 from agp.quantiles import Mixture, normal_quantile, normal_tail
 from agp.scaling import unit_by_column
 

@@ -8,10 +8,7 @@ from typing import Any
 from agp.models import Model
 from agp.updates import Update
 
-OPTIONS = (
-    *("num_inducing", "seed", "num_orthogonal", "storage", "num_actions", "support", "layers", "outputs"),
-    "weights",
-)
+OPTIONS = ("num_inducing", "seed", "num_orthogonal", "storage", "num_actions", "support", "layers", "outputs")
 """The arguments that only some methods take."""
 OUTPUTS = ("shared", "separate", "coregionalised", "intrinsic")
 """The values of `outputs`, which determines the components that several outputs share."""
@@ -33,12 +30,12 @@ class Method:
     model
         The class of the models.
     build
-        The function ``build(X, y, *, kernel, likelihood, mean_function, ...)`` that returns an untrained model; by
-        default, the method `from_data` of `model`.
+        The function ``build(X, y, *, kernel, likelihood, mean_function, weights, offset, noise, ...)`` that returns an
+        untrained model; by default, the method `from_data` of `model`.
     takes
         The further arguments of `build`: "num_inducing" and "seed" for inducing inputs, "num_orthogonal" for a second
         group of them, "storage" for the way to store sites, "num_actions" and "support" for actions, "layers",
-        "outputs" as in `agp.SVGP.from_data`, and "weights" if the method is for Gaussian noise only.
+        and "outputs" as in `agp.SVGP.from_data`.
     gaussian_only
         Whether the Gaussian likelihood is the only one.
     can_grow
@@ -88,13 +85,8 @@ class Method:
         """Return the name, the description, the rows per step, the likelihoods, and the further arguments as text."""
         rows = "all" if self.uses_all_rows else "minibatch"
         likelihoods = "gaussian" if self.gaussian_only else "any"
-        arguments = [name for name in self.takes if name not in ("seed", "weights")]
+        arguments = [name for name in self.takes if name != "seed"]
         return self.name, self.description, rows, likelihoods, ", ".join(arguments)
-
-    @property
-    def takes_weights(self) -> bool:
-        """Whether rows may have weights. If the likelihood is free, `agp.Weighted` has them, and any model will do."""
-        return not self.gaussian_only or "weights" in self.takes
 
     @property
     def uses_all_rows(self) -> bool:

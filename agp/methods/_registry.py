@@ -74,12 +74,14 @@ def build(
     likelihood: Likelihood,
     kernel: str | Kernel,
     mean_function: Mean | None = None,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
     **options: Any,
 ) -> Any:
     """Build the untrained model of a method. The kernel is a name or an object.
 
-    `options` are arguments in `OPTIONS`. None, and arguments that the method does not take, are left out. Methods that
-    do not take `weights` read the weights from the targets of `agp.likelihoods.Weighted`.
+    `options` are arguments in `OPTIONS`. None, and arguments that the method does not take, are left out.
     """
     if unknown := options.keys() - set(OPTIONS):
         msg = f"unknown argument {min(unknown)!r}; choose from {', '.join(OPTIONS)}."
@@ -87,6 +89,8 @@ def build(
     record = METHODS[method]
     kernel = parse_kernel(kernel) if isinstance(kernel, str) else kernel
     given = {name: x for name, x in options.items() if x is not None and name in record.takes}
+    known = {"weights": weights, "offset": offset, "noise": noise}
+    given |= {name: x for name, x in known.items() if x is not None}
     constructor = record.build or record.model.from_data
     return constructor(X, y, kernel=kernel, likelihood=likelihood, mean_function=mean_function, **given)
 

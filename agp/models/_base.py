@@ -41,8 +41,8 @@ class Model(ABC):
 
     Methods with one leading underscore form the protocol between models and the subpackages that train, save and
     compare them. Model classes override these methods; users do not call them. `_objective` (the bound of a batch),
-    `_posterior_process` (the process for predictors), `_reference` (an array with the library, dtype and device of valid
-    inputs) and `outputs` are abstract. All other methods have defaults.
+    `_posterior_process` (the process for predictors), `_reference` (an array with the library, dtype and device of
+    valid inputs) and `outputs` are abstract. All other methods have defaults.
 
     A model with one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. These attributes
     are fields of the model, or parts of its process. An attribute is None if the model has no such part.
@@ -136,6 +136,7 @@ class Model(ABC):
             Memory budget for working arrays, in MiB. It is used only if computing the posterior requires a pass over
             the data. The default is that of `bound`.
         """
+
         def factorised() -> tuple[Process, Any]:
             process = self._posterior_process(memory=memory).recompute_factors()
             return process, process.factorise()[0]

@@ -14,7 +14,7 @@ from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.models._regression import Regression, check_without_white, exact_parts, exact_process, prepare_regression
+from agp.models._regression import Regression, check_without_white, exact_process, prepare_regression
 from agp.models._start import exact_parts, held_in_memory, initialise_model
 from agp.priors import Priors
 from agp.processes import Iterative, Process

@@ -211,7 +211,7 @@ class CaGP(HoldsData, InverseOwner):
         if not self.capped and batch.X.shape != self.X.shape:
             msg = (
                 f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have "
-                f"{batch.X.shape[0]}; train on the data that the model was built with, or build the model with support=."
+                f"{batch.X.shape[0]}; train on the data with which the model was built, or build it with support=."
             )
             raise ValueError(msg)
 

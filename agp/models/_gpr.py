@@ -13,7 +13,7 @@ from agp.likelihoods import Gaussian
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.models._regression import Regression, exact_parts, exact_process, prepare_regression
+from agp.models._regression import Regression, exact_process, prepare_regression
 from agp.models._start import exact_parts, held_in_memory, initialise_model
 from agp.priors import Priors
 from agp.processes import Process

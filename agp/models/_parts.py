@@ -89,7 +89,6 @@ class ModelParts(TypedDict, total=False):
         ),
     ]
 
-
     weights: Annotated[
         Array | None,
         Argument(

@@ -165,7 +165,7 @@ class Regression(HoldsData):
                 msg = (
                     f"{type(self).__name__} predicts from the data with which it was built; train it on the same data."
                     if name in ("X", "y")
-                    else f"{name} differs from that with which {type(self).__name__} was built; pass {name} to from_data."
+                    else f"{name} differs from what {type(self).__name__} was built with; pass {name} to from_data."
                 )
                 raise ValueError(msg)
 

@@ -126,9 +126,7 @@ class Scores(ByRows):
         """
         return self._log_density(X, y, average, offset, noise, memory)
 
-    def _log_density(
-        self, X: Array, y: Array, over_samples: Callable[[Array, int], Array], *others: Any
-    ) -> Array:
+    def _log_density(self, X: Array, y: Array, over_samples: Callable[[Array, int], Array], *others: Any) -> Array:
         def density(mu: Array, var: Array, batch: Batch) -> Array:
             tiled = batch.tile(mu.shape[0] // batch.y.shape[0])
             densities = with_row_noise(self.likelihood, tiled.noise).predictive_log_density(mu, var, tiled.y)

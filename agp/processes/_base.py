@@ -19,7 +19,7 @@ SitePull = Callable[[Array, Array], dict[str, Any]]
 """A function ``(mu_bar, var_bar) -> {path of a posterior: its sums}``; see `Process.project_to_sites`."""
 
 
-class MixedPrecision(ABC):
+class MixedPrecision(ABC):  # noqa: B024 - a mark
     """A process, or its factor, in which some leaves are in float64 even if the others are in float32."""
 
     in_float64: ClassVar[tuple[str, ...]] = ()

@@ -105,7 +105,9 @@ class Stack(SideBySide, Composite):
     def places(self, factor: Any, batch: Batch, /) -> dict[str, Place]:
         found = enumerate(self._with(factor))
         return {
-            tree.join_path(f"parts.{i}", path): x for i, (part, one) in found for path, x in part.places(one, batch).items()
+            tree.join_path(f"parts.{i}", path): x
+            for i, (part, one) in found
+            for path, x in part.places(one, batch).items()
         }
 
     def check(self) -> None:

@@ -106,7 +106,9 @@ class Objective:
         self.reference = leaves[0].value  # the data may be on another device
         self.B = backend_of(self.reference)
         # [n], True for the entries of positive leaves
-        self.positive = np.concatenate([np.full(math.prod(x.value.shape), isinstance(x.constraint, type(POSITIVE))) for x in leaves])
+        self.positive = np.concatenate(
+            [np.full(math.prod(x.value.shape), isinstance(x.constraint, type(POSITIVE))) for x in leaves]
+        )
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()

@@ -154,7 +154,9 @@ class Pooled:
             columns = (np.concatenate(column)[order] for column in zip(*several, strict=True))
             found = [asarray_like(column, self.reference) for column in columns]
         here = iter(found)
-        return tuple(next(here) if given else None for given in self.given), asarray_like(numbers[order], self.reference)
+        return tuple(next(here) if given else None for given in self.given), asarray_like(
+            numbers[order], self.reference
+        )
 
     def _pool(self, epoch: int, pool: int) -> tuple[Any, ...]:
         """Return the shuffled rows of a pool on the host, and start to fetch the next pool."""

@@ -83,4 +83,6 @@ def zero_leaves(model: Any) -> frozenset[str]:
         for name, place, field in plan.parameters
         if field.constraint is NONNEGATIVE
     )
-    return frozenset(name for name, x in found if backend_of(x).is_concrete(x) and not bool(backend_of(x).xp.any(x != 0.0)))
+    return frozenset(
+        name for name, x in found if backend_of(x).is_concrete(x) and not bool(backend_of(x).xp.any(x != 0.0))
+    )
