@@ -8,6 +8,7 @@ from typing import Any
 from agp import tree
 from agp._context import public
 from agp.backend import backend_of
+from agp.batch import Batch
 from agp.checks import check_model
 from agp.errors import missing_package_message
 from agp.gradient import GradientMode, bound_of_batch
@@ -125,6 +126,9 @@ class GPModule(torch.nn.Module):
         /,
         *,
         scale: float = 1.0,
+        weights: Tensor | None = None,
+        offset: Tensor | None = None,
+        noise: Tensor | None = None,
         gradient: GradientMode = "closed-form",
         memory: float | None = None,
     ) -> Tensor:
@@ -142,7 +146,7 @@ class GPModule(torch.nn.Module):
             Inputs [B, D], which may be outputs of another module, and targets [B] or [B, K].
         scale
             The factor N / B for a minibatch.
-        gradient, memory
+        weights, offset, noise, gradient, memory
             As in `agp.models.Model.bound`. Gradients with respect to X require a budget for all rows at once.
 
         Raises
@@ -153,21 +157,29 @@ class GPModule(torch.nn.Module):
             stored inputs would not follow.
         """
         model = self.model()
-        batch = model._batch(X, y, scale=scale)
+        batch = model._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
         if model._holds_data:
-            _check_stored_data(model, batch.X, batch.y)
+            _check_stored_data(model, batch)
         if self.training and self._has_draws:
             seed = int(torch.randint(2**62, ()))
             batch = batch._replace(draws=place_draws(batch.X, model._draws(generator(seed), batch.X.shape[0])))
         value = bound_of_batch(model, batch, gradient, memory=memory)[0]
         return -(value + log_prior(model)[0]) if model.priors else -value
 
-    def forward(self, X: Tensor, *, observed: bool = False, memory: float | None = None) -> Prediction:
+    def forward(
+        self,
+        X: Tensor,
+        *,
+        observed: bool = False,
+        offset: Tensor | None = None,
+        noise: Tensor | None = None,
+        memory: float | None = None,
+    ) -> Prediction:
         """Predict means and variances [..., N, P] at X [..., N, D]; see `agp.Predictor.predict`.
 
         torch can differentiate predictions with respect to X and the parameters. Use `torch.no_grad` otherwise.
         """
-        return self.model().predict(X, observed=observed, memory=memory)
+        return self.model().predict(X, observed=observed, offset=offset, noise=noise, memory=memory)
 
     # -- state ------------------------------------------------------------------------------------------------------
 
@@ -242,13 +254,13 @@ def _check_untouched(model: Any, moving: Adam) -> None:
         raise ValueError(msg)
 
 
-def _check_stored_data(model: Any, X: Tensor, y: Tensor) -> None:
-    """Raise ValueError if the model stores other data than X and y, or data that would not follow X."""
-    if X.requires_grad:
+def _check_stored_data(model: Any, batch: Batch) -> None:
+    """Raise ValueError if the model stores other data than a batch, or data that would not follow its inputs."""
+    if batch.X.requires_grad:
         name = type(model).__name__
         msg = (
             f"X depends on parameters, but {name} predicts from the inputs that it stores, which would not follow; use "
             "SVGP, or detach X."
         )
         raise ValueError(msg)
-    model._check_same_data(X, y)
+    model._check_same_data(batch)

@@ -53,7 +53,7 @@ class LogNormal(Likelihood):
 
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         # var(y) = E[y]^2 (e^v - 1), where v is the variance of log y
-        var = self.logs._with_noise(var)
+        var = var + self.logs.noise_variance
         if self.limit is not None:
             mu, var = saturating_moments(mu, var, self.limit)
         no_noise = backend_of(mu).xp.full_like(mu, -float("inf"))
