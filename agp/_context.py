@@ -5,6 +5,7 @@ float32 products to three digits, which are too few for inverse matrices.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from functools import partial, wraps
 from typing import Any, Literal, TypeVar, overload
 
@@ -44,54 +45,97 @@ def public(
     """
     if f is None:
         return partial(public, repairs=repairs, context=context, ignore=ignore)
-    if ignore is not None:
-        f = _ignoring(f, warnings=ignore == "warnings")
-    if context:
-        f = _in_context(f)
-    return _warning_once(f) if repairs else f
+    call: Callable[..., Any] = f
 
-
-def _warning_once(f: F) -> F:
-    @wraps(f)
+    @wraps(call)
     def run(*args: Any, **kwargs: Any) -> Any:
-        if current_collector() is not None:
-            return f(*args, **kwargs)
-        with collect_reports() as reports:
-            out = f(*args, **kwargs)
-        Tally(reports).tell()
-        return out
+        reports, B, x = None, None, None
+        with ExitStack() as settings:
+            if repairs and current_collector() is None:
+                reports = settings.enter_context(collect_reports())
+            if context:
+                B, x = _array_among(args, kwargs)
+                if B is not None and B.needs_context:  # if there is no array, f usually raises an error
+                    settings.enter_context(B.context(x))
+            if ignore is not None:
+                settings.enter_context(np.errstate(**_ignored(warnings=ignore == "warnings")))
+            found = call(*args, **kwargs)
+        if reports:
+            Tally(reports).tell()
+        return _in_context(found, B, x)
 
-    return run  # type: ignore[return-value]
+    return run
 
 
-def _ignoring(f: F, *, warnings: bool) -> F:
+def _ignored(*, warnings: bool) -> Any:
+    """Return the arguments of `numpy.errstate` that ignore underflow and, if asked for, what NumPy would warn about."""
+    warned = [kind for kind, how in np.geterr().items() if how == "warn"] if warnings else []
+    return dict.fromkeys([*warned, "under"], "ignore")
+
+
+def at_inputs(f: Callable[..., Any], start: str, /) -> Any:
+    """Decorate a method that evaluates a kernel or a mean function at X and, optionally, returns the pullback.
+
+    The method runs in the context of X, like a `public` function. The decorator converts leaves that are numbers to
+    arrays with the library, dtype and device of X, and raises TypeError if a leaf has no value. Methods for automatic
+    differentiation may return no pullback. The decorator then adds a pullback that raises TypeError. `start` is the
+    call that sets initial values; the TypeError recommends it.
+    """
+
     @wraps(f)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        ignored: Any = {kind: "ignore" for kind, how in np.geterr().items() if how == "warn"} if warnings else {}
-        with np.errstate(**ignored | {"under": "ignore"}):
-            return f(*args, **kwargs)
-
-    return run  # type: ignore[return-value]
-
-
-def _in_context(f: F) -> F:
-    @wraps(f)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        for x in args:  # fast: the backend of most types is cached
-            B = backend_of_type(type(x))
-            if B is not None and not B.is_lazy:
-                break
+    def evaluated(self: Any, X: Array, *others: Any) -> Any:
+        if not tree.holds_arrays(self):
+            self = _with_arrays(self, X, start)
+        B = backend_of_type(type(X))
+        if B is None or B.is_lazy or B.needs_context:
+            B, x = _array_among((X, *others), {})
+            found: Any = None
+            if B is None or not B.needs_context:
+                found = f(self, X, *others)
+            else:
+                with B.context(x):
+                    found = f(self, X, *others)
+                found = _in_context(found, B, x)
         else:
-            B, x = _first_array((*args, *kwargs.values()))
-        if B is None or not B.needs_context:  # if there is no array, f usually raises an error
-            return f(*args, **kwargs)
-        with B.context(x):
-            found = f(*args, **kwargs)
-        if type(found) is tuple and len(found) == 2 and callable(found[1]):
-            return found[0], _within(B, x, found[1])
-        return found
+            found = f(self, X, *others)
+        if type(found) is tuple and len(found) == 2 and found[1] is not None:
+            return found
+        value = found[0] if type(found) is tuple and len(found) == 2 else found
+        return value, _no_pullback(type(self).__name__)
 
-    return run  # type: ignore[return-value]
+    return evaluated
+
+
+def _with_arrays(model: Any, X: Array, start: str) -> Any:
+    """Convert leaves that are numbers to arrays like X; raise TypeError if a leaf has no value."""
+    if absent := tree.missing(model):
+        msg = f"{type(model).__name__} has no {' and no '.join(absent)} yet; pass numbers, or call {start}."
+        raise TypeError(msg)
+    return tree.place_leaves(model, X)
+
+
+def _no_pullback(name: str) -> Callable[..., Any]:
+    def pullback(*_: Any) -> Any:
+        msg = f'{name} returned a value without a pullback; return both, or train with gradient="autodiff".'
+        raise TypeError(msg)
+
+    return pullback
+
+
+def _array_among(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Backend | None, Any]:
+    """Find the first array that is not lazy among the arguments, and its backend."""
+    for x in args:  # fast: the backend of most types is cached
+        B = backend_of_type(type(x))
+        if B is not None and not B.is_lazy:
+            return B, x
+    return _first_array((*args, *kwargs.values()))
+
+
+def _in_context(found: Any, B: Backend | None, x: Array) -> Any:
+    """Return the result of a function; a pullback in it runs in the context of the array x."""
+    if B is None or not B.needs_context or not (type(found) is tuple and len(found) == 2 and callable(found[1])):
+        return found
+    return found[0], _within(B, x, found[1])
 
 
 def _within(B: Backend, x: Array, pullback: Callable) -> Callable:

@@ -124,7 +124,7 @@ def check_finite(name: str, x: Array, *, first_row: int = 0, remedy: str = REMOV
     if not B.is_concrete(x):  # traced: no values yet
         return
     xp, count, row, start = B.xp, 0, 0, first_row
-    for block in [x] if B.is_lazy else row_blocks(x, CHECKED_ROWS):
+    for block in [x] if B.is_lazy or x.shape[0] <= CHECKED_ROWS else row_blocks(x, CHECKED_ROWS):
         good = xp.isfinite(block)
         if not assume(xp.all(good), likely=True):
             if not count:
@@ -236,7 +236,7 @@ def check_by_row(name: str, x: Array, X: Array, columns: int = 1) -> Array:
 
 def known_of_rows(
     X: Array, outputs: int, weights: Array | None, offset: Array | None, noise: Array | None, /
-) -> dict[str, Array | None]:
+) -> dict[str, Any]:
     """Return what is known of the rows of X [N, D] as fields of a `Batch`: weights [N], and columns [N, 1 or P]."""
     columns = {"weights": (weights, 1), "offset": (offset, outputs), "noise": (noise, outputs)}
     found = {name: None if x is None else check_by_row(name, x, X, size) for name, (x, size) in columns.items()}
@@ -265,6 +265,31 @@ def check_like(name: str, x: Array, reference_name: str, reference: Array) -> No
             f"{name} is on device {devices[0]}, but {reference_name} is on {devices[1]}; move one with agp.to_backend."
         )
         raise ValueError(msg)
+
+
+def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None:
+    """Raise TypeError or ValueError unless X [..., N, D] fits the model.
+
+    X must have `width` columns, and the library, dtype and device of the reference.
+    """
+    check_array_type("X", X)
+    if X.ndim > 2 and 0 in X.shape:
+        msg = f"X has shape {tuple(X.shape)}, but must have at least one row and one column."
+        raise ValueError(msg)
+    check_inputs("X", X if X.ndim <= 2 else X[(0,) * (X.ndim - 2)], finite=False)
+    check_like("X", X, name, reference)
+    if X.shape[-1] != width:
+        msg = f"X has {X.shape[-1]} columns, but the model was built for {width}."
+        raise ValueError(msg)
+
+
+def check_outputs(likelihood: Any, y: Array, outputs: int) -> None:
+    """Raise ValueError unless targets y [N, K] fit a model with `outputs` latent functions."""
+    needed = likelihood.latents(y.shape[1])
+    if needed != outputs:
+        msg = f"y has {needed} outputs, but the model has {outputs}; build a new model from these targets."
+        raise ValueError(msg)
+    likelihood.check_outputs(needed)
 
 
 def check_parameters(model: Any, reference_name: str, reference: Array) -> None:

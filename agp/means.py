@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Self
 
 from agp import tree
-from agp._context import public
+from agp._context import at_inputs
 from agp.backend import Array, Pullback, backend_of, like
 from agp.scaling import column_spreads, unit_by_column
 
@@ -17,8 +17,7 @@ class Mean(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__call__" in vars(cls):
-            evaluated = tree.at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)")
-            cls.__call__ = public(evaluated, repairs=False, ignore=None)
+            cls.__call__ = at_inputs(vars(cls)["__call__"], "mean.from_data(X, level, spread)")
 
     @abstractmethod
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:

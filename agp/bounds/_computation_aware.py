@@ -167,7 +167,8 @@ def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Momen
     at, held = whole_numbers(model.X.shape[0], model.X), model._data
     common, excess = support_noise(model)
     known = (held.y, at, held.weights, held.offset, excess) if data else (None, at, None, None, None)
-    moments, pull = _sum_moments(model, common, (model.X, *known), rows)
+    held_rows: Any = (model.X, *known)
+    moments, pull = _sum_moments(model, common, held_rows, rows)
     return moments._replace(A=0.5 * (moments.A + moments.A.mT)), pull
 
 
@@ -219,7 +220,7 @@ def computation_aware_bound(
     moments, pull_support = support_moments(model, block_rows, data=shared and elbo)
     pull_data = None
     if elbo and not shared:
-        rows = (batch.X, batch.y, None, batch.weights, batch.offset, excess)
+        rows: Rows = (batch.X, batch.y, None, batch.weights, batch.offset, excess)
         data, pull_data = _sum_moments(model, noise.common, rows, block_rows)
         moments = Moments(moments.A, *(scale * x for x in data[1:]))
     projection, log_det, pull_projection = projection_of(model, moments.A)

@@ -6,7 +6,7 @@ N(y; f, v)^w = N(y; f, v / w) (2 pi v)^((1 - w) / 2) w^(-1/2), exact models use 
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agp.backend import Array, Pullback, as_widest_float, backend_of
 from agp.batch import Batch
@@ -17,10 +17,10 @@ LOG_2PI = math.log(2.0 * math.pi)
 class RowNoise(NamedTuple):
     """The noise variances of rows."""
 
-    variance: Array
+    variance: Any
     """The variance v of one observation: 0-d, or [N] if some rows have known noise."""
-    weights: Array | None
-    """The weights w [N]."""
+    weights: Any
+    """The weights w [N], or None."""
 
     @classmethod
     def of(cls, trained: Array, batch: Batch, /) -> "RowNoise":

@@ -30,7 +30,7 @@ class Observations(NamedTuple):
     """Known noise variances [N, 1 or K]; None means 0."""
 
     @property
-    def known(self) -> dict[str, Array | None]:
+    def known(self) -> dict[str, Any]:
         """The weights, the offsets and the noise of the rows, as arguments of `agp.fit`."""
         offset = None if self.exposure is None else backend_of(self.exposure).xp.log(self.exposure)
         return {"weights": self.weights, "offset": offset, "noise": self.noise}

@@ -368,11 +368,6 @@ class GPRegressor(RegressorMixin, Distribution):
         likelihood = self._likelihood(data.y, method)
         if not self._is_gaussian:
             likelihood.check_targets(data.y)
-        if data.weights is not None and not method.takes_weights:
-            known = ", ".join(name for name, other in METHODS.items() if other.takes_weights)
-            asked = f"sample_weight is given, but the method {method.name} does not support it"
-            msg = f"{asked}; use auto, or one of {known}."
-            raise ValueError(msg)
         if "outputs" not in method.takes:
             known = ", ".join(name for name, other in METHODS.items() if "outputs" in other.takes)
             if outputs is not None:

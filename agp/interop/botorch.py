@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Self
 
 from agp import tree
 from agp.backend import backend_of
-from agp.checks import check_finite, check_model, check_results
+from agp.checks import check_finite, check_model, check_results, check_test_inputs
 from agp.errors import missing_package_message
-from agp.predictors import Predictor, check_test_inputs
+from agp.predictors import Predictor
 from agp.tree import first_leaf
 
 try:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from agp import tree
-from agp._context import public
+from agp._context import at_inputs
 from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
@@ -30,8 +30,7 @@ class Kernel(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in {"__call__", "diag"} & vars(cls).keys():
-            evaluated = tree.at_inputs(vars(cls)[name], "kernel.from_data(X, variance)")
-            setattr(cls, name, public(evaluated, repairs=False, ignore=None))
+            setattr(cls, name, at_inputs(vars(cls)[name], "kernel.from_data(X, variance)"))
 
     @abstractmethod
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:

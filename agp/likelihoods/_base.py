@@ -81,6 +81,11 @@ class Likelihood(ABC):
         """Whether the noise has infinite variance."""
         return False
 
+    @property
+    def floats_per_row(self) -> int:
+        """The number of floats that an evaluation keeps in memory for each row and latent function."""
+        return 8
+
     @abstractmethod
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         """Compute E[log p(y_n | f_n)] under f_np ~ N(mu_np, var_np), and its pullback.
@@ -298,11 +303,6 @@ class Likelihood(ABC):
         """Return a copy with all leaves as float64 NumPy arrays; `reference` is passed to `tree.place_leaves`."""
         leaves = tree.leaves(tree.place_leaves(self, reference)).items()
         return tree.with_leaves(self, {name: as_widest_float(to_numpy(x)) for name, x in leaves})
-
-    @property
-    def floats_per_row(self) -> int:
-        """The number of floats that an evaluation keeps in memory for each row and latent function."""
-        return 8
 
     def observations(self, y: Array, /) -> Array | None:
         """Convert targets y [N, K] to noisy values of the latent functions [N, P], or return None.

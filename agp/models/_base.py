@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.checks import check_inputs, check_parameters, check_targets, known_of_rows
+from agp.checks import (
+    check_inputs,
+    check_outputs,
+    check_parameters,
+    check_targets,
+    check_test_inputs,
+    known_of_rows,
+)
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import html_with_fallback
 from agp.models._constructor import complete_constructor, takes_shared_arguments
 from agp.models._growth import add_inducing
-from agp.predictors import FREQUENCIES, FunctionSamples, Predictor, check_outputs, check_test_inputs
+from agp.predictors import FREQUENCIES, FunctionSamples, Predictor
 from agp.priors import Priors
 from agp.processes import Process, SparsePrior
 from agp.random import Draws, prefix_draws

@@ -10,7 +10,7 @@ from agp.actions import Actions, FixedActions, Init, Layout, Policy, initialise_
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
 from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments, targets_of
-from agp.checks import as_columns, check_whole
+from agp.checks import as_columns, check_test_inputs, check_whole
 from agp.chunking import budget, mebibytes, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
@@ -21,7 +21,6 @@ from agp.models._parts import ExactParts
 from agp.models._regression import HoldsData, check_without_white, prepare_regression
 from agp.models._start import exact_parts, initialise_model, refuse_lazy_rows
 from agp.posteriors import InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
-from agp.predictors import check_test_inputs
 from agp.priors import Priors
 from agp.processes import ComputationAware, Process
 from agp.random import generator

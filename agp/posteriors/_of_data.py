@@ -38,9 +38,6 @@ class DataPosterior(Posterior):
         A factor of None means that it must be computed by `factorise`.
         """
 
-    def check_noise(self, noise: Array | None, /) -> None:
-        """Raise ValueError if the outputs share one covariance, but known noise variances [k, P] differ by output."""
-
     @classmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:  # noqa: ARG003
         cls._refuse("is built by a model that holds data")

@@ -8,5 +8,5 @@ from agp.predictors._saturating import Saturation
 __all__ = ["FunctionSamples", "Imputations", "Predictor", "Saturation"]
 
 # for other subpackages
-from agp.predictors._checks import check_outputs, check_test_inputs
+
 from agp.predictors._predictor import FREQUENCIES

@@ -1,15 +1,15 @@
 """Evaluation of predictions in chunks of rows, for sets of rows, and for several posteriors."""
 
+import dataclasses
 import math
 from abc import ABC
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from agp.backend import Array, asarray_like, backend_of, check_array_type
-from agp.checks import check_by_row, check_finite, check_targets
+from agp.checks import check_by_row, check_finite, check_outputs, check_targets, check_test_inputs
 from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood
-from agp.predictors._checks import check_outputs, check_test_inputs
 from agp.predictors._evaluation import concat_rows, latent_moments, refuse_nonfinite, split_sets
 from agp.predictors._imputed import Imputations
 from agp.predictors._saturating import Saturation
@@ -49,71 +49,60 @@ class ByRows(ABC):
         copies = 1 if self.imputations is None else self.imputations.count
         return copies * self.processes[0].floats_per_row + self.likelihood.floats_per_row * self.outputs
 
-    # -- moments ----------------------------------------------------------------------------------------------------
-
-    def _complete(self, evaluate: Callable[..., tuple[Array, ...]], X: Array, *known: Array | None) -> Any:
-        """Evaluate ``evaluate(X, *known)``, averaged over possible values of unknown cells."""
-        return evaluate(X, *known) if self.imputations is None else self.imputations.average(X, evaluate, *known)
-
-    def _moments(self, process: Process, factor: Any, X: Array, offset: Array | None = None) -> tuple[Array, Array]:
-        """Compute the means and variances [S n, P] of the latent functions at X [n, D]."""
-
-        def moments(X: Array, offset: Array | None) -> tuple[Array, Array]:
-            return latent_moments(self, process, factor, X, offset)
-
-        return self._complete(moments, X, offset)
-
-    def _variance(self, process: Process, factor: Any, X: Array) -> Array:
-        parts = [self._moments(process, factor, chunk) for (chunk,) in self._chunks(process, X, None)]
-        return concat_rows(parts)[1]
-
-    def _covariance(self, process: Process, factor: Any, X: Array) -> Array:
-        """Compute the joint covariances [L, n, n] of the independent functions at X [n, D]."""
-        if self.imputations is None:
-            return process.project_covariance(factor, X)
-        if process.mixing is not None:
-            msg = "joint predictions of mixed outputs need complete rows; fill in missing cells, or predict marginals."
-            raise TypeError(msg)
-        return self.imputations.average_covariances(X, lambda x: process.project_covariance(factor, x))
-
     # -- rows, sets, chunks -----------------------------------------------------------------------------------------
 
     def _in_chunks(
-        self, f: Callable[..., Any], X: Array, memory: float | None, names: tuple[str, ...], *others: Array | None
+        self,
+        f: Callable[..., Any],
+        X: Array,
+        memory: float | None,
+        names: tuple[str, ...],
+        *others: Array | None,
+        of: Callable[..., Any] = latent_moments,
+        axis: int = 0,
     ) -> tuple[Array, ...]:
-        """Evaluate ``f(process, factor, X, *others)`` in chunks of rows; return arrays [..., N, .].
+        """Evaluate ``f(found, X, *others)`` in chunks of rows; return arrays [..., N, .].
 
-        `names` are the names of the first arrays that `f` returns. Raises NonFiniteError if one of these arrays is not
-        finite.
+        ``found`` is what ``of(predictor, process, factor, X)`` returns for the rows, by default the moments of the
+        latent functions [S n, P]. Rows with unknown cells are averaged over the imputations. The arrays that `f`
+        returns are concatenated along `axis`. `names` are the names of the first of them. Raises NonFiniteError if one
+        of these is not finite.
         """
-
-        def evaluated(process: Process, factor: Any, X: Array, *others: Array | None) -> tuple[Array, ...]:
-            found = concat_rows([f(process, factor, *rows) for rows in self._chunks(process, X, memory, *others)])
-            refuse_nonfinite(**dict(zip(names, found, strict=False)))
-            return found
-
-        return self._by_row(evaluated, X, *others)
-
-    def _by_row(self, f: Callable[..., Any], X: Array, *others: Array | None) -> tuple[Array, ...]:
-        """Evaluate ``f(process, factor, X, *others)`` with leading axes flattened to rows; return [..., N, .]."""
         self._check(X)
         B = backend_of(X)
-        pairs = list(zip(self.processes, self.factors, strict=True))
         if B.is_lazy:
-            return self._lazily(f, X, others)
+            return self._lazily(f, X, memory, names, *others, of=of)
         batch = X.shape[:-1]
         rows = [x if x is None or x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
-        found, _ = speculate(lambda: [f(*pair, *rows) for pair in pairs], X)
+
+        def evaluated() -> list[tuple[Array, ...]]:
+            found = []
+            for process, factor in zip(self.processes, self.factors, strict=True):
+                parts = []
+                for chunk, *known in self._chunks(process, memory, *rows):
+                    if self.imputations is None:
+                        parts.append(f(of(self, process, factor, chunk), chunk, *known))
+                    else:
+                        at = lambda x, *known: f(of(self, process, factor, x), x, *known)  # noqa: B023, E731
+                        parts.append(self.imputations.average(chunk, at, *known))
+                whole = concat_rows(parts, axis)
+                refuse_nonfinite(**dict(zip(names, whole, strict=False)))
+                found.append(whole)
+            return found
+
+        found = speculate(evaluated, X)[0] if B.reading_waits(X) else evaluated()
         return tuple(self._reshape_batch(list(parts), batch) for parts in zip(*found, strict=True))
 
-    def _lazily(self, f: Callable[..., Any], X: Array, others: tuple[Array | None, ...]) -> tuple[Array, ...]:
-        """Evaluate `_by_row` for the rows of a lazy array, with arrays in memory for its chunks."""
+    def _lazily(
+        self, f: Callable[..., Any], X: Array, memory: float | None, names: tuple[str, ...], *others: Any, of: Any
+    ) -> tuple[Array, ...]:
+        """Evaluate `_in_chunks` for the rows of a lazy array, with arrays in memory for its chunks."""
         given = [x for x in others if x is not None]
 
         def gathered(X: Array, *rows: Array) -> tuple[Array, ...]:
             left = iter(rows)
-            others_here = (None if x is None else self._gather(next(left)) for x in others)
-            return f(self.processes[0], self.factors[0], self._gather(X), *others_here)
+            here = (None if x is None else self._gather(next(left)) for x in others)
+            return self._in_chunks(f, self._gather(X), memory, names, *here, of=of)
 
         example = gathered(*(x[:1, :] for x in (X, *given)))
         return backend_of(X).map_chunks(gathered, (X, *given), example)
@@ -127,9 +116,24 @@ class ByRows(ABC):
         found = [backend_of(sets[0]).xp.stack([f(process, factor, x) for x in sets]) for process, factor in pairs]
         return self._reshape_batch(found, X.shape[:-2])
 
+    def _one(self, process: Process, factor: Any) -> Any:
+        """Return the predictor with one of the posteriors."""
+        return dataclasses.replace(self, processes=(process,), factors=(factor,), lead=())  # type: ignore[type-var]
+
+    def _covariance(self, process: Process, factor: Any, X: Array) -> Array:
+        """Compute the joint covariances [L, n, n] of the independent functions at X [n, D]."""
+        if self.imputations is None:
+            return process.project_covariance(factor, X)
+        if process.mixing is not None:
+            msg = "joint predictions of mixed outputs need complete rows; fill in missing cells, or predict marginals."
+            raise TypeError(msg)
+        return self.imputations.average_covariances(X, lambda x: process.project_covariance(factor, x))
+
     def _reshape_batch(self, parts: list[Array], batch: tuple[int, ...]) -> Array:
         """Combine the arrays [N, ...] of all posteriors into one array [*lead, *batch, ...]."""
         xp, one = backend_of(parts[0]).xp, parts[0]
+        if not self.lead and len(batch) == 1:
+            return one
         return xp.reshape(xp.stack(parts) if self.lead else one, (*self.lead, *batch, *one.shape[1:]))
 
     def _gather(self, X: Array) -> Array:
@@ -139,7 +143,7 @@ class ByRows(ABC):
         return x if backend_of(x) is backend_of(reference) else asarray_like(x, reference)
 
     def _chunks(
-        self, process: Process, X: Array, memory: float | None, *others: Array | None
+        self, process: Process, memory: float | None, X: Any, *others: Array | None
     ) -> Iterator[tuple[Any, ...]]:
         """Yield chunks of rows of X and of the other arrays, which may be None."""
         rows_of = rows_within if process.rows_share_work else tile_rows

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agp import tree
-from agp.backend import Array, asarray_like, backend_of
+from agp.backend import Array, Pullback, asarray_like, backend_of
 from agp.batch import repeat_rows
 from agp.checks import check_results
 from agp.processes import Process
@@ -22,19 +22,31 @@ def with_common_draws(process: Process, X: Array, /) -> Process:
     return process.with_draws(Draws(*({name: asarray_like(x, X) for name, x in part.items()} for part in draws)))
 
 
-def latent_moments(
-    predictor: Any, process: Process, factor: Any, X: Array, offset: Array | None = None, /
-) -> tuple[Array, Array]:
+def latent_moments(predictor: Any, process: Process, factor: Any, X: Array, /) -> tuple[Array, Array]:
     """Compute the means and variances [S n, P] of the latent functions at X [n, D], for S samples of the process.
 
     If X requires gradients, but no leaf of the predictor does, torch or JAX uses the closed-form pullback.
     """
     B, process = backend_of(X), with_common_draws(process, X)
     if not B.asks_gradient(X) or any(B.asks_gradient(x) for x in tree.leaves(predictor).values()):
-        mean, variance = process.project(factor, X)[0]
-    else:
-        mean, variance = _with_pullback(process, factor, X)
-    return mean if offset is None else mean + repeat_rows(offset, mean.shape[0] // X.shape[0]), variance
+        return process.project(factor, X)[0]
+    return _with_pullback(process, factor, X)
+
+
+def latent_means(_: Any, process: Process, factor: Any, X: Array, /) -> Array:
+    """Compute the means [S n, P] of the latent functions at X [n, D]."""
+    return with_common_draws(process, X).project_mean(factor, X)
+
+
+def latent_projection(_: Any, process: Process, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+    """Compute the means and variances [S n, P] of the latent functions, and their pullback to X."""
+    moments, pull = with_common_draws(process, X).project(factor, X)
+    return moments, lambda *bars: pull(*bars)[-1]
+
+
+def moved_by(mean: Array, offset: Array | None, rows: int, /) -> Array:
+    """Add an offset [n, 1 or P] to means [S n, P]."""
+    return mean if offset is None else mean + repeat_rows(offset, mean.shape[0] // rows)
 
 
 def _with_pullback(process: Process, factor: Any, X: Array) -> tuple[Array, Array]:
@@ -66,9 +78,9 @@ def split_sets(X: Array) -> list[Array]:
     return [flat[i, :, :] for i in range(flat.shape[0])]
 
 
-def concat_rows(parts: list[tuple[Array, ...]]) -> tuple[Array, ...]:
+def concat_rows(parts: list[tuple[Array, ...]], axis: int = 0) -> tuple[Array, ...]:
     """Concatenate arrays for consecutive rows."""
     if len(parts) == 1:
         return tuple(parts[0])
     xp = backend_of(parts[0][0]).xp
-    return tuple(xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
+    return tuple(xp.concat(list(column), axis=axis) for column in zip(*parts, strict=True))

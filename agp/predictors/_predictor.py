@@ -11,7 +11,7 @@ from agp.checks import check_finite, check_whole
 from agp.likelihoods import Likelihood, Prediction, with_row_noise
 from agp.linalg import covariance_with, nonnegative
 from agp.markup import html_with_fallback
-from agp.predictors._evaluation import latent_moments, refuse_nonfinite, split_sets, with_common_draws
+from agp.predictors._evaluation import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
 from agp.predictors._mixture import average, combine, cross_covariances, mixture, slopes
@@ -110,14 +110,16 @@ class Predictor(Scores):
             raise ValueError(msg)
         unbounded = observed and self.likelihood.infinite_variance
 
-        def predicted(process: Process, factor: Any, X: Array, *known: Array | None) -> tuple[Array, Array]:
-            def moments(X: Array, offset: Array | None, noise: Array | None) -> tuple[Array, Array]:
-                found = latent_moments(self, process, factor, X, offset)
-                if unbounded:
-                    refuse_nonfinite(variance=found[1])
-                return mixture(self._observe(*found, noise, X.shape[0]), X.shape[0]) if observed else found
-
-            return mixture(self._complete(moments, X, *known), X.shape[0])
+        def predicted(
+            moments: tuple[Array, Array], X: Array, offset: Array | None, noise: Array | None
+        ) -> tuple[Array, Array]:
+            mean, variance = moments
+            if offset is not None:
+                mean = moved_by(mean, offset, X.shape[0])
+            if unbounded:
+                refuse_nonfinite(variance=variance)
+            found = self._observe(mean, variance, noise, X.shape[0]) if observed else (mean, variance)
+            return found if mean.shape[0] == X.shape[0] else mixture(found, X.shape[0])
 
         names = ("mean",) if unbounded else ("mean", "variance")
         return Prediction(*self._in_chunks(predicted, X, memory, names, *self._by_row_terms(X, offset, noise)))
@@ -126,7 +128,8 @@ class Predictor(Scores):
         """Return the moments [S n, K] of observations, from those of the latent functions."""
         if self.saturation is not None:
             mean, variance = self.saturation.bound_moments(mean, variance)
-        return with_row_noise(self.likelihood, noise, mean.shape[0] // rows).predict(mean, variance)
+        likelihood = self.likelihood if noise is None else with_row_noise(self.likelihood, noise, mean.shape[0] // rows)
+        return likelihood.predict(mean, variance)
 
     @public
     def predict_mean(self, X: Array, /, *, offset: Array | None = None, memory: float | None = None) -> Array:
@@ -135,14 +138,12 @@ class Predictor(Scores):
         See `predict` for the arguments and errors.
         """
 
-        def predicted(process: Process, factor: Any, X: Array, offset: Array | None) -> tuple[Array]:
-            def means(X: Array) -> tuple[Array]:
-                return (with_common_draws(process, X).project_mean(factor, X),)
-
-            mean = average(self._complete(means, X)[0], X.shape[0])
+        def predicted(mean: Array, X: Array, offset: Array | None) -> tuple[Array]:
+            mean = average(mean, X.shape[0])
             return (mean if offset is None else mean + offset,)
 
-        return self._in_chunks(predicted, X, memory, ("mean",), self._by_row_terms(X, offset, None)[0])[0]
+        offset = self._by_row_terms(X, offset, None)[0]
+        return self._in_chunks(predicted, X, memory, ("mean",), offset, of=latent_means)[0]
 
     @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
@@ -154,11 +155,11 @@ class Predictor(Scores):
             msg = "predictions at unknown cells have no derivatives with respect to the inputs; fill in these cells."
             raise TypeError(msg)
 
-        def derived(process: Process, factor: Any, X: Array) -> tuple[Array, Array]:
-            moments, pull = with_common_draws(process, X).project(factor, X)
-            return slopes(moments, lambda *bars: pull(*bars)[-1], X)
+        def derived(projection: tuple[tuple[Array, Array], Any], X: Array) -> tuple[Array, Array]:
+            return slopes(*projection, X)
 
-        return Prediction(*self._in_chunks(derived, X, memory, ("slope of the mean", "slope of the variance")))
+        names = ("slope of the mean", "slope of the variance")
+        return Prediction(*self._in_chunks(derived, X, memory, names, of=latent_projection))
 
     # -- joint ------------------------------------------------------------------------------------------------------
 
@@ -181,7 +182,7 @@ class Predictor(Scores):
         def joint(process: Process, factor: Any, X: Array) -> Array:
             latent, mixing = self._covariance(process, factor, X), process.mixing
             own = latent if mixing is None else combine(mixing * mixing, latent)
-            covariance = covariance_with(self._variance(process, factor, X).mT, own)
+            covariance = covariance_with(self._one(process, factor).predict(X).variance.mT, own)
             if cross_outputs:
                 covariance = cross_covariances(covariance, latent, mixing)
             refuse_nonfinite(covariance=covariance)
@@ -215,9 +216,10 @@ class Predictor(Scores):
 
         def sampled(process: Process, factor: Any, X: Array) -> Array:
             latent, mixing = self._covariance(process, factor, X), process.mixing
-            mean = self._complete(lambda x: (process.project_mean(factor, x),), X)[0]
+            one = self._one(process, factor)
+            mean = one.predict_mean(X)
             if mixing is None:
-                latent = covariance_with(self._variance(process, factor, X).mT, latent)
+                latent = covariance_with(one.predict(X).variance.mT, latent)
             refuse_nonfinite(covariance=latent, mean=mean)
             xp = backend_of(X).xp
             eigenvalues, vectors = xp.linalg.eigh(0.5 * (latent + latent.mT))

@@ -9,9 +9,8 @@ from agp.batch import Batch
 from agp.checks import check_levels, check_whole
 from agp.likelihoods import with_row_noise
 from agp.predictors._by_rows import ByRows
-from agp.predictors._evaluation import refuse_nonfinite
+from agp.predictors._evaluation import moved_by
 from agp.predictors._mixture import average, log_average
-from agp.processes import Process
 from agp.random import generator
 
 
@@ -50,18 +49,16 @@ class Scores(ByRows):
         """
         levels = check_levels(tuple(q) if isinstance(q, Sequence) else (q,))
 
-        def found(process: Process, factor: Any, X: Array, *known: Array | None) -> tuple[Array, ...]:
-            parts = []
-            for chunk, *(offset, noise) in self._chunks(process, X, memory, *known):
-                mu, var = self._moments(process, factor, chunk, offset)
-                samples = mu.shape[0] // chunk.shape[0]
-                likelihood = with_row_noise(self.likelihood, noise)
-                parts.append(likelihood.predictive_quantiles(mu, var, levels, samples=samples))
-            quantiles = backend_of(X).xp.concat(parts, axis=1)
-            refuse_nonfinite(quantiles=quantiles)
+        def found(
+            moments: tuple[Array, Array], X: Array, offset: Array | None, noise: Array | None
+        ) -> tuple[Array, ...]:
+            rows, likelihood = X.shape[0], with_row_noise(self.likelihood, noise)
+            mean = moved_by(moments[0], offset, rows)
+            quantiles = likelihood.predictive_quantiles(mean, moments[1], levels, samples=mean.shape[0] // rows)
             return tuple(quantiles[i, ...] for i in range(len(levels)))
 
-        each = self._by_row(found, X, *self._by_row_terms(X, offset, noise))
+        names = ("quantiles",) * len(levels)
+        each = self._in_chunks(found, X, memory, names, *self._by_row_terms(X, offset, noise))
         return backend_of(each[0]).xp.stack(list(each)) if isinstance(q, Sequence) else each[0]
 
     def interval(
@@ -252,9 +249,10 @@ class Scores(ByRows):
         """
 
         def scored(
-            process: Process, factor: Any, X: Array, y: Array, offset: Array | None, noise: Array | None
+            moments: tuple[Array, Array], X: Array, y: Array, offset: Array | None, noise: Array | None
         ) -> tuple[Array]:
-            return (score(*self._moments(process, factor, X, offset), Batch(X, y, noise=noise)),)
+            mean = moved_by(moments[0], offset, X.shape[0])
+            return (score(mean, moments[1], Batch(X, y, noise=noise)),)
 
         names = () if what is None else (what,)
         return self._in_chunks(scored, X, memory, names, y, *self._by_row_terms(X, offset, noise))[0]

@@ -155,8 +155,8 @@ def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None,
     """
     points = Points(Z, Z_unit=column_spreads(Z))
     noise = None if data.noise is None else data.noise[:, None]
-    rows_known = {"weights": data.weights, "noise": noise}
-    model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, **rows_known)
+    known_of_rows: dict[str, Any] = {"weights": data.weights, "noise": noise}
+    model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, **known_of_rows)
     M = Z.shape[0]
     memory = max(budget(None, Z), mebibytes(SQUARES * M * M, Z)) if memory is None else memory
     Lu = cholesky(model._inducing_covariance()[0])

@@ -55,7 +55,6 @@ __getattr__ = former_names(__name__, filled="with_defaults", replaced="replace")
 
 # for other subpackages
 from agp.tree._arrays import (
-    at_inputs,
     constant_data,
     copy_array,
     detach,
@@ -69,4 +68,4 @@ from agp.tree._fields import is_model_class, leaf_fields
 from agp.tree._plans import join_path
 from agp.tree._raw import zero_leaves
 from agp.tree._text import outline, settings, structure
-from agp.tree._walks import constraints, patterns
+from agp.tree._walks import constraints, holds_arrays, patterns

@@ -1,14 +1,13 @@
 """Conversion, copies and memory layout of a model's arrays."""
 
 import numbers
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from agp.backend import Array, backend_of, check_array_type, get_backend, like, to_numpy
 from agp.tree._copies import with_leaves
 from agp.tree._fields import is_model
-from agp.tree._walks import holds_arrays, leaves, missing
+from agp.tree._walks import leaves
 
 T = TypeVar("T", bound=Any)
 
@@ -19,39 +18,6 @@ def place_leaves(model: T, reference: Array) -> T:
     given = {name: x for name, x in leaves(model).items() if isinstance(x, (numbers.Real, list, tuple))}
     new = {name: float(x) if isinstance(x, numbers.Real) else x for name, x in given.items()}
     return with_leaves(model, {name: xp.asarray(x, **like(reference)) for name, x in new.items()})
-
-
-def at_inputs(f: Callable, start: str) -> Callable:
-    """Decorate a method that evaluates a kernel or a mean function at X and, optionally, returns the pullback.
-
-    The decorator converts leaves that are numbers to arrays with the library, dtype and device of X, and raises
-    TypeError if a leaf has no value. Methods for automatic differentiation may return no pullback. The decorator then
-    adds a pullback that raises TypeError. `start` is the call that sets initial values; the TypeError recommends it.
-    """
-
-    @wraps(f)
-    def evaluated(self: Any, X: Array, *others: Any) -> Any:
-        if not holds_arrays(self):
-            if absent := missing(self):
-                name = type(self).__name__
-                msg = f"{name} has no {' and no '.join(absent)} yet; pass numbers, or call {start}."
-                raise TypeError(msg)
-            self = place_leaves(self, X)
-        found = f(self, X, *others)
-        if type(found) is tuple and len(found) == 2 and found[1] is not None:
-            return found
-        value = found[0] if type(found) is tuple and len(found) == 2 else found
-        return value, _no_pullback(type(self).__name__)
-
-    return evaluated
-
-
-def _no_pullback(name: str) -> Callable:
-    def pullback(*_: Any) -> Any:
-        msg = f'{name} returned a value without a pullback; return both, or train with gradient="autodiff".'
-        raise TypeError(msg)
-
-    return pullback
 
 
 def copy_array(x: Array) -> Array:

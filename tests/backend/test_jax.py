@@ -10,6 +10,7 @@ from helpers import POSTERIORS, problem, toy_data
 
 from agp import tree, value_and_gradient
 from agp.backend import get_backend
+from agp.batch import Batch
 from agp.bounds import elbo
 from agp.kernels import RBF, Matern12, Matern32, Matern52, RationalQuadratic
 from agp.likelihoods import Gaussian
@@ -129,12 +130,12 @@ def test_the_fold_scans_and_equals_the_whole(rows, mode, B):
     model, X, y = _here(host, X, y)
 
     def closed(model):
-        value, pullback = elbo(model, X, y, block_rows=rows)
+        value, pullback = elbo(model, Batch(X, y), block_rows=rows)
         return tree.pull_raw(model, pullback(1.0)[0])
 
     def by_autodiff(model):
         raw = tree.unconstrain(model)
-        return B.value_and_grad(lambda raw: elbo(tree.constrain(model, raw), X, y, block_rows=rows)[0], raw)[1]
+        return B.value_and_grad(lambda raw: elbo(tree.constrain(model, raw), Batch(X, y), block_rows=rows)[0], raw)[1]
 
     found = jax.jit(closed if mode == "closed-form" else by_autodiff)(model)
     _agree(found, expected, 1e-9)
@@ -147,7 +148,7 @@ def test_the_compiled_fold_needs_the_memory_of_one_block():
 
     def temporary(rows):
         def gradient(model, X, y):
-            value, pullback = elbo(model, X, y, block_rows=rows)
+            value, pullback = elbo(model, Batch(X, y), block_rows=rows)
             return value, tree.pull_raw(model, pullback(1.0)[0])
 
         compiled = jax.jit(gradient).lower(model, X, y).compile()

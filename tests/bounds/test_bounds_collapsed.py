@@ -19,6 +19,7 @@ from helpers import (
 )
 
 from agp import SGPR, tree, value_and_gradient
+from agp.batch import Batch
 from agp.bounds import collapsed_bound, collapsed_posterior, evidence_upper_bound
 
 
@@ -84,8 +85,8 @@ def test_data_have_no_gradient(backend):
 def test_blocks_change_rounding_only(rows, backend):
     model, X, y = collapsed("sum-ard", outputs=3)
     model, X, y = backend.move(model), backend.array(X), backend.array(y)
-    whole, pull_whole = collapsed_bound(model, X, y)
-    blocked, pull_blocked = collapsed_bound(model, X, y, block_rows=rows)
+    whole, pull_whole = collapsed_bound(model, Batch(X, y))
+    blocked, pull_blocked = collapsed_bound(model, Batch(X, y), block_rows=rows)
     np.testing.assert_allclose(backend.numpy(blocked), backend.numpy(whole), rtol=1e-13)
     ours, theirs = pull_blocked(0.7), pull_whole(0.7)
     assert ours[1] is None
@@ -96,12 +97,12 @@ def test_blocks_change_rounding_only(rows, backend):
 def test_blocks_change_neither_posterior_nor_upper_bound(backend):
     model, X, y = collapsed(outputs=3)
     model, X, y = backend.move(model), backend.array(X), backend.array(y)
-    ours, theirs = collapsed_posterior(model, X, y, block_rows=5), collapsed_posterior(model, X, y)
+    ours, theirs = collapsed_posterior(model, Batch(X, y), block_rows=5), collapsed_posterior(model, Batch(X, y))
     for name in ("Lu", "LB", "c"):
         assert_close(backend.numpy(getattr(ours, name)), backend.numpy(getattr(theirs, name)), 1e-12, name)
     for factors in zip(ours.LG, theirs.LG, strict=True):
         assert_close(*map(backend.numpy, factors), 1e-12)
-    upper = [backend.numpy(evidence_upper_bound(model, X, y, block_rows=rows)) for rows in (5, None)]
+    upper = [backend.numpy(evidence_upper_bound(model, Batch(X, y), block_rows=rows)) for rows in (5, None)]
     np.testing.assert_allclose(*upper, rtol=1e-13)
 
 
@@ -111,7 +112,7 @@ def test_blocks_by_automatic_differentiation(torch_place):
     model, X, y = collapsed(outputs=3)
     model, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
     raw = {k: v.requires_grad_() for k, v in tree.unconstrain(model).items()}
-    value = collapsed_bound(tree.constrain(model, raw), X, y, block_rows=5)[0]
+    value = collapsed_bound(tree.constrain(model, raw), Batch(X, y), block_rows=5)[0]
     found = torch.autograd.grad(value, list(raw.values()))
     expected = value_and_gradient(model, X, y)[1]
     for name, gradient in zip(raw, found, strict=True):
@@ -125,11 +126,11 @@ def test_compiled_blocks_by_jax(rows):
     model, X, y = (tree.to_backend(x, "jax") for x in (model, X, y))
 
     def closed(model, X, y):
-        value, pullback = collapsed_bound(model, X, y, block_rows=rows)
+        value, pullback = collapsed_bound(model, Batch(X, y), block_rows=rows)
         return value, tree.pull_raw(model, pullback(1.0)[0])
 
     def auto(model, X, y):
-        bound = lambda raw: collapsed_bound(tree.constrain(model, raw), X, y, block_rows=rows)[0]  # noqa: E731
+        bound = lambda raw: collapsed_bound(tree.constrain(model, raw), Batch(X, y), block_rows=rows)[0]  # noqa: E731
         return jax.value_and_grad(bound)(tree.unconstrain(model))
 
     expected_value, expected = value_and_gradient(model, X, y)
@@ -199,7 +200,7 @@ def test_the_closed_form_holds_one_block():
     model, X, y = large()
 
     def work(rows):
-        value, pullback = collapsed_bound(model, X, y, block_rows=rows)
+        value, pullback = collapsed_bound(model, Batch(X, y), block_rows=rows)
         return value, pullback(1.0)[0]
 
     assert peak(lambda: work(500)) < 0.5 * WHOLE
@@ -209,8 +210,8 @@ def test_the_closed_form_holds_one_block():
 @pytest.mark.slow
 def test_posterior_and_upper_bound_hold_one_block():
     model, X, y = large()
-    assert peak(lambda: collapsed_posterior(model, X, y, block_rows=500)) < 0.5 * WHOLE
-    assert peak(lambda: evidence_upper_bound(model, X, y, block_rows=500)) < 0.5 * WHOLE
+    assert peak(lambda: collapsed_posterior(model, Batch(X, y), block_rows=500)) < 0.5 * WHOLE
+    assert peak(lambda: evidence_upper_bound(model, Batch(X, y), block_rows=500)) < 0.5 * WHOLE
 
 
 @pytest.mark.slow
@@ -234,7 +235,7 @@ def test_autodiff_keeps_no_block():
     def kept_by(rows):
         kept.clear()
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-            collapsed_bound(tree.constrain(model, raw), X, y, block_rows=rows)
+            collapsed_bound(tree.constrain(model, raw), Batch(X, y), block_rows=rows)
         return sum(kept)
 
     assert kept_by(500) < 2 * WHOLE
@@ -248,11 +249,11 @@ def test_compiled_memory_is_that_of_one_block(mode):
 
     def f(rows):
         def of_raw(raw, X, y):
-            return collapsed_bound(tree.constrain(model, raw), X, y, block_rows=rows)[0]
+            return collapsed_bound(tree.constrain(model, raw), Batch(X, y), block_rows=rows)[0]
 
         def closed(raw, X, y):
             here = tree.constrain(model, raw)
-            value, pullback = collapsed_bound(here, X, y, block_rows=rows)
+            value, pullback = collapsed_bound(here, Batch(X, y), block_rows=rows)
             return value, tree.pull_raw(here, pullback(1.0)[0])
 
         return closed if mode == "closed-form" else jax.value_and_grad(of_raw)

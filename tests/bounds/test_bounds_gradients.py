@@ -25,6 +25,7 @@ from helpers import (
 )
 
 from agp import tree
+from agp.batch import Batch
 from agp.bounds import elbo
 from agp.likelihoods import Gaussian
 
@@ -102,8 +103,8 @@ def test_an_auxiliary_leaf_has_no_gradient(posterior, backend):
 def test_blocked_bound_is_the_bound(posterior, rows, backend, block):
     model, X, y = problem("sum-ard", posterior, "bernoulli", outputs=2)
     model, X, y = backend.move(model), backend.array(X), backend.array(y)
-    whole, pull_whole = elbo(model, X, y)
-    blocked, pull_blocked = elbo(model, X, y, block_rows=rows)
+    whole, pull_whole = elbo(model, Batch(X, y))
+    blocked, pull_blocked = elbo(model, Batch(X, y), block_rows=rows)
     np.testing.assert_allclose(backend.numpy(blocked), backend.numpy(whole), rtol=1e-13)
     ours, theirs = pull_blocked(0.7), pull_whole(0.7)
     assert ours[1] is None
@@ -118,7 +119,7 @@ def test_blocked_bound_by_automatic_differentiation(posterior, torch_place):
     model, X, y = problem("rbf-ard", posterior)
     model, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
     raw = {k: v.requires_grad_() for k, v in tree.unconstrain(model).items()}
-    value = elbo(tree.constrain(model, raw), X, y, block_rows=5)[0]
+    value = elbo(tree.constrain(model, raw), Batch(X, y), block_rows=5)[0]
     found = torch.autograd.grad(value, list(raw.values()))
     expected = value_and_gradient(model, X, y)[1]
     for name, gradient in short_names(dict(zip(raw, found, strict=True))).items():

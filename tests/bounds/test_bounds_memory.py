@@ -5,6 +5,7 @@ import pytest
 from helpers import as_arrays, peak
 
 from agp import RBF, SGPR, SVGP, CaGP, tree
+from agp.batch import Batch
 from agp.bounds import elbo
 from agp.inducing import Patches, PatchGrid
 from agp.posteriors import InverseFree, Relaxed, Whitened
@@ -31,9 +32,9 @@ def value_and_bar(bound):
 def test_the_closed_form_holds_one_block(posterior):
     X, y = problem()
     model = SVGP.from_data(X, y, posterior=posterior, Z=X[:INDUCING])
-    blocked = peak(lambda: value_and_bar(elbo(model, X, y, block_rows=500)))
+    blocked = peak(lambda: value_and_bar(elbo(model, Batch(X, y), block_rows=500)))
     assert blocked < 0.5 * WHOLE
-    assert peak(lambda: value_and_bar(elbo(model, X, y))) > 4 * WHOLE  # so the limit above means something
+    assert peak(lambda: value_and_bar(elbo(model, Batch(X, y)))) > 4 * WHOLE  # so the limit above means something
 
 
 @pytest.mark.long
@@ -55,8 +56,8 @@ def test_autodiff_keeps_no_block(posterior):
             bound(tree.constrain(model, raw))
         return sum(kept)
 
-    assert kept_by(lambda m: elbo(m, X, y, block_rows=500)[0]) < 2 * WHOLE
-    assert kept_by(lambda m: elbo(m, X, y)[0]) > 4 * WHOLE
+    assert kept_by(lambda m: elbo(m, Batch(X, y), block_rows=500)[0]) < 2 * WHOLE
+    assert kept_by(lambda m: elbo(m, Batch(X, y))[0]) > 4 * WHOLE
 
 
 @pytest.mark.long
@@ -92,8 +93,9 @@ def patches(rng):
 def few_actions(rng):
     """A computation-aware GP with few actions on more rows."""
     X = rng.normal(size=(120, 2))
-    conditional = CaGP.from_data(X, X[:, :1], num_actions=4)._conditional()
-    return conditional.floats_per_row, 2, conditional.contribution
+    process = CaGP.from_data(X, X[:, :1], num_actions=4)._posterior_process()
+    factor = process.factorise()[0]
+    return process.floats_per_row, 2, lambda X: process.project(factor, X)
 
 
 @pytest.mark.parametrize("made", [patchwise, patches, few_actions])

@@ -7,6 +7,7 @@ import pytest
 from helpers import KERNELS, assert_close, inducing_inputs, problem, process, sgpr
 
 from agp import GPR, RBF, SGPR
+from agp.batch import Batch
 from agp.bounds import (
     Statistics,
     bound_from_totals,
@@ -53,25 +54,25 @@ def assert_same_statistics(backend, found, expected, tolerance=1e-11):
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_bound_and_posterior_are_those_of_the_statistics(outputs, rows, backend):
     model, X, y = moved(backend, outputs=outputs)
-    totals, noise = collapsed_statistics(model, X, y, block_rows=rows), model.likelihood.noise_variance
-    bound, expected = bound_from_totals(totals, noise, X.shape[0], None)[0], collapsed_bound(model, X, y)[0]
+    totals, noise = collapsed_statistics(model, Batch(X, y), block_rows=rows), model.likelihood.noise_variance
+    bound, expected = bound_from_totals(totals, noise, X.shape[0], None)[0], collapsed_bound(model, Batch(X, y))[0]
     np.testing.assert_allclose(backend.numpy(bound), backend.numpy(expected), rtol=1e-12)
     found = posterior_of(cholesky(model._inducing_covariance()[0]), totals, noise)
-    for name, x in zip(("Lu", "LB", "c"), collapsed_posterior(model, X, y)[:3], strict=True):
+    for name, x in zip(("Lu", "LB", "c"), collapsed_posterior(model, Batch(X, y))[:3], strict=True):
         assert_close(backend.numpy(getattr(found, name)), backend.numpy(x), 1e-11, name)
 
 
 def test_a_model_gives_its_statistics(backend):
     model, X, y = moved(backend, outputs=3)
-    assert_same_statistics(backend, model._statistics(), collapsed_statistics(model, X, y))
+    assert_same_statistics(backend, model._statistics(), collapsed_statistics(model, Batch(X, y)))
     assert_same_statistics(backend, model._statistics(memory=1e-4), model._statistics())
 
 
 def test_statistics_are_sums_over_the_rows(backend):
     model, X, y = moved(backend, outputs=3)
-    parts = [collapsed_statistics(model, X[a:b, :], y[a:b, :]) for a, b in ((0, 5), (5, 6), (6, 12))]
+    parts = [collapsed_statistics(model, Batch(X[a:b, :], y[a:b, :])) for a, b in ((0, 5), (5, 6), (6, 12))]
     total = Statistics(*(x + z + w for x, z, w in zip(*parts, strict=True)))
-    assert_same_statistics(backend, total, collapsed_statistics(model, X, y), 1e-12)
+    assert_same_statistics(backend, total, collapsed_statistics(model, Batch(X, y)), 1e-12)
 
 
 def test_statistics_of_features(backend):
@@ -79,7 +80,7 @@ def test_statistics_of_features(backend):
     (Kuf, kff, h), _ = model._features(X)
     Lu = cholesky(model._inducing_covariance()[0])
     A = backend.array(np.linalg.solve(backend.numpy(Lu), backend.numpy(Kuf)))
-    assert_same_statistics(backend, statistics_of(A, kff, y - h), collapsed_statistics(model, X, y), 1e-10)
+    assert_same_statistics(backend, statistics_of(A, kff, y - h), collapsed_statistics(model, Batch(X, y)), 1e-10)
     assert float(statistics_of(A, 0.0 * kff, y - h).residual) == 0.0  # no term is negative
 
 
@@ -91,12 +92,12 @@ def test_statistics_of_features(backend):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_first_inducing_inputs_are_a_smaller_model(kernel, jitter, backend):
     model, X, y = moved(backend, kernel, outputs=2, rows=20, jitter=jitter)
-    totals, M = collapsed_statistics(model, X, y), model.inducing.Z.shape[0]
+    totals, M = collapsed_statistics(model, Batch(X, y)), model.inducing.Z.shape[0]
     for count in range(1, M + 1):
         fewer = replace(model, inducing=replace(model.inducing, Z=model.inducing.Z[:count, :]))
-        assert_same_statistics(backend, first_inducing(totals, count), collapsed_statistics(fewer, X, y), 1e-7)
+        assert_same_statistics(backend, first_inducing(totals, count), collapsed_statistics(fewer, Batch(X, y)), 1e-7)
         found = bound_from_totals(first_inducing(totals, count), model.likelihood.noise_variance, X.shape[0], None)[0]
-        expected = collapsed_bound(fewer, X, y)[0]
+        expected = collapsed_bound(fewer, Batch(X, y))[0]
         np.testing.assert_allclose(backend.numpy(found), backend.numpy(expected), rtol=1e-8)
 
 
@@ -107,8 +108,8 @@ def test_the_first_inducing_inputs_are_a_smaller_model(kernel, jitter, backend):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_statistics_of_a_scaled_kernel(kernel, factor, noise):
     model, X, y = collapsed(kernel, outputs=2)
-    found = scaled_statistics(collapsed_statistics(model, X, y), factor)
-    for name, x in collapsed_statistics(rescaled(model, factor, noise), X, y)._asdict().items():
+    found = scaled_statistics(collapsed_statistics(model, Batch(X, y)), factor)
+    for name, x in collapsed_statistics(rescaled(model, factor, noise), Batch(X, y))._asdict().items():
         assert_close(getattr(found, name), x, 1e-9, name)
 
 
@@ -116,11 +117,11 @@ def test_statistics_of_a_scaled_kernel(kernel, factor, noise):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_profile_is_the_bound_of_the_scaled_model(kernel, outputs, backend):
     model, X, y = moved(backend, kernel, outputs=outputs, rows=20)
-    profile = profile_of(collapsed_statistics(model, X, y), X.shape[0])
+    profile = profile_of(collapsed_statistics(model, Batch(X, y)), X.shape[0])
     for factor, noise in SCALES:
         noise = float(model.likelihood.noise_variance) if noise is None else noise
         there = rescaled(model, backend.array(np.asarray(factor)), backend.array(np.asarray(noise)))
-        expected = float(collapsed_bound(there, X, y)[0])
+        expected = float(collapsed_bound(there, Batch(X, y))[0])
         for pair in ((factor, noise), (backend.array(np.asarray(factor)), backend.array(np.asarray(noise)))):
             found = profile.bound(*pair)
             assert found.shape == ()
@@ -129,9 +130,10 @@ def test_the_profile_is_the_bound_of_the_scaled_model(kernel, outputs, backend):
 
 def test_the_profile_of_fewer_inducing_inputs(backend):
     model, X, y = moved(backend, outputs=2, rows=20)
-    totals = collapsed_statistics(model, X, y)
+    totals = collapsed_statistics(model, Batch(X, y))
     fewer = replace(model, inducing=replace(model.inducing, Z=model.inducing.Z[:3, :]))
-    expected = collapsed_bound(rescaled(fewer, backend.array(np.asarray(0.7)), backend.array(np.asarray(0.2))), X, y)
+    there = rescaled(fewer, backend.array(np.asarray(0.7)), backend.array(np.asarray(0.2)))
+    expected = collapsed_bound(there, Batch(X, y))
     found = profile_of(first_inducing(totals, 3), X.shape[0]).bound(0.7, 0.2)
     assert float(found) == pytest.approx(float(expected[0]), rel=1e-9)
 
@@ -139,9 +141,9 @@ def test_the_profile_of_fewer_inducing_inputs(backend):
 def test_the_profile_in_float32(backend):
     model, X, y = collapsed(outputs=2, rows=20)
     single = backend.move(model, "float32")
-    totals = collapsed_statistics(single, backend.array(X, "float32"), backend.array(y, "float32"))
+    totals = collapsed_statistics(single, Batch(backend.array(X, "float32"), backend.array(y, "float32")))
     profile = profile_of(totals, len(X))
-    exact = profile_of(collapsed_statistics(replace(model, jitter=1e-4), X, y), len(X))
+    exact = profile_of(collapsed_statistics(replace(model, jitter=1e-4), Batch(X, y)), len(X))
     found = profile.bound(2.0, 0.5)
     assert backend.numpy(found, "float32").dtype == np.float32
     assert float(found) == pytest.approx(float(exact.bound(2.0, 0.5)), rel=2e-3)

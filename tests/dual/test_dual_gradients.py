@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from dual_cases import LIKELIHOODS, STORAGES, bound_stage, case
+from dual_cases import LIKELIHOODS, STORAGES, bound_stage, case, known
 from helpers import EXACT, JAX, assert_close, assert_closed_form_is_autograd, assert_closed_form_is_slope, named
 
 from agp.gradient import value_and_gradient
@@ -20,7 +20,8 @@ def _leaves(model, X):
 @pytest.mark.parametrize("storage", STORAGES)
 def test_closed_form_is_autograd(storage, likelihood, torch_place):
     model, X, y = case(storage, likelihood)
-    assert_closed_form_is_autograd(bound_stage(model, y, 1.0 if storage == "full" else 2.5), _leaves(model, X))
+    stage = bound_stage(model, y, 1.0 if storage == "full" else 2.5, **known(likelihood, y))
+    assert_closed_form_is_autograd(stage, _leaves(model, X))
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from dual_cases import LIKELIHOODS, STORAGES, TIED, blank, case, data, inducing, moved, stepped
+from dual_cases import LIKELIHOODS, STORAGES, TIED, blank, case, data, inducing, known, moved, stepped
 from helpers import JAX, NUMPY, assert_close, named, process, replaced, svgp
 
 import agp
@@ -65,10 +65,11 @@ def test_steps_give_the_same_numbers_on_every_backend(storage, backend):
 def test_every_likelihood_moves_the_sites_towards_the_data(storage, likelihood):
     outputs = 1 if likelihood in ("robust-max", "softmax") else 2
     X, y = data(likelihood, outputs=outputs, rows=20)
-    start = blank(storage, X, y, likelihood)
-    model = stepped(start, X, y, 0.3, 12)
-    assert float(model.bound(X, y)[0]) > float(start.bound(X, y)[0])
-    for x in (*model.predict(X), model.log_density(X, y)):
+    rows = known(likelihood, y)
+    start = blank(storage, X, y, likelihood, **rows)
+    model = stepped(start, X, y, 0.3, 12, **rows)
+    assert float(model.bound(X, y, **rows)[0]) > float(start.bound(X, y, **rows)[0])
+    for x in (*model.predict(X), model.log_density(X, y, **rows)):
         assert np.isfinite(x).all()
 
 

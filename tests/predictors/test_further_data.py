@@ -91,7 +91,7 @@ def test_further_data_have_noise_of_their_own(kind):
     if kind == "tvgp":
         old = agp.train(old, X[:OLD], Y[:OLD], steps=1, updates=[SiteStep(1.0)]).model
     predictor = old.predictor()
-    same = predictor.condition_on(X[OLD:], Y[OLD:], noise=np.full_like(NOISE, 0.05))
+    same = predictor.condition_on(X[OLD:], Y[OLD:], noise=np.zeros_like(NOISE))
     assert_same_answers(same, predictor.condition_on(X[OLD:], Y[OLD:]), 1e-10)
     found = predictor.condition_on(X[OLD:], Y[OLD:, 0], noise=NOISE[:, 0])
 
@@ -99,7 +99,7 @@ def test_further_data_have_noise_of_their_own(kind):
     both = np.concatenate([X[OLD:], NEW])
     mean, whole = predictor.predict_mean(both), predictor.predict_covariance(both)[0]
     C, k = whole - unexplained(both) if "Z" in options else whole, len(NOISE)
-    gain = np.linalg.solve(C[:k, :k] + np.diag(NOISE[:, 0]), C[:k]).T
+    gain = np.linalg.solve(C[:k, :k] + np.diag(0.05 + NOISE[:, 0]), C[:k]).T
     assert_close(found.predict_mean(NEW), (mean + gain @ (Y[OLD:] - mean[:k]))[k:], 1e-7)
     assert_close(found.predict_covariance(NEW)[0], (whole - gain @ C[:k])[k:, k:], 1e-7)
 
@@ -111,11 +111,54 @@ def unexplained(rows):
     return KERNEL(rows)[0] - cross.T @ np.linalg.solve(K, cross)
 
 
+KNOWN = {
+    "weights": np.random.default_rng(10).uniform(0.5, 3.0, ROWS),
+    "offset": np.random.default_rng(11).normal(size=(ROWS, 1)),
+    "noise": np.random.default_rng(12).uniform(0.01, 0.3, ROWS),
+}
+
+
+@pytest.mark.parametrize("known", [*KNOWN, "all"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_known_of_further_rows_gives_the_model_of_all_rows(kind, known):
+    build, options = KINDS[kind]
+    given = KNOWN if known == "all" else {known: KNOWN[known]}
+    old, whole = (
+        of_rows(build, rows, **options, **{name: x[:rows] for name, x in given.items()}) for rows in (OLD, ROWS)
+    )
+    more = {name: x[OLD:] for name, x in given.items()}
+    found = old.predictor().condition_on(X[OLD:], PAIR[OLD:], **more)
+    assert_same_answers(found, whole.predictor())
+
+
+@pytest.mark.parametrize("kind", ["gpr", "sgpr"])
+def test_all_noise_of_further_rows_may_be_known(kind):
+    build, options = KINDS[kind]
+
+    def model(rows):
+        parts = {"kernel": KERNEL, "likelihood": agp.Gaussian(0.0), "mean_function": agp.ZeroMean()}
+        return build(X[:rows], Y[:rows], noise=KNOWN["noise"][:rows], **parts, **options).predictor()
+
+    assert_same_answers(model(OLD).condition_on(X[OLD:], Y[OLD:], noise=KNOWN["noise"][OLD:]), model(ROWS))
+    with pytest.raises(ValueError, match="noise_variance is 0, but rows have no known noise; pass noise="):
+        model(OLD).condition_on(X[OLD:], Y[OLD:])
+
+
+@pytest.mark.parametrize("name", ["poisson-tvgp", "poisson-wsvgp"])
+def test_weights_of_further_counts_repeat_them_and_offsets_move_them(name):
+    predictor, y, offset = predictor_of(name), COUNTS[:6], np.linspace(-1.0, 1.0, 6)
+    twice = predictor.condition_on(np.tile(MORE, (2, 1)), np.tile(y, (2, 1)), offset=np.tile(offset, 2))
+    found = predictor.condition_on(MORE, y, weights=np.full(6, 2.0), offset=offset)
+    assert_same_answers(found, twice, 1e-6)
+    plain = predictor.condition_on(MORE, y)
+    assert (found.predict_mean(MORE) - plain.predict_mean(MORE))[0, 0] > 0.0  # counts for small exposures
+
+
 def test_exact_models_with_rows_of_several_noises_go_on():
     predictor, order = of_rows(agp.GPR.from_data, OLD, Y).predictor(), slice(OLD + 4, None)
     first = predictor.condition_on(X[OLD : OLD + 4], Y[OLD : OLD + 4], noise=NOISE[:4])
     found = first.condition_on(X[order], Y[order])
-    noise = np.concatenate([NOISE[:4], np.full_like(NOISE[4:], 0.05)])
+    noise = np.concatenate([NOISE[:4], np.zeros_like(NOISE[4:])])
     assert_same_answers(found, predictor.condition_on(X[OLD:], Y[OLD:], noise=noise))
     samples = found.sample_functions(4000, seed=1, features=64)(NEW)
     mean, variance = found.predict(NEW)
@@ -126,9 +169,9 @@ def test_known_noise_that_cannot_be_is_refused():
     more, y = X[OLD:], Y[OLD:]
     with pytest.raises(TypeError, match="omit noise=, or use Gaussian"):
         predictor_of("poisson-wsvgp").condition_on(more, COUNTS[OLD:], noise=NOISE)
-    with pytest.raises(ValueError, match="pass one noise variance per target"):
-        of_rows(agp.GPR.from_data, OLD, Y).predictor().condition_on(more, y, noise=NOISE[:, 0])
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match=r"noise has shape \(3,\), but must have shape \(10,\); pass one number for"):
+        of_rows(agp.GPR.from_data, OLD, Y).predictor().condition_on(more, y, noise=NOISE[:3, 0])
+    with pytest.raises(ValueError, match=r"noise variances must not be negative, but the smallest is -0\.\d+"):
         of_rows(agp.GPR.from_data, OLD, Y).predictor().condition_on(more, y, noise=-NOISE)
     pair = np.concatenate([NOISE, NOISE], axis=1)
     with pytest.raises(ValueError, match="outputs of an exact model share one covariance"):
@@ -252,7 +295,7 @@ def bayes(sparse, inputs, shift, precision):
 @pytest.mark.parametrize("posterior", POSTERIORS)
 def test_a_sparse_process_follows_the_rule_of_bayes(posterior, steps):
     predictor = sparse_model(posterior, steps).predictor()
-    sparse, noise = predictor.conditionals[0].process, predictor.likelihood.noise_variance
+    sparse, noise = predictor.processes[0], predictor.likelihood.noise_variance
     y = np.random.default_rng(1).normal(size=(len(MORE), 2))
     precision = np.full(y.shape, 1.0 / noise)
     expected = bayes(sparse, MORE, precision * (y - sparse.mean_function.value), precision)
@@ -423,7 +466,7 @@ def test_sites_of_a_full_process_are_settled_dual_steps(name):
 def test_sites_of_a_sparse_process_are_settled_dual_steps(name, posterior):
     likelihood, y = LIKELIHOODS[name]
     predictor = sparse_model(posterior, 15, y, likelihood()).predictor()
-    sparse = predictor.conditionals[0].process
+    sparse = predictor.processes[0]
     m, S, Kuu, k, Z, h = dense(sparse)
     A = np.linalg.solve(Kuu, k(Z, MORE))
     C, rest = A.T @ S[0] @ A, sparse.kernel.variance - np.sum(A * k(Z, MORE), axis=0)

@@ -21,7 +21,9 @@ from predictor_cases import (
 
 import agp
 from agp import tree
+from agp.predictors._evaluation import with_common_draws
 from agp.predictors._mixture import mixture
+from agp.processes import Iterative
 
 EVERY = (*CASES, "cggp-iterative")
 JOINT = tuple(name for name in CASES if name not in DEEP)
@@ -73,19 +75,22 @@ def test_the_answers_fit_each_other(name):
     assert_close(np.einsum("npmp->pnm", cross), predictor.predict_covariance(NEW), 1e-10)
 
 
-def test_an_answer_costs_no_look_at_the_data(monkeypatch):
-    predictor = predictor_of("sgpr")
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [("sgpr", "agp.models._sgpr.collapsed_posterior"), ("gpr", "agp.posteriors._of_data.noisy_cholesky")],
+)
+def test_an_answer_costs_no_look_at_the_data(name, work, monkeypatch):
+    predictor = predictor_of(name)
     expected = bits(predictor.predict(NEW))
-    for name in ("agp.models._sgpr.collapsed_posterior", "agp.predictors._of_data.cholesky"):
-        monkeypatch.setattr(name, None)
+    monkeypatch.setattr(work, None)
     assert bits(predictor.predict(NEW)) == expected
     with pytest.raises(TypeError):
-        model_of("sgpr").predict(NEW)
+        model_of(name).predict(NEW)
 
 
 def test_iterative_predictions_are_the_exact_ones():
     exact, found = predictor_of("cggp"), predictor_of("cggp-iterative")
-    assert type(found.conditionals[0]).__name__ == "IterativeConditional"
+    assert isinstance(found.processes[0], Iterative)
     for kind in ("predict", "gradient"):
         for value, expected in zip(getattr(found, kind)(NEW), getattr(exact, kind)(NEW), strict=True):
             assert_close(value, expected, 1e-8)
@@ -99,9 +104,10 @@ def slopes_by_autograd(name):
     """The derivatives by torch through the forward formulas of the posterior alone."""
     torch = pytest.importorskip("torch")
     x = TORCH.array(NEW).requires_grad_()
-    conditional = TORCH.move(predictor_of(name)).conditionals[0].for_rows(x)
+    predictor = TORCH.move(predictor_of(name))
+    moments, _ = with_common_draws(predictor.processes[0], x).project(predictor.factors[0], x)
     found = []
-    for moment in mixture(conditional.moments(x)[0], len(NEW)):
+    for moment in mixture(moments, len(NEW)):
         slopes = [torch.autograd.grad(column.sum(), x, retain_graph=True)[0] for column in moment.T]
         found.append(torch.stack(slopes, dim=1).numpy())
     return found

@@ -1,11 +1,15 @@
 """Predictors that average over possible values of unknown cells."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+import scipy.stats
 from helpers import NUMPY, assert_close
 from predictor_cases import model_of
 
-from agp.predictors import with_imputations, with_offsets
+from agp.predictors import Imputations
+from agp.predictors._evaluation import with_common_draws
 
 S = 5
 VALUES = np.random.default_rng(1).uniform(-1.5, 1.5, (S, 2))
@@ -28,7 +32,8 @@ def expected(predictor, row):
 
 
 def imputing(predictor, backend=NUMPY):
-    return with_imputations(predictor, backend.array(VALUES), backend.array(FACTORS))
+    imputations = Imputations(backend.array(VALUES), backend.array(FACTORS))
+    return dataclasses.replace(predictor, imputations=imputations)
 
 
 CASES = (
@@ -63,15 +68,17 @@ def test_complete_rows_are_predicted_as_before_to_the_bit(name):
 
 
 def test_samples_of_deep_processes_are_averaged_one_by_one():
-    plain = model_of("deep-wsvgp").predictor()
+    plain, y = model_of("deep-wsvgp").predictor(), np.linspace(-1.0, 1.0, 6)
     R = model_of("deep-wsvgp").prediction_samples
-    mean, variance = (x.reshape(R, -1, 1) for x in imputing(plain).conditionals[0].moments(GAPS)[0])
-    assert mean.shape == (R, 6, 1)
+    found = imputing(plain).log_density(GAPS, y)
     for i, row in enumerate(GAPS):
-        parts = [x.reshape(R, S, 1) for x in plain.conditionals[0].for_rows(completed(row)).moments(completed(row))[0]]
+        process = with_common_draws(plain.processes[0], completed(row))
+        moments, _ = process.project(plain.factors[0], completed(row))
+        mean, variance = (x.reshape(R, S) for x in moments)
         factor = np.max(np.where(np.isnan(row), FACTORS, 1.0))
-        assert_close(mean[:, i], parts[0].mean(axis=1), 1e-9)
-        assert_close(variance[:, i], parts[1].mean(axis=1) + factor * parts[0].var(axis=1), 1e-9)
+        total = variance.mean(axis=1) + factor * mean.var(axis=1) + plain.likelihood.noise_variance
+        densities = scipy.stats.norm.pdf(y[i], mean.mean(axis=1), np.sqrt(total))
+        assert_close(found[i], np.log(densities.mean()), 1e-9)
 
 
 def test_chunks_do_not_matter_and_scores_use_the_moments():
@@ -102,10 +109,11 @@ def test_further_data_and_offsets():
     more = predictor.condition_on(KNOWN, np.ones((6, 1)))
     plain = model_of("gpr").predictor().condition_on(KNOWN, np.ones((6, 1)))
     assert_close(more.predict(GAPS).mean[5], expected(plain, GAPS[5])[0], 1e-9)
-    plain = model_of("poisson-wsvgp").predictor()
-    wider = np.column_stack([VALUES, np.zeros(S)]), np.append(FACTORS, 1.0)
-    moved = with_imputations(with_offsets(plain), *wider).predict(np.column_stack([GAPS, np.full(6, 0.5)]))
-    assert_close(moved.mean, imputing(plain).predict(GAPS).mean + 0.5, 1e-12)
+    predictor, offset = imputing(model_of("poisson-wsvgp").predictor()), np.linspace(-1.0, 1.0, 6)
+    moved, plain = predictor.predict(GAPS, offset=offset), predictor.predict(GAPS)
+    assert_close(moved.mean, plain.mean + offset[:, None], 1e-12)
+    assert_close(moved.variance, plain.variance, 1e-12)
+    assert_close(predictor.predict_mean(GAPS, offset=offset), moved.mean, 1e-12)
 
 
 @pytest.mark.parametrize("name", ["poisson-wsvgp", "bernoulli-tvgp", "deep-wsvgp"])

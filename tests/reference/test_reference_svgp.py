@@ -20,6 +20,7 @@ from helpers import (
     svgp,
 )
 
+from agp.batch import Batch
 from agp.bounds import elbo
 from agp.kernels import White
 from agp.posteriors import DiagonalMarginal, DiagonalWhitened, Marginal, Whitened
@@ -251,5 +252,5 @@ def test_blocked_bound_of_all_data(file, backend):
     case = Case(file, backend)
     model = _model(case)
     X, Y = case.array("X"), case.array("Y")
-    found = backend.numpy(elbo(model, X, Y, block_rows=7)[0])
+    found = backend.numpy(elbo(model, Batch(X, Y), block_rows=7)[0])
     assert abs(found - (case.out("sum_var_exp") - case.out("kl"))) <= 1e-9 * abs(case.out("elbo"))

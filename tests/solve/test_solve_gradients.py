@@ -6,6 +6,7 @@ from helpers import EXACT, assert_close, assert_closed_form_is_autograd, assert_
 from solve_cases import COLLAPSED, KINDS, STOCHASTIC, case, lower
 
 from agp import tree, value_and_gradient
+from agp.batch import Batch
 from agp.bounds import collapsed_bound, elbo, free_collapsed_bound
 
 
@@ -84,7 +85,7 @@ def test_blocked_bound_is_the_bound(kind, torch_place):
     host, X_host, y_host = case(kind, "bernoulli", outputs=2)
     for place in (None, torch_place):
         model, X, y = (x if place is None else place.move(x) for x in (host, X_host, y_host))
-        (whole, pull_whole), (blocked, pull_blocked) = elbo(model, X, y), elbo(model, X, y, block_rows=5)
+        (whole, pull_whole), (blocked, pull_blocked) = elbo(model, Batch(X, y)), elbo(model, Batch(X, y), block_rows=5)
         np.testing.assert_allclose(float(blocked), float(whole), rtol=1e-12)
         ours, theirs = pull_blocked(0.7), pull_whole(0.7)
         assert ours[1] is None
@@ -99,7 +100,7 @@ def test_blocked_bound_by_automatic_differentiation(kind, torch_place):
     model, X, y = case(kind)
     model, X, y = torch_place.move(model), torch_place.array(X), torch_place.array(y)
     raw = {k: v.requires_grad_() for k, v in tree.unconstrain(model).items()}
-    found = torch.autograd.grad(elbo(tree.constrain(model, raw), X, y, block_rows=5)[0], list(raw.values()))
+    found = torch.autograd.grad(elbo(tree.constrain(model, raw), Batch(X, y), block_rows=5)[0], list(raw.values()))
     expected = value_and_gradient(model, X, y)[1]
     for name, gradient in zip(raw, found, strict=True):
         assert_close(torch_place.numpy(gradient), torch_place.numpy(expected[name]), EXACT, name)
@@ -109,8 +110,8 @@ def test_blocked_bound_by_automatic_differentiation(kind, torch_place):
 def test_blocks_change_only_the_rounding_of_collapsed_bounds(kind):
     model, X, y = case(kind, outputs=2)
     bound = collapsed_bound if model.second is None else free_collapsed_bound
-    whole, pull_whole = bound(model, X, y, sizes=model.sizes)
-    blocked, pull_blocked = bound(model, X, y, sizes=model.sizes, block_rows=5)
+    whole, pull_whole = bound(model, Batch(X, y), sizes=model.sizes)
+    blocked, pull_blocked = bound(model, Batch(X, y), sizes=model.sizes, block_rows=5)
     np.testing.assert_allclose(blocked, whole, rtol=1e-13)
     ours, theirs = named(pull_blocked(0.7)[0]), named(pull_whole(0.7)[0])
     assert ours.keys() == theirs.keys()
