@@ -185,7 +185,7 @@ class CaGP(Model, InverseOwner):
         rows = {"X": copy_array(X), "y": copy_array(y)}
         start = cls(**fields, **rows, actions=actions, loss=loss, capped=X.shape[0] < N)
         if inverse_free:
-            posterior = ProjectedInverseFree(None).invert_from_scratch(start._matrix_to_invert())  # type: ignore[arg-type]
+            posterior = ProjectedInverseFree(None).invert_from_scratch(start._matrix_to_invert())
             start = dataclasses.replace(start, posterior=posterior)
         return initialise_model(start)
 
@@ -300,7 +300,6 @@ class CaGP(Model, InverseOwner):
             )
             raise ValueError(msg)
         combined = self.predict(X).variance
-        assert combined is not None
         exact = GPR(self.kernel, self.likelihood, X=known, y=xp.zeros_like(known[:, :1])).predict(X).variance
         exact = xp.broadcast_to(exact, combined.shape)
         return Uncertainty(combined, exact, nonnegative(combined - exact)[0])

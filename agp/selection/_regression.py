@@ -19,7 +19,7 @@ from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSigna
 from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Product, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models import GPR, valid_data, valid_weights
+from agp.models import GPR, SVGP, valid_data, valid_weights
 from agp.priors import Prior
 from agp.repairs import outside
 from agp.selection._collapse import Collapse, collapse
@@ -268,7 +268,7 @@ def _checksum(part: Any) -> str:
 class _Found(NamedTuple):
     """A posterior, and its entries in the result."""
 
-    model: Any
+    model: GPR | SVGP
     kernel: str
     kind: str
     bound: float
@@ -598,7 +598,7 @@ class _Fit:
         alone = -0.5 * float(np.average(np.sum(np.log(2.0 * np.pi * variance) + squares, axis=1), weights=weights))
         return left_out.observations * (log_density - alone) > HELD_OUT_CHANCE
 
-    def _constant(self, best: Any) -> tuple[Any, str]:
+    def _constant(self, best: GPR | SVGP) -> tuple[GPR | SVGP, str]:
         """Return a model that predicts the mean and the variance of the targets, and a phrase that describes it.
 
         If the user's mean function is not a constant, return the best model instead.
@@ -658,7 +658,7 @@ def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -
     return setting, density
 
 
-def _baseline(likelihood: Gaussian, targets: Data) -> float:
+def _baseline(likelihood: Likelihood, targets: Data) -> float:
     """Return the log density per observation of a normal distribution with the mean and variance of the targets."""
     _, y, weights = targets
     per_row = baseline(likelihood, y, weights)

@@ -35,6 +35,9 @@ predictor.predict(X).men
 predictor.quantile(X, "median")
 predictor.condition_on(X)
 agp.fit(model, X, y).mesage
+agp.fit(agp.GPR.from_data(X, y), X, y).model.to_svgp()
+agp.train("svgp", X, y, steps=2)
+agp.posteriors.Whitened.from_prior(X, 1).factorise(X)[0].Lt
 GPRegressor(methd="sgpr")
 GPRegressor().fit(X, y).bound_ + "nats"
 agp.flatten(model)[1].sise
