@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
     from agp import inspection as inspection
     from agp import interop as interop
     from agp import io as io
+    from agp import methods as methods
     from agp import plot as plot
     from agp import predictors as predictors
     from agp import quantiles as quantiles
@@ -69,10 +70,8 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
         Bernoulli,
         Beta,
         Exponential,
-        Exposed,
         Gamma,
         Gaussian,
-        HeteroscedasticGaussian,
         LatentNoiseGaussian,
         LogNormal,
         NegativeBinomial,
@@ -81,7 +80,6 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
         RobustMax,
         Softmax,
         StudentT,
-        Weighted,
     )
     from agp.means import ConstantMean, LinearMean, Projection, ZeroMean
     from agp.models import CGGP, GPR, SGPR, SOLVEGP, SOLVEGPR, SVGP, TSVGP, TVGP, CaGP, Coregionalised, DeepGP
@@ -112,10 +110,8 @@ __all__ = [
     "Coregionalised",
     "DeepGP",
     "Exponential",
-    "Exposed",
     "Gamma",
     "Gaussian",
-    "HeteroscedasticGaussian",
     "LatentNoiseGaussian",
     "Linear",
     "LinearMean",
@@ -134,7 +130,6 @@ __all__ = [
     "Seasonal",
     "Softmax",
     "StudentT",
-    "Weighted",
     "White",
     "ZeroMean",
     "actions",
@@ -175,8 +170,8 @@ __all__ = [
 
 _PACKAGES: str = (
     "actions backend batch bounds constraints data errors estimators gradient inducing inspection interop io "
-    "kernels likelihoods linalg means metrics models plot posteriors predictors priors processes quantiles random "
-    "repairs selection summaries testing training tree updates vectors"
+    "kernels likelihoods linalg means methods metrics models plot posteriors predictors priors processes quantiles "
+    "random repairs selection summaries testing training tree updates vectors"
 )
 """The public subpackages. All other modules are internal."""
 
@@ -187,8 +182,8 @@ _HOMES: dict[str, str] = {
     "io": "load save",
     "kernels": "RBF Constant Linear Matern12 Matern32 Matern52 Periodic RationalQuadratic Seasonal White",
     "likelihoods": (
-        "Bernoulli Beta Exponential Exposed Gamma Gaussian HeteroscedasticGaussian LatentNoiseGaussian LogNormal "
-        "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT Weighted"
+        "Bernoulli Beta Exponential Gamma Gaussian LatentNoiseGaussian LogNormal "
+        "NegativeBinomial Ordinal Poisson RobustMax Softmax StudentT"
     ),
     "means": "ConstantMean LinearMean Projection ZeroMean",
     "models": "CGGP GPR SGPR SOLVEGP SOLVEGPR SVGP TSVGP TVGP CaGP Coregionalised DeepGP",

@@ -1,7 +1,7 @@
 """Checks of arguments. Each error message names the argument and a remedy."""
 
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from agp import tree
@@ -202,6 +202,46 @@ def check_weights(weights: Array, X: Array, *, finite: bool = True) -> Array:
             msg = f"weights must be positive with a finite sum, but the smallest is {least:g}; remove rows of weight 0."
             raise ValueError(msg)
     return weights
+
+
+RANGES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "weights": (lambda x: x >= 0.0, "weights must not be negative"),
+    "noise": (lambda x: x >= 0.0, "noise variances must not be negative"),
+}
+"""Conditions on what is known of rows."""
+
+
+def check_by_row(name: str, x: Array, X: Array, columns: int = 1) -> Array:
+    """Return what is known of each row of X [..., N, D], given as [..., N] or [..., N, 1 or columns], with columns.
+
+    `name` is "weights", "offset" or "noise". Raise a TypeError or ValueError if the numbers do not fit X, are not
+    finite, or are out of range.
+    """
+    check_array_type(name, x)
+    check_like(name, x, "X", X)
+    rows = tuple(X.shape[:-1])
+    xp = backend_of(x).xp
+    found = x[..., None] if tuple(x.shape) == rows else x
+    if tuple(found.shape[:-1]) != rows or found.shape[-1] not in (1, columns):
+        shapes = f"{rows} or {(*rows, columns)}" if columns > 1 else f"{rows}"
+        msg = f"{name} has shape {tuple(x.shape)}, but must have shape {shapes}; pass one number for each row of X."
+        raise ValueError(msg)
+    if backend_of(x).is_concrete(x):
+        check_finite(name, xp.reshape(found, (-1, found.shape[-1])))
+        if name in RANGES and not bool(xp.all(RANGES[name][0](found))):
+            msg = f"{RANGES[name][1]}, but the smallest is {float(xp.min(found)):g}."
+            raise ValueError(msg)
+    return found
+
+
+def known_of_rows(
+    X: Array, outputs: int, weights: Array | None, offset: Array | None, noise: Array | None, /
+) -> dict[str, Array | None]:
+    """Return what is known of the rows of X [N, D] as fields of a `Batch`: weights [N], and columns [N, 1 or P]."""
+    columns = {"weights": (weights, 1), "offset": (offset, outputs), "noise": (noise, outputs)}
+    found = {name: None if x is None else check_by_row(name, x, X, size) for name, (x, size) in columns.items()}
+    weights = found["weights"]
+    return found | {"weights": None if weights is None else weights[:, 0]}
 
 
 def check_like(name: str, x: Array, reference_name: str, reference: Array) -> None:

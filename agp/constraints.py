@@ -11,7 +11,7 @@ from typing import ClassVar
 from agp._deprecated import former_methods
 from agp.backend import Array, Backend, backend_of
 
-__all__ = ["LOWER", "ORDERED", "POSITIVE", "REAL", "Constraint"]
+__all__ = ["LOWER", "NONNEGATIVE", "ORDERED", "POSITIVE", "REAL", "Constraint"]
 
 
 @former_methods(violated="is_violated")
@@ -83,6 +83,13 @@ class _Positive(Constraint):
         return ~xp.all(xp.isfinite(value) & (value > 0))
 
 
+class _Nonnegative(_Positive):
+    # zero has the raw value -inf, where the slope is zero
+    def is_violated(self, value: Array) -> Array:
+        xp = backend_of(value).xp
+        return ~xp.all(xp.isfinite(value) & (value >= 0))
+
+
 class _Lower(Constraint):
     # The strict upper triangle [..., M, M] is zero and stays so.
     def constrain(self, raw: Array) -> Array:
@@ -121,6 +128,8 @@ REAL = Constraint()
 """Real numbers: the raw leaf is the value."""
 POSITIVE = _Positive("positive")
 """Positive numbers."""
+NONNEGATIVE = _Nonnegative("zero or positive")
+"""Positive numbers, which are trained, or zero, which stays zero."""
 ORDERED = _Ordered("in ascending order")
 """Vectors [K] in ascending order."""
 LOWER = _Lower("lower-triangular")

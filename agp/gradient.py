@@ -38,6 +38,9 @@ def value_and_gradient(
     y: Array,
     *,
     scale: float = 1.0,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
     gradient: GradientMode = "closed-form",
     memory: float | None = None,
 ) -> tuple[Array, dict[str, Array]]:
@@ -50,7 +53,7 @@ def value_and_gradient(
     ----------
     model
         An `agp.models.Model`.
-    X, y, scale, memory
+    X, y, scale, weights, offset, noise, memory
         As in `agp.models.Model.bound`.
     gradient
         "closed-form" uses hand-derived pullbacks, on every backend. "autodiff" is available for torch and JAX.
@@ -61,7 +64,7 @@ def value_and_gradient(
         If the objective or its gradient is NaN or infinite. Inside a traced function, the values are not checked.
     """
     check_model(model)
-    batch = model._batch(X, y, scale=scale)
+    batch = model._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
     check_mode(X, gradient)
     (bound, slopes), _ = speculate(lambda: gradient_of_batch(model, batch, gradient, memory=memory), X)
     remedy = "try standardised data, other parameters, more jitter or float64"

@@ -14,7 +14,7 @@ from agp.backend import Array, asarray_like, to_numpy
 from agp.checks import usable
 from agp.inducing import Inducing, Points
 from agp.kernels import RBF, Kernel
-from agp.likelihoods import Likelihood
+from agp.likelihoods import Likelihood, proxies_of_rows
 from agp.random import generator
 
 Numbers = npt.NDArray[np.float64]
@@ -44,6 +44,7 @@ def starting_kernel(
     likelihood: Likelihood,
     /,
     *,
+    offset: Array | None = None,
     inducing: Any = None,
     columns: slice = slice(None),
 ) -> Any:
@@ -53,13 +54,13 @@ def starting_kernel(
     ones for columns that predict little by themselves. The chosen candidate is the one with the highest log evidence of
     an exact GP on at most 256 rows, at the best variance and the best ratio of Gaussian noise to variance for each
     candidate. The comparison runs on the host in float64, so that all libraries start at the same values. Labels and
-    counts are replaced by `Likelihood.proxies`. `columns` are the outputs to use. For `inducing` variables other than
-    points, the kernel is returned unchanged.
+    counts are replaced by `Likelihood.proxies`, minus the `offset`. `columns` are the outputs to use. For `inducing`
+    variables other than points, the kernel is returned unchanged.
     """
     if isinstance(inducing, Inducing) and not isinstance(inducing, Points):
         return kernel
     best, found = -np.inf, RBF() if kernel is None else kernel
-    for evidence, start in starting_kernels(found, X, y, likelihood, columns=columns):
+    for evidence, start in starting_kernels(found, X, y, likelihood, offset=offset, columns=columns):
         if evidence > best + GAIN:
             best, found = evidence, start
     return found
@@ -72,6 +73,7 @@ def starting_kernels(
     likelihood: Likelihood,
     /,
     *,
+    offset: Array | None = None,
     columns: slice = slice(None),
     among: Callable[[], Array] | None = None,
 ) -> list[tuple[float, Kernel]]:
@@ -84,7 +86,7 @@ def starting_kernels(
     if not missing:
         return []
     usable(kernel.from_data(X, 1.0), X).check(X.shape[1])  # raises any errors before the comparison
-    sample, targets = _sample(X, likelihood.proxies(y), columns)
+    sample, targets = _sample(X, proxies_of_rows(likelihood, y, offset), columns)
     if len(targets) < LEAST_ROWS:
         return []
     given = tree.place_leaves(kernel, X)

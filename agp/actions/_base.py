@@ -44,10 +44,11 @@ class Actions(ABC):
         """Return the rows S[at] [b, i] for integers `at` [b], and their pullback ``bar -> actions_bar``."""
 
     @abstractmethod
-    def gram(self) -> tuple[tuple[Array, Array], Pullback]:
-        """Return S^T S [i, i] and its log determinant in float64, and their pullback.
+    def gram(self, weights: Array | None = None, /) -> tuple[tuple[Array, Array], Pullback]:
+        """Return S^T diag(weights) S [i, i] and its log determinant in float64, and their pullback.
 
-        The pullback is ``(gram_bar, log_det_bar) -> actions_bar``.
+        `weights` [m] are positive; None means 1. The pullback is
+        ``(gram_bar, log_det_bar) -> (actions_bar, weights_bar)``.
         """
 
     @abstractmethod

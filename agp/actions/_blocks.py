@@ -94,15 +94,17 @@ class BlockActions(Actions):
 
         return owned * xp.take(self.values, at)[:, None], pullback
 
-    def gram(self) -> tuple[tuple[Array, Array], Pullback]:
+    def gram(self, weights: Array | None = None, /) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(self.values).xp
         s = as_widest_float(self.values)
-        squares = self._sum_parts(s * s)
+        ws = s if weights is None else weights * s
+        squares = self._sum_parts(s * ws)
         eye = xp.eye(self.count, **like(s))
 
         def pullback(gram_bar, log_det_bar):
-            squares_bar = xp.sum(gram_bar * eye, axis=1) + log_det_bar / squares
-            return tree.cotangent(self, values=xp.astype(2.0 * s * self._spread(squares_bar), self.values.dtype))
+            squares_bar = self._spread(xp.sum(gram_bar * eye, axis=1) + log_det_bar / squares)
+            own = tree.cotangent(self, values=xp.astype(2.0 * ws * squares_bar, self.values.dtype))
+            return own, None if weights is None else s * s * squares_bar
 
         return (squares * eye, xp.sum(xp.log(squares))), pullback
 

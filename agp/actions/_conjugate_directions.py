@@ -51,9 +51,10 @@ class ConjugateGradients:
         xp = B.xp
         m, count = X.shape[0], check_count(self.count, X.shape[0])
         covariances = covariance_product(model, self.memory)
-        noise = as_widest_float(model.likelihood.noise_variance)
+        noise = as_widest_float(model._noise_by_row)
         concrete = B.is_concrete(X) and B.is_concrete(noise)
-        r = as_widest_float(model.y - model.mean_function(X)[0])
+        offset = model._data.offset
+        r = as_widest_float((model.y if offset is None else model.y - offset) - model.mean_function(X)[0])
         if concrete and not bool(xp.any(r != 0.0)):
             msg = "the targets equal the prior mean, so there is no residual to start from; use another policy."
             raise ValueError(msg)
@@ -63,7 +64,7 @@ class ConjugateGradients:
         column = whole_numbers(count, X)
 
         def product(s: Array) -> Array:
-            # (K + sigma^2 I) s [m]
+            # (K + V) s [m]
             return as_widest_float(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
 
         def body(step, S, D, KD, left, going):

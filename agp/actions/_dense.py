@@ -64,17 +64,19 @@ class Columns(Actions):
 
         return xp.take(self.values, at, axis=0), pullback
 
-    def gram(self) -> tuple[tuple[Array, Array], Pullback]:
+    def gram(self, weights: Array | None = None, /) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(self.values).xp
         S = as_widest_float(self.values)
-        SS = S.mT @ S
+        WS = S if weights is None else weights[:, None] * S
+        SS = S.mT @ WS
         L = cholesky(SS)
 
         def pullback(gram_bar, log_det_bar):
-            # d log|S^T S| = 2 <S (S^T S)^-1, dS>
+            # d log|S^T W S| = 2 <W S (S^T W S)^-1, dS> + <S (S^T W S)^-1 S^T, dW>
             half = solve_lower(L, identity(L))
-            weights = gram_bar + gram_bar.mT + 2.0 * log_det_bar * half.mT @ half
-            return self._bar(lambda: xp.astype(S @ weights, self.values.dtype))
+            both = gram_bar + gram_bar.mT + 2.0 * log_det_bar * half.mT @ half
+            own = self._bar(lambda: xp.astype(WS @ both, self.values.dtype))
+            return own, None if weights is None else 0.5 * xp.sum(S * (S @ both), axis=1)
 
         return (SS, 2.0 * xp.sum(xp.log(diagonal(L)))), pullback
 

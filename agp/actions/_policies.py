@@ -131,7 +131,7 @@ def _greedy_units(model: Any, count: int) -> Array:
     B = backend_of(model.X)
     xp, X = B.xp, model.X
     every, column = whole_numbers(X.shape[0], X), whole_numbers(count, X)
-    noise = model.likelihood.noise_variance
+    noise = model._noise_by_row
     blank = xp.zeros((X.shape[0], count), **like(X))
 
     def body(step, left, C, S):

@@ -100,9 +100,12 @@ class Backend(Mathematics, ControlFlow, Folds):
         names = self.dtype_name(X), self.device_name(X) or None
         return {name: self.from_numpy(x, dtype=names[0], device=names[1]) for name, x in f(0, X.shape[0]).items()}
 
-    def in_chunks(self, X: Array, y: Array, /) -> tuple[Array, Array, tuple[int, ...]]:
-        """Return X and y with the same chunks, and the number of rows in each chunk; arrays in memory are one chunk."""
-        return X, y, (X.shape[0],)
+    def in_chunks(self, rows: tuple[Array, ...], /) -> tuple[tuple[Array, ...], tuple[int, ...]]:
+        """Return arrays [N, ...] with the chunks of the first one, and the number of rows in each chunk.
+
+        Arrays in memory are one chunk.
+        """
+        return rows, (rows[0].shape[0],)
 
     def chunks_of(self, several: tuple[Array, ...], chunks: Any, /) -> tuple[Array, ...]:
         """Load the chunks with these numbers from each of several arrays that are divided into the same chunks."""

@@ -25,6 +25,7 @@ from agp.bounds._collapsed import (
     bound_from_totals,
     collapsed_posterior,
     collapsed_statistics,
+    count_of,
     first_inducing,
     posterior_of,
     profile_of,
@@ -33,8 +34,8 @@ from agp.bounds._collapsed import (
     totals_of,
 )
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
-from agp.bounds._elbo import tile_samples
-from agp.bounds._evidence import noisy_cholesky
+from agp.bounds._evidence import targets_of
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._orthogonal import optimal_first_group
+from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights
 from agp.bounds._site_sums import site_sums, white_site_sums

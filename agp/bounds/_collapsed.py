@@ -4,7 +4,15 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.bounds._evidence import LOG_2PI
+from agp.batch import Batch
+from agp.bounds._row_noise import (
+    LOG_2PI,
+    SplitNoise,
+    split_logarithms,
+    split_logarithms_slope,
+    split_weights,
+    split_weights_slope,
+)
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -53,8 +61,7 @@ class Statistics(NamedTuple):
 
 def collapsed_bound(
     model: Any,
-    X: Array,
-    y: Array,
+    batch: Batch,
     /,
     *,
     sizes: tuple[int, ...] | None = None,
@@ -64,7 +71,8 @@ def collapsed_bound(
     """Collapsed evidence lower bound of sparse variational GP regression, summed over the outputs.
 
     The bound is log N(y; h(X), Qff + sigma^2 I) - tr(Kff - Qff) / (2 sigma^2), with Qff = Kfu Kuu^-1 Kuf. The
-    optimal q(u) attains this bound. The computation takes O(N M^2) operations.
+    optimal q(u) attains this bound. The computation takes O(N M^2) operations. Weights and known noise variances of
+    rows replace sigma^2 I as in `log_evidence`.
 
     With several orthogonal groups of inducing inputs (SOLVE-GP), Qff is the sum of a matrix Q_g for each group, and
     the groups have independent posteriors. The predictive mean is that of a single group, but the bound of each output
@@ -73,9 +81,9 @@ def collapsed_bound(
     Parameters
     ----------
     model
-        An `agp.processes.SparsePrior` with a Gaussian likelihood and optional row weights (`_row_weights`).
-    X, y
-        All inputs [N, D] and targets [N, P].
+        An `agp.processes.SparsePrior` with a Gaussian likelihood.
+    batch
+        All rows. Outputs share the known noise.
     sizes
         Numbers of inducing inputs in the orthogonal groups. By default, all inducing inputs form a single group.
     block_rows
@@ -95,12 +103,13 @@ def collapsed_bound(
     """
     Kuu, pull_Kuu = model._inducing_covariance()
     Lu = cholesky(Kuu)
-    totals, pull_totals = totals_of(model, Lu, X, y, block_rows, kept_rows)
-    value, pull_value = bound_from_totals(totals, model.likelihood.noise_variance, _count(model, X), sizes)
+    totals, pull_totals = totals_of(model, Lu, batch, block_rows, kept_rows)
+    value, pull_value = bound_of_rows(model, totals, batch, sizes)
 
     def pullback(bar=1.0):
         totals_bar, noise_bar = pull_value(bar)
-        model_bar, change_bar, X_bar = pull_totals(totals_bar)
+        model_bar, change_bar, common_bar, X_bar = pull_totals(totals_bar)
+        noise_bar = tree.add(noise_bar, common_bar)
         through_factor = pull_Kuu(relative_cholesky_pullback(Lu, change_bar))
         likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
         return tree.add(tree.add(model_bar, through_factor), tree.cotangent(model, likelihood=likelihood_bar)), X_bar
@@ -108,13 +117,30 @@ def collapsed_bound(
     return value, pullback
 
 
+def bound_of_rows(
+    model: Any, totals: Statistics, batch: Batch, sizes: tuple[int, ...] | None = None
+) -> tuple[Array, Pullback]:
+    """The collapsed bound from the statistics of the rows of a batch; its pullback is `bound_from_totals`'s."""
+    noise, P = SplitNoise.of(model.likelihood.noise_variance, batch), batch.y.shape[1]
+    value, pull = bound_from_totals(totals, noise.common, count_of(batch), sizes)
+    if noise.excess is None:
+        return value, pull
+    rows = noise.common, batch.weights, noise.excess
+
+    def pullback(bar):
+        totals_bar, noise_bar = pull(bar)
+        return totals_bar, noise_bar - 0.5 * P * bar * split_logarithms_slope(*rows)
+
+    return value - 0.5 * P * split_logarithms(*rows), pullback
+
+
 def collapsed_posterior(
-    model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
+    model: Any, batch: Batch, /, *, sizes: tuple[int, ...] | None = None, block_rows: int | None = None
 ) -> Collapsed:
     """The q(u) that maximises the bound of sparse variational regression, for the arguments of `collapsed_bound`."""
     Lu = cholesky(model._inducing_covariance()[0])
-    totals = totals_of(model, Lu, X, y, block_rows)[0]
-    return posterior_of(Lu, totals, model.likelihood.noise_variance, sizes)
+    totals = totals_of(model, Lu, batch, block_rows)[0]
+    return posterior_of(Lu, totals, SplitNoise.of(model.likelihood.noise_variance, batch).common, sizes)
 
 
 def posterior_of(Lu: Array, totals: Statistics, noise: Array, sizes: tuple[int, ...] | None = None) -> Collapsed:
@@ -123,12 +149,12 @@ def posterior_of(Lu: Array, totals: Statistics, noise: Array, sizes: tuple[int, 
     return Collapsed(Lu, LB, c, _group_factors(LB, sizes))
 
 
-def collapsed_statistics(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Statistics:
+def collapsed_statistics(model: Any, batch: Batch, /, *, block_rows: int | None = None) -> Statistics:
     """The sums over the rows that `collapsed_bound` and `collapsed_posterior` use, for the same arguments."""
-    return totals_of(model, cholesky(model._inducing_covariance()[0]), X, y, block_rows)[0]
+    return totals_of(model, cholesky(model._inducing_covariance()[0]), batch, block_rows)[0]
 
 
-def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int | None = None) -> Array:
+def evidence_upper_bound(model: Any, batch: Batch, /, *, block_rows: int | None = None) -> Array:
     """Upper bound on the log evidence log N(y; h(X), Kff + sigma^2 I), summed over the outputs.
 
     The bound follows from |Kff + sigma^2 I| >= |Qff + sigma^2 I| and Kff <= Qff + t I with t = tr(Kff - Qff). The
@@ -136,14 +162,16 @@ def evidence_upper_bound(model: Any, X: Array, y: Array, /, *, block_rows: int |
 
     Source: Titsias, "Variational inference for Gaussian and determinantal point processes", NIPS workshop 2014.
     """
-    noise = model.likelihood.noise_variance
+    split = SplitNoise.of(model.likelihood.noise_variance, batch)
+    noise = split.common
     xp = backend_of(noise).xp
-    N, P = _count(model, X), y.shape[1]
-    totals = collapsed_statistics(model, X, y, block_rows=block_rows)
+    N, P = count_of(batch), batch.y.shape[1]
+    totals = collapsed_statistics(model, batch, block_rows=block_rows)
     LB, _ = _whitened_factors(totals, noise)
     inflated = noise + totals.residual
     _, c = _whitened_factors(totals, inflated)
-    log_det = N * (LOG_2PI + xp.log(noise)) + 2.0 * xp.sum(xp.log(diagonal(LB)))
+    logs = N * (LOG_2PI + xp.log(noise)) + split_logarithms(noise, batch.weights, split.excess)
+    log_det = logs + 2.0 * xp.sum(xp.log(diagonal(LB)))
     return -0.5 * (P * log_det + totals.square / inflated - xp.sum(c * c))
 
 
@@ -191,50 +219,63 @@ def bound_from_totals(
 
 
 def totals_of(
-    model: Any, Lu: Array, X: Array, y: Array, block_rows: int | None, kept_rows: int = 0
+    model: Any, Lu: Array, batch: Batch, block_rows: int | None, kept_rows: int = 0
 ) -> tuple[Statistics, Pullback]:
     """The statistics and their pullback.
 
-    The pullback is ``totals_bar -> (model_bar, factor_bar, X_bar)``, where `factor_bar` is the cotangent of Lu^-1 dLu.
-    `X_bar` is None if `block_rows` is given.
+    The pullback is ``totals_bar -> (model_bar, factor_bar, common_bar, X_bar)``, where `factor_bar` is the cotangent of
+    Lu^-1 dLu, and `common_bar` that of the common noise variance in the weights of rows with known noise (None without
+    such rows). `X_bar` is None if `block_rows` is given.
     """
-    rows = (X, y, model._row_weights)
+    noise = SplitNoise.of(model.likelihood.noise_variance, batch)
+    rows = (batch.X, batch.y, batch.weights, batch.offset, noise.excess)
+    params = (model, Lu, noise.common)
     if block_rows is None:
-        return _statistics((model, Lu), rows)
+        return _statistics(params, rows)
     settings = {"add": tree.add, "kept_rows": kept_rows}
-    return backend_of(X).fold(_statistics_of_block, (model, Lu), rows, block_rows, **settings)
+    return backend_of(batch.X).fold(_statistics_of_block, params, rows, block_rows, **settings)
 
 
-def _count(model: Any, X: Array) -> Array | float:
-    """Number of observations in the rows X: the sum of the row weights, or N without weights."""
-    weights = model._row_weights
+def count_of(batch: Batch, /) -> Array | float:
+    """Number of observations in the rows of a batch: the sum of the row weights, or N without weights."""
+    weights = batch.weights
     if weights is None:
-        return X.shape[0]
+        return batch.X.shape[0]
     total = backend_of(weights).xp.sum(weights)
-    return float(total) if backend_of(X).is_lazy else total
+    return float(total) if backend_of(batch.X).is_lazy else total
 
 
-def _statistics_of_block(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> tuple[Statistics, Pullback]:
+def _statistics_of_block(params: tuple[Any, ...], block: tuple[Any, ...]) -> tuple[Statistics, Pullback]:
     sums, pull = _statistics(params, block)
-    return sums, lambda bar: (*pull(bar)[:2], None)
+    return sums, lambda bar: (*pull(bar)[:-1], None)
 
 
-def _statistics(params: tuple[Any, Array], block: tuple[Array, Array, Any]) -> tuple[Statistics, Pullback]:
-    (model, Lu), (X, y, weights) = params, block
+def _statistics(params: tuple[Any, Array, Array], block: tuple[Any, ...]) -> tuple[Statistics, Pullback]:
+    (model, Lu, common), (X, y, weights, offset, excess) = params, block
     B = backend_of(X)
+    xp = B.xp
     (Kuf, kff, h), pull_features = model._features(X)
-    A, kff, r = _weight_rows(weights, B.solve_triangular(Lu, Kuf), kff, y - h)
+    weights = split_weights(common, weights, excess)
+    r = y - h if offset is None else y - offset - h
+    A, kff, r = _weight_rows(weights, B.solve_triangular(Lu, Kuf), kff, r)
     sums, pull_residual = _sums(A, kff, r)
 
     def pullback(bar):
         gram_bar, projected_bar, residual_bar, square_bar = bar
         kff_bar = pull_residual(residual_bar)
         A_bar = (2.0 * gram_bar) @ A + projected_bar @ r.mT - 2.0 * A * kff_bar  # gram_bar is symmetric
-        h_bar = -(A.mT @ projected_bar + 2.0 * square_bar * r)
+        along = A.mT @ projected_bar
+        h_bar = -(along + 2.0 * square_bar * r)
+        common_bar = None
+        if excess is not None:
+            # the terms of each row, times their cotangents: a^T gram_bar a + a^T projected_bar r + ...
+            quadratic = 0.5 * (xp.sum(A * A_bar, axis=0) + xp.sum(along * r, axis=1))
+            by_row = quadratic + kff * kff_bar + square_bar * xp.sum(r * r, axis=1)
+            common_bar = xp.sum(by_row * split_weights_slope(common, excess))
         factor_bar = -lower_of(A_bar, A.mT)  # dA = Lu^-1 dKuf - (Lu^-1 dLu) A
         A_bar, kff_bar, h_bar = _weight_rows(weights, A_bar, kff_bar, h_bar)  # the map is its own adjoint
         model_bar, X_bar = pull_features(B.solve_triangular(Lu, A_bar, transpose=True), kff_bar, h_bar)
-        return model_bar, factor_bar, X_bar
+        return model_bar, factor_bar, common_bar, X_bar
 
     return sums, pullback
 

@@ -14,7 +14,17 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from agp import tree
 from agp.actions import whole_numbers
 from agp.backend import Array, Pullback, as_widest_float, backend_of
-from agp.bounds._evidence import LOG_2PI
+from agp.batch import Batch
+from agp.bounds._collapsed import count_of
+from agp.bounds._evidence import targets_of
+from agp.bounds._row_noise import (
+    LOG_2PI,
+    SplitNoise,
+    split_logarithms,
+    split_logarithms_slope,
+    split_weights,
+    split_weights_slope,
+)
 
 Loss: TypeAlias = Literal["elbo", "projected"]
 
@@ -46,85 +56,118 @@ class Projection(NamedTuple):
 
 # -- sums over the rows -----------------------------------------------------------------------------------------------
 
+Rows = tuple[Array, Array | None, Array | None, Array | None, Array | None, Array | None]
+"""Inputs [b, D]. Targets, numbers in the support, weights, offset and excess noise (`SplitNoise`) may be None."""
 
-def _moments_of_block(model: Any, block: tuple[Array, Array | None, Array | None]) -> tuple[Moments, Pullback]:
-    """Sums over a block of rows, and their pullback.
 
-    The block contains the inputs [b, D], and the targets and the row numbers in the support, which may be None.
-    """
-    X, y, at = block
+def _moments_of_block(params: tuple[Any, Array], block: Rows) -> tuple[Moments, Pullback]:
+    """Sums over a block of rows, and their pullback ``moments_bar -> (model_bar, common_bar)``."""
+    model, common = params
+    X, y, at, weights, offset, excess = block
     xp = backend_of(X).xp
     K, pull_K = model.kernel(X, model.X)
     narrow, pull_times = model.actions.times(K)
     W = as_widest_float(narrow)
-    S, r, kff = None, None, None
+    S, e = None, None
     pull_rows: Any = None
-    pull_mean: Any = None
-    pull_kff: Any = None
+    of_data: Any = None
     if at is not None:
         chosen, pull_rows = model.actions.rows(at)
         S = as_widest_float(chosen)
     if y is not None:
-        h, pull_mean = model.mean_function(X)
-        r = as_widest_float(y - h)
-        kff, pull_kff = model.kernel.diag(X)
+        e = split_weights(common, *(None if x is None else as_widest_float(x) for x in (weights, excess)))
+        of_data = _data_moments(model, X, y if offset is None else y - offset, W, e)
 
     def pullback(bar):
-        W_bar, actions_bar, mean_bar, diag_bar = None, None, None, None
+        W_bar, actions_bar, mean_bar, diag_bar, common_bar = None, None, None, None, None
         if S is not None:
             W_bar = S @ bar.A
             actions_bar = pull_rows(xp.astype(W @ bar.A, K.dtype))
-        if r is not None:
-            W_bar = tree.add(W_bar, W @ (2.0 * bar.M) + r @ bar.c.mT)
-            mean_bar = pull_mean(xp.astype(-(W @ bar.c + 2.0 * bar.square * r), K.dtype))[0]
-            diag_bar = pull_kff(xp.astype(bar.trace, K.dtype) * xp.ones_like(kff))[0]
+        if of_data is not None:
+            data_bar, mean_bar, diag_bar, by_row = of_data[1](bar)
+            W_bar = tree.add(W_bar, data_bar)
+            if excess is not None:
+                common_bar = xp.sum(by_row * split_weights_slope(common, as_widest_float(excess)))
         times_bar, K_bar = pull_times(xp.astype(W_bar, K.dtype))
         kernel_bar = tree.add(pull_K(K_bar)[0], diag_bar)
         actions_bar = tree.add(actions_bar, times_bar)
-        return tree.cotangent(model, kernel=kernel_bar, actions=actions_bar, mean_function=mean_bar)
+        return tree.cotangent(model, kernel=kernel_bar, actions=actions_bar, mean_function=mean_bar), common_bar
 
     A = None if S is None else S.mT @ W
-    if r is None:
-        return Moments(A), pullback
-    return Moments(A, W.mT @ W, W.mT @ r, xp.sum(r * r), xp.sum(as_widest_float(kff))), pullback
+    return Moments(A, *(() if of_data is None else of_data[0])), pullback
 
 
-def _sum_moments(
-    model: Any, rows: tuple[Array, Array | None, Array | None], block_rows: int
-) -> tuple[Moments, Pullback]:
+def _data_moments(model: Any, X: Array, y: Array, W: Array, e: Array | None) -> tuple[tuple[Array, ...], Pullback]:
+    """The sums M, c, square and trace over rows with weights e [b].
+
+    The pullback is ``moments_bar -> (W_bar, mean_bar, kernel_bar, e e_bar [b])``.
+    """
+    xp = backend_of(W).xp
+    h, pull_mean = model.mean_function(X)
+    kff, pull_kff = model.kernel.diag(X)
+    r, k = as_widest_float(y - h), as_widest_float(kff)
+    eW, er = (W, r) if e is None else (e[:, None] * W, e[:, None] * r)
+
+    def pullback(bar):
+        ones = xp.ones_like(k) if e is None else e
+        W_bar = eW @ (2.0 * bar.M) + er @ bar.c.mT
+        r_bar = eW @ bar.c + 2.0 * bar.square * er
+        mean_bar = pull_mean(xp.astype(-r_bar, X.dtype))[0]
+        diag_bar = pull_kff(xp.astype(bar.trace * ones, X.dtype))[0]
+        # the sums are linear in e; half of <W, W_bar> + <r, r_bar> is W^T M_bar W + W^T c_bar r + square_bar r^2
+        by_row = 0.5 * (xp.sum(W * W_bar, axis=1) + xp.sum(r * r_bar, axis=1)) + bar.trace * k * ones
+        return W_bar, mean_bar, diag_bar, by_row
+
+    return (W.mT @ eW, W.mT @ er, xp.sum(r * er), xp.sum(k if e is None else e * k)), pullback
+
+
+def _sum_moments(model: Any, common: Array, rows: Rows, block_rows: int) -> tuple[Moments, Pullback]:
     B = backend_of(rows[0])
     if rows[0].shape[0] <= block_rows and not B.is_lazy:
-        return _moments_of_block(model, rows)
-    return B.fold(_moments_of_block, model, rows, block_rows, add=tree.add)
+        return _moments_of_block((model, common), rows)
+    return B.fold(_moments_of_block, (model, common), rows, block_rows, add=tree.add)
+
+
+def support_noise(model: Any, /) -> SplitNoise:
+    """The noise of the rows of the support, in float64."""
+    found = SplitNoise.of(model.likelihood.noise_variance, model._data)
+    return SplitNoise(as_widest_float(found.common), None if found.excess is None else as_widest_float(found.excess))
 
 
 def projection_of(model: Any, A: Array, /) -> tuple[Projection, Array, Pullback]:
-    """Compute the projection, log|S^T S| and the pullback of both from A = S^T K S [i, i].
+    """Compute the projection, log|S^T D S| and the pullback of both from A = S^T K S [i, i].
 
-    The pullback is ``(G_bar, b_bar, log_det_bar) -> (model_bar, A_bar)``.
+    D holds the noise variances of the support's rows, relative to the common noise variance b of `SplitNoise`. The
+    pullback is ``(G_bar, b_bar, log_det_bar) -> (model_bar, A_bar)``.
     """
     xp = backend_of(A).xp
     h, pull_mean = model.mean_function(model.X)
-    b, pull_b = model.actions.project(model.y - h)
-    (gram, log_det), pull_gram = model.actions.gram()
-    noise = as_widest_float(model.likelihood.noise_variance)
+    b, pull_b = model.actions.project(targets_of(model._data) - h)
+    common, excess = support_noise(model)
+    weights = None if model.weights is None else as_widest_float(model.weights)
+    e = split_weights(common, weights, excess)
+    (gram, log_det), pull_gram = model.actions.gram(None if e is None else 1.0 / e)
 
     def pullback(G_bar, b_bar, log_det_bar):
         actions_bar, r_bar = pull_b(xp.astype(b_bar, model.X.dtype))
-        actions_bar = tree.add(actions_bar, pull_gram(noise * G_bar, log_det_bar))
-        noise_bar = xp.astype(xp.sum(G_bar * gram), model.X.dtype)
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
+        own, inverse_bar = pull_gram(common * G_bar, log_det_bar)
+        noise_bar = xp.sum(G_bar * gram)
+        if excess is not None:
+            noise_bar = noise_bar - xp.sum(inverse_bar / e * split_weights_slope(common, excess))
+        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.astype(noise_bar, model.X.dtype))
         mean_bar = pull_mean(-r_bar)[0]
-        bars = {"actions": actions_bar, "likelihood": likelihood_bar, "mean_function": mean_bar}
+        bars = {"actions": tree.add(actions_bar, own), "likelihood": likelihood_bar, "mean_function": mean_bar}
         return tree.cotangent(model, **bars), G_bar
 
-    return Projection(A + noise * gram, as_widest_float(b)), log_det, pullback
+    return Projection(A + common * gram, as_widest_float(b)), log_det, pullback
 
 
 def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Moments, Pullback]:
     """Compute A = S^T K S from blocks of the support. With `data=True`, also compute the other sums over these rows."""
-    at = whole_numbers(model.X.shape[0], model.X)
-    moments, pull = _sum_moments(model, (model.X, model.y if data else None, at), rows)
+    at, held = whole_numbers(model.X.shape[0], model.X), model._data
+    common, excess = support_noise(model)
+    known = (held.y, at, held.weights, held.offset, excess) if data else (None, at, None, None, None)
+    moments, pull = _sum_moments(model, common, (model.X, *known), rows)
     return moments._replace(A=0.5 * (moments.A + moments.A.mT)), pull
 
 
@@ -132,7 +175,7 @@ def support_moments(model: Any, rows: int, *, data: bool = False) -> tuple[Momen
 
 
 def computation_aware_bound(
-    model: Any, X: Array, y: Array, /, *, scale: float = 1.0, shared: bool = False, block_rows: int
+    model: Any, batch: Batch, /, *, shared: bool = False, block_rows: int
 ) -> tuple[Array, Pullback]:
     """Training objective of a computation-aware GP, summed over the outputs.
 
@@ -145,15 +188,15 @@ def computation_aware_bound(
     The loss "projected" is log N(S'^T y; S'^T h, S'^T (K + sigma^2 I) S') with S' = S (S^T S)^-1/2.
     This loss is not a bound; use it for comparisons only.
 
+    Weights and known noise variances of rows multiply the terms of the rows in the sums, and S^T S becomes S^T D S.
+
     Parameters
     ----------
     model
         A model with the fields `kernel`, `likelihood` (Gaussian), `mean_function`, `actions`, `posterior` and `loss`.
-        Its fields `X` and `y` are the support.
-    X, y
-        All inputs [N, D] and targets [N, P], or a minibatch of their rows.
-    scale
-        N divided by the number of rows in the batch. The scale multiplies the sums over the data, but not A.
+        Its data (`_data`) are the support.
+    batch
+        All rows, or a minibatch. The scale multiplies the sums over the data, but not A.
     shared
         True if the data and the support are the same rows in the same order. Each covariance is then evaluated once.
     block_rows
@@ -169,33 +212,48 @@ def computation_aware_bound(
     Source: Wenger et al., "Computation-aware Gaussian processes: model selection and linear-time inference", NeurIPS
     2024.
     """
-    xp = backend_of(model.X).xp
+    xp, scale = backend_of(model.X).xp, batch.scale
     elbo = model.loss == "elbo"
+    noise, P = support_noise(model), model.y.shape[1]
+    excess = noise.excess if shared else _excess_of(model, batch)
     moments, pull_support = support_moments(model, block_rows, data=shared and elbo)
     pull_data = None
     if elbo and not shared:
-        data, pull_data = _sum_moments(model, (X, y, None), block_rows)
+        rows = (batch.X, batch.y, None, batch.weights, batch.offset, excess)
+        data, pull_data = _sum_moments(model, noise.common, rows, block_rows)
         moments = Moments(moments.A, *(scale * x for x in data[1:]))
     projection, log_det, pull_projection = projection_of(model, moments.A)
     inverse = model.posterior.invert_covariance(projection.G)
-    N = scale * X.shape[0]
+    N = scale * count_of(batch)
     value, pull_value = (_elbo if elbo else _projected_log_density)(
-        moments, projection, inverse, as_widest_float(model.likelihood.noise_variance), log_det, N
+        moments, projection, inverse, noise.common, log_det, N
     )
+    logs = noise.common, batch.weights, excess if elbo else None
+    value = value - 0.5 * P * scale * split_logarithms(*logs)
 
     def pullback(bar=1.0):
-        moments_bar, projection_bar, noise_bar, log_det_bar = pull_value(as_widest_float(bar * xp.ones_like(value)))
+        bar = as_widest_float(bar * xp.ones_like(value))
+        moments_bar, projection_bar, noise_bar, log_det_bar = pull_value(bar)
+        noise_bar = noise_bar - 0.5 * P * scale * bar * split_logarithms_slope(*logs)
         model_bar, A_bar = pull_projection(*projection_bar, log_det_bar)
         moments_bar = moments_bar._replace(A=tree.add(moments_bar.A, A_bar))
-        if pull_data is None:
-            model_bar = tree.add(model_bar, pull_support(moments_bar))
-        else:
-            model_bar = tree.add(model_bar, pull_support(Moments(moments_bar.A)))
-            model_bar = tree.add(model_bar, pull_data(Moments(None, *(scale * x for x in moments_bar[1:]))))
-        noise_bar = tree.cotangent(model.likelihood, noise_variance=xp.astype(noise_bar, model.X.dtype))
-        return tree.add(model_bar, tree.cotangent(model, likelihood=noise_bar)), None
+        bars = [pull_support(moments_bar if pull_data is None else Moments(moments_bar.A))]
+        if pull_data is not None:
+            bars.append(pull_data(Moments(None, *(scale * x for x in moments_bar[1:]))))
+        for own_bar, common_bar in bars:
+            model_bar, noise_bar = tree.add(model_bar, own_bar), tree.add(noise_bar, common_bar)
+        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=xp.astype(noise_bar, model.X.dtype))
+        return tree.add(model_bar, tree.cotangent(model, likelihood=likelihood_bar)), None
 
     return xp.astype(value, model.X.dtype), pullback
+
+
+def _excess_of(model: Any, batch: Batch) -> Array | None:
+    """The noise variances of the rows of a batch, minus the smallest one of the support."""
+    if batch.noise is None:
+        return None
+    least = backend_of(batch.noise).xp.min(model._data.noise)
+    return batch.noise[:, 0] - backend_of(batch.noise).stop_gradient(least)
 
 
 def _elbo(moments, projection, inverse, noise, log_det, N) -> tuple[Array, Pullback]:

@@ -5,20 +5,13 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.random import NO_DRAWS, Draws, draws_with_prefix
+from agp.batch import Batch
+from agp.likelihoods import expected_row_density
+from agp.random import Draws, draws_with_prefix
 
 
-def elbo(
-    model: Any,
-    X: Array,
-    y: Array,
-    /,
-    *,
-    scale: float | Array = 1.0,
-    draws: Draws = NO_DRAWS,
-    block_rows: int | None = None,
-) -> tuple[Array, Pullback]:
-    """Evidence lower bound scale * sum_n E_q[log p(y_n | f_n)] - KL[q || p].
+def elbo(model: Any, batch: Batch, /, *, block_rows: int | None = None) -> tuple[Array, Pullback]:
+    """Evidence lower bound scale * sum_n w_n E_q[log p(y_n | f_n)] - KL[q || p], with row weights w_n.
 
     For deep processes, the expectation is an average over samples.
 
@@ -26,12 +19,10 @@ def elbo(
     ----------
     model
         A model with the fields `process` and `likelihood`.
-    X, y
-        Inputs [B, D] and targets [B, K]: all rows, or a minibatch.
-    scale
-        The ratio N / B, which makes the minibatch bound an unbiased estimate of the bound on all N rows.
-    draws
-        Random numbers for the likelihood and the process, if they use any (`agp.models.Model._draws`).
+    batch
+        All rows, or a minibatch. The field `scale` is the ratio N / B, which makes the minibatch bound an unbiased
+        estimate of the bound on all N rows. The field `draws` holds random numbers for the likelihood and the process,
+        if they use any (`agp.models.Model._draws`).
     block_rows
         Number of rows per block. The pullback evaluates each block again. By default, all rows form a single block.
 
@@ -44,13 +35,14 @@ def elbo(
 
     Source: Hensman, Matthews & Ghahramani, "Scalable variational Gaussian process classification", AISTATS 2015.
     """
+    scale = batch.scale
     factor, pull_factor = model.process.factorise()
     kl, pull_kl = model.process.kl_divergence(factor)
     if block_rows is None:
-        ell, pull_ell = expectation_block((model, factor), (X, y, draws.by_row))
+        ell, pull_ell = expectation_block((model, factor), rows_of(batch))
     else:
-        rows = X, y, rows_first(draws.by_row)
-        ell, pull_blocks = backend_of(X).fold(_rows_block, (model, factor), rows, block_rows, add=tree.add)
+        rows = rows_of(batch, first=True)
+        ell, pull_blocks = backend_of(batch.X).fold(_rows_block, (model, factor), rows, block_rows, add=tree.add)
         pull_ell = lambda bar: (*pull_blocks(bar), None)  # noqa: E731
 
     def pullback(bar=1.0):
@@ -62,16 +54,31 @@ def elbo(
     return scale * ell - kl, pullback
 
 
-def expectation_block(
-    params: tuple[Any, Any], block: tuple[Array, Array, Mapping[str, Array]]
-) -> tuple[Array, Pullback]:
-    """The sum of E_q[log p(y_n | f_n)] over a block, and its pullback ``bar -> (model_bar, factor_bar, X_bar)``."""
-    (model, factor), (X, y, draws) = params, block
+def rows_of(batch: Batch, *, first: bool = False) -> tuple[Any, ...]:
+    """The arrays of a batch that have a row for each datum; draws have the rows on their first axis if `first`."""
+    draws = batch.draws.by_row
+    return batch.X, batch.y, rows_first(draws) if first else draws, *batch.known
+
+
+def batch_of(block: tuple[Any, ...], samples: int) -> tuple[Batch, Mapping[str, Array] | None]:
+    """The batch of a block, repeated for S samples, and the repeated draws of the likelihood; no draws become None."""
+    X, y, draws, *known = block
+    noise = draws_with_prefix("likelihood", Draws(draws, {})).by_row if draws else {}
+    if samples > 1:
+        noise = {name: backend_of(x).xp.concat([x] * samples, axis=1) for name, x in noise.items()}
+    return Batch(X, y, 1.0, None, Draws(draws, {}), *known).tile(samples), noise or None
+
+
+def expectation_block(params: tuple[Any, Any], block: tuple[Any, ...]) -> tuple[Array, Pullback]:
+    """The sum of w_n E_q[log p(y_n | f_n)] over a block.
+
+    The pullback is ``bar -> (model_bar, factor_bar, X_bar)``.
+    """
+    (model, factor), (X, _, draws, *_) = params, block
     process = model.process.with_draws(draws_with_prefix("process", Draws(draws, {}))) if draws else model.process
     (mu, var), pull_project = process.project(factor, X)
     samples = mu.shape[0] // X.shape[0]
-    noise = draws_with_prefix("likelihood", Draws(draws, {})).by_row if draws else draws
-    ell, pull_likelihood = model.likelihood.expected_log_density(mu, var, *tile_samples(samples, y, noise))
+    ell, pull_likelihood = expected_row_density(model.likelihood, mu, var, *batch_of(block, samples))
     xp = backend_of(ell).xp
 
     def pullback(bar):
@@ -82,21 +89,12 @@ def expectation_block(
     return xp.sum(ell) / samples, pullback
 
 
-def _rows_block(params: tuple[Any, Any], block: tuple[Array, Array, dict[str, Array]]) -> tuple[Array, Pullback]:
-    X, y, draws = block
-    ell, pull = expectation_block(params, (X, y, rows_first(draws)))
+def _rows_block(params: tuple[Any, Any], block: tuple[Any, ...]) -> tuple[Array, Pullback]:
+    X, y, draws, *known = block
+    ell, pull = expectation_block(params, (X, y, rows_first(draws), *known))
     return ell, lambda bar: pull(bar)[:2]
 
 
 def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:
     """Swap the first two axes of draws [S, N, ...] or [N, S, ...]; sums over rows require [N, S, ...]."""
     return {name: backend_of(x).xp.permute_dims(x, (1, 0, *range(2, x.ndim))) for name, x in draws.items()}
-
-
-def tile_samples(samples: int, y: Array, draws: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array] | None]:
-    """Repeat targets [N, K] along axis 0 and draws [., N, ...] along axis 1, for each of S samples; {} becomes None."""
-    if samples > 1:
-        xp = backend_of(y).xp
-        y = xp.concat([y] * samples, axis=0)
-        draws = {name: xp.concat([x] * samples, axis=1) for name, x in draws.items()}
-    return y, draws or None

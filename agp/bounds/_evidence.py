@@ -1,42 +1,34 @@
 """Log evidence of an exact GP with Gaussian noise."""
 
-import math
 from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
-from agp.linalg import add_diagonal, cholesky, diagonal, nonnegative
-
-LOG_2PI = math.log(2.0 * math.pi)
-
-
-def noisy_cholesky(K: Array, noise: Array, weights: Array | None = None, /) -> Array:
-    """Cholesky factor [N, N] of K + noise diag(1 / weights) for weights [N] > 0, or of K + noise I without weights."""
-    if weights is None:
-        return cholesky(add_diagonal(K, noise))
-    # factorise R (K + noise / w) R with R^2 = min(w, 1): its diagonal is well scaled for any weights
-    xp = backend_of(K).xp
-    one = xp.ones_like(weights)
-    root = xp.sqrt(xp.minimum(weights, one))[:, None]
-    return cholesky(add_diagonal(root * K * root.mT, noise / xp.maximum(weights, one))) / root
+from agp.batch import Batch
+from agp.bounds._row_noise import LOG_2PI, RowNoise
+from agp.linalg import diagonal, noisy_cholesky, nonnegative
 
 
-def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
-    """Log evidence log N(y; h(X), Kff + sigma^2 I) of an exact GP, summed over the outputs.
+def targets_of(batch: Batch, /) -> Array:
+    """The targets [N, P] minus the offset."""
+    return batch.y if batch.offset is None else batch.y - batch.offset
 
-    The computation takes O(N^3) operations and O(N^2) memory. A row with weight w_n counts as w_n observations of y_n
-    with independent noise of variance s = sigma^2. Since N(y; f, s)^w = N(y; f, s / w) (2 pi s)^((1 - w) / 2) w^(-1/2),
-    the evidence is
 
-        log N(y; h, Kff + s W^-1) - P / 2 sum_n ((w_n - 1) log(2 pi s) + log w_n).
+def log_evidence(model: Any, batch: Batch, /) -> tuple[Array, Pullback]:
+    """Log evidence log N(y - offset; h(X), Kff + V) of an exact GP, summed over the outputs.
+
+    V is the diagonal matrix of the noise variances v_n / w_n of the rows, with v_n = sigma^2 + the known noise of the
+    row. The computation takes O(N^3) operations and O(N^2) memory. A row with weight w_n counts as w_n observations of
+    y_n with independent noise, so the evidence is
+
+        log N(y; h, Kff + V) - P / 2 sum_n ((w_n - 1) log(2 pi v_n) + log w_n).
 
     Parameters
     ----------
     model
-        A model with the fields `kernel`, `mean_function` and `likelihood` (Gaussian), and optional weights [N]
-        (`_row_weights`).
-    X, y
-        All inputs [N, D] and targets [N, P].
+        A model with the fields `kernel`, `mean_function` and `likelihood` (Gaussian).
+    batch
+        All rows. Outputs share the known noise.
 
     Returns
     -------
@@ -45,28 +37,25 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
     pullback
         A function ``bar=1.0 -> (model_bar, X_bar)``.
     """
+    X, y = batch.X, targets_of(batch)
     B = backend_of(X)
     xp = B.xp
     N, P = y.shape
-    noise, weights = model.likelihood.noise_variance, model._row_weights
+    noise = RowNoise.of(model.likelihood.noise_variance, batch)
     K, pull_kernel = model.kernel(X)
-    L = noisy_cholesky(K, noise, weights)
+    L = noisy_cholesky(K, noise.by_row)
     h, pull_mean = model.mean_function(X)
     white = B.solve_triangular(L, y - h)
     log_det = 2.0 * xp.sum(xp.log(diagonal(L)))
-    value = -0.5 * (xp.sum(white * white) + P * log_det + N * P * LOG_2PI)
-    if weights is not None:
-        value = value - 0.5 * P * xp.sum((weights - 1.0) * (LOG_2PI + xp.log(noise)) + xp.log(weights))
+    logs, pull_logs = noise.correction(P)
+    value = -0.5 * (xp.sum(white * white) + P * log_det + N * P * LOG_2PI) + logs
 
     def pullback(bar=1.0):
         # K_bar = 1/2 (al al^T - P Ky^-1) with al = Ky^-1 y
         al = B.solve_triangular(L, white, transpose=True)
         K_bar = 0.5 * bar * (al @ al.mT - P * B.inverse_from_cholesky(L))
         kernel_bar, X_bar = pull_kernel(K_bar)
-        if weights is None:
-            noise_bar = xp.sum(diagonal(K_bar))
-        else:
-            noise_bar = xp.sum(diagonal(K_bar) / weights - 0.5 * bar * P * (weights - 1.0) / noise)
+        noise_bar = noise.pull(diagonal(K_bar)) + pull_logs(bar)
         likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
         mean_bar, X_mean_bar = pull_mean(bar * al)
         model_bar = tree.cotangent(model, kernel=kernel_bar, likelihood=likelihood_bar, mean_function=mean_bar)
@@ -75,7 +64,7 @@ def log_evidence(model: Any, X: Array, y: Array, /) -> tuple[Array, Pullback]:
     return value, pullback
 
 
-def leave_one_out(model: Any, X: Array, y: Array, /) -> Array:
+def leave_one_out(model: Any, batch: Batch, /) -> Array:
     """Leave-one-out log densities log p(y_n | all other rows) [N] of an exact GP, summed over the outputs.
 
     Let K be the covariance of y. Given the other rows, y_n has the variance 1 / (K^-1)_nn and the mean
@@ -84,21 +73,23 @@ def leave_one_out(model: Any, X: Array, y: Array, /) -> Array:
 
     Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
     """
+    X = batch.X
     B = backend_of(X)
     xp = B.xp
-    noise, weights = model.likelihood.noise_variance, model._row_weights
-    inverse = B.inverse_from_cholesky(noisy_cholesky(model.kernel(X)[0], noise, weights))
-    residual = y - model.mean_function(X)[0]
-    if weights is None:
+    noise = RowNoise.of(model.likelihood.noise_variance, batch)
+    inverse = B.inverse_from_cholesky(noisy_cholesky(model.kernel(X)[0], noise.by_row))
+    residual = targets_of(batch) - model.mean_function(X)[0]
+    if noise.weights is None:
         variance = 1.0 / diagonal(inverse)[:, None]
         error = (inverse @ residual) * variance
     else:
         # Given all rows, f_n has the variance p = v (1 - v (K^-1)_nn) with v = s / w, and the mean y_n - v (K^-1 r)_n.
         # Removing the weight d = min(w, 1) multiplies p and the error by 1 / (1 - p d / s).
-        own = (noise / weights)[:, None]
+        weights, one = noise.weights, noise.variance
+        own = noise.by_row[:, None]
         share = own * diagonal(inverse)[:, None]
         part = (xp.minimum(weights, xp.ones_like(weights)) / weights)[:, None]
         left = (1.0 - part) + part * share
-        variance = own * nonnegative(1.0 - share)[0] / left + noise
+        variance = own * nonnegative(1.0 - share)[0] / left + (one[:, None] if one.ndim else one)
         error = own * (inverse @ residual) / left
     return -0.5 * xp.sum(LOG_2PI + xp.log(variance) + error * error / variance, axis=1)

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, Pullback, as_widest_float, backend_of, row_blocks
-from agp.bounds._evidence import LOG_2PI
+from agp.batch import Batch
+from agp.bounds._evidence import targets_of
+from agp.bounds._row_noise import LOG_2PI, RowNoise
 from agp.kernels import Kernel
 from agp.linalg import (
     Preconditioner,
@@ -21,27 +23,34 @@ from agp.repairs import report
 
 
 class CovarianceSystem(NamedTuple):
-    """Linear systems with the matrix K + sigma^2 I, solved by preconditioned conjugate gradients in float64."""
+    """Linear systems with the matrix K + V, solved by preconditioned conjugate gradients in float64.
+
+    V is the diagonal matrix of the noise variances of the rows, and b is the smallest of them. With R = (b / V)^1/2,
+    the systems that are solved have the matrix R K R + b I = R (K + V) R. If all rows have the same noise, R = I.
+    """
 
     product: Callable[[Array], Array]
-    """A function that maps V [N, k] to (K + sigma^2 I) V."""
+    """A function that maps Z [N, k] to (R K R + b I) Z."""
     preconditioner: Preconditioner
+    """The preconditioner of R K R + b I."""
+    scale: Array | None
+    """The diagonal of R [N, 1], or None if it is 1."""
     max_iterations: int
     coefficients: int
 
     @classmethod
-    def of(cls, model: Any, X: Array, block_rows: int, /) -> "CovarianceSystem":
-        """Create the system of a model at inputs X [N, D]; `model.rank` is at most N."""
+    def of(cls, model: Any, X: Array, noise: Array, block_rows: int, /) -> "CovarianceSystem":
+        """Create the system of a model at inputs X [N, D] with noise variances (0-d or [N]); `model.rank` <= N."""
         kernel, X = _constants(model.kernel), backend_of(X).stop_gradient(X)
-        root = preconditioning_root(kernel, X, model.rank)
+        root = preconditioning_root(kernel, X, noise, model.rank)
         limits = {"max_iterations": model.max_iterations, "coefficients": model.lanczos_steps}
-        return cls.at(kernel, model.likelihood.noise_variance, X, block_rows, root, **limits)
+        return cls.at(kernel, noise, X, block_rows, root, **limits)
 
     @classmethod
     def at(
         cls,
         kernel: Kernel,
-        noise_variance: Array,
+        noise: Array,
         X: Array,
         block_rows: int,
         root: Array | None,
@@ -52,22 +61,31 @@ class CovarianceSystem(NamedTuple):
     ) -> "CovarianceSystem":
         """Create the system at inputs X [N, D]; `root` is the result of `preconditioning_root`."""
         B = backend_of(X)
-        kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(as_widest_float(noise_variance))
+        kernel, X, noise = _constants(kernel), B.stop_gradient(X), B.stop_gradient(as_widest_float(noise))
+        b, scale = _least_and_scale(noise)
         known = kernel(X)[0] if block_rows >= X.shape[0] else None  # keep K if it is a single tile
-
+        limits = scale, max_iterations, coefficients
         if known is not None and known.dtype == noise.dtype:
-            matrix = add_diagonal(known, noise)
-            return cls(lambda V: matrix @ V, preconditioner(root, noise, X.shape[0]), max_iterations, coefficients)
+            matrix = add_diagonal(known if scale is None else scale * known * scale.mT, b)
+            return cls(lambda Z: matrix @ Z, preconditioner(root, b, X.shape[0]), *limits)
 
-        def product(V: Array) -> Array:
-            narrow = B.xp.astype(V, X.dtype, copy=False)
-            KV = _product_by_tiles(kernel, X, narrow, block_rows) if known is None else known @ narrow
-            return B.add_product(as_widest_float(KV), noise, V)
+        def product(Z: Array) -> Array:
+            narrow = B.xp.astype(Z if scale is None else scale * Z, X.dtype, copy=False)
+            KZ = as_widest_float(_product_by_tiles(kernel, X, narrow, block_rows) if known is None else known @ narrow)
+            return B.add_product(KZ if scale is None else scale * KZ, b, Z)
 
-        return cls(product, preconditioner(root, noise, X.shape[0]), max_iterations, coefficients)
+        return cls(product, preconditioner(root, b, X.shape[0]), *limits)
+
+    def scaled(self, x: Array, /) -> Array:
+        """Return R x for x [N, k]."""
+        return x if self.scale is None else self.scale * x
+
+    def solve_covariance(self, rhs: Array, tolerance: float, /) -> Array:
+        """Solve (K + V) x = rhs for right-hand sides [N, k] in float64."""
+        return self.scaled(self.solve(self.scaled(rhs), tolerance).x)
 
     def solve(self, rhs: Array, tolerance: float, /, *, coefficients: bool = False) -> Solution:
-        """Solve for right-hand sides [N, k], and report columns that did not converge."""
+        """Solve with the matrix R K R + b I for right-hand sides [N, k], and report columns that did not converge."""
         solution = conjugate_gradients(
             self.product,
             rhs,
@@ -85,17 +103,32 @@ def _constants(kernel: Kernel) -> Kernel:
     return tree.with_leaves(kernel, {k: backend_of(x).stop_gradient(x) for k, x in tree.leaves(kernel).items()})
 
 
-def preconditioning_root(kernel: Kernel, X: Array, rank: int, /) -> Array | None:
-    """Factor U [N, rank] with U U^T ~ K at X [N, D] in float64, by pivoted Cholesky; None if the rank is 0."""
+def _least_and_scale(noise: Array) -> tuple[Array, Array | None]:
+    """The smallest noise variance b (0-d), and (b / noise)^1/2 [N, 1], or None if all rows have the same noise."""
+    if not noise.ndim:
+        return noise, None
+    xp = backend_of(noise).xp
+    least = xp.min(noise)
+    return least, xp.sqrt(least / noise)[:, None]
+
+
+def preconditioning_root(kernel: Kernel, X: Array, noise: Array, rank: int, /) -> Array | None:
+    """Factor U [N, rank] with U U^T ~ R K R at X [N, D] in float64, by pivoted Cholesky; None if the rank is 0.
+
+    R is that of `CovarianceSystem` for the noise variances (0-d or [N]).
+    """
     B = backend_of(X)
     if not rank:
         return None
     eps = float(B.xp.finfo(X.dtype).eps)
+    _, scale = _least_and_scale(as_widest_float(noise))
+    diagonal = as_widest_float(kernel.diag(X)[0])
 
     def column(i: Array) -> Array:
-        return kernel(X, B.rows_at(X, i))[0]
+        K = kernel(X, B.rows_at(X, i))[0]
+        return K if scale is None else scale * K * B.rows_at(scale, i).mT
 
-    return pivoted_cholesky(column, as_widest_float(kernel.diag(X)[0]), rank, precision=eps).U
+    return pivoted_cholesky(column, diagonal if scale is None else scale[:, 0] ** 2 * diagonal, rank, precision=eps).U
 
 
 def _product_by_tiles(kernel: Any, X: Array, V: Array, rows: int) -> Array:
@@ -138,12 +171,13 @@ def _report(solution: Solution, tolerance: float) -> None:
 
 
 def estimated_evidence(
-    model: Any, X: Array, y: Array, low: Array | None, full: Array, /, *, block_rows: int
+    model: Any, batch: Batch, low: Array | None, full: Array, /, *, block_rows: int
 ) -> tuple[Array, Pullback]:
     """Stochastic estimate of an exact GP's log evidence, summed over the outputs, with an unbiased gradient.
 
-    The log evidence is log N(y; h(X), A) with A = K + sigma^2 I. With the preconditioner P of A, probes z_i ~ N(0, P)
-    and alpha = A^-1 (y - h), the estimates are
+    The log evidence is log N(y; h(X), A) with A = K + sigma^2 I. Weights and known noise variances of rows replace
+    sigma^2 I as in `log_evidence`; rows and columns are then scaled as in `CovarianceSystem`. With the preconditioner P
+    of A, probes z_i ~ N(0, P) and alpha = A^-1 (y - h), the estimates are
 
         value     -1/2 [ sum_p alpha_p^T (y - h)_p + P_out (log|P| + N/t sum_i e_0^T log(T_i) e_0) + N P_out log 2 pi ]
         gradient   1/2 [ sum_p alpha_p^T dA alpha_p - P_out/t sum_i (A^-1 z_i)^T dA (P^-1 z_i) ] + sum alpha dh
@@ -157,8 +191,8 @@ def estimated_evidence(
     model
         A model with the fields `kernel`, `mean_function`, `likelihood` (Gaussian), `rank`, `tolerance`,
         `max_iterations` and `lanczos_steps`.
-    X, y
-        All inputs [N, D] and targets [N, P_out].
+    batch
+        All rows.
     low, full
         Standard normal numbers for t probes, with shapes [rank, t] and [N, t]. If the rank is 0, `low` is None.
     block_rows
@@ -175,12 +209,14 @@ def estimated_evidence(
     with GPU acceleration", NeurIPS 2018; Wang et al., "Exact Gaussian processes on a million data points", NeurIPS
     2019.
     """
+    X, y = batch.X, targets_of(batch)
     B = backend_of(X)
     xp = B.xp
     N, outputs = y.shape
+    noise = RowNoise.of(B.stop_gradient(model.likelihood.noise_variance), batch).widened()
     h, pull_mean = model.mean_function(X)
-    residual = as_widest_float(y - B.stop_gradient(h))
-    system = CovarianceSystem.of(model, X, block_rows)
+    system = CovarianceSystem.of(model, X, noise.by_row, block_rows)
+    residual = system.scaled(as_widest_float(y - B.stop_gradient(h)))
     P = system.preconditioner
     probes = P.sample(None if low is None else as_widest_float(low), as_widest_float(full))
     found = system.solve(xp.concat([residual, probes], axis=1), model.tolerance, coefficients=True)
@@ -189,13 +225,17 @@ def estimated_evidence(
     there = min(model.lanczos_steps, max(1, int(found.iterations))) if B.is_concrete(found.iterations) else None
     logs = log_quadrature(found.steps[:there, outputs:], found.ratios[:there, outputs:])
     log_det = P.log_det + N * xp.mean(logs)
-    value = -0.5 * (xp.sum(alpha * residual) + outputs * (log_det + N * LOG_2PI))
+    if system.scale is not None:
+        log_det = log_det - 2.0 * xp.sum(xp.log(system.scale))
+    corrections, pull_corrections = noise.correction(outputs)
+    value = -0.5 * (xp.sum(alpha * residual) + outputs * (log_det + N * LOG_2PI)) + corrections
     # the cotangent of A is left right^T
     share = -0.5 * outputs / full.shape[1]
-    left = xp.concat([alpha, solved], axis=1)
-    right = xp.concat([0.5 * alpha, share * P.solve(probes)], axis=1)
+    alpha = system.scaled(alpha)
+    left = xp.concat([alpha, system.scaled(solved)], axis=1)
+    right = xp.concat([0.5 * alpha, share * system.scaled(P.solve(probes))], axis=1)
     kernel_form, pull_kernel = _kernel_form(model.kernel, X, left, right, block_rows)
-    trace = xp.sum(left * right)
+    trace = noise.pull(xp.sum(left * right, axis=1)) + pull_corrections(1.0)
 
     def pullback(bar=1.0):
         bar = bar * xp.ones_like(value)

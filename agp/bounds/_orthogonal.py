@@ -4,8 +4,10 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.bounds._collapsed import Statistics, bound_from_totals, totals_of
-from agp.bounds._evidence import LOG_2PI
+from agp.batch import Batch
+from agp.bounds._collapsed import Statistics, bound_of_rows, totals_of
+from agp.bounds._evidence import targets_of
+from agp.bounds._row_noise import LOG_2PI, RowNoise
 from agp.linalg import (
     block_diagonal,
     cholesky,
@@ -19,7 +21,7 @@ from agp.linalg import (
 
 
 def free_collapsed_bound(
-    model: Any, X: Array, y: Array, /, *, sizes: tuple[int, int], block_rows: int | None = None
+    model: Any, batch: Batch, /, *, sizes: tuple[int, int], block_rows: int | None = None
 ) -> tuple[Array, Pullback]:
     """Evidence lower bound with an optimal q(u) for the first group and a given q(v) for the second group.
 
@@ -31,8 +33,8 @@ def free_collapsed_bound(
     ----------
     model
         A model as for `collapsed_bound`, whose field `second` is the posterior of the second group.
-    X, y
-        All inputs [N, D] and targets [N, P].
+    batch
+        All rows, as for `collapsed_bound`.
     sizes
         Numbers of inducing inputs in the two groups.
     block_rows
@@ -51,19 +53,19 @@ def free_collapsed_bound(
     L = cholesky(Kuu)
     rows = groups_of(sizes)[1]
     state, pull_state = model.second.whitened_state(L[rows, rows])
-    totals, pull_totals = totals_of(model, L, X, y, block_rows)
+    totals, pull_totals = totals_of(model, L, batch, block_rows)
     rest, pull_rest = _subtract_second_group(totals, state, sizes)
-    value, pull_value = bound_from_totals(rest, model.likelihood.noise_variance, X.shape[0])
+    value, pull_value = bound_of_rows(model, rest, batch)
     kl, pull_kl = state.white_kl()
 
     def pullback(bar=1.0):
         rest_bar, noise_bar = pull_value(bar)
         totals_bar, state_bar = pull_rest(rest_bar)
         second_bar, S_second = pull_state(tree.add(state_bar, pull_kl(-bar)))
-        model_bar, S_bar, X_bar = pull_totals(totals_bar)
+        model_bar, S_bar, common_bar, X_bar = pull_totals(totals_bar)
         if S_second is not None:
             S_bar = S_bar + block_diagonal([None, S_second], sizes)
-        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
+        likelihood_bar = tree.cotangent(model.likelihood, noise_variance=tree.add(noise_bar, common_bar))
         own = tree.cotangent(model, likelihood=likelihood_bar, second=second_bar)
         return tree.add(tree.add(model_bar, own), pull_Kuu(relative_cholesky_pullback(L, S_bar))), X_bar
 
@@ -111,7 +113,7 @@ def _subtract_second_group(totals: Statistics, state: Any, sizes: tuple[int, int
     return rest, pullback
 
 
-def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) -> tuple[Array, Pullback]:
+def tight_bound(model: Any, batch: Batch, /, *, sizes: tuple[int, ...]) -> tuple[Array, Pullback]:
     """Tighter evidence lower bound for sparse GP regression, with at most a few thousand rows.
 
     The bound is log N(y; h(X), Qff + sigma^2 I) - 1/2 tr[(Quu + sigma^2 I)^-1 (Kff - Qff)], summed over the outputs.
@@ -124,8 +126,8 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     ----------
     model
         A model as for `collapsed_bound`.
-    X, y
-        All inputs [N, D] and targets [N, P].
+    batch
+        All rows, as for `collapsed_bound`.
     sizes
         Numbers of inducing inputs in the orthogonal groups. With a single group, the bound is that of Shi, Titsias &
         Mnih.
@@ -139,10 +141,11 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
 
     Source: Shi, Titsias & Mnih, AISTATS 2020, appendix A, for one group; agp adds the optimal q(v) of the other groups.
     """
+    X, y = batch.X, targets_of(batch)
     B = backend_of(X)
     xp = B.xp
     N, P = y.shape
-    noise = model.likelihood.noise_variance
+    noise = RowNoise.of(model.likelihood.noise_variance, batch)
     Kuu, pull_Kuu = model._inducing_covariance()
     (Kuf, _, h), pull_features = model._features(X)
     Kff, pull_Kff = model.inducing.full(model.kernel, X)
@@ -151,10 +154,11 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
     A1 = A[: sizes[0], :]
     r = y - h
     left = Kff - A.mT @ A
-    all_inverse, all_log_det = _inverse_with_noise(A, noise)
-    inverse, _ = _inverse_with_noise(A1, noise)
+    all_inverse, all_log_det = _inverse_with_noise(A, noise.by_row)
+    inverse, _ = _inverse_with_noise(A1, noise.by_row)
     al = all_inverse @ r
-    value = -0.5 * (P * (N * LOG_2PI + all_log_det + xp.sum(inverse * left)) + xp.sum(r * al))
+    logs, pull_logs = noise.correction(P)
+    value = -0.5 * (P * (N * LOG_2PI + all_log_det + xp.sum(inverse * left)) + xp.sum(r * al)) + logs
 
     def pullback(bar=1.0):
         # With C = Qff + s I and T = (Quu + s I)^-1, the cotangent of C is 1/2 (al al^T - P C^-1), that of T is
@@ -167,7 +171,7 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
         A_bar = xp.concat([A_bar[: sizes[0], :] + first_bar, A_bar[sizes[0] :, :]], axis=0)
         model_bar, X_bar = pull_features(B.solve_triangular(L, A_bar, transpose=True), xp.zeros_like(r[:, 0]), bar * al)
         inducing_bar, kernel_bar, X_full_bar = pull_Kff(-0.5 * P * bar * inverse)
-        noise_bar = xp.sum(diagonal(through)) + xp.sum(diagonal(T_bar))
+        noise_bar = noise.pull(diagonal(through) + diagonal(T_bar)) + pull_logs(bar)
         own = tree.cotangent(
             model,
             kernel=kernel_bar,
@@ -181,11 +185,18 @@ def tight_bound(model: Any, X: Array, y: Array, /, *, sizes: tuple[int, ...]) ->
 
 
 def _inverse_with_noise(A: Array, noise: Array) -> tuple[Array, Array]:
-    """The inverse [N, N] and the log determinant of A^T A + noise I for A [M, N], by an M x M factorisation."""
+    """The inverse [N, N] and the log determinant of A^T A + V for A [M, N], by an M x M factorisation.
+
+    V is diagonal with the noise variances of the rows, 0-d or [N].
+    """
     B = backend_of(A)
     xp = B.xp
-    N, gram = A.shape[1], B.times_own_transpose(A)
-    LB = cholesky(identity(gram) + gram / noise)
-    F = B.solve_triangular(LB, A)
-    log_det = N * xp.log(noise) + 2.0 * xp.sum(xp.log(diagonal(LB)))
-    return (xp.eye(N, **like(A)) - (F.mT @ F) / noise) / noise, log_det
+    N = A.shape[1]
+    noise = xp.broadcast_to(noise, (N,))
+    root = xp.sqrt(noise)
+    scaled = A / root  # V^-1/2 (A^T A + V) V^-1/2 = I + scaled^T scaled
+    gram = B.times_own_transpose(scaled)
+    LB = cholesky(identity(gram) + gram)
+    F = B.solve_triangular(LB, scaled)
+    log_det = xp.sum(xp.log(noise)) + 2.0 * xp.sum(xp.log(diagonal(LB)))
+    return (xp.eye(N, **like(A)) - F.mT @ F) / (root[:, None] * root), log_det

@@ -4,23 +4,15 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
-from agp.bounds._elbo import rows_first, tile_samples
+from agp.batch import Batch
+from agp.bounds._elbo import batch_of, rows_first, rows_of
+from agp.likelihoods import row_site_gradients
 from agp.linalg import lower_of
 from agp.posteriors import Sums
-from agp.random import NO_DRAWS, Draws, draws_with_prefix
+from agp.random import Draws, draws_with_prefix
 
 
-def site_sums(
-    model: Any,
-    factor: Any,
-    X: Array,
-    y: Array,
-    /,
-    *,
-    scale: float | Array = 1.0,
-    draws: Draws = NO_DRAWS,
-    block_rows: int,
-) -> dict[str, Any]:
+def site_sums(model: Any, factor: Any, batch: Batch, /, *, block_rows: int) -> dict[str, Any]:
     """Sums over the rows for a site step of each posterior that has sites.
 
     In one pass over the rows, with memory for one block, `scale` times the expected log density at the marginals of the
@@ -29,19 +21,19 @@ def site_sums(
     The factor is that of the process, and the other arguments are those of `agp.bounds.elbo`.
     """
     _, reference = model.process.reference  # X may be a lazy array
-    weight = scale * backend_of(reference).xp.ones((), **like(reference))
-    rows = X, y, rows_first(draws.by_row)
-    return backend_of(X).fold(_block, (model, factor, weight), rows, block_rows, add=_add_optional)[0]
+    weight = batch.scale * backend_of(reference).xp.ones((), **like(reference))
+    rows, fold = rows_of(batch, first=True), backend_of(batch.X).fold
+    return fold(_block, (model, factor, weight), rows, block_rows, add=_add_optional)[0]
 
 
-def _block(params: tuple[Any, Any, Array], block: tuple[Array, Array, dict[str, Array]]) -> tuple[dict, None]:
-    (model, factor, weight), (X, y, noise) = params, block
-    draws = Draws(rows_first(noise), {})
-    process = model.process.with_draws(draws_with_prefix("process", draws))
+def _block(params: tuple[Any, Any, Array], block: tuple[Any, ...]) -> tuple[dict, None]:
+    (model, factor, weight), (X, y, noise, *known) = params, block
+    draws = rows_first(noise)
+    process = model.process.with_draws(draws_with_prefix("process", Draws(draws, {})))
     (mu, var), to_sites = process.project_to_sites(factor, X)
     samples = mu.shape[0] // X.shape[0]
-    y, own = tile_samples(samples, y, draws_with_prefix("likelihood", draws).by_row)
-    alpha, beta = model.likelihood.site_gradients(mu, var, y, own)
+    batch, own = batch_of((X, y, draws, *known), samples)
+    alpha, beta = row_site_gradients(model.likelihood, mu, var, batch, own)
     each = weight / samples
     return to_sites(each * alpha, -0.5 * each * beta), None  # `site_sums` asks for no pullback
 

@@ -9,40 +9,38 @@ import numpy as np
 
 from agp.cli._plan import LIKELIHOODS, Settings, make_likelihood
 from agp.data import Dataset
-from agp.methods import ACTION_METHODS, DEEP_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, GROUP_METHODS, LAYERS, METHODS
+from agp.methods import LAYERS, METHODS
 
 SUPPORT = 2048
 """Maximum number of training rows that actions cover by default."""
-TAKEN_BY = {
-    "num_orthogonal": GROUP_METHODS,
-    "num_actions": ACTION_METHODS,
-    "support": ACTION_METHODS,
-    "storage": ("tsvgp",),
-    "layers": DEEP_METHODS,
-}
-"""Options that only some methods accept, with the names of these methods."""
+OPTIONS = ("num_orthogonal", "num_actions", "support", "storage", "layers")
+"""Options that only some methods accept."""
 
 
 def method_settings(a: argparse.Namespace, methods: list[str], rows: int) -> dict[str, Any]:
-    """Return the values of the options in `TAKEN_BY`, and None for options that none of the methods accepts.
+    """Return the values of `OPTIONS`, and None for options that none of the methods accepts.
 
     Raise a ValueError if the user sets an option that none of the methods accepts, or if options contradict each other.
     """
     support = min(SUPPORT, rows) if a.support is None else a.support
-    usual = {"num_orthogonal": a.num_inducing, "storage": "datum", "layers": LAYERS, "support": support}
+    storages = [storage for name in methods for storage in METHODS[name].storages]
+    usual = {"num_orthogonal": a.num_inducing, "storage": next(iter(storages), None)}
+    usual |= {"layers": LAYERS, "support": support}
     usual["num_actions"] = min(a.num_inducing, support)
     found: dict[str, Any] = {}
-    for name, known in TAKEN_BY.items():
+    for name in OPTIONS:
         given = vars(a)[name]
+        known = [method.name for method in METHODS.values() if name in method.takes]
         taken = set(known) & set(methods)
         if given is not None and not taken:
             option = f"--{name.replace('_', '-')}"
             msg = f"{option} is for --method {', '.join(known)}, not {', '.join(methods)}; leave it out."
             raise ValueError(msg)
         found[name] = usual[name] if taken and given is None else given
-    if "solve-relaxed" in methods and not found["num_orthogonal"]:
-        msg = "--num-orthogonal is 0, but must be at least 1 for solve-relaxed."
-        raise ValueError(msg)
+    for least, name in ((METHODS[name].min_orthogonal, name) for name in methods):
+        if least > (found["num_orthogonal"] or 0):
+            msg = f"--num-orthogonal is {found['num_orthogonal']}, but must be at least {least} for {name}."
+            raise ValueError(msg)
     if found["support"] is not None and not found["num_actions"] <= support <= rows:
         msg = (
             f"--num-actions is {found['num_actions']}, --support is {support} and there are {rows} training rows; "
@@ -84,29 +82,29 @@ def check_fit(data: Dataset, methods: list[str], settings: Settings) -> None:
     if not data.classes and (data.y == data.y[0]).all():
         msg = f"all {len(data.y)} training targets of {data.name} are the same; there is nothing to learn from them."
         raise ValueError(msg)
-    exact = [name for name in GAUSSIAN_METHODS if name in methods]
+    exact = [name for name, method in METHODS.items() if method.gaussian_only and name in methods]
     if exact and settings.likelihood != "gaussian":
-        others = ", ".join(name for name in METHODS if name not in GAUSSIAN_METHODS)
+        others = ", ".join(name for name, method in METHODS.items() if not method.gaussian_only)
         what = f"the task of {data.name} is {data.task}" if data.classes else f"--likelihood is {settings.likelihood}"
         msg = (
             f"--method {' '.join(exact)} requires the gaussian likelihood, but {what}; use one of the methods {others}."
         )
         raise ValueError(msg)
     N, M, M2 = len(data.X), settings.num_inducing, settings.num_orthogonal or 0
-    if set(methods) - DENSE_METHODS.keys() - {"cggp", *ACTION_METHODS} and M > N:
+    taken = {option for name in methods for option in METHODS[name].takes}
+    if "num_inducing" in taken and M > N:
         msg = f"--num-inducing is {M}, but {data.name} has only {N} training rows."
         raise ValueError(msg)
-    if set(methods) & set(GROUP_METHODS) and M + M2 > N:
+    if "num_orthogonal" in taken and M + M2 > N:
         msg = f"--num-inducing plus --num-orthogonal is {M + M2}, but {data.name} has only {N} training rows."
         raise ValueError(msg)
     for name in methods:
-        if name in DENSE_METHODS:
-            _check_memory(name, data, settings)
+        _check_memory(name, data, settings)
 
 
 def _check_memory(method: str, data: Dataset, settings: Settings) -> None:
-    """Raise a ValueError if the N x N matrices of a method without inducing inputs do not fit into memory."""
-    once, each = DENSE_METHODS[method]
+    """Raise a ValueError if the N x N matrices of a method do not fit into memory."""
+    once, each = METHODS[method].dense_arrays
     N, latents = len(data.X), make_likelihood(settings.likelihood, data).latents(data.y.shape[1])
     needed = (once + each * latents) * 8 * N**2
     there = _machine_memory()

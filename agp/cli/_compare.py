@@ -21,7 +21,8 @@ from agp.cli._targets import TASKS
 from agp.cli._terminal import POSITIVE, SEED, add_command, console, file_identity, option, whole
 from agp.data import Dataset
 from agp.io import check_replaceable
-from agp.methods import FULL_METHODS, METHODS, STORAGES, parse_kernel
+from agp.kernels import parse_kernel
+from agp.methods import METHODS
 
 HELP = """usage: agp compare [options]
 Train methods on several backends; compare bounds, gradients, speed and memory.
@@ -31,7 +32,7 @@ options:
                        or a .csv, .parquet or .npz file
   --target COLUMN, --split S   target of a table; column of .npz test_masks (0)
   --task NAME          auto (default), regression or classification
-  --method NAME ...    wsvgp rsvgp (default), gpr, sgpr, lsvgp, deep-rsvgp, ...
+  --method NAME ...    names listed by agp methods (default: wsvgp rsvgp)
   --backend NAME ...   names listed by agp backends (default: all usable ones)
   --gradient NAME ..., --dtype NAME ...   closed-form autodiff; float64 float32
   --kernel TEXT, --likelihood NAME   default: matern32; chosen by the targets
@@ -77,7 +78,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--task", choices=TASKS, default="auto")
     old = {"studentt": "student-t"}  # the name in 0.2
     parser.add_argument("--likelihood", type=lambda name: old.get(name, name), choices=LIKELIHOODS)
-    parser.add_argument("--storage", choices=STORAGES)
+    parser.add_argument("--storage", choices=[name for method in METHODS.values() for name in method.storages])
     for name, (default, least) in NUMBERS.items():
         parser.add_argument(f"--{name}", type=whole(least), default=default)
     parser.add_argument("--seed", type=SEED, default=0)
@@ -229,9 +230,11 @@ def _headlines(data: Dataset, tasks: list[Task], s: Settings) -> list[str]:
         lines.append(f"deep methods have {s.layers} layers, and each layer has its own inducing inputs")
     if s.num_actions is not None:
         lines.append(f"{s.num_actions} actions, which cover {s.support} of {len(data.X)} rows")
+    used = [method for name, method in METHODS.items() if any(task.method == name for task in tasks)]
     if s.storage is not None:
-        lines.append(f"storage of tsvgp's sites: {s.storage}")
-    if full := [name for name in FULL_METHODS if any(task.method == name for task in tasks)]:
+        storing = ", ".join(method.name for method in used if method.storages)
+        lines.append(f"storage of {storing}'s sites: {s.storage}")
+    if full := [method.name for method in used if method.uses_all_rows]:
         lines.append(f"methods that use all rows in each step: {', '.join(full)}")
     return lines
 

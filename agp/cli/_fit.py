@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from agp import methods
 from agp.cli._columns import inputs_of
 from agp.cli._fit_elsewhere import fit_elsewhere
 from agp.cli._notes import Notes, write_model
@@ -27,7 +26,9 @@ from agp.cli._targets import (
 from agp.cli._terminal import POSITIVE, SEED, add_command, check_outputs, option, say, whole
 from agp.data import TABLES, TableFile, is_many, read_table
 from agp.io import check_writable
-from agp.methods import METHODS, OUTPUTS, kernel_or_auto
+from agp.kernels import kernel_or_auto
+from agp.likelihoods import LIKELIHOODS as NUMERIC
+from agp.methods import METHODS, OUTPUTS
 
 HELP = """usage: agp fit TABLE --target COLUMN --out MODEL [options]
 Train a Gaussian process on a table (.csv, .parquet, .npz) and save the model.
@@ -40,7 +41,7 @@ options:
   --dates NAME         auto (default) converts dates to days; or refuse
   --test-share SHARE   fraction of the rows to hold out and score (default: 0)
   --scheduler HOST:PORT   Dask cluster that reads TABLE, e.g. "part-*.parquet"
-  --method NAME        auto (default), gpr, wsvgp, rsvgp, deep-rsvgp, ...
+  --method NAME        auto (default), or a name listed by agp methods
   --kernel TEXT        auto (default), or text such as "matern32 + linear"
   --likelihood NAME    gaussian, student-t, poisson, gamma, beta, ordinal, ...
   --transform log      model the logarithm of positive targets
@@ -54,7 +55,7 @@ options:
   -q, --quiet, --debug, -h, --help   see agp --help
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
-LIKELIHOODS = dict.fromkeys(methods.LIKELIHOODS, "regression") | {"ordinal": "classification"}
+LIKELIHOODS = dict.fromkeys(NUMERIC, "regression") | {"ordinal": "classification"}
 """The task of each likelihood."""
 MIN_COUNTS = 4
 """Minimum number of different labels for which `agp fit` suggests a likelihood for counts."""

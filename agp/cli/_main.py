@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agp import __version__
-from agp.cli import _backends, _compare, _describe, _fit, _predict
+from agp.cli import _backends, _compare, _describe, _fit, _methods, _predict
 from agp.cli._terminal import Output, Parser, forgiving_output
+from agp.methods import load_plugins
 
 HELP = """usage: agp COMMAND ...
 Train Gaussian processes on tables, and predict with error bars.
@@ -18,6 +19,7 @@ commands:
   predict    predict the rows of another table with a trained model
   describe   print the contents of a model file, and rank its columns
   compare    train methods on several backends, and compare results and speed
+  methods    list the methods of agp fit and agp compare
   backends   list the array libraries, and show which are usable
 options of every command:
   -q, --quiet   print no messages and no progress bar
@@ -59,11 +61,13 @@ def _final_status(out: Output, status: Any) -> Any:
 
 
 def _run(argv: Sequence[str] | None) -> int:
+    with _warnings_as_lines():
+        load_plugins()
     parser = Parser(prog="agp")
     parser.text = HELP
     parser.add_argument("--version", action="version", version=f"agp {__version__}")
     commands = parser.add_subparsers(required=True, dest="command", metavar="COMMAND", parser_class=Parser)
-    for command in (_fit, _predict, _describe, _compare, _backends):
+    for command in (_fit, _predict, _describe, _compare, _methods, _backends):
         command.add_parser(commands)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:  # argparse would name the program instead of the command

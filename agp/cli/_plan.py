@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agp import methods, tree
+from agp import tree
 from agp.backend import Array, backend_of
 from agp.data import Dataset, TaskName, load
+from agp.likelihoods import LIKELIHOODS as NUMERIC
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, RobustMax, Softmax
 from agp.means import ZeroMean
+from agp.methods import build
 
 CURVE_ROWS = 2000
 """Maximum number of test rows from which the curve of NLPD against time is computed."""
@@ -22,7 +24,7 @@ OWN_UNIT = ("poisson", "negative-binomial", "gamma", "exponential", "beta", "ord
 """Likelihoods for counts, positive numbers, proportions and levels, whose targets are not standardised."""
 
 LIKELIHOODS: dict[str, tuple[TaskName, Callable[[Dataset], Likelihood]]] = {
-    **{name: ("regression", lambda _, kind=kind: kind()) for name, kind in methods.LIKELIHOODS.items()},
+    **{name: ("regression", lambda _, kind=kind: kind()) for name, kind in NUMERIC.items()},
     "ordinal": ("regression", lambda data: Ordinal(max(2, 1 + int(max(data.y.max(), data.y_test.max()))))),
     "bernoulli": ("classification", lambda _: Bernoulli()),
     "bernoulli-logit": ("classification", lambda _: Bernoulli(link="logit")),
@@ -97,10 +99,10 @@ def make_likelihood(name: str, data: Dataset) -> Likelihood:
 
 def build_model(method: str, X: Array, y: Array, data: Dataset, s: Settings) -> Any:
     """Build a method's initial model. As in other libraries, lengthscales refer to the standardised data."""
-    model = methods.build(
+    model = build(
         method, X, y, likelihood=make_likelihood(s.likelihood, data), kernel=s.kernel, num_inducing=s.num_inducing,
-        seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage or "datum", num_actions=s.num_actions,
-        support=s.support, layers=s.layers or methods.LAYERS, mean_function=ZeroMean() if s.mean == "zero" else None,
+        seed=s.seed, num_orthogonal=s.num_orthogonal, storage=s.storage, num_actions=s.num_actions,
+        support=s.support, layers=s.layers, mean_function=ZeroMean() if s.mean == "zero" else None,
     )  # fmt: skip
     units = {name: x for name, x in tree.leaves(model).items() if name.endswith("lengthscale_unit")}
     return tree.with_leaves(model, {name: backend_of(x).xp.ones_like(x) for name, x in units.items()})

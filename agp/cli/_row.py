@@ -20,7 +20,7 @@ from agp.backend import Array, get_backend
 from agp.cli._plan import CURVE_POINTS, WARM_UP, Settings, Task, build_model, curve_rows
 from agp.errors import Interrupted, NonFiniteError, RepairWarning
 from agp.gradient import gradient_of_batch
-from agp.methods import updates_of
+from agp.methods import load_plugins, updates_of
 from agp.models import Model
 from agp.processes import SparsePrior
 from agp.training import Batches, Progress, Result, train
@@ -30,6 +30,7 @@ def main() -> int:
     """Run the task read from standard input. Return the exit status: 0 if files were written, 130 if interrupted."""
     request = json.load(sys.stdin)
     warnings.simplefilter("ignore", RepairWarning)  # the results contain the number of repairs
+    load_plugins()
     row = Row(Task(**request["task"]), Settings(**request["settings"]), Path(request["folder"]))
     try:
         row.run(request["reference"])

@@ -1,5 +1,6 @@
 """The base class of both estimators: input conversion, method selection and training."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,26 +28,14 @@ from agp.estimators._arrays import (
 )
 from agp.estimators._columns import MISSING, Columns, as_frame
 from agp.estimators._kernel_columns import number_columns
-from agp.estimators._observations import Observations, plain, targets_for, wrap_likelihood
+from agp.estimators._observations import Observations
 from agp.inspection import column_names
+from agp.kernels import kernel_or_auto
 from agp.likelihoods import Likelihood
 from agp.markup import html_with_fallback, table_html
-from agp.methods import (
-    ACTION_METHODS,
-    DEEP_METHODS,
-    DENSE_METHODS,
-    GAUSSIAN_METHODS,
-    GROUP_METHODS,
-    GROWING_METHODS,
-    METHODS,
-    OWN_UPDATES,
-    PART_METHODS,
-    build,
-    kernel_or_auto,
-    updates_of,
-)
+from agp.methods import METHODS, Method, build, updates_of
 from agp.models import Model, valid_data
-from agp.predictors import Predictor, with_imputations
+from agp.predictors import Imputations, Predictor
 from agp.selection import select_kernel
 from agp.summaries import summary_html
 from agp.training import FINAL_RATE_FRACTION, RATE, Batches, Round, fit, fit_growing, initial_state
@@ -80,7 +69,7 @@ def usual_inducing(rows: int) -> int:
 
 def takes_parts(estimator: Any) -> bool:
     """Whether an estimator has `partial_fit`."""
-    return estimator.method == "auto" or estimator.method in PART_METHODS
+    return estimator.method in ("auto", *(name for name, method in METHODS.items() if method.takes_parts))
 
 
 def all_or_nothing(train: F) -> F:
@@ -319,9 +308,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             raise ValueError(msg)
         return self.method
 
-    def _methods(self) -> list[str]:
-        """Return the names of the methods that support this task."""
-        return list(METHODS)
+    def _methods(self) -> dict[str, Method]:
+        """Return the methods that support this task, by name."""
+        return METHODS
+
+    @property
+    def _record(self) -> Method:
+        """The record of the method that was selected."""
+        return METHODS[self.method_]
 
     @abstractmethod
     def _usual_method(self, rows: int) -> str:
@@ -334,37 +328,28 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         X = data.X
         self.method_ = self._method(X.shape[0], parts=parts or backend_of(X).is_lazy)
         self._seed = resolve_seed(self.random_state)
-        by_noise = self.method_ in GAUSSIAN_METHODS
-        likelihood = wrap_likelihood(likelihood, data, weighted=not by_noise)
-        y = self._training_targets(likelihood, data)
         settings |= {
-            "kernel": self._kernel(X, y, likelihood),
+            "kernel": self._kernel(data, likelihood),
             "num_inducing": self._inducing(X.shape[0], parts=parts),
             "seed": self._seed,
         }
         if variance is not None:
             rows = backend_of(X).gather(X[:START_ROWS, :])
             settings["kernel"] = kernel_or_auto(settings["kernel"]).from_data(rows, variance)
-        if self.method_ in ACTION_METHODS and self.num_inducing is not None:
+        if "num_actions" in self._record.takes and self.num_inducing is not None:
             settings["num_actions"] = settings["num_inducing"]
-        if by_noise and data.weights is not None:
-            settings["weights"] = data.weights
         settings |= self._layers()
-        model = build(self.method_, X, y, likelihood=likelihood, **settings)
+        model = build(self.method_, X, data.y, likelihood=likelihood, **settings, **data.known)
         if backend_of(X).is_lazy and (self.backend, self.device) != (None, None):
             return to_backend(model, self.backend or "numpy", device=self.device)
         return model
 
-    def _training_targets(self, likelihood: Likelihood, data: Observations) -> Array:
-        """Return the targets with columns of exposures and weights; Gaussian models store weights separately."""
-        return targets_for(likelihood, data._replace(weights=None) if self.method_ in GAUSSIAN_METHODS else data)
-
-    def _kernel(self, X: Array, y: Array, likelihood: Any) -> Any:
+    def _kernel(self, data: Observations, likelihood: Any) -> Any:
         """Return the given kernel or, for "auto", the kernel that best predicts a sample of the rows."""
         kernel = self._given_kernel()
         if not isinstance(kernel, str):
             return kernel
-        return "rbf" if self.method_ in DEEP_METHODS else select_kernel(X, y, likelihood)
+        return "rbf" if "layers" in self._record.takes else select_kernel(data.X, data.y, likelihood, **data.known)
 
     def _given_kernel(self) -> Any:
         """Return "auto", or the given kernel on columns of the model inputs instead of named columns of the table."""
@@ -377,15 +362,15 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Return the argument `layers` for `build`, if it is given."""
         if self.layers is None:
             return {}
-        if self.method_ not in DEEP_METHODS:
-            some = ", ".join(name for name in self._methods() if name in DEEP_METHODS)
+        if "layers" not in self._record.takes:
+            some = ", ".join(name for name, method in self._methods().items() if "layers" in method.takes)
             msg = f"layers is {self.layers!r}, but {self._method_in_words} has no layers; leave it out, or use {some}."
             raise ValueError(msg)
         return {"layers": check_whole("layers", self.layers)}
 
     def _grows(self) -> bool:
         """Whether training chooses the number of inducing inputs."""
-        return self.num_inducing == "auto" and self.method_ in GROWING_METHODS
+        return self.num_inducing == "auto" and self._record.can_grow
 
     def _check_grows(self, *, parts: bool) -> None:
         """Raise ValueError if num_inducing is "auto", but training cannot choose the number."""
@@ -394,8 +379,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
                 "num_inducing is 'auto', which needs all rows at once; for partial_fit, give a number or leave it out."
             )
             raise ValueError(msg)
-        if self.method_ not in (*GROWING_METHODS, *DENSE_METHODS, "cggp"):
-            remedy = f"give a number, or use one of {', '.join(GROWING_METHODS)}"
+        if not self._record.can_grow and not {"num_inducing", "num_actions"}.isdisjoint(self._record.takes):
+            growing = ", ".join(name for name, method in METHODS.items() if method.can_grow)
+            remedy = f"give a number, or use one of {growing}"
             msg = f"num_inducing is 'auto', but {self._method_in_words} cannot choose the number; {remedy}."
             raise ValueError(msg)
 
@@ -410,10 +396,10 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             self._check_grows(parts=parts)
             asked = START_INDUCING
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
-        return max(1, min(count, rows // 2 if self.method_ in GROUP_METHODS else rows))
+        return max(1, min(count, rows // 2 if "num_orthogonal" in self._record.takes else rows))
 
     def _fit(self, model: Any, data: Observations) -> None:
-        X, y = valid_data(data.X, self._training_targets(model.likelihood, data), missing=model.likelihood.missing)
+        X, y = valid_data(data.X, data.y, missing=model.likelihood.missing)
         grows = self._grows()
         training: Any = fit_growing if grows else fit
         result = training(
@@ -424,17 +410,23 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             max_steps=self.max_steps,
             max_seconds=self.max_seconds,
             batch_size=self._batch(model, X),
-            updates=OWN_UPDATES.get(self.method_),
+            updates=self._record.updates,
             seed=self._seed,
             progress=bool(self.verbose),
+            **data.known,
         )
         self._keep(result)
         if grows:
             columns = zip(*result.rounds, strict=True)
             self.growth_ = {name: [*map(float, x)] for name, x in zip(Round._fields, columns, strict=True)}
             self.growth_reason_ = result.reason
-        self.bound_ = float(result.model.bound(X, y)[0])
+        self.bound_ = float(result.model.bound(X, y, **data.known)[0])
         self.model_ = self.model_._drop_data()
+
+    def _note_facts(self, data: Observations) -> None:
+        """Note what is known of the training rows, for `agp.inspection.kernel_relevance`."""
+        given = {"weights": data.weights, "exposures": data.exposure, "noise variances": data.noise}
+        self._row_facts = [name for name, x in given.items() if x is not None]
 
     def _keep(self, result: Any) -> None:
         """Store the result of training, and delete earlier results."""
@@ -466,12 +458,12 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     @public(context=False)
     def _fit_part(self, data: Observations) -> None:
         """Take one training step on more rows."""
-        if self.method_ not in PART_METHODS:
+        if not self._record.takes_parts:
             msg = f"the method {self.method_} needs all rows at once; call fit, or use another method such as wsvgp."
             raise ValueError(msg)
-        likelihood = self.model_.likelihood
-        X, y = valid_data(data.X, self._training_targets(likelihood, data), missing=likelihood.missing)
-        self.model_._check(X, y)
+        X, y = valid_data(data.X, data.y, missing=self.model_.likelihood.missing)
+        batch = self.model_._batch(X, y, **data.known)
+        self.model_._check(batch)
         rows = X.shape[0]
         seen = self.n_rows_seen_ + rows
         total = seen if self.total_rows is None else check_whole("total_rows", self.total_rows)
@@ -484,7 +476,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
             self.model_ = initial_state(self.model_)
             self._updates = updates_of(self.method_, self.model_, PART_STEPS, rate=rate, fall=fall)
             self._states = [update.init(self.model_) for update in self._updates]
-        batch = Batches(X, y, rows, self._seed, self.model_._draws)[self.n_iter_]
+        batch = Batches(X, batch.y, rows, self._seed, self.model_._draws, known=batch.known)[self.n_iter_]
         batch = batch._replace(scale=total / rows)
         model, states, logged = self.model_, [], {}
         for update, state in zip(self._updates, self._states, strict=True):
@@ -535,16 +527,14 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         return self._with_imputations(self.predictor_) if "columns_" in vars(self) else self.predictor_
 
     def _with_imputations(self, predictor: Predictor) -> Predictor:
-        """Return a predictor that accepts NaN; its inputs may have a further column, whose cells are known."""
-        imputations, factors = self.columns_.imputations()
-        known = predictor.width - len(factors)
-        imputations, factors = np.pad(imputations, ((0, 0), (0, known))), np.pad(factors, (0, known))
+        """Return a predictor that accepts NaN for unknown cells."""
         reference = first_leaf(self.model_)
-        return with_imputations(predictor, asarray_like(imputations, reference), asarray_like(factors, reference))
+        imputations = Imputations(*(asarray_like(x, reference) for x in self.columns_.imputations()))
+        return dataclasses.replace(predictor, imputations=imputations)
 
     def _likelihood_of(self, trained: Likelihood) -> Likelihood:
         """Convert the trained likelihood to the likelihood of predicted observations."""
-        return plain(trained)
+        return trained
 
     def name_columns(self, example: Any) -> Self:
         """Name the columns of the training array after those of a numeric data frame.

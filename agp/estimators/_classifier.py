@@ -21,7 +21,7 @@ from agp.estimators._columns import category_order, missing_rows
 from agp.estimators._distribution import Distribution
 from agp.estimators._observations import Observations, row_numbers
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
-from agp.methods import GAUSSIAN_METHODS
+from agp.methods import Method
 from agp.models import level_probabilities
 from agp.repairs import outside
 
@@ -75,6 +75,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         `sample_weight` [N] is the number of times that each row was observed. Rows with weight 0 are left out.
         """
         data = self._data(X, y, sample_weight, reset=True)
+        self._note_facts(data)
         rows, data = data.X.shape[0], data.distinct(spread_learned=False)
         self._fit(self._model(data, parts=False), data)
         self.n_rows_seen_ = rows
@@ -89,13 +90,14 @@ class GPClassifier(ClassifierMixin, Distribution):
         Parameters
         ----------
         X, y, sample_weight
-            As in `fit`. If only the first call has weights, later rows have weight 1.
+            As in `fit`. Rows of calls without weights have weight 1.
         classes
             All labels. This argument is required in the first call if its rows do not contain all labels.
         """
         first = not self._is_started
         data = self._data(X, y, sample_weight, classes, reset=first)
         if first:
+            self._note_facts(data)
             self._start(self._model(data, parts=True))
         self._fit_part(data)
         return self
@@ -125,8 +127,8 @@ class GPClassifier(ClassifierMixin, Distribution):
 
     # -- inside -----------------------------------------------------------------------------------------------------
 
-    def _methods(self) -> list[str]:
-        return [name for name in super()._methods() if name not in (*GAUSSIAN_METHODS, "solve-collapsed")]
+    def _methods(self) -> dict[str, Method]:
+        return {name: method for name, method in super()._methods().items() if not method.gaussian_only}
 
     def _usual_method(self, rows: int) -> str:
         return "tvgp" if rows <= FULL_ROWS and self._likelihood().latents(1) == 1 else "wsvgp"
@@ -145,6 +147,10 @@ class GPClassifier(ClassifierMixin, Distribution):
             return classes[codes]
         xp = backend_of(classes).xp
         return xp.reshape(xp.take(classes, asarray_like(codes.reshape(-1), classes), axis=0), codes.shape)
+
+    def _check_takes_noise(self) -> None:
+        msg = "noise is given, but classification does not use it; leave it out."
+        raise ValueError(msg)
 
     def _check_takes_exposure(self) -> None:
         msg = "exposure is given, but classification does not use it; leave it out."
@@ -224,7 +230,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return self._to_array(xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
 
     def _probabilities(self, X: Any) -> tuple[Array, bool]:
-        predictor, A, host = self._predictor_at(X, None)
+        predictor, A, _, host = self._predictor_at(X)
         if "order_" in vars(self):
             found = level_probabilities(predictor, A)
             return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1), host

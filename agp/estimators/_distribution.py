@@ -2,16 +2,16 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from agp._context import public
 from agp.backend import Array, backend_of
 from agp.checks import check_whole
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
-from agp.estimators._observations import row_numbers
-from agp.methods import DEEP_METHODS
-from agp.predictors import Predictor, with_offsets
+from agp.estimators._observations import noise_variances, row_numbers
+from agp.likelihoods import with_row_noise
+from agp.predictors import Predictor
 from agp.random import generator
 
 
@@ -19,7 +19,9 @@ class Distribution(GPEstimator):
     """Base class of estimators with methods for the predictive distribution of observations."""
 
     @public(repairs=False, ignore=None)
-    def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), exposure: Any = None) -> Any:
+    def predict_quantiles(
+        self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), exposure: Any = None, noise: Any = None
+    ) -> Any:
         """Return quantiles of new observations [N, Q], or [N, K, Q] for several targets.
 
         Quantiles account for both the noise and the uncertainty of the function. Quantiles of counts are whole numbers.
@@ -32,22 +34,25 @@ class Distribution(GPEstimator):
             Q probabilities between 0 and 1.
         exposure
             The factors [N] that multiply the rates of the rows; None means 1.
+        noise
+            Known noise variances [N] of the observations, in squared units of the targets, which are added to the
+            trained noise variance of a Gaussian likelihood. None means 0.
         """
-        predictor, A, host = self._predictor_at(X, exposure)
-        found = predictor.quantile(A, tuple(quantiles))
+        at = self._predictor_at(X, exposure, noise)
+        found, host = at.predictor.quantile(at.X, tuple(quantiles), **at.known), at.host
         return self._reshape_targets(backend_of(found).xp.permute_dims(found, (1, 2, 0)), host=host)
 
-    def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None) -> Any:
+    def predict_interval(self, X: Any, level: float = 0.9, exposure: Any = None, noise: Any = None) -> Any:
         """Return the ends of intervals that contain an observation with probability `level`, as an array [N, 2].
 
         The array is [N, K, 2] for several targets. An observation is as likely to lie below the interval as above it.
         For counts, the probability of the interval is at least `level`. The other arguments are those of
         `predict_quantiles`.
         """
-        return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure)
+        return self.predict_quantiles(X, (0.5 * (1.0 - level), 0.5 * (1.0 + level)), exposure, noise)
 
     @public(repairs=False, ignore=None)
-    def log_density(self, X: Any, y: Any, exposure: Any = None) -> Any:
+    def log_density(self, X: Any, y: Any, exposure: Any = None, noise: Any = None) -> Any:
         """Return the log predictive density of each row of y [N].
 
         For counts and classes, this is the log probability.
@@ -57,14 +62,15 @@ class Distribution(GPEstimator):
         X, y
             Rows [N, D], and targets or labels as in `fit`. For several targets [N, K], the result is summed over the
             targets.
-        exposure
+        exposure, noise
             As in `predict_quantiles`.
         """
-        predictor, A, host = self._predictor_at(X, exposure)
-        return as_output(predictor.log_density(A, self._prepare_targets(X, y, A)), host=host)
+        at = self._predictor_at(X, exposure, noise)
+        density = at.predictor.log_density(at.X, self._prepare_targets(X, y, at.X), **at.known)
+        return as_output(density, host=at.host)
 
     @public(repairs=False, ignore=None)
-    def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None) -> Any:
+    def sample(self, X: Any, count: int = 1, random_state: Any = 0, exposure: Any = None, noise: Any = None) -> Any:
         """Draw observations [N, count] jointly for all rows of X.
 
         For several targets, the shape is [N, K, count]. Each draw uses one sample of the function for all rows, so sums
@@ -73,22 +79,25 @@ class Distribution(GPEstimator):
 
         Parameters
         ----------
-        X, exposure
+        X, exposure, noise
             As in `predict_quantiles`.
         count
             The number of draws.
         random_state
             A seed, a `numpy.random.RandomState`, or None.
         """
-        predictor, A, host = self._predictor_at(X, exposure)
+        at = self._predictor_at(X, exposure, noise)
         count, seed = check_whole("count", count), resolve_seed(random_state)
-        if self.method_ in DEEP_METHODS:
-            functions = predictor.sample_functions(count, seed=seed)(A)
+        if "layers" in self._record.takes:
+            functions = at.predictor.sample_functions(count, seed=seed)(at.X)
         else:
-            functions = predictor.sample(A, count, seed=seed)
-        observations = predictor.likelihood.sample(functions, generator(seed, 14))
+            functions = at.predictor.sample(at.X, count, seed=seed)
+        offset, noise = at.known["offset"], at.known["noise"]
+        likelihood = with_row_noise(at.predictor.likelihood, noise)
+        functions = functions if offset is None else functions + offset[:, None]
+        observations = likelihood.sample(functions, generator(seed, 14))
         stacked = backend_of(observations).xp.permute_dims(observations, (1, 2, 0))
-        return self._reshape_targets(stacked, host=host)
+        return self._reshape_targets(stacked, host=at.host)
 
     @abstractmethod
     def _prepare_targets(self, X: Any, y: Any, A: Array) -> Array:
@@ -102,14 +111,34 @@ class Distribution(GPEstimator):
     def _check_takes_exposure(self) -> None:
         """Raise ValueError unless the likelihood supports exposures."""
 
-    def _predictor_at(self, X: Any, exposure: Any) -> tuple[Predictor, Array, bool]:
-        """Return a predictor of observations, the inputs for X, and whether to convert results to NumPy arrays."""
+    @abstractmethod
+    def _check_takes_noise(self) -> None:
+        """Raise ValueError unless the likelihood supports known noise variances."""
+
+    def _predictor_at(self, X: Any, exposure: Any = None, noise: Any = None) -> "At":
+        """Return a predictor of observations with the inputs, offsets and noise variances of the rows X."""
         A, host = self._prepare_inputs(X)
         predictor, xp = self.predictor_, backend_of(A).xp
+        offset = None
         if exposure is not None:
             self._check_takes_exposure()
             exposures: Any = row_numbers("exposure", exposure, A, positive=True)
-            predictor, A = with_offsets(predictor), xp.concat([A, xp.log(exposures)[:, None]], axis=1)
+            offset = xp.log(exposures)
+        if noise is not None:
+            self._check_takes_noise()
+        known = {"offset": offset, "noise": noise_variances(noise, A, predictor.outputs)}
         if host and "columns_" in vars(self) and bool(xp.any(xp.isnan(A))):
             predictor = self._with_imputations(predictor)
-        return predictor, A, host
+        return At(predictor, A, known, host)
+
+
+class At(NamedTuple):
+    """A predictor, with what it needs for rows of a table."""
+
+    predictor: Predictor
+    X: Array
+    """The inputs [N, D]."""
+    known: dict[str, Any]
+    """The arguments "offset" and "noise" of the predictor's methods."""
+    host: bool
+    """Whether to convert results to NumPy arrays."""

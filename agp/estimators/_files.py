@@ -14,7 +14,6 @@ from agp.estimators._arrays import check_choice, is_foreign, on_host
 from agp.estimators._base import GPEstimator
 from agp.estimators._classifier import GPClassifier
 from agp.estimators._columns import IMPUTATIONS, MISSING, UNITS, Columns, new_encoder, new_imputer
-from agp.estimators._observations import plain
 from agp.estimators._regressor import GPRegressor
 from agp.inspection import column_names
 from agp.io import Kind, Stored, fits, register_kind
@@ -79,6 +78,8 @@ def serialise(estimator: GPEstimator) -> Stored:
         facts["names"] = [str(name) for name in here["feature_names_in_"]]
     if "_largest" in here:
         facts["largest"] = here["_largest"]
+    if here.get("_row_facts"):
+        facts["known of rows"] = here["_row_facts"]
     facts["left out"] = [str(name) for name in here["left_out_"]]
     if "columns_" in here:
         facts["columns"] = state_of(here["columns_"])
@@ -162,6 +163,8 @@ def deserialise(found: Stored, asked: Mapping[str, str | None]) -> GPEstimator:
         largest = facts["largest"]
         sound = isinstance(largest, list) and all(type(x) is float and 0.0 < x < math.inf for x in largest)
         estimator._largest = _check(sound and len(largest) > 0, largest, "the largest targets")
+    if "known of rows" in facts:
+        estimator._row_facts = _texts(facts["known of rows"], "what was known of the training rows")
     if "columns" in facts:
         estimator.columns_ = columns_of(facts["columns"])
         estimator.columns_.left_out = estimator.left_out_
@@ -268,13 +271,13 @@ def _check_fit(estimator: Any) -> None:
     count = estimator.classes_.shape[0] if "classes_" in vars(estimator) else 0
     expected = type(estimator._likelihood()) if count else estimator._likelihood_class
     outputs = estimator._likelihood().latents(1) if count else model.outputs
-    if not isinstance(plain(model.likelihood), expected) or outputs != model.outputs:
+    if not isinstance(model.likelihood, expected) or outputs != model.outputs:
         msg = f"its model has a likelihood other than {expected.__name__}, or does not fit its labels"
         raise ValueError(msg)
     if count and isinstance(model.likelihood, Ordinal) and model.likelihood.classes != count:
         msg = f"its model has {model.likelihood.classes} ordered classes, but there are {count} labels"
         raise ValueError(msg)
-    if not count and estimator._single and model.outputs != plain(model.likelihood).latents(1):
+    if not count and estimator._single and model.outputs != model.likelihood.latents(1):
         msg = f"its model has {model.outputs} outputs, but must have one output"
         raise ValueError(msg)
 

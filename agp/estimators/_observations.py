@@ -1,4 +1,4 @@
-"""The training data of an estimator: rows, targets, weights and exposures."""
+"""The training data of an estimator: rows, targets, and what is known of the rows."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,6 @@ from sklearn.utils.validation import check_consistent_length
 
 from agp.backend import Array, backend_of
 from agp.estimators._arrays import asarray_in_range, fill_masked, on_host, take_rows
-from agp.likelihoods import Exposed, Likelihood, Weighted
 
 MIN_REPEATS = 1.5
 """Repeated rows without weights are merged if each distinct row occurs at least this often on average."""
@@ -17,7 +16,7 @@ MAX_COMPARED = 4000
 
 
 class Observations(NamedTuple):
-    """N rows with their targets, weights and exposures."""
+    """N rows with their targets, weights, exposures and noise variances."""
 
     X: Array
     """Inputs [N, D]."""
@@ -27,6 +26,14 @@ class Observations(NamedTuple):
     """The number of times [N] that each row counts; None means once."""
     exposure: Array | None = None
     """The factors that multiply the rates [N]; None means 1."""
+    noise: Array | None = None
+    """Known noise variances [N, 1 or K]; None means 0."""
+
+    @property
+    def known(self) -> dict[str, Array | None]:
+        """The weights, the offsets and the noise of the rows, as arguments of `agp.fit`."""
+        offset = None if self.exposure is None else backend_of(self.exposure).xp.log(self.exposure)
+        return {"weights": self.weights, "offset": offset, "noise": self.noise}
 
     def rates(self) -> Array:
         """Return the targets [N, K], divided by the exposures; rates beyond the range of the dtype are infinite."""
@@ -60,6 +67,7 @@ class Observations(NamedTuple):
     def _distinct(self) -> tuple["Observations", float]:
         """Return the distinct rows, and the fraction of the total weight in replicated rows."""
         columns = [self.X, self.y, *([] if self.exposure is None else [self.exposure[:, None]])]
+        columns += [] if self.noise is None else [self.noise]
         _, first, inverse = np.unique(np.concatenate(columns, axis=1), axis=0, return_index=True, return_inverse=True)
         if self.weights is None and len(first) * MIN_REPEATS > len(self.X):
             return self, 0.0
@@ -67,40 +75,8 @@ class Observations(NamedTuple):
         X = self.X[first, :]
         _, at, count = np.unique(X, axis=0, return_inverse=True, return_counts=True)
         replicated = float(np.sum(weights * (count > 1)[at.reshape(-1)]) / np.sum(weights))
-        exposure = None if self.exposure is None else self.exposure[first]
-        return Observations(X, self.y[first, :], weights.astype(X.dtype), exposure), replicated
-
-
-def wrap_likelihood(likelihood: Likelihood, data: Observations, *, weighted: bool) -> Likelihood:
-    """Wrap the likelihood so that its targets have columns for the exposures and, if `weighted`, weights of `data`."""
-    likelihood = likelihood if data.exposure is None else Exposed(likelihood)
-    return Weighted(likelihood) if weighted and data.weights is not None else likelihood
-
-
-def plain(likelihood: Likelihood) -> Likelihood:
-    """Return the likelihood inside the wrappers for exposures and weights."""
-    return plain(likelihood.likelihood) if isinstance(likelihood, Exposed | Weighted) else likelihood
-
-
-def targets_for(likelihood: Likelihood, data: Observations) -> Array:
-    """Append exposures and weights to the targets if the likelihood requires them. Missing exposures and weights are 1.
-
-    Raise ValueError if exposures or weights are given but the likelihood has no column for them.
-    """
-    columns = [data.y]
-    for name, kind, numbers in (("exposure", Exposed, data.exposure), ("sample_weight", Weighted, data.weights)):
-        if _has(likelihood, kind):
-            ones = backend_of(data.y).xp.ones_like(data.y[:, 0])
-            columns.append((ones if numbers is None else numbers)[:, None])
-        elif numbers is not None:
-            msg = f"{name} was not given in the first call; give it in every call, or leave it out."
-            raise ValueError(msg)
-    return columns[0] if len(columns) == 1 else backend_of(data.y).xp.concat(columns, axis=1)
-
-
-def _has(likelihood: Likelihood, kind: type) -> bool:
-    inside = isinstance(likelihood, Exposed | Weighted) and _has(likelihood.likelihood, kind)
-    return isinstance(likelihood, kind) or inside
+        exposure, noise = (None if x is None else x[first, ...] for x in (self.exposure, self.noise))
+        return Observations(X, self.y[first, :], weights.astype(X.dtype), exposure, noise), replicated
 
 
 def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> Array | None:
@@ -125,3 +101,23 @@ def row_numbers(name: str, given: Any, X: Array, *, positive: bool = False) -> A
         msg = f"{name} is zero in every row; at least one entry must be positive."
         raise ValueError(msg)
     return asarray_in_range(name, numbers, X, positive=positive)
+
+
+def noise_variances(given: Any, X: Array, targets: int) -> Array | None:
+    """Convert noise variances [N] or [N, K] to columns with the library and dtype of X; return None if none are given.
+
+    Raise ValueError if the array has a wrong shape, or a number is negative or not finite.
+    """
+    if given is None:
+        return None
+    numbers: Any = check_array(fill_masked(on_host(given)), ensure_2d=False, dtype="float64", input_name="noise")
+    if numbers.ndim > 2 or (numbers.ndim == 2 and numbers.shape[1] not in (1, targets)):
+        shapes = "[N]" if targets == 1 else f"[N] or [N, {targets}]"
+        msg = f"noise has shape {numbers.shape}, but must have shape {shapes}, with one variance for each row."
+        raise ValueError(msg)
+    check_consistent_length(X, numbers)
+    if (numbers < 0.0).any():
+        msg = f"noise is {numbers.min():g} in row {int(np.argmin(numbers) // (numbers.size // len(numbers)))}; every "
+        raise ValueError(msg + "noise variance must be zero or more.")
+    columns = numbers[:, None] if numbers.ndim == 1 else numbers
+    return asarray_in_range("noise", columns, X, positive=False)

@@ -29,7 +29,7 @@ from agp.estimators._arrays import (
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
 from agp.estimators._distribution import Distribution
-from agp.estimators._observations import Observations, row_numbers
+from agp.estimators._observations import Observations, noise_variances, row_numbers
 from agp.estimators._targets import (
     MAX_SIZE_RATIO,
     NO_TARGET,
@@ -40,20 +40,13 @@ from agp.estimators._targets import (
     read_targets,
     score_observed,
 )
-from agp.likelihoods import Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
+from agp.likelihoods import LIKELIHOODS, Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
-from agp.methods import (
-    GAUSSIAN_METHODS,
-    GROWING_METHODS,
-    LIKELIHOODS,
-    OUTPUT_METHODS,
-    OUTPUTS,
-    WEIGHTED_METHODS,
-)
+from agp.methods import METHODS, OUTPUTS, Method
 from agp.models import GPR, Coregionalised
-from agp.predictors import Predictor, with_saturation
+from agp.predictors import Predictor, Saturation
 from agp.repairs import outside
-from agp.selection import EXACT_ROWS, Candidate, fit_regression
+from agp.selection import EXACT_ROWS, REGRESSION_METHODS, Candidate, fit_regression
 from agp.tree import first_leaf, replace
 
 GROWING_KINDS = ("shared", "intrinsic")
@@ -173,7 +166,7 @@ class GPRegressor(RegressorMixin, Distribution):
 
     @public(repairs=False, ignore=None)
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, noise: Any = None) -> "GPRegressor":
         """Train on a table X [N, D] of any kind and targets y [N] or [N, K].
 
         If all targets are equal, a warning is issued and nothing is trained.
@@ -186,24 +179,27 @@ class GPRegressor(RegressorMixin, Distribution):
             The number of times [N] that each row was observed. Rows with weight 0 are left out. Copies of a row carry
             no information about the noise variance. For likelihoods with a trained noise parameter ("gaussian",
             "student-t", "latent-noise", "gamma" and "beta"), weights are therefore scaled to mean 1, unless most inputs
-            were observed several times with different targets. All methods support weights, except the collapsed form
-            of SOLVE-GP, CGGP and computation-aware GPs.
+            were observed several times with different targets.
         exposure
             The factors [N] that multiply the rates of the rows, such as the time, area or number of items to which each
             count refers. The likelihood must have a logarithmic link, as "poisson" does.
+        noise
+            Known noise variances [N] or [N, K] of the targets, in squared units of the targets, which are added to the
+            trained noise variance. The likelihood must be Gaussian. With ``likelihood=agp.Gaussian(0.0)``, there is no
+            other noise.
         """
-        data = self._data(X, y, sample_weight, exposure, reset=True)
+        data = self._data(X, y, sample_weight, exposure, noise, reset=True)
         rows = data.X.shape[0]
         self._forget("_largest")
+        self._note_facts(data)
         self._note_largest(data)
-        if self._method(rows, parts=backend_of(data.X).is_lazy) in WEIGHTED_METHODS:
-            data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
+        data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
         if self._likelihood_class in NOISE_LEARNED and is_constant(data.rates()):
             text = "all targets are the same, so the model was not trained; do not rely on its error bars."
             warnings.warn(text, UserWarning, stacklevel=outside())
             self._start(self._model(data, parts=False, constant=True))
-            y = self._training_targets(self.model_.likelihood, data)
-            self.converged_, self.learned_, self.bound_ = True, False, float(self.model_.bound(data.X, y)[0])
+            self.bound_ = float(self.model_.bound(data.X, data.y, **data.known)[0])
+            self.converged_, self.learned_ = True, False
         elif self._chooses(data):
             self._fit_regression(data)
         else:
@@ -215,23 +211,28 @@ class GPRegressor(RegressorMixin, Distribution):
     @available_if(takes_parts)
     @public(repairs=False, ignore=None)
     @all_or_nothing
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> "GPRegressor":
+    def partial_fit(
+        self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, noise: Any = None
+    ) -> "GPRegressor":
         """Take a training step on more rows. The first call also builds the model from the rows of that call.
 
         The rows of the first call should represent all rows. The arguments are those of `fit`, but weights are never
-        rescaled. If only the first call has weights or exposures, later rows have weight and exposure 1.
+        rescaled. Rows of calls without weights, exposures or noise variances have weight 1, exposure 1 and noise 0.
         """
         first = not self._is_started
-        data = self._data(X, y, sample_weight, exposure, reset=first)
+        data = self._data(X, y, sample_weight, exposure, noise, reset=first)
         self._note_largest(data)
         if first:
+            self._note_facts(data)
             self._start(self._model(data, parts=True))
         self._fit_part(data)
         self.bound_ -= self._log_jacobian(data)
         return self
 
     @public(repairs=False, ignore=None)
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False, exposure: Any = None) -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, return_cov: bool = False, exposure: Any = None, noise: Any = None
+    ) -> Any:
         """Return the means [N] or [N, K] of new observations at X [N, D].
 
         Parameters
@@ -245,12 +246,15 @@ class GPRegressor(RegressorMixin, Distribution):
             noise and is not available for deep models.
         exposure
             The factors [N] that multiply the rates of the rows; None means 1.
+        noise
+            Known noise variances [N] or [N, K] of the observations, in squared units of the targets, which are added to
+            the trained noise variance of a Gaussian likelihood. None means 0.
         """
         if return_std and return_cov:
             msg = "return_std and return_cov are both true; set at most one of them."
             raise ValueError(msg)
-        predictor, A, host = self._predictor_at(X, exposure)
-        mean, variance = predictor.predict(A, observed=True)
+        predictor, A, known, host = self._predictor_at(X, exposure, noise)
+        mean, variance = predictor.predict(A, observed=True, **known)
         found = self._reshape_targets(mean, host=host)
         if return_cov:
             covariance = self._joint_covariance(predictor, A, mean, variance)
@@ -283,7 +287,7 @@ class GPRegressor(RegressorMixin, Distribution):
         or, with `target_transform="log"`, of its exponential. Deep models do not support this method; use `sample` to
         draw observations, or `predictor_.sample_functions` to draw functions.
         """
-        predictor, A, host = self._predictor_at(X, None)
+        predictor, A, _, host = self._predictor_at(X)
         seed = resolve_seed(random_state)
         samples = predictor.sample(A, n_samples, seed=seed)
         functions = self.model_.outputs // self.model_.likelihood.latents(1)  # later functions model the noise
@@ -319,7 +323,7 @@ class GPRegressor(RegressorMixin, Distribution):
         plain = (self.outputs, self.layers) == ("shared", None) and self._is_gaussian and data.y.shape[1] == 1
         open_size = self.num_inducing in (None, "auto") and (self.batch_size is None or self.method == "auto")
         moved = backend_of(data.X).is_lazy and (self.backend, self.device) != (None, None)
-        return plain and open_size and not moved and self.method in ("auto", "gpr", "sgpr")
+        return plain and open_size and not moved and self.method in REGRESSION_METHODS
 
     def _fit_regression(self, data: Observations) -> None:
         self._seed = resolve_seed(self.random_state)
@@ -332,6 +336,7 @@ class GPRegressor(RegressorMixin, Distribution):
             mean_function=ConstantMean(),
             method=self.method,  # type: ignore[arg-type]
             weights=data.weights,
+            noise=None if data.noise is None else data.noise[:, 0],
             tolerance=self.tolerance,
             max_seconds=self.max_seconds,
             seed=self._seed,
@@ -351,32 +356,34 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _check_grows(self, *, parts: bool) -> None:
         super()._check_grows(parts=parts)
-        if self.outputs not in GROWING_KINDS and self.method_ in GROWING_METHODS:
+        if self.outputs not in GROWING_KINDS and self._record.can_grow:
             known = " or ".join(f"outputs={kind!r}" for kind in GROWING_KINDS)
             asked = f"num_inducing is 'auto', which outputs={self.outputs!r} does not support"
             msg = f"{asked}; give a number, or use {known}."
             raise ValueError(msg)
 
     def _model(self, data: Observations, *, parts: bool, constant: bool = False) -> Any:
-        method = self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)
+        method = METHODS[self._method(data.X.shape[0], parts=parts or backend_of(data.X).is_lazy)]
         outputs = self._outputs(data.y.shape[1])
         likelihood = self._likelihood(data.y, method)
         if not self._is_gaussian:
             likelihood.check_targets(data.y)
-        if data.weights is not None and method not in WEIGHTED_METHODS:
-            known = ", ".join(WEIGHTED_METHODS)
-            msg = f"sample_weight is given, but the method {method} does not support it; use auto, or one of {known}."
+        if data.weights is not None and not method.takes_weights:
+            known = ", ".join(name for name, other in METHODS.items() if other.takes_weights)
+            asked = f"sample_weight is given, but the method {method.name} does not support it"
+            msg = f"{asked}; use auto, or one of {known}."
             raise ValueError(msg)
-        if method not in OUTPUT_METHODS:
-            known = ", ".join(OUTPUT_METHODS)
+        if "outputs" not in method.takes:
+            known = ", ".join(name for name, other in METHODS.items() if "outputs" in other.takes)
             if outputs is not None:
-                asked = f"outputs is {self.outputs!r}, but the method {method} does not support it"
+                asked = f"outputs is {self.outputs!r}, but the method {method.name} does not support it"
                 msg = f"{asked}; use auto, or one of {known}."
                 raise ValueError(msg)
             if are_unlike(data.y):
                 text = (
-                    f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method {method} "
-                    f"has one variance for all; rescale them to similar sizes, or use auto, or one of {known}."
+                    f"the targets differ in size by a factor of more than {MAX_SIZE_RATIO:g}, but the method "
+                    f"{method.name} has one variance for all; rescale them to similar sizes, or use auto, "
+                    f"or one of {known}."
                 )
                 warnings.warn(text, UserWarning, stacklevel=outside())
         mean_function, variance, given = ConstantMean(), None, not isinstance(self.likelihood, str)
@@ -389,19 +396,19 @@ class GPRegressor(RegressorMixin, Distribution):
         settings = {"mean_function": mean_function, "outputs": outputs}
         return self._built(data, likelihood, parts=parts, variance=variance, **settings)
 
-    def _likelihood(self, y: Array, method: str) -> Likelihood:
+    def _likelihood(self, y: Array, method: Method) -> Likelihood:
         """Return the likelihood for targets [N, K]. Raise ValueError if the method does not support both."""
-        exact = method in GAUSSIAN_METHODS
-        known = ", ".join(name for name in self._methods() if name not in GAUSSIAN_METHODS)
+        exact = method.gaussian_only
+        known = ", ".join(name for name, other in METHODS.items() if not other.gaussian_only)
         if exact and not self._is_gaussian:
             msg = (
-                f"likelihood is {self._likelihood_name}, but the method {method} does not support it; "
+                f"likelihood is {self._likelihood_name}, but the method {method.name} does not support it; "
                 f"use auto, or {known}."
             )
             raise ValueError(msg)
         if exact and are_missing(y):
             found = "y has rows with some targets missing"
-            msg = f"{found}, but the method {method} needs all targets of a row; use auto, or {known}."
+            msg = f"{found}, but the method {method.name} needs all targets of a row; use auto, or {known}."
             raise ValueError(msg)
         if not isinstance(self.likelihood, str):
             return self.likelihood
@@ -441,7 +448,8 @@ class GPRegressor(RegressorMixin, Distribution):
             limits, scales = logs + LOG_TARGET_FACTOR - np.log(at_zero), np.ones(len(logs))
         else:
             return predictor
-        return with_saturation(predictor, asarray_like(limits, reference), asarray_like(scales, reference))
+        saturation = Saturation(asarray_like(limits, reference), asarray_like(scales, reference))
+        return dataclasses.replace(predictor, saturation=saturation)
 
     def _note_largest(self, data: Observations) -> None:
         """Update the largest targets, or rates, of each column for `_with_limits`; their ranges for latent noise."""
@@ -484,6 +492,12 @@ class GPRegressor(RegressorMixin, Distribution):
             )
             raise ValueError(msg)
 
+    def _check_takes_noise(self) -> None:
+        if self._likelihood_class is not Gaussian or self.target_transform is not None:
+            found = "target_transform='log'" if self.target_transform else f"likelihood={self._likelihood_name}"
+            msg = f"noise is given, but {found} does not use it; use likelihood='gaussian' without a transform."
+            raise ValueError(msg)
+
     def _check_takes_exposure(self) -> None:
         if not self._likelihood_class.log_link:
             known = ", ".join(repr(name) for name, one in LIKELIHOODS.items() if one.log_link)
@@ -514,18 +528,21 @@ class GPRegressor(RegressorMixin, Distribution):
             raise ValueError(msg)
         return None if self.outputs == "shared" else self.outputs
 
-    def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, *, reset: bool) -> Observations:
+    def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, noise: Any, *, reset: bool) -> Observations:
         self._check_choices()
         if y is None:
             msg = f"{type(self).__name__} requires y to be passed, but the target y is None."
             raise ValueError(msg)
         if exposure is not None:
             self._check_takes_exposure()
+        if noise is not None:
+            self._check_takes_noise()
         A = self._training_inputs(X, reset=reset)
         targets = self._prepare_targets(X, y, A, reset=reset)
         weights = row_numbers("sample_weight", sample_weight, A)
         exposures = row_numbers("exposure", exposure, A, positive=True)
-        data = self._with_targets(Observations(A, targets, weights, exposures)).drop_zero_weights()
+        known = weights, exposures, noise_variances(noise, A, targets.shape[1])
+        data = self._with_targets(Observations(A, targets, *known)).drop_zero_weights()
         return data if self.target_transform is None else data._replace(y=logarithms_of(data.y))
 
     def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:

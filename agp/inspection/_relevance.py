@@ -14,7 +14,7 @@ from agp.inducing import Inducing, Points
 from agp.inspection._effects import mean_of_observations
 from agp.inspection._subject import Host, Subject, host, inducing_inputs, subject_of
 from agp.kernels import Kernel, Stationary
-from agp.likelihoods import Exposed, LogNormal, Weighted
+from agp.likelihoods import LogNormal
 from agp.models import level_probabilities
 from agp.processes import Deep
 from agp.random import generator
@@ -124,12 +124,11 @@ def kernel_relevance(model: Any, X: Any = None, y: Any = None, /, *, seed: int =
     shares, lengthscales = _Shares(subject, rows, seed), _lengthscales(subject)
     mean = shares(subject.model)
     unknown = KernelRelevance(tuple(subject.groups), mean, np.full_like(mean, np.nan), lengthscales, 0, "")
-    likelihood = subject.model.likelihood
-    if isinstance(likelihood, Exposed | Weighted):
-        return unknown._replace(reason=f"the model was trained with {likelihood.column}")
     sample = _training_sample(subject, None if X is None else rows, y, seed)
     if sample is None:
         return unknown._replace(reason="the model does not contain its training data; pass X and y")
+    if subject.row_facts and not subject.model._holds_data:
+        return unknown._replace(reason=f"the model was trained with {' and '.join(subject.row_facts)} of rows")
     try:
         found = laplace(*sample)
     except (ArithmeticError, TypeError, ValueError) as error:
@@ -173,11 +172,9 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
     """Return the model and a sample of the training data stored in it, or else of X and y; None without either."""
     held = tree.leaves(subject.model)
     if {"X", "y"} <= held.keys():
-        weights = [held["weights"][:, None]] if "weights" in held else []
-        A, b = _sample(held["X"], np.concatenate([held["y"], *weights], axis=1), CURVATURE_ROWS, seed)
-        own = {"weights": b[:, -1]} if weights else {}
-        b = b[:, : b.shape[1] - len(weights)]
-        return tree.with_leaves(subject.model, {"X": A, "y": b, **own}), A, b
+        names = [name for name in ("X", "y", "weights", "offset", "noise") if name in held]
+        found = dict(zip(names, _sample(*(held[name] for name in names), count=CURVATURE_ROWS, seed=seed), strict=True))
+        return tree.with_leaves(subject.model, found), found["X"], found["y"]
     if X is None or y is None:
         return None
     targets = subject.targets(y)
@@ -185,7 +182,8 @@ def _training_sample(subject: Subject, X: Host | None, y: Any, seed: int) -> tup
         targets = np.log(targets)
     if subject.order:  # the targets of the likelihood are positions in the order of the classes
         targets = np.argsort(subject.order)[targets.astype(int)].astype(float)
-    return subject.model, *_sample(X, targets, CURVATURE_ROWS, seed)
+    A, b = _sample(X, targets, count=CURVATURE_ROWS, seed=seed)
+    return subject.model, A, b
 
 
 class _Shares:
@@ -244,15 +242,15 @@ def _lengthscales(subject: Subject) -> tuple[Lengthscale, ...]:
     return tuple(found)
 
 
-def _sample(X: Array, y: Any, count: int, seed: int) -> tuple[Array, Any]:
+def _sample(X: Array, y: Any, *others: Array, count: int, seed: int) -> tuple[Any, ...]:
     N = X.shape[0]
     if y.shape[0] != N:
         msg = f"X has {N} rows, but y has {y.shape[0]} rows."
         raise ValueError(msg)
     if count >= N:
-        return X, y
+        return X, y, *others
     rows = np.sort(generator(seed, 22).permutation(N)[:count])
-    return backend_of(X).gather(X, rows), backend_of(y).gather(y, rows)
+    return tuple(backend_of(x).gather(x, rows) for x in (X, y, *others))
 
 
 # -- by permutation ---------------------------------------------------------------------------------------------------
@@ -295,7 +293,7 @@ def permutation_importance(
     check_whole("repeats", repeats)
     subject = subject_of(model)
     inputs, targets = _rows_to_score(subject, X, y)
-    inputs, targets = _sample(inputs, targets, check_whole("max_rows", max_rows), seed)
+    inputs, targets = _sample(inputs, targets, count=check_whole("max_rows", max_rows), seed=seed)
     groups = subject.groups
     shuffled = _Shuffled(subject, inputs, [*groups.values()])
     places = np.repeat(np.arange(len(targets))[:, None], len(groups), axis=1)

@@ -14,7 +14,7 @@ from agp.backend import Array, asarray_like, to_numpy
 from agp.errors import RepairWarning
 from agp.inducing import Points
 from agp.inspection._table import column_names
-from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, RobustMax, Softmax
+from agp.likelihoods import Bernoulli, RobustMax, Softmax
 from agp.models import Model, level_probabilities
 
 Z95 = 1.959963984540054
@@ -84,6 +84,8 @@ class Subject:
     """The positions of ordered classes among the labels, from the lowest class to the highest."""
     sources: tuple[str, ...] = ()
     """For each model column, the table column from which it is computed."""
+    row_facts: tuple[str, ...] = ()
+    """What training knew of each row, such as "weights"."""
 
     @property
     def groups(self) -> dict[str, list[int]]:
@@ -142,11 +144,6 @@ class Subject:
         """Return the probability integral transforms [N, K] of targets; the transform of NaN is NaN."""
         return host(self.predictor().pit(X, asarray_like(y, X), seed=seed))
 
-    def noise_of_targets(self, y: Host) -> Host | float:
-        """Return the known noise variances, which are columns of the targets [N, K], or 0 if there are none."""
-        heteroscedastic = isinstance(self.model.likelihood, HeteroscedasticGaussian)
-        return y[:, self.model.outputs :] if heteroscedastic else 0.0
-
 
 def subject_of(x: Any) -> Subject:
     """Wrap an agp model or a fitted estimator. Raise TypeError for anything else."""
@@ -171,7 +168,9 @@ def subject_of(x: Any) -> Subject:
     classes = tuple(np.asarray(fitted["classes_"]).tolist()) if "classes_" in fitted else ()
     order = tuple(fitted["order_"].tolist()) if "order_" in fitted else ()
     inputs, completed, sources = x.model_inputs, x._completed_inputs, tuple(x.model_sources())
-    return Subject(fitted["model_"], x._imputing_predictor, inputs, completed, names, columns, classes, order, sources)
+    facts = tuple(fitted.get("_row_facts", ()))
+    parts = names, columns, classes, order, sources, facts
+    return Subject(fitted["model_"], x._imputing_predictor, inputs, completed, *parts)
 
 
 def of_function(likelihood: Any, f: Array) -> Array:

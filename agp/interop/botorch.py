@@ -7,6 +7,7 @@ requires the extra ``botorch``.
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 from agp import tree
@@ -121,7 +122,7 @@ class BoTorchModel(Model, FantasizeMixin):
 
     def _normal(self, X: Tensor, chosen: list[int], noise: Tensor | None) -> MultivariateNormal:
         predictor = self._single
-        together = len(chosen) > 1 and predictor.conditionals[0].mixing is not None
+        together = len(chosen) > 1 and predictor.processes[0].mixing is not None
         if X.shape[-2] == 1 and not self._batch and not together:
             mean, variance = predictor.predict(X)  # for single points, marginals suffice
             covariance = variance.mT[..., None]  # type: ignore[union-attr]
@@ -156,7 +157,7 @@ class BoTorchModel(Model, FantasizeMixin):
         return self.likelihood.predict(zeros, zeros).variance[:, chosen]
 
     def _check(self, X: Tensor) -> None:
-        check_test_inputs(X, self._single.width, *self._single.conditionals[0].reference)
+        check_test_inputs(X, self._single.width, *self._single.reference)
         check_finite("X", X.reshape(-1, X.shape[-1]))
 
     def _check_noise(self, asked: str) -> None:
@@ -249,11 +250,15 @@ class BoTorchModel(Model, FantasizeMixin):
 
 def _stack(predictor: Predictor) -> tuple[Predictor, dict[str, Tensor]]:
     """Return the predictor of the first posterior, and the leaves [*lead, ...] of all posteriors."""
-    single = Predictor(predictor.conditionals[:1], predictor.likelihood)
+    several = [
+        replace(predictor, processes=(process,), factors=(factor,), lead=())
+        for process, factor in zip(predictor.processes, predictor.factors, strict=True)
+    ]
+    single = several[0]
     leaves, lead = tree.leaves(single), predictor.lead
     if not lead:
         return single, leaves
-    each = [tree.leaves(Predictor((one,), predictor.likelihood)) for one in predictor.conditionals]
+    each = [tree.leaves(one) for one in several]
 
     def together(name: str, x: Tensor) -> Tensor:
         parts = [one[name] for one in each]

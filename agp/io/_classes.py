@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ FORMER_NAMES = {
     "agp.processes.Mixed": "agp.processes.LinearMixing",
 }
 """The names that renamed classes have in files of version 0.2, and their present names."""
+
+SOURCES: list[Callable[[], Iterable[type]]] = []
+"""Functions that return further classes, which files may contain without being passed to `agp.load`."""
 
 
 @cache
@@ -68,14 +71,14 @@ def name_of(cls: type) -> str:
 
 
 def known_classes(classes: Iterable[type]) -> dict[str, type]:
-    """Return the classes that a file may contain, by name: the classes of agp, and the given classes.
+    """Return the classes that a file may contain, by name: those of agp, of `SOURCES`, and the given classes.
 
     Raise a TypeError if a given class is neither a model class nor a dataclass.
     """
     if isinstance(classes, type):
         msg = f"classes is {classes.__name__}, but must be a tuple of classes; write classes=({classes.__name__},)."
         raise TypeError(msg)
-    others = tuple(classes)
+    others = (*classes, *(cls for source in SOURCES for cls in source()))
     for cls in others:
         if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
             msg = f"classes contains {cls!r}, which is not a model class; decorate it with @agp.tree.model."

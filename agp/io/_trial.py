@@ -9,8 +9,9 @@ from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.io._structure import array_leaves
 from agp.likelihoods import Likelihood
 from agp.models import Model
-from agp.predictors import Conditional, Predictor
+from agp.predictors import Predictor
 from agp.priors import check_priors
+from agp.processes import MixedPrecision
 from agp.repairs import collect_reports
 
 
@@ -23,7 +24,7 @@ def check_whole_model(model: Any) -> None:
     """
     arrays = array_leaves(model)
     apart = {
-        tree.join_path(path, name) for path, one in tree.nodes(model, Conditional).items() for name in one.in_float64
+        tree.join_path(path, name) for path, one in tree.nodes(model, MixedPrecision).items() for name in one.in_float64
     }
     for name, x in arrays.items():
         if name not in apart:
@@ -45,7 +46,7 @@ def check_whole_model(model: Any) -> None:
         same_width = held.ndim == 2 and held.shape[1] == small._width
         _try_input(small, held[:1, :] if same_width else _zeros(held, small._width))
     elif isinstance(model, Predictor) and not tree.missing(model):
-        _try_input(model, _zeros(model.conditionals[0].reference[1], model.width))
+        _try_input(model, _zeros(model.reference[1], model.width))
 
 
 def _zeros(reference: Array, width: int) -> Array:

@@ -31,3 +31,6 @@ __all__ = [
     "features_of",
     "per_column",
 ]
+
+# for other subpackages
+from agp.kernels._by_name import kernel_or_auto, parse_kernel

@@ -3,10 +3,9 @@
 from agp.likelihoods._base import Likelihood, Prediction
 from agp.likelihoods._bernoulli import Bernoulli
 from agp.likelihoods._beta import Beta
-from agp.likelihoods._columns import Exposed, Weighted
 from agp.likelihoods._counts import NegativeBinomial, Poisson
 from agp.likelihoods._gamma import Exponential, Gamma
-from agp.likelihoods._gaussian import Gaussian, HeteroscedasticGaussian
+from agp.likelihoods._gaussian import Gaussian
 from agp.likelihoods._latent_noise import LatentNoiseGaussian
 from agp.likelihoods._log_normal import LogNormal
 from agp.likelihoods._ordinal import Ordinal
@@ -19,10 +18,8 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Exponential",
-    "Exposed",
     "Gamma",
     "Gaussian",
-    "HeteroscedasticGaussian",
     "LatentNoiseGaussian",
     "Likelihood",
     "LogNormal",
@@ -33,11 +30,19 @@ __all__ = [
     "RobustMax",
     "Softmax",
     "StudentT",
-    "Weighted",
     "expectation",
     "log_expectation",
     "nodes_and_weights",
 ]
 
 # for other subpackages
+from agp.likelihoods._by_name import LIKELIHOODS
 from agp.likelihoods._log_link import saturating_moments
+from agp.likelihoods._rows import (
+    expected_row_density,
+    level_of_rows,
+    observations_of_rows,
+    proxies_of_rows,
+    row_site_gradients,
+    with_row_noise,
+)

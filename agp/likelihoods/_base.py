@@ -73,10 +73,6 @@ class Likelihood(ABC):
         """
         return columns
 
-    def with_columns(self, y: Array, latents: int, /) -> Array:
-        """Return targets [N, K] with all columns of training targets; absent columns are filled with default values."""
-        return y
-
     def check_outputs(self, outputs: int, /) -> None:  # noqa: B027 - most likelihoods accept any number
         """Raise ValueError unless the parameters fit this number of latent functions."""
 
@@ -131,6 +127,32 @@ class Likelihood(ABC):
             )
             raise TypeError(msg)
         return alpha, -2.0 * var_bar
+
+    takes_noise: ClassVar[bool] = False
+    """Whether rows may have known noise variances; see `with_noise`."""
+
+    def with_noise(self, noise: Array, /) -> tuple["Likelihood", Pullback]:
+        """Return the likelihood of rows with known noise variances [N, 1] or [N, P], which add to the trained variance.
+
+        The pullback maps a cotangent of that likelihood to one of this likelihood.
+
+        Raises
+        ------
+        TypeError
+            If the likelihood has no Gaussian noise.
+        """
+        self.check_takes_noise()
+        msg = f"{type(self).__name__} does not define with_noise."
+        raise TypeError(msg)
+
+    def check_noise(self, noise: Array | None, /) -> None:  # noqa: B027 - most likelihoods have no such variance
+        """Raise ValueError if the trained and the known noise variance of a row are both zero."""
+
+    def check_takes_noise(self) -> None:
+        """Raise TypeError unless rows may have known noise variances."""
+        if not self.takes_noise:
+            msg = f"noise is given, but the likelihood is {type(self).__name__}; omit noise=, or use Gaussian."
+            raise TypeError(msg)
 
     def variance_cost(self) -> Array | None:
         """Return the decrease in expected log density per unit of latent variance, 0-d or [P].
@@ -200,8 +222,7 @@ class Likelihood(ABC):
         mu, var, samples
             As for `predictive_quantiles`.
         y
-            Any numbers [N, K]; the result for NaN is NaN. For `HeteroscedasticGaussian`, y [N, 2 K]
-            contains the values and then the variances.
+            Any numbers [N, K]; the result for NaN is NaN.
 
         Raises
         ------
@@ -306,10 +327,6 @@ class Likelihood(ABC):
         """
         values = self.observations(y)
         return y if values is None else values
-
-    def row_weights(self, y: Array, /) -> Array | None:
-        """Return the number of observations [N] that each row of y [N, K] represents; None if each number is 1."""
-        return None
 
     def log_density_alone(self, y: Array, /, weights: Array | None = None) -> float | None:
         """Compute the maximum log density per row of targets y [N, K] under a model without inputs.

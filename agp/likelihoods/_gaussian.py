@@ -1,17 +1,15 @@
-"""Gaussian likelihoods y = f + noise, with a trained noise variance or a known variance for each target."""
+"""The Gaussian likelihood y = f + noise."""
 
 import dataclasses
 import math
-from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Backend, Pullback, backend_of
-from agp.constraints import POSITIVE
+from agp.constraints import NONNEGATIVE
 from agp.likelihoods._base import Drawn, Likelihood, Prediction, check_by_output
-from agp.likelihoods._range import positive_variance
 from agp.quantiles import Mixture, normal_quantile, normal_tail
 from agp.scaling import unit_by_column
 
@@ -42,20 +40,46 @@ def _absolute(mean: Array, var: Array) -> Array:
     return mean * (2.0 * B.special("ndtr", z) - 1.0) + 2.0 * root * density
 
 
-class GaussianNoise(Likelihood):
-    """Base class for likelihoods with Gaussian noise, whose predictions are normal distributions or their mixtures."""
+@tree.model
+class Gaussian(Likelihood):
+    """The Gaussian likelihood y_np ~ N(f_np, noise_variance_p).
+
+    Parameters
+    ----------
+    noise_variance
+        The noise variance in squared units of the targets: one number (0-d) for all outputs, or one per output [P]. By
+        default the starting value is a tenth of the variance of each output's targets. Exact models and their collapsed
+        forms accept only one number, because their outputs share a covariance matrix. Zero stays zero in training; use
+        it if the noise variances of all rows are known (`noise=`).
+    missing
+        Whether to treat NaN as an unobserved target and ignore it. By default NaN raises an error. Variational models
+        such as `agp.SVGP` accept ``missing=True``. Exact models and their collapsed forms require complete rows.
+    """
+
+    noise_variance: Array = tree.param(NONNEGATIVE, default=None, unit="noise_variance_unit")
+    noise_variance_unit: Array | None = tree.unit(default=None)
+    missing: bool = dataclasses.field(default=False, kw_only=True)
 
     bounded_curvature: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
     quadratic: ClassVar[bool] = True
+    takes_noise: ClassVar[bool] = True
 
-    @abstractmethod
-    def _split(self, y: Array) -> tuple[Array, Array]:
-        """Split targets into observed values [N, P] and noise variances, which are 0-d, [P] or [N, P]."""
+    def with_noise(self, noise: Array, /) -> tuple[Self, Pullback]:
+        at_rows = tree.with_leaves(self, {"noise_variance": self.noise_variance + noise})
+        return at_rows, lambda bar: self._bar(lambda: (bar.noise_variance,))
 
-    @abstractmethod
-    def _with_noise(self, var: Array) -> Array:
-        """Add the noise variance of new observations to variances of f [..., P]."""
+    def check_noise(self, noise: Array | None, /) -> None:
+        xp = backend_of(self.noise_variance).xp
+        if bool(xp.any(self.noise_variance == 0.0)) and (noise is None or not bool(xp.all(noise > 0.0))):
+            msg = "noise_variance is 0, but rows have no known noise; pass noise=, or omit noise_variance."
+            raise ValueError(msg)
+
+    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
+        (terms,) = noise_bar()
+        if self.noise_variance.ndim < 2:  # variances [N, P] are those of rows with known noise
+            terms = backend_of(terms).xp.sum(terms, axis=0 if self.noise_variance.ndim else None)
+        return tree.cotangent(self, noise_variance=terms)
 
     def _mask_missing(self, y: Array) -> tuple[Array, Array | None]:
         """Replace missing values by 0. Also return weights [N, P]: 0 for these, 1 for others, or None if all are 1."""
@@ -65,28 +89,22 @@ class GaussianNoise(Likelihood):
         absent = xp.isnan(y)
         return xp.where(absent, xp.zeros_like(y), y), xp.astype(~absent, y.dtype)
 
-    @abstractmethod
-    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
-        """Return the cotangent of the likelihood; `noise_bar` returns the cotangents of the noise variances [N, P]."""
-
     def expected_log_density(self, mu: Array, var: Array, y: Array, /, draws: Drawn = None) -> tuple[Array, Pullback]:
         B = backend_of(mu)
-        values, noise = self._split(y)
-        values, weight = self._mask_missing(values)
-        terms, residual, square = B.fused(_terms, mu, var, values, noise)
+        values, weight = self._mask_missing(y)
+        terms, residual, square = B.fused(_terms, mu, var, values, self.noise_variance)
 
         def pullback(bar):
             column = bar[:, None] if weight is None else bar[:, None] * weight
-            mu_bar, var_bar = B.fused(_pull_moments, column, residual, noise)
+            mu_bar, var_bar = B.fused(_pull_moments, column, residual, self.noise_variance)
             # _pull_noise is called only if needed, because it overflows before the other terms
-            return self._bar(partial(B.fused, _pull_noise, column, square, noise)), mu_bar, var_bar
+            return self._bar(partial(B.fused, _pull_noise, column, square, self.noise_variance)), mu_bar, var_bar
 
         return -0.5 * B.xp.sum(terms if weight is None else weight * terms, axis=-1), pullback
 
     def predictive_log_density(self, mu: Array, var: Array, y: Array, /) -> Array:
-        values, noise = self._split(y)
-        values, weight = self._mask_missing(values)
-        xp, var = backend_of(mu).xp, var + noise
+        values, weight = self._mask_missing(y)
+        xp, var = backend_of(mu).xp, var + self.noise_variance
         terms = LOG_2PI + xp.log(var) + (values - mu) ** 2 / var
         return -0.5 * xp.sum(terms if weight is None else weight * terms, axis=-1)
 
@@ -94,12 +112,12 @@ class GaussianNoise(Likelihood):
         if mu.shape[0] > 1:
             return super()._quantiles(mu, var, levels)
         xp, mu = backend_of(mu).xp, mu[0, ...]
-        root = xp.sqrt(self._with_noise(var[0, ...]))
+        root = xp.sqrt(var[0, ...] + self.noise_variance)
         return xp.stack([mu + normal_quantile(level) * root for level in levels])
 
     def _cdf(self, mu: Array, var: Array, y: Array) -> Array:
-        B, (values, noise) = backend_of(mu), self._split(y)
-        return B.xp.mean(B.special("ndtr", (values - mu) / B.xp.sqrt(var + noise)), axis=0)
+        B = backend_of(mu)
+        return B.xp.mean(B.special("ndtr", (y - mu) / B.xp.sqrt(var + self.noise_variance)), axis=0)
 
     def _crps(self, mu: Array, var: Array, y: Array) -> Array:
         """Compute the CRPS E|Y - y| - E|Y - Y'| / 2 [N, P], for independent predicted observations Y and Y'.
@@ -107,13 +125,12 @@ class GaussianNoise(Likelihood):
         Source: Grimit et al., "The continuous ranked probability score for circular variables and its application to
         mesoscale forecast ensemble verification", QJRMS 2006, Eq. 5.
         """
-        xp, (values, noise) = backend_of(mu).xp, self._split(y)
-        var = var + noise
+        xp, var = backend_of(mu).xp, var + self.noise_variance
         apart = sum(xp.mean(_absolute(mu - mu[s, ...], var + var[s, ...]), axis=0) for s in range(mu.shape[0]))
-        return xp.mean(_absolute(values - mu, var), axis=0) - 0.5 * apart / mu.shape[0]
+        return xp.mean(_absolute(y - mu, var), axis=0) - 0.5 * apart / mu.shape[0]
 
     def mixture(self, mu: Any, var: Any, /) -> Mixture:
-        xp, var = backend_of(mu).xp, self._with_noise(var)
+        xp, var = backend_of(mu).xp, var + self.noise_variance
         root = xp.sqrt(xp.maximum(var, xp.full_like(var, float(xp.finfo(var.dtype).smallest_normal))))
         centre = xp.mean(mu, axis=0)
         return Mixture(
@@ -123,40 +140,8 @@ class GaussianNoise(Likelihood):
             spread=xp.sqrt(xp.mean(root * root + (mu - centre) ** 2, axis=0)),
         )
 
-
-@tree.model
-class Gaussian(GaussianNoise):
-    """The Gaussian likelihood y_np ~ N(f_np, noise_variance_p).
-
-    Parameters
-    ----------
-    noise_variance
-        The noise variance in squared units of the targets: one number (0-d) for all outputs, or one per output [P]. By
-        default the starting value is a tenth of the variance of each output's targets. Exact models and their collapsed
-        forms accept only one number, because their outputs share a covariance matrix.
-    missing
-        Whether to treat NaN as an unobserved target and ignore it. By default NaN raises an error. Variational models
-        such as `agp.SVGP` accept ``missing=True``. Exact models and their collapsed forms require complete rows.
-    """
-
-    noise_variance: Array = tree.param(POSITIVE, default=None, unit="noise_variance_unit")
-    noise_variance_unit: Array | None = tree.unit(default=None)
-    missing: bool = dataclasses.field(default=False, kw_only=True)
-
-    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
-        (terms,) = noise_bar()
-        return tree.cotangent(
-            self, noise_variance=backend_of(terms).xp.sum(terms, axis=0 if self.noise_variance.ndim else None)
-        )
-
     def predict(self, mu: Array, var: Array, /) -> Prediction:
         return Prediction(mu, var + self.noise_variance)
-
-    def _split(self, y: Array) -> tuple[Array, Array]:
-        return y, self.noise_variance
-
-    def _with_noise(self, var: Array) -> Array:
-        return var + self.noise_variance
 
     def _sample(self, f: Any, rng: Any) -> Any:
         return f + self.noise_variance**0.5 * rng.standard_normal(f.shape)
@@ -192,78 +177,3 @@ class Gaussian(GaussianNoise):
 
     def check_parameters(self) -> None:
         check_by_output("noise_variance", self.noise_variance)
-
-
-@tree.model
-class HeteroscedasticGaussian(GaussianNoise):
-    """The Gaussian likelihood y_np ~ N(f_np, s_np + common) with a known noise variance s_np for each target.
-
-    The targets [N, 2 P] are P columns of values followed by P columns of noise variances. Predictions at new inputs
-    include only the common noise, whereas log densities of targets also include the known variances.
-
-    Parameters
-    ----------
-    common
-        A `Gaussian` for additional noise in all rows, with a trained variance. By default there is no additional noise.
-    """
-
-    common: Gaussian | None = None
-
-    def latents(self, columns: int, /) -> int:
-        if columns % 2:
-            msg = (
-                f"y has {columns} columns, but {type(self).__name__} needs an even number of columns; pass the values, "
-                "then the known noise variance of each value."
-            )
-            raise ValueError(msg)
-        return columns // 2
-
-    def check_outputs(self, outputs: int, /) -> None:
-        if self.common is not None:
-            self.common.check_outputs(outputs)
-
-    def _split(self, y: Array) -> tuple[Array, Array]:
-        P = self.latents(y.shape[1])
-        return y[:, :P], self._with_noise(y[:, P:])
-
-    def _with_noise(self, var: Array) -> Array:
-        return var if self.common is None else var + self.common.noise_variance
-
-    def _bar(self, noise_bar: Callable[[], tuple[Array]]) -> Self:
-        return tree.cotangent(self, **({} if self.common is None else {"common": self.common._bar(noise_bar)}))
-
-    def predict(self, mu: Array, var: Array, /) -> Prediction:
-        return Prediction(mu, positive_variance(self._with_noise(var)))
-
-    def _sample(self, f: Any, rng: Any) -> Any:
-        return f if self.common is None else self.common._sample(f, rng)
-
-    @property
-    def floats_per_row(self) -> int:
-        return 10
-
-    def __post_init__(self) -> None:
-        if self.common is not None and not isinstance(self.common, Gaussian):
-            msg = f"common is {self.common!r}, but must be Gaussian(...), or None for no additional noise."
-            raise TypeError(msg)
-
-    def from_data(self, variance: float, /) -> Self:
-        return self if self.common is None else dataclasses.replace(self, common=self.common.from_data(variance))
-
-    def from_outputs(self, variances: Array, /) -> Self:
-        return self if self.common is None else dataclasses.replace(self, common=self.common.from_outputs(variances))
-
-    def observations(self, y: Array, /) -> Array:
-        return y[:, : self.latents(y.shape[1])]
-
-    def check_parameters(self) -> None:
-        if self.common is not None:
-            self.common.check_parameters()
-
-    def check_targets(self, y: Array, /) -> None:
-        xp = backend_of(y).xp
-        known = y[:, self.latents(y.shape[1]) :]
-        if not bool(xp.all(known > 0.0)):
-            P = known.shape[1]
-            msg = f"the known noise variances, columns {P} to {2 * P - 1} of y, must be positive; found "
-            raise ValueError(msg + f"{float(xp.min(known)):g}.")

@@ -22,8 +22,8 @@ class LatentNoiseGaussian(Likelihood):
 
     The mean is f, and g determines the noise standard deviation. Targets [N, K] have P = 2 K latent functions: the K
     functions f, then the K functions g. Expectations have closed forms. In predictive densities, the integral over f is
-    exact, and the integral over g is computed by quadrature. Use `HeteroscedasticGaussian` if the noise variance of
-    each target is known.
+    exact, and the integral over g is computed by quadrature. If the noise variance of each target is known, use
+    `Gaussian` and pass the variances as ``noise=``.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ import math
 
 from agp.backend import Array, backend_of
 from agp.errors import NotPositiveDefiniteError
-from agp.linalg._diagonal import default_jitter, diagonal, identity
+from agp.linalg._diagonal import add_diagonal, default_jitter, diagonal, identity
 from agp.linalg._triangular import blocks_of, lower_of, symmetric_from_blocks
 from agp.repairs import report
 
@@ -31,6 +31,21 @@ def cholesky(A: Array) -> Array:
         the error is raised when the report is read.
     """
     return _attempt(A, None, 0)
+
+
+def noisy_cholesky(K: Array, noise: Array, /) -> Array:
+    """Return the Cholesky factor [N, N] of K + diag(noise), for a noise variance (0-d) or one for each row [N].
+
+    Huge variances of some rows would make the matrix badly scaled, and a repair would then change all other rows. So
+    R (K + diag(noise)) R is factorised, where R is diagonal and no entry of the scaled diagonal is much above K.
+    """
+    if noise.ndim == 0:
+        return cholesky(add_diagonal(K, noise))
+    xp = backend_of(K).xp
+    usual = xp.mean(diagonal(K)) + xp.min(noise)
+    scale = usual / xp.maximum(noise, usual)
+    root = xp.sqrt(scale)[:, None]
+    return cholesky(add_diagonal(root * K * root.mT, scale * noise)) / root
 
 
 def _attempt(A: Array, jitter: Array | None, repairs: int) -> Array:

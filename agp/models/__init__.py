@@ -40,4 +40,4 @@ from agp.models._base import level_probabilities
 from agp.models._growth import growing_part
 from agp.models._sgpr import collapsed_model, exact_model, shared_covariance
 from agp.models._sites import SiteModel
-from agp.models._start import repeat_rows, valid_data, valid_weights
+from agp.models._start import valid_data

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from agp._context import public
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.checks import check_inputs, check_parameters, check_targets
+from agp.checks import check_inputs, check_parameters, check_targets, known_of_rows
 from agp.gradient import GradientMode, bound_of_batch
 from agp.likelihoods import Likelihood, Prediction
 from agp.markup import html_with_fallback
 from agp.models._constructor import complete_constructor, takes_shared_arguments
 from agp.models._growth import add_inducing
-from agp.predictors import FREQUENCIES, Conditional, FunctionSamples, Predictor, check_outputs, check_test_inputs
+from agp.predictors import FREQUENCIES, FunctionSamples, Predictor, check_outputs, check_test_inputs
 from agp.priors import Priors
-from agp.processes import SparsePrior
+from agp.processes import Process, SparsePrior
 from agp.random import Draws, prefix_draws
 from agp.repairs import outside
 from agp.speculation import speculate
@@ -41,8 +41,8 @@ class Model(ABC):
 
     Methods with one leading underscore form the protocol between models and the subpackages that train, save and
     compare them. Model classes override these methods; users do not call them. `_objective` (the bound of a batch),
-    `_conditional` (the posterior for predictors), `_reference` (an array with the library, dtype and device of valid
-    inputs) and `outputs` are abstract. All other methods have defaults.
+    `_posterior_process` (the process for predictors), `_reference` (an array with the library, dtype and device of
+    valid inputs) and `outputs` are abstract. All other methods have defaults.
 
     A model with one process has the attributes `kernel`, `inducing`, `posterior` and `mean_function`. These attributes
     are fields of the model, or parts of its process. An attribute is None if the model has no such part.
@@ -53,8 +53,6 @@ class Model(ABC):
     """Pairs of a leaf-name pattern and a prior."""
     stochastic: ClassVar[bool]
     """Whether the bound computed from a minibatch is an unbiased estimate of the full-data bound."""
-    _row_weights: Array | None = None
-    """The row weights [N]: the number of observations that each row counts as. None means weight 1 for all rows."""
     _holds_data: ClassVar[bool] = False
     """Whether predictions use inputs of the training data, which the model stores."""
     _built_by: ClassVar[str] = "{name}.from_data(X, y) builds one"
@@ -82,6 +80,9 @@ class Model(ABC):
         /,
         *,
         scale: float = 1.0,
+        weights: Array | None = None,
+        offset: Array | None = None,
+        noise: Array | None = None,
         gradient: GradientMode = "closed-form",
         memory: float | None = None,
     ) -> tuple[Array, Pullback]:
@@ -94,6 +95,11 @@ class Model(ABC):
             likelihood defines the K columns of y, by default one for each of the P latent functions.
         scale
             The factor N / B, which multiplies the likelihood terms of a minibatch.
+        weights, offset, noise
+            What is known of each row: weights [B], the number of observations that it represents; an offset [B] or
+            [B, P], which is added to the latent functions; and noise variances [B] or [B, P], which are added to the
+            trained noise variance of a Gaussian likelihood. By default, models that hold their data use what was given
+            to `from_data`.
         gradient
             How torch or JAX differentiates the bound. "closed-form" uses the pullback and supports only first
             derivatives. "autodiff" differentiates the forward code and also supports second derivatives.
@@ -112,7 +118,8 @@ class Model(ABC):
         If torch or JAX differentiates your program, ignore the pullback, because these libraries call it themselves
         (unless `gradient` is "autodiff").
         """
-        value, pullback = bound_of_batch(self, self._batch(X, y, scale=scale), gradient, memory=memory)
+        batch = self._batch(X, y, scale=scale, weights=weights, offset=offset, noise=noise)
+        value, pullback = bound_of_batch(self, batch, gradient, memory=memory)
         return value, public(pullback, repairs=False, context=False, ignore="underflow")
 
     # -- predictions ------------------------------------------------------------------------------------------------
@@ -129,8 +136,13 @@ class Model(ABC):
             Memory budget for working arrays, in MiB. It is used only if computing the posterior requires a pass over
             the data. The default is that of `bound`.
         """
-        conditional, _ = speculate(lambda: self._conditional(memory=memory), self._reference()[1])
-        return Predictor((conditional,), self.likelihood)
+
+        def factorised() -> tuple[Process, Any]:
+            process = self._posterior_process(memory=memory).recompute_factors()
+            return process, process.factorise()[0]
+
+        (process, factor), _ = speculate(factorised, self._reference()[1])
+        return Predictor((process,), (factor,), self.likelihood)
 
     def _predictor_at(self, X: Array, memory: float | None = None) -> Predictor:
         """Check X, and return the predictor."""
@@ -139,14 +151,24 @@ class Model(ABC):
         return self.predictor(memory=memory)
 
     @public
-    def predict(self, X: Array, /, *, observed: bool = False, memory: float | None = None) -> Prediction:
+    def predict(
+        self,
+        X: Array,
+        /,
+        *,
+        observed: bool = False,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Prediction:
         """Predict means and variances [..., N, P] at X [..., N, D]; see `Predictor.predict`."""
-        return self._predictor_at(X, memory).predict(X, observed=observed, memory=memory)
+        known = {"offset": offset, "noise": noise, "memory": memory}
+        return self._predictor_at(X, memory).predict(X, observed=observed, **known)
 
     @public
-    def predict_mean(self, X: Array, /, *, memory: float | None = None) -> Array:
+    def predict_mean(self, X: Array, /, *, offset: Array | None = None, memory: float | None = None) -> Array:
         """Predict only the means [..., N, P]; see `Predictor.predict_mean`."""
-        return self._predictor_at(X, memory).predict_mean(X, memory=memory)
+        return self._predictor_at(X, memory).predict_mean(X, offset=offset, memory=memory)
 
     @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
@@ -154,14 +176,32 @@ class Model(ABC):
         return self._predictor_at(X, memory).gradient(X, memory=memory)
 
     @public
-    def quantile(self, X: Array, q: float | Sequence[float], /, *, memory: float | None = None) -> Array:
+    def quantile(
+        self,
+        X: Array,
+        q: float | Sequence[float],
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
         """Compute quantiles [..., N, K] of observations, or [Q, ..., N, K] for Q levels; see `Predictor.quantile`."""
-        return self._predictor_at(X, memory).quantile(X, q, memory=memory)
+        return self._predictor_at(X, memory).quantile(X, q, offset=offset, noise=noise, memory=memory)
 
     @public
-    def interval(self, X: Array, level: float = 0.9, /, *, memory: float | None = None) -> tuple[Array, Array]:
+    def interval(
+        self,
+        X: Array,
+        level: float = 0.9,
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> tuple[Array, Array]:
         """Compute intervals that contain an observation with probability `level`; see `Predictor.interval`."""
-        return self._predictor_at(X, memory).interval(X, level, memory=memory)
+        return self._predictor_at(X, memory).interval(X, level, offset=offset, noise=noise, memory=memory)
 
     @public
     def predict_covariance(self, X: Array, /, *, cross_outputs: bool = False) -> Array:
@@ -179,14 +219,32 @@ class Model(ABC):
         return self.predictor().sample_functions(count, seed=seed, features=features)
 
     @public
-    def log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
+    def log_density(
+        self,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
         """Compute log p(y_n | x_n, data) [N] for each row; see `Predictor.log_density`."""
-        return self._predictor_at(X, memory).log_density(X, y, memory=memory)
+        return self._predictor_at(X, memory).log_density(X, y, offset=offset, noise=noise, memory=memory)
 
     @public
-    def mean_log_density(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
+    def mean_log_density(
+        self,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
         """Average the log densities over the samples of a deep process; see `Predictor.mean_log_density`."""
-        return self._predictor_at(X, memory).mean_log_density(X, y, memory=memory)
+        return self._predictor_at(X, memory).mean_log_density(X, y, offset=offset, noise=noise, memory=memory)
 
     # -- protocol: data of the model ---------------------------------------------------------------------------------
 
@@ -199,11 +257,21 @@ class Model(ABC):
         """Return the number of columns D of the inputs."""
         return self._reference()[1].shape[1]
 
-    def _batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
-        """Check the shapes and dtypes of the data, but not the values, and return a batch.
+    def _batch(
+        self,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        scale: float = 1.0,
+        weights: Array | None = None,
+        offset: Array | None = None,
+        noise: Array | None = None,
+    ) -> Batch:
+        """Check the shapes and dtypes of the data, but not the values of X and y, and return a batch.
 
-        Raises TypeError or ValueError if the shape, dtype or library of X [B, D] and y [B] or [B, K] does not fit the
-        model.
+        Raises TypeError or ValueError if the shape, dtype or library of X [B, D] and y [B] or [B, K], or what is known
+        of the rows, does not fit the model.
         """
         check_inputs("X", X, finite=False)
         check_test_inputs(X, self._width, *self._reference())
@@ -213,26 +281,23 @@ class Model(ABC):
         if not self.stochastic and scale != 1.0:
             msg = f"the bound of {type(self).__name__} needs all data at once, but scale is {scale!r}; omit scale=."
             raise ValueError(msg)
-        return Batch(X, y, scale)
+        if noise is not None:
+            self.likelihood.check_takes_noise()
+        return Batch(X, y, scale, **known_of_rows(X, self.outputs, weights, offset, noise))
 
-    def _check(self, X: Array, y: Array, /) -> None:
-        """Raise an error if the data X [N, D] and y [N, K], or the model's parameters, are not valid for training."""
+    def _check(self, batch: Batch, /) -> None:
+        """Raise an error if the data, all rows in one batch, or the model's parameters are not valid for training."""
         name, reference = self._reference()
         check_parameters(self, name, reference)
-        self._batch(X, y)
-        self._check_same_data(X, y)
-        self.likelihood.check_targets(y)
+        self._check_same_data(batch)
+        self.likelihood.check_targets(batch.y)
+        self.likelihood.check_noise(batch.noise)
 
-    def _check_same_data(self, X: Array, y: Array, /) -> None:  # noqa: B027 - most models store no data
-        """Raise ValueError if the model predicts from stored data that differ from X [N, D] and y [N, K]."""
+    def _check_same_data(self, batch: Batch, /) -> None:  # noqa: B027 - most models store no data
+        """Raise ValueError if the model predicts from stored data that differ from those of a batch."""
 
     def _check_parts(self) -> None:  # noqa: B027 - most models have parts that always fit
         """Raise ValueError unless the parts are compatible with each other."""
-
-    def _count(self, y: Array, /) -> float:
-        """Return the number of observations in targets y [N, K]: N, or the sum of the weights."""
-        weights = self.likelihood.row_weights(y) if self._row_weights is None else self._row_weights
-        return (0.0 if weights is None else float(backend_of(weights).xp.sum(weights))) or y.shape[0]
 
     # -- protocol: training -----------------------------------------------------------------------------------------
 
@@ -264,8 +329,8 @@ class Model(ABC):
     # -- protocol: prediction and files -----------------------------------------------------------------------------
 
     @abstractmethod
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        """Compute all quantities of the posterior that do not depend on the test inputs, without checks.
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
+        """Return the posterior process for predictions, without checks.
 
         If a pass over the data is required, the rows are processed in blocks that fit within `memory` MiB.
         """

@@ -7,17 +7,17 @@ from typing import Any, ClassVar, Self, Unpack
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.batch import Batch
-from agp.bounds import estimated_evidence, preconditioning_root
+from agp.bounds import estimated_evidence, preconditioning_root, targets_of
 from agp.checks import check_positive, check_whole
 from agp.chunking import rows_within, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.models._regression import Regression, check_without_white, prepare_regression
+from agp.models._regression import Regression, check_without_white, exact_process, prepare_regression
 from agp.models._start import exact_parts, held_in_memory, initialise_model
-from agp.predictors import Conditional, ExactConditional, IterativeConditional
 from agp.priors import Priors
+from agp.processes import Iterative, Process
 from agp.random import Draws, generator
 
 TIGHT, TIGHT_ITERATIONS = 1e-13, 2000
@@ -56,6 +56,8 @@ class CGGP(Regression):
         The training inputs [N, D] and targets [N, P], which are also used for prediction.
     mean_function, priors
         See `SVGP`.
+    weights, offset, noise
+        What is known of the rows; see `GPR`.
     rank
         The rank of the preconditioner, a partial pivoted Cholesky factorisation; 0 means no preconditioner. Predictions
         may use a higher rank.
@@ -81,6 +83,9 @@ class CGGP(Regression):
     y: Array = tree.constant()
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
     rank: int = RANK
     probes: int = 10
     tolerance: float = 1e-4
@@ -130,7 +135,7 @@ class CGGP(Regression):
         data = prepare_regression(cls, X, y, parts)
         model = cls(
             **exact_parts(data),
-            **held_in_memory(cls, X, y),
+            **held_in_memory(cls, X, y, data),
             rank=min(RANK, X.shape[0]) if rank is None else rank,
             probes=probes,
             tolerance=tolerance,
@@ -143,8 +148,8 @@ class CGGP(Regression):
 
     # -- training ---------------------------------------------------------------------------------------------------
 
-    def _check(self, X: Array, y: Array, /) -> None:
-        super()._check(X, y)
+    def _check(self, batch: Batch, /) -> None:
+        super()._check(batch)
         self._check_settings()
 
     def _check_settings(self) -> None:
@@ -169,12 +174,12 @@ class CGGP(Regression):
             fixed = self._draws(generator(0, 9), self.X.shape[0]).whole
             draws = {name: asarray_like(x, self.X) for name, x in fixed.items()}
         rows = self._block_rows(memory)
-        return estimated_evidence(self, batch.X, batch.y, draws.get("low"), draws["full"], block_rows=rows)
+        return estimated_evidence(self, batch, draws.get("low"), draws["full"], block_rows=rows)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return bounds on the eigenvalues of K + sigma^2 I, based on the trace of K, as a diagonal matrix [2, 2]."""
-        xp, noise = backend_of(self.X).xp, self.likelihood.noise_variance
-        extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + noise, noise])
+        """Return bounds on the eigenvalues of K + V, based on the trace of K, as a diagonal matrix [2, 2]."""
+        xp, noise = backend_of(self.X).xp, self._noise_by_row
+        extremes = xp.stack([xp.sum(self.kernel.diag(self.X)[0]) + xp.max(noise), xp.min(noise)])
         return (extremes * xp.eye(2, **like(extremes)),)
 
     def _with_tight_tolerance(self) -> Self:
@@ -188,22 +193,21 @@ class CGGP(Regression):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        rows, noise = self._block_rows(memory), self.likelihood.noise_variance
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
+        rows = self._block_rows(memory)
         if rows == self.X.shape[0]:
-            return ExactConditional.of(self)
+            return exact_process(self)
         fits = rows_within(memory, PRECONDITIONER_COPIES * self.X.shape[0], self.X)
         rank = max(self.rank, min(PREDICTION_RANK, fits)) if self.rank else 0
-        residual = self.y - self.mean_function(self.X)[0]
-        found = IterativeConditional(
+        noise = self._noise_by_row
+        return Iterative(
             self.kernel,
             self.mean_function,
             noise,
             self.X,
-            residual,
-            preconditioning_root(self.kernel, self.X, rank),
+            targets_of(self._data) - self.mean_function(self.X)[0],
+            preconditioning_root(self.kernel, self.X, noise, rank),
             block_rows=rows,
             tolerance=self.prediction_tolerance,
             max_iterations=self.max_iterations,
         )
-        return tree.with_leaves(found, {"weights": found.solve(residual)})

@@ -9,21 +9,21 @@ from agp._context import public
 from agp.actions import Actions, FixedActions, Init, Layout, Policy, initialise_blocks, order_rows
 from agp.backend import Array, Pullback, backend_of, like
 from agp.batch import Batch
-from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments
+from agp.bounds import Loss, computation_aware_bound, projection_of, support_moments, targets_of
 from agp.checks import as_columns, check_whole
 from agp.chunking import budget, mebibytes, tile_rows
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.linalg import nonnegative
 from agp.means import Mean, ZeroMean
-from agp.models._base import Model
 from agp.models._gpr import GPR
 from agp.models._parts import ExactParts
-from agp.models._regression import check_without_white, first_datum, prepare_regression
+from agp.models._regression import HoldsData, check_without_white, prepare_regression
 from agp.models._start import exact_parts, initialise_model, refuse_lazy_rows
-from agp.posteriors import FollowsInverse, InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
-from agp.predictors import ActionConditional, Conditional, check_test_inputs
+from agp.posteriors import InverseOwner, Projected, ProjectedCholesky, ProjectedInverseFree
+from agp.predictors import check_test_inputs
 from agp.priors import Priors
+from agp.processes import ComputationAware, Process
 from agp.random import generator
 from agp.scaling import column_spreads
 from agp.tree import constant_data, copy_array
@@ -48,7 +48,7 @@ class Uncertainty(NamedTuple):
 
 
 @tree.model
-class CaGP(Model, InverseOwner):
+class CaGP(HoldsData, InverseOwner):
     """Computation-aware GP regression with Gaussian noise: the variance includes the approximation error.
 
     Let S be a matrix of i actions. The posterior is that of an exact GP given the i observations S^T y. The posterior
@@ -74,6 +74,8 @@ class CaGP(Model, InverseOwner):
         matrix products.
     mean_function, priors
         See `SVGP`.
+    weights, offset, noise
+        What is known of the rows of the support; see `GPR`.
     loss
         "elbo" is a lower bound on the log evidence. "projected" is the log density of S^T y, which is not a bound;
         training with it tends to overestimate the noise.
@@ -94,11 +96,13 @@ class CaGP(Model, InverseOwner):
     posterior: Projected = ProjectedCholesky()
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
     loss: Loss = "elbo"
     capped: bool = False
 
     inducing: ClassVar[None] = None
-    _holds_data: ClassVar[bool] = True
 
     @classmethod
     def from_data(
@@ -160,30 +164,30 @@ class CaGP(Model, InverseOwner):
             if value not in get_args(known):
                 msg = f"unknown {name} {value!r}; choose from {', '.join(get_args(known))}."
                 raise ValueError(msg)
-        fields = exact_parts(prepare_regression(cls, X, y, parts))
-        X, y = constant_data(X, as_columns(y))
+        data = prepare_regression(cls, X, y, parts)
+        fields, N = exact_parts(data), X.shape[0]
         check_without_white(cls, fields["kernel"], X)
         if support is None or actions is not None or policy is not None:
             refuse_lazy_rows(cls, X, y)
-        N = X.shape[0]
+        rows = Batch(*constant_data(X, as_columns(y)), **data.known)
         if support is not None or (actions is None and policy is None):
             covered = _random_rows(N, support, seed)
-            X, y = backend_of(X).gather(X, covered), backend_of(y).gather(y, covered)
+            rows = rows.take(lambda x: backend_of(x).gather(x, covered))
         if policy is not None:
-            actions = policy(cls(**fields, actions=None, X=X, y=y))  # type: ignore[arg-type]
+            actions = policy(cls(**fields, actions=None, **_fields_of(rows)))  # type: ignore[arg-type]
         if actions is None:
-            m = X.shape[0]
+            m = rows.X.shape[0]
             count = min(NUM_ACTIONS, m) if num_actions is None else check_whole("num_actions", num_actions)
             if count > m:
                 msg = f"num_actions is {count}, but must be at most the number of rows in the support, {m}."
                 raise ValueError(msg)
             if layout == "tree":
-                B, ordered = backend_of(X), order_rows(X / column_spreads(X), count)
-                X, y = B.rows_at(X, ordered), B.rows_at(y, ordered)
-            actions = initialise_blocks(y - fields["mean_function"](X)[0], count, init, seed)
-        _check_actions(actions, X.shape[0], policy)
-        rows = {"X": copy_array(X), "y": copy_array(y)}
-        start = cls(**fields, **rows, actions=actions, loss=loss, capped=X.shape[0] < N)
+                ordered = order_rows(rows.X / column_spreads(rows.X), count)
+                rows = rows.take(lambda x: backend_of(x).rows_at(x, ordered))
+            actions = initialise_blocks(targets_of(rows) - fields["mean_function"](rows.X)[0], count, init, seed)
+        _check_actions(actions, rows.X.shape[0], policy)
+        capped = rows.X.shape[0] < N
+        start = cls(**fields, **_fields_of(rows.take(copy_array)), actions=actions, loss=loss, capped=capped)
         if inverse_free:
             posterior = ProjectedInverseFree(None).invert_from_scratch(start._matrix_to_invert())
             start = dataclasses.replace(start, posterior=posterior)
@@ -194,24 +198,25 @@ class CaGP(Model, InverseOwner):
         """Whether the bound accepts minibatches, which requires a capped support and the loss "elbo"."""
         return self.capped and self.loss == "elbo"
 
-    @property
-    def outputs(self) -> int:
-        return self.y.shape[1]
-
     # -- bound ------------------------------------------------------------------------------------------------------
 
-    def _check(self, X: Array, y: Array, /) -> None:
-        super()._check(X, y)
+    def _check(self, batch: Batch, /) -> None:
+        super()._check(batch)
         check_without_white(type(self), self.kernel, self.X)
-        if not self.capped and X.shape != self.X.shape:
+        for name in ("weights", "offset", "noise"):
+            given, held = getattr(batch, name) is not None, getattr(self, name) is not None
+            if (given and not held) or (held and not given and self.capped):
+                msg = f"{name} was given only to {'training' if given else 'from_data'}; give {name} to both."
+                raise ValueError(msg)
+        if not self.capped and batch.X.shape != self.X.shape:
             msg = (
-                f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have {X.shape[0]}; "
-                "train on the data that the model was built with, or build the model with support=."
+                f"the actions of {type(self).__name__} cover {self.X.shape[0]} rows, but the data have "
+                f"{batch.X.shape[0]}; train on the data with which the model was built, or build it with support=."
             )
             raise ValueError(msg)
 
     def _on_first_datum(self) -> Self:
-        first = first_datum(self.X, self.y)
+        small = super()._on_first_datum()
         m, i = self.X.shape[0], self.actions.count
         _check_action_sizes(self.actions, m)
         ones = backend_of(self.X).xp.ones((1, m), **like(self.X))
@@ -222,16 +227,14 @@ class CaGP(Model, InverseOwner):
             if tuple(x.shape) != shape:
                 msg = f"{name} has shape {tuple(x.shape)}, but must have shape {shape} for {i} actions."
                 raise ValueError(msg)
-        return dataclasses.replace(self, **first, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
+        return dataclasses.replace(small, actions=FixedActions(ones[:, :1]), posterior=ProjectedCholesky())
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
-        rows = self._block_rows(memory)
-        shared = not self.capped
-        X, y = (self.X, self.y) if shared else (batch.X, batch.y)
-        return computation_aware_bound(self, X, y, scale=batch.scale, shared=shared, block_rows=rows)
+        rows, shared = self._block_rows(memory), not self.capped
+        return computation_aware_bound(self, self._data if shared else batch, shared=shared, block_rows=rows)
 
     def _matrix_to_invert(self) -> Array:
-        """Return G = S^T (K + sigma^2 I) S [i, i]."""
+        """Return G = S^T (K + V) S [i, i] for the noise variances V of the rows."""
         moments, _ = support_moments(self, self._block_rows(None))
         return backend_of(self.X).xp.astype(projection_of(self, moments.A)[0].G, self.X.dtype)
 
@@ -254,15 +257,11 @@ class CaGP(Model, InverseOwner):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
         moments, _ = support_moments(self, tile_rows(memory, self._floats_per_row, self.X))
-        (G, b), _, _ = projection_of(self, moments.A)
-        posterior: Any = self.posterior
-        if isinstance(posterior, FollowsInverse):
-            posterior = posterior.recompute_factors(backend_of(G).xp.astype(G, self.X.dtype))
-        found = posterior.invert_covariance(G)
-        known = {"noise_variance": self.likelihood.noise_variance, "tangent": found.T, "inverse": found.P}
-        return ActionConditional(self.kernel, self.mean_function, self.actions, X=self.X, weights=found.P @ b, **known)
+        covariance, observations = projection_of(self, moments.A)[0]
+        parts = self.kernel, self.mean_function, self.actions, self.posterior, self._noise_by_row
+        return ComputationAware(*parts, self.X, covariance, observations)
 
     @public(repairs=False, ignore="underflow")
     def uncertainty(self, X: Array, /, inputs: Array | None = None, *, memory: float = EXACT_MEMORY) -> Uncertainty:
@@ -306,6 +305,11 @@ class CaGP(Model, InverseOwner):
 
     def _reference(self) -> tuple[str, Array]:
         return "the support", self.X
+
+
+def _fields_of(rows: Batch) -> dict[str, Any]:
+    """Return the fields of the model that hold the rows."""
+    return {name: getattr(rows, name) for name in ("X", "y", "weights", "offset", "noise")}
 
 
 # -- rows and actions --------------------------------------------------------------------------------------------------

@@ -15,9 +15,8 @@ from agp.models._layers import convolutional_process, deep_process, settings_by_
 from agp.models._parts import ModelParts, NumericalArguments
 from agp.models._start import Observed, initialise_model, prepare_data
 from agp.models._variational import Variational
-from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
-from agp.processes import Deep
+from agp.processes import Deep, Process
 
 
 class DeepParts(ModelParts, NumericalArguments, total=False):
@@ -207,5 +206,5 @@ class DeepGP(Variational):
     def _from_process(cls, data: Observed, process: Deep) -> Self:
         return initialise_model(cls(process, data.likelihood, data.priors, data.options["prediction_samples"]))
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return ProcessConditional.of(dataclasses.replace(self.process, samples=self.prediction_samples))
+    def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
+        return dataclasses.replace(self.process, samples=self.prediction_samples)

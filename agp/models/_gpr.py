@@ -13,10 +13,10 @@ from agp.likelihoods import Gaussian
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
-from agp.models._regression import Regression, prepare_regression
-from agp.models._start import exact_parts, held_in_memory, initialise_model, valid_weights
-from agp.predictors import Conditional, ExactConditional
+from agp.models._regression import Regression, exact_process, prepare_regression
+from agp.models._start import exact_parts, held_in_memory, initialise_model
 from agp.priors import Priors
+from agp.processes import Process
 
 
 @tree.model
@@ -34,6 +34,11 @@ class GPR(Regression):
     weights
         Positive weights [N]: the number of observations that each row represents. A row of weight 2 is equivalent to
         two identical rows of weight 1. Weights need not be integers. None means weight 1 for all rows.
+    offset
+        Known numbers [N, 1] or [N, P] that are added to f at the training inputs. None means 0.
+    noise
+        Known noise variances [N, 1], which are added to the trained noise variance. None means 0. For rows whose noise
+        is known completely, freeze the noise variance at 0.
     """
 
     kernel: Kernel
@@ -44,37 +49,25 @@ class GPR(Regression):
     mean_function: Mean = ZeroMean()
     priors: Priors = ()
     weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
 
     inducing: ClassVar[None] = None
 
     @classmethod
-    def from_data(cls, X: Array, y: Array, /, *, weights: Array | None = None, **parts: Unpack[ExactParts]) -> Self:
+    def from_data(cls, X: Array, y: Array, /, **parts: Unpack[ExactParts]) -> Self:
         """Build a model that is ready for training.
-
-        Parameters
-        ----------
-        weights
-            Positive weights [N]: the number of observations of the same target, with independent noise, that each row
-            represents. Weights affect the evidence, the predictions and the starting values. Rows of weight 0 are not
-            allowed; remove them from the data. None means weight 1 for all rows.
 
         Raises
         ------
         TypeError
             If the likelihood is not Gaussian.
-        ValueError
-            If `weights` does not have a positive and finite entry for each row.
         """
-        weights = valid_weights(weights, X)
-        data = prepare_regression(cls, X, y, parts, weights=weights)
-        return initialise_model(cls(**exact_parts(data), **held_in_memory(cls, X, y), weights=weights))
-
-    @property
-    def _row_weights(self) -> Array | None:
-        return self.weights
+        data = prepare_regression(cls, X, y, parts)
+        return initialise_model(cls(**exact_parts(data), **held_in_memory(cls, X, y, data)))
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
-        return log_evidence(self, batch.X, batch.y)  # ignores the budget, because the whole N x N matrix is stored
+        return log_evidence(self, batch)  # ignores the budget, because the whole N x N matrix is stored
 
     @public(ignore="underflow")
     def leave_one_out(self) -> Array:
@@ -86,16 +79,15 @@ class GPR(Regression):
 
         Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
         """
-        return leave_one_out(self, self.X, self.y)
+        return leave_one_out(self, self._data)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
-        """Return K + sigma^2 I, with the noise variance sigma^2 / w for a row of weight w."""
-        noise = self.likelihood.noise_variance
-        return (add_diagonal(self.kernel(self.X)[0], noise if self.weights is None else noise / self.weights),)
+        """Return K + V, with the noise variances V of the rows."""
+        return (add_diagonal(self.kernel(self.X)[0], self._noise_by_row),)
 
     def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
         evidence = self.bound(X, y)[0]
         return evidence, evidence
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return ExactConditional.of(self)
+    def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
+        return exact_process(self)

@@ -89,6 +89,30 @@ class ModelParts(TypedDict, total=False):
         ),
     ]
 
+    weights: Annotated[
+        Array | None,
+        Argument(
+            "Weights [N]: the number of observations of the same target, with independent noise, that each row "
+            "represents. Weights need not be whole numbers. The default is 1.",
+            error="if weights are negative, or zero in a model that holds the data",
+        ),
+    ]
+    offset: Annotated[
+        Array | None,
+        Argument(
+            "Known numbers [N] or [N, P] that are added to the latent functions, such as logarithms of exposures. The "
+            "default is 0.",
+        ),
+    ]
+    noise: Annotated[
+        Array | None,
+        Argument(
+            "Known noise variances [N] or [N, P] of the rows, in squared units of y, which are added to the trained "
+            "noise variance of a Gaussian likelihood. The default is 0.",
+            error="if noise variances are negative, or are given for another likelihood",
+        ),
+    ]
+
 
 class ExactParts(KernelArgument, ModelParts, total=False):
     """The arguments of models with one kernel and without inducing variables."""

@@ -8,19 +8,20 @@ from agp import tree
 from agp._context import public
 from agp.backend import Array, backend_of
 from agp.batch import Batch
-from agp.bounds import evidence_upper_bound
-from agp.checks import check_inputs, check_targets, check_weights
+from agp.bounds import RowNoise, evidence_upper_bound, targets_of
+from agp.checks import check_inputs, check_targets, check_weights, known_of_rows
 from agp.chunking import budget, mebibytes, rows_within, tile_rows
+from agp.inducing import Points
 from agp.kernels import Kernel, White
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
 from agp.models._base import Model, WithInducing
 from agp.models._start import Observed, prepare_data
+from agp.posteriors import Exact
+from agp.processes import Sparse
 
 
-def prepare_regression(
-    model_class: type, X: Array, y: Array, parts: Mapping[str, Any], /, *, weights: Array | None = None
-) -> Observed:
+def prepare_regression(model_class: type, X: Array, y: Array, parts: Mapping[str, Any], /) -> Observed:
     """Call `prepare_data` for a model with one Gaussian noise variance.
 
     Raises TypeError if the likelihood is not Gaussian, and ValueError if it allows missing targets or has separate
@@ -33,7 +34,18 @@ def prepare_regression(
         raise TypeError(msg)
     if isinstance(likelihood, Gaussian):
         check_same_for_outputs(model_class, likelihood)
-    return prepare_data(X, y, parts, by_output=False, weights=weights)
+    data = prepare_data(X, y, parts, by_output=False)
+    check_one_noise(model_class, data.known["noise"])
+    if data.known["weights"] is not None:
+        check_weights(data.known["weights"], X)
+    return data
+
+
+def exact_process(model: "HoldsData", /) -> Sparse:
+    """Return the exact posterior process of a model that holds its data."""
+    residual = targets_of(model._data) - model.mean_function(model.X)[0]
+    posterior = Exact(residual, model._noise_by_row)
+    return Sparse(model.kernel, Points(model.X), posterior, model.mean_function, jitter=0.0)
 
 
 def check_same_for_outputs(model_class: type, likelihood: Gaussian) -> None:
@@ -64,56 +76,98 @@ def check_without_white(model_class: type, kernel: Kernel, X: Array) -> None:
         raise ValueError(msg)
 
 
-def first_datum(X: Array, y: Array) -> dict[str, Array]:
-    """Check the shapes of a model's data, and return the first row as leaves X [1, D] and y [1, P]."""
-    check_inputs("X", X, finite=False)
-    check_targets(X, y, finite=False)
-    if y.ndim != 2:
-        msg = f"y has shape {tuple(y.shape)}, but must have shape [N, P]."
-        raise ValueError(msg)
-    return {"X": X[:1, :], "y": y[:1, :]}
-
-
-class Regression(Model):
-    """Base class of models with Gaussian noise that hold the training data.
-
-    The bounds of these models are computed from all data at once. Subclasses have the constant leaves `X` [N, D] and
-    `y` [N, P].
-    """
+class HoldsData(Model):
+    """Base class of models with Gaussian noise that hold data: the constant leaves below, with a row for each datum."""
 
     kernel: Kernel
     likelihood: Gaussian  # type: ignore[assignment]
     mean_function: Mean
     X: Array
+    """Inputs [N, D]."""
     y: Array
+    """Targets [N, P]."""
+    weights: Array | None
+    """The number of observations [N] that each row represents; None means 1."""
+    offset: Array | None
+    """Numbers [N, 1] or [N, P] that are added to the latent functions; None means 0."""
+    noise: Array | None
+    """Known noise variances [N, 1], which are added to the trained noise variance; None means 0."""
 
-    posterior: ClassVar[None] = None
-    stochastic: ClassVar[bool] = False
     _holds_data: ClassVar[bool] = True
 
     @property
     def outputs(self) -> int:
         return self.y.shape[1]
 
-    def _batch(self, X: Array, y: Array, /, *, scale: float = 1.0) -> Batch:
-        if self._row_weights is not None:
-            check_weights(self._row_weights, X, finite=False)
-        return super()._batch(X, y, scale=scale)
+    @property
+    def _data(self) -> Batch:
+        """Return all rows that the model holds."""
+        return Batch(self.X, self.y, weights=self.weights, offset=self.offset, noise=self.noise)
 
-    def _check_same_data(self, X: Array, y: Array, /) -> None:
-        B = backend_of(X)
-        if not (B.same_rows(X, self.X) and B.same_rows(y, self.y)):
-            msg = f"{type(self).__name__} predicts from the data with which it was built; train it on the same data."
-            raise ValueError(msg)
+    @property
+    def _noise_by_row(self) -> Array:
+        """Return the noise variance of the rows: 0-d, or [N] if rows have weights or known noise."""
+        return RowNoise.of(self.likelihood.noise_variance, self._data).by_row
+
+    def _batch(self, X: Array, y: Array, /, **known: Any) -> Batch:
+        batch = super()._batch(X, y, **known)
+        check_one_noise(type(self), batch.noise)
+        if batch.weights is not None:
+            check_weights(batch.weights, X, finite=False)
+        return batch
 
     def _on_first_datum(self) -> Self:
-        first = first_datum(self.X, self.y)
-        if self._row_weights is not None:
-            first["weights"] = check_weights(self._row_weights, self.X, finite=False)[:1]
-        return tree.with_leaves(self, first)
+        check_inputs("X", self.X, finite=False)
+        check_targets(self.X, self.y, finite=False)
+        if self.y.ndim != 2:
+            msg = f"y has shape {tuple(self.y.shape)}, but must have shape [N, P]."
+            raise ValueError(msg)
+        known = known_of_rows(self.X, self.outputs, self.weights, self.offset, self.noise)
+        rows = {"X": self.X, "y": self.y} | {name: x for name, x in known.items() if x is not None}
+        return tree.with_leaves(self, {name: x[:1, ...] for name, x in rows.items()})
 
     def _check_parts(self) -> None:
         check_same_for_outputs(type(self), self.likelihood)
+
+
+def check_one_noise(model_class: type, noise: Array | None) -> None:
+    """Raise ValueError if known noise variances [N, P] differ between outputs, which share one covariance matrix."""
+    if noise is not None and noise.shape[1] > 1:
+        msg = (
+            f"noise has {noise.shape[1]} columns, but the outputs of {model_class.__name__} share one covariance "
+            "matrix; pass one noise variance for each row, or use SVGP."
+        )
+        raise ValueError(msg)
+
+
+class Regression(HoldsData):
+    """Base class of models with Gaussian noise that hold all training data.
+
+    The bounds of these models are computed from all data at once.
+    """
+
+    posterior: ClassVar[None] = None
+    stochastic: ClassVar[bool] = False
+
+    def _batch(self, X: Array, y: Array, /, **known: Any) -> Batch:
+        for name in ("weights", "offset", "noise"):  # by default, what was given to `from_data`
+            if known.get(name) is None:
+                known[name] = getattr(self, name)
+        return super()._batch(X, y, **known)
+
+    def _check_same_data(self, batch: Batch, /) -> None:
+        B = backend_of(batch.X)
+        for name, held in self._data._asdict().items():
+            given = getattr(batch, name)
+            if name in ("scale", "rows", "draws") or (given is None and held is None):
+                continue
+            if given is None or held is None or not B.same_rows(given, held):
+                msg = (
+                    f"{type(self).__name__} predicts from the data with which it was built; train it on the same data."
+                    if name in ("X", "y")
+                    else f"{name} differs from what {type(self).__name__} was built with; pass {name} to from_data."
+                )
+                raise ValueError(msg)
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X
@@ -122,19 +176,29 @@ class Regression(Model):
 class SparseRegression(WithInducing, Regression):
     """Base class of regression with M inducing variables. The bound processes the data in blocks of rows."""
 
-    def _check(self, X: Array, y: Array, /) -> None:
-        super()._check(X, y)
+    def _check(self, batch: Batch, /) -> None:
+        super()._check(batch)
         self.inducing.check(self.kernel)
 
     @public(ignore="underflow")
-    def upper_bound(self, X: Array, y: Array, /, *, memory: float | None = None) -> Array:
+    def upper_bound(
+        self,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        weights: Array | None = None,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
         """Compute an upper bound on the log evidence of the exact GP, summed over the N rows and the outputs.
 
         At fixed hyperparameters, further inducing inputs can increase the bound by at most (upper_bound - bound) / N,
         in nats per row. See `bound` for the arguments and errors.
         """
-        batch = self._batch(X, y)
-        return evidence_upper_bound(self, batch.X, batch.y, block_rows=self._block_rows(batch.X, memory))
+        batch = self._batch(X, y, weights=weights, offset=offset, noise=noise)
+        return evidence_upper_bound(self, batch, block_rows=self._block_rows(batch.X, memory))
 
     def _evidence_interval(self, X: Array, y: Array, /) -> tuple[Array, Array] | None:
         return self.bound(X, y)[0], self.upper_bound(X, y)

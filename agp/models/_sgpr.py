@@ -16,12 +16,11 @@ from agp.models._gpr import GPR
 from agp.models._growth import growing_part
 from agp.models._parts import SparseParts
 from agp.models._regression import SparseRegression, prepare_regression
-from agp.models._start import held_data, initialise_model, sparse_parts, valid_weights
+from agp.models._start import held_data, initialise_model, sparse_parts
 from agp.models._svgp import SVGP
 from agp.posteriors import Whitened
-from agp.predictors import Conditional
 from agp.priors import Priors
-from agp.processes import Sparse
+from agp.processes import Process, Sparse
 
 
 def shared_covariance(mean: Array, L: Array) -> Whitened:
@@ -59,8 +58,8 @@ class SGPR(SparseRegression):
         the diagonal.
     mean_function, priors
         See `SVGP`.
-    weights
-        See `GPR`.
+    weights, offset, noise
+        What is known of the rows; see `GPR`.
 
     Source: Titsias, "Variational learning of inducing variables in sparse Gaussian processes", AISTATS 2009.
     """
@@ -74,62 +73,50 @@ class SGPR(SparseRegression):
     jitter: float | None = None
     priors: Priors = ()
     weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
 
     @classmethod
-    def from_data(cls, X: Array, y: Array, /, *, weights: Array | None = None, **parts: Unpack[SparseParts]) -> Self:
+    def from_data(cls, X: Array, y: Array, /, **parts: Unpack[SparseParts]) -> Self:
         """Build a model that is ready for training.
-
-        Parameters
-        ----------
-        weights
-            Positive weights [N]: the number of observations of the same target, with independent noise, that each row
-            represents. Weights affect the evidence, the predictions and the starting values. Rows of weight 0 are not
-            allowed; remove them from the data. None means weight 1 for all rows.
 
         Raises
         ------
         TypeError
             If the likelihood is not Gaussian.
-        ValueError
-            If `weights` does not have a positive and finite entry for each row.
         """
-        weights = valid_weights(weights, X)
-        data = prepare_regression(cls, X, y, parts, weights=weights)
-        return initialise_model(cls(**sparse_parts(data), **held_data(X, y), weights=weights))
-
-    @property
-    def _row_weights(self) -> Array | None:
-        return self.weights
+        data = prepare_regression(cls, X, y, parts)
+        return initialise_model(cls(**sparse_parts(data), **held_data(X, y, data)))
 
     def _add_inducing(self, Z: Array, /, *, begun: bool = False) -> Self:  # noqa: ARG002
         return tree.replace(self, {"inducing": self.inducing.add_inducing(Z)})
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         rows = {"block_rows": self._block_rows(batch.X, memory), "kept_rows": self._num_cached_rows(batch.X, memory)}
-        return collapsed_bound(self, batch.X, batch.y, **rows)
+        return collapsed_bound(self, batch, **rows)
 
     def _statistics(self, *, memory: float | None = None) -> Statistics:
         """Compute the sums, over all rows, that determine the bound and the optimal q(u)."""
-        return collapsed_statistics(self, self.X, self.y, block_rows=self._block_rows(self.X, memory))
+        return collapsed_statistics(self, self._data, block_rows=self._block_rows(self.X, memory))
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
     def to_svgp(self, *, memory: float | None = None) -> SVGP:
         """Return a W-SVGP with the optimal q(u), the same bound and the same predictions, but without the data."""
         rows = self._block_rows(self.X, memory)
-        _, LB, c, _ = collapsed_posterior(self, self.X, self.y, block_rows=rows)
+        _, LB, c, _ = collapsed_posterior(self, self._data, block_rows=rows)
         posterior = shared_covariance(backend_of(LB).solve_triangular(LB, c, transpose=True), LB)
         return SVGP(Sparse.of(self, posterior), self.likelihood, self.priors)
 
     def _drop_data(self) -> SVGP:
         return self.to_svgp()
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        return self.to_svgp(memory=memory)._conditional()
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
+        return self.to_svgp(memory=memory)._posterior_process()
 
 
-def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
-    """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, for X [N, D] and y [N] or [N, P].
+def collapsed_model(model: Any, data: Batch, /) -> SGPR | None:
+    """Return an `SGPR` with the prior, noise and inducing inputs of an `SVGP`, for all rows of a batch.
 
     Returns None if there is no equivalent `SGPR`, because the model is a mixture or its likelihood is not Gaussian with
     a single noise variance.
@@ -140,12 +127,18 @@ def collapsed_model(model: Any, X: Array, y: Array, /) -> SGPR | None:
     likelihood = model.likelihood
     if path != "process" or type(likelihood) is not Gaussian or likelihood.missing or likelihood.noise_variance.ndim:
         return None
-    return SGPR(part.kernel, likelihood, part.inducing, X, as_columns(y), part.mean_function, part.jitter)
+    if data.noise is not None and data.noise.shape[1] > 1:
+        return None
+    known = dict(zip(("weights", "offset", "noise"), data.known, strict=True))
+    y = as_columns(data.y)
+    return SGPR(part.kernel, likelihood, part.inducing, data.X, y, part.mean_function, part.jitter, **known)
 
 
-def exact_model(model: Any, X: Array, y: Array, weights: Array | None = None, /) -> GPR | None:
+def exact_model(model: Any, data: Batch, /) -> GPR | None:
     """Return a `GPR` with the kernel, noise and mean function of the model; None if `collapsed_model` returns None."""
-    found = collapsed_model(model, X, y)
+    found = collapsed_model(model, data)
     if found is None:
         return None
-    return GPR(found.kernel, found.likelihood, X=X, y=as_columns(y), mean_function=found.mean_function, weights=weights)
+    known = dict(zip(("weights", "offset", "noise"), data.known, strict=True))
+    parts = {"X": data.X, "y": as_columns(data.y), "mean_function": found.mean_function}
+    return GPR(found.kernel, found.likelihood, **parts, **known)

@@ -9,7 +9,7 @@ from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.checks import check_inputs, check_like
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian
+from agp.likelihoods import Gaussian, row_site_gradients
 from agp.means import Mean
 from agp.models._base import Model
 from agp.posteriors import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step
@@ -35,8 +35,8 @@ class SiteModel(Model, SiteHolder):
     def outputs(self) -> int:
         return self.site_shift.shape[1]
 
-    def _check_same_data(self, X: Array, y: Array, /) -> None:  # noqa: ARG002
-        if not backend_of(X).same_rows(X, self.X):
+    def _check_same_data(self, batch: Batch, /) -> None:
+        if not backend_of(batch.X).same_rows(batch.X, self.X):
             msg = (
                 f"X differs from the inputs with which {type(self).__name__} was built; pass the same data in the same "
                 "order, or build a new model with from_data."
@@ -68,12 +68,12 @@ class SiteModel(Model, SiteHolder):
         mu, var, allowed = self._site_moments(batch, memory)
         h = self.mean_function(batch.X)[0]
         draws = draws_with_prefix("likelihood", batch.draws).by_row or None
-        alpha, beta = self._gradients_of_sites(mu + h, var, batch.y, draws)
+        alpha, beta = self._gradients_of_sites(mu + h, var, batch, draws)
         return {"": SiteGradients(allowed, (alpha, beta, mu))}
 
-    def _gradients_of_sites(self, f: Array, var: Array, y: Array, draws: Any) -> tuple[Array, Array]:
+    def _gradients_of_sites(self, f: Array, var: Array, batch: Batch, draws: Any) -> tuple[Array, Array]:
         """Return alpha and beta [B, P] at the marginals of q(f)."""
-        return self.likelihood.site_gradients(f, var, y, draws)
+        return row_site_gradients(self.likelihood, f, var, batch, draws)
 
     def _site_step(
         self,
@@ -129,11 +129,19 @@ class SiteModel(Model, SiteHolder):
             new = dict(zip(new, scatter_rows(held, rows, (shift, precision)), strict=True))
         return tree.with_leaves(self, new)
 
-    def with_gaussian_sites(self, y: Array, /) -> Self:
+    def with_gaussian_sites(
+        self,
+        y: Array,
+        /,
+        *,
+        weights: Array | None = None,
+        offset: Array | None = None,
+        noise: Array | None = None,
+    ) -> Self:
         """Return the model with the sites of Gaussian noise, (y - h) / sigma^2 and 1 / sigma^2, for targets y [N, P].
 
         These sites are optimal for every kernel, so the bound is the collapsed bound. Call this method again after each
-        change of the noise variance or the mean function.
+        change of the noise variance or the mean function. See `bound` for the other arguments.
 
         Raises
         ------
@@ -144,10 +152,10 @@ class SiteModel(Model, SiteHolder):
             found = type(self.likelihood).__name__
             msg = f"the likelihood is {found}, but with_gaussian_sites needs Gaussian; use SiteStep."
             raise TypeError(msg)
-        y = self._batch(self.X, y).y
-        none = backend_of(y).xp.zeros_like(y)
+        batch = self._batch(self.X, y, weights=weights, offset=offset, noise=noise)
+        none = backend_of(y).xp.zeros_like(batch.y)
         # at mean h and variance 0, alpha is (y - h) / sigma^2
-        return self._with_sites(*self.likelihood.site_gradients(self.mean_function(self.X)[0] + none, none, y))
+        return self._with_sites(*row_site_gradients(self.likelihood, self.mean_function(self.X)[0] + none, none, batch))
 
 
 def zero_sites(X: Array, outputs: int) -> dict[str, Array]:

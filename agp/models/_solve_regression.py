@@ -7,6 +7,7 @@ from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
 from agp.bounds import (
+    SplitNoise,
     collapsed_bound,
     collapsed_posterior,
     free_collapsed_bound,
@@ -26,9 +27,8 @@ from agp.models._sgpr import shared_covariance
 from agp.models._solve import SOLVEGP
 from agp.models._start import held_data, initialise_model, sparse_parts
 from agp.posteriors import Orthogonal, Posterior, SiteHolder, find_posterior
-from agp.predictors import Conditional
 from agp.priors import Priors
-from agp.processes import Sparse
+from agp.processes import Process, Sparse
 
 
 @tree.model
@@ -60,6 +60,8 @@ class SOLVEGPR(SparseRegression):
         See `SGPR`.
     mean_function, priors
         See `SVGP`.
+    weights, offset, noise
+        What is known of the rows; see `GPR`.
 
     Source: Shi, Titsias & Mnih, "Sparse orthogonal variational inference for Gaussian processes", AISTATS 2020.
     """
@@ -75,6 +77,9 @@ class SOLVEGPR(SparseRegression):
     mean_function: Mean = ZeroMean()
     jitter: float | None = None
     priors: Priors = ()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    offset: Array | None = tree.constant(default=None, optional=True)
+    noise: Array | None = tree.constant(default=None, optional=True)
 
     @classmethod
     def from_data(
@@ -108,7 +113,7 @@ class SOLVEGPR(SparseRegression):
             msg = "the tight bound uses the optimal q(v); omit second= or tight=."
             raise ValueError(msg)
         data, sizes = resolve_groups(prepare_regression(cls, X, y, parts))
-        model = cls(**sparse_parts(data), **held_data(X, y), sizes=sizes, tight=tight)
+        model = cls(**sparse_parts(data), **held_data(X, y, data), sizes=sizes, tight=tight)
         if second is not None and len(sizes) == 2:
             L = cholesky(model._inducing_covariance()[0])[groups_of(sizes)[1], groups_of(sizes)[1]]
             model = dataclasses.replace(model, second=second.from_prior(L @ L.mT, data.y.shape[1]))
@@ -117,13 +122,13 @@ class SOLVEGPR(SparseRegression):
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         if self.tight:
             # ignores the budget, because N x N matrices are stored
-            return tight_bound(self, batch.X, batch.y, sizes=self.sizes)
+            return tight_bound(self, batch, sizes=self.sizes)
         rows = self._block_rows(batch.X, memory)
         if self.second is not None:
             pair: Any = self.sizes
-            return free_collapsed_bound(self, batch.X, batch.y, sizes=pair, block_rows=rows)
+            return free_collapsed_bound(self, batch, sizes=pair, block_rows=rows)
         kept = self._num_cached_rows(batch.X, memory)
-        return collapsed_bound(self, batch.X, batch.y, sizes=self.sizes, block_rows=rows, kept_rows=kept)
+        return collapsed_bound(self, batch, sizes=self.sizes, block_rows=rows, kept_rows=kept)
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
@@ -132,15 +137,16 @@ class SOLVEGPR(SparseRegression):
         rows = self._block_rows(self.X, memory)
         second: Any = self.second
         if second is None:
-            _, LB, c, factors = collapsed_posterior(self, self.X, self.y, sizes=self.sizes, block_rows=rows)
+            _, LB, c, factors = collapsed_posterior(self, self._data, sizes=self.sizes, block_rows=rows)
             mean = backend_of(LB).solve_triangular(LB, c, transpose=True)
             groups = zip(groups_of(self.sizes), factors, strict=True)
             parts = tuple(shared_covariance(mean[group, :], LG) for group, LG in groups)
         else:
             L = cholesky(self._inducing_covariance()[0])
-            totals = totals_of(self, L, self.X, self.y, rows)[0]
+            totals = totals_of(self, L, self._data, rows)[0]
             group = groups_of(self.sizes)[1]
-            state, noise = second.whitened_state(L[group, group])[0], self.likelihood.noise_variance
+            state = second.whitened_state(L[group, group])[0]
+            noise = SplitNoise.of(self.likelihood.noise_variance, self._data).common
             first = optimal_first_group(totals, noise, state, self.sizes)  # type: ignore[arg-type]
             parts = shared_covariance(*first), second
         return SOLVEGP(Sparse.of(self, Orthogonal(parts, self.sizes)), self.likelihood, self.priors)
@@ -148,5 +154,5 @@ class SOLVEGPR(SparseRegression):
     def _drop_data(self) -> SOLVEGP:
         return self.to_solve()
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        return self.to_solve(memory=memory)._conditional()
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
+        return self.to_solve(memory=memory)._posterior_process()

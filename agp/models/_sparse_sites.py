@@ -15,9 +15,8 @@ from agp.models._base import WithInducing
 from agp.models._sites import SiteModel
 from agp.models._svgp import SVGP
 from agp.posteriors import Sums, WhiteSites
-from agp.predictors import Conditional
 from agp.priors import Priors
-from agp.processes import Sparse
+from agp.processes import Process, Sparse
 
 
 class SparseSites(WithInducing, SiteModel):
@@ -78,5 +77,5 @@ class SparseSites(WithInducing, SiteModel):
     def _drop_data(self) -> SVGP:
         return self._sparse(self._posterior(None)[0])
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:
-        return self._sparse(self._posterior(memory)[0])._conditional()
+    def _posterior_process(self, *, memory: float | None = None) -> Process:
+        return self._sparse(self._posterior(memory)[0])._posterior_process()

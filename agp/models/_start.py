@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from agp.backend import Array, backend_of, like, to_numpy
-from agp.checks import as_columns, check_data, check_weights, usable
+from agp.checks import as_columns, check_data, known_of_rows, usable
 from agp.kernels import Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Gaussian, Likelihood, level_of_rows, observations_of_rows
 from agp.means import ConstantMean, Mean, ZeroMean
 from agp.models._parts import ExactParts
 from agp.priors import Priors, as_priors, check_priors
@@ -29,6 +29,8 @@ class Observed(NamedTuple):
     """Inputs [n, D] for starting values, in memory. Each row is repeated according to its weight."""
     y: Array
     """The targets [n, K] at these inputs."""
+    offset: Array | None
+    """The offset [n, 1 or P] at these inputs."""
     likelihood: Likelihood
     """The likelihood, whose leaves have the library, dtype and device of the data."""
     outputs: int
@@ -45,45 +47,64 @@ class Observed(NamedTuple):
     """The given mean function. By default, a constant if the targets have a level, otherwise zero."""
     priors: Priors
     """The given priors."""
+    known: dict[str, Array | None]
+    """What is known of all N rows: weights [N], an offset [N, 1 or P] and noise variances [N, 1 or P]."""
     options: dict[str, Any]
     """The given arguments that `ExactParts` does not list, such as those of `InducingParts`."""
 
 
-def prepare_data(
-    X: Array, y: Array, parts: Mapping[str, Any], /, *, by_output: bool = True, weights: Array | None = None
-) -> Observed:
+def prepare_data(X: Array, y: Array, parts: Mapping[str, Any], /, *, by_output: bool = True) -> Observed:
     """Check the data X [N, D] and y [N] or [N, K] and the shared arguments `parts` of a constructor.
 
     The likelihood of the result has starting values. If `by_output` is True, it has one for each output; otherwise, all
-    outputs share one. A row of weight w counts as w rows. If `weights` is None, the weights [N] are computed from y by
-    `Likelihood.row_weights`. Raises TypeError or ValueError if the data are invalid, or if the kernel, likelihood or
-    mean function has the wrong type.
+    outputs share one. A row of weight w counts as w rows. Raises TypeError or ValueError if the data are invalid, or if
+    the kernel, likelihood or mean function has the wrong type.
     """
     for name, kind in (("kernel", Kernel), ("likelihood", Likelihood), ("mean_function", Mean)):
         check_instance(name, parts.get(name), kind)
     likelihood: Likelihood = Gaussian() if parts["likelihood"] is None else parts["likelihood"]
     X, y = valid_data(X, y, missing=likelihood.missing)
     likelihood.check_targets(y)
-    weights = likelihood.row_weights(y) if weights is None else weights
-    X, y = subsample(X, y) if weights is None else repeat_rows(*subsample(X, y, weights))
     outputs = likelihood.latents(y.shape[1])
     likelihood.check_outputs(outputs)
-    values = likelihood.observations(y)
+    known = _known_of_rows(X, outputs, likelihood, parts)
+    X, y, offset = _rows_for_start(X, y, known)
+    values = observations_of_rows(likelihood, y, offset)
     level, variance, variances = _moments(values, outputs, X, likelihood.missing)
     own = by_output and variances is not None and outputs > 1
     likelihood = usable(likelihood.from_outputs(variances) if own else likelihood.from_data(variance), X)
     likelihood.check_parameters()
-    known = None if values is not None else likelihood.level(y)
-    level = level if known is None else known
-    usual = ZeroMean() if values is None and known is None else ConstantMean()
+    seen = None if values is not None else level_of_rows(likelihood, y, offset)
+    level = level if seen is None else seen
+    usual = ZeroMean() if values is None and seen is None else ConstantMean()
     mean_function = parts["mean_function"]
     given = {
         "kernel": parts.get("kernel"),
         "mean_function": usual if mean_function is None else mean_function,
         "priors": as_priors(parts["priors"]),
+        "known": known,
         "options": {name: x for name, x in parts.items() if name not in ExactParts.__annotations__},
     }
-    return Observed(X, y, likelihood, outputs, level, variance, variances, **given)
+    return Observed(X, y, offset, likelihood, outputs, level, variance, variances, **given)
+
+
+def _known_of_rows(X: Array, outputs: int, likelihood: Likelihood, parts: Mapping[str, Any]) -> dict[str, Array | None]:
+    """Check what is known of the rows, and return copies that are constants for automatic differentiation."""
+    if parts["noise"] is not None:
+        likelihood.check_takes_noise()
+    found = known_of_rows(X, outputs, *(parts[name] for name in ("weights", "offset", "noise")))
+    return {name: None if x is None else copy_array(*constant_data(x)) for name, x in found.items()}
+
+
+def _rows_for_start(X: Array, y: Array, known: dict[str, Array | None]) -> tuple[Array, Array, Array | None]:
+    """Return inputs, targets and offsets in memory: at most `MAX_ROWS` rows, repeated according to their weights."""
+    parts = {"X": X, "y": y, "weights": known["weights"], "offset": known["offset"]}
+    given = {name: x for name, x in parts.items() if x is not None}
+    found = dict(zip(given, subsample(*given.values()), strict=True))
+    weights = found.pop("weights", None)
+    if weights is not None and (index := repetitions(to_numpy(weights))) is not None:
+        found = {name: backend_of(x).gather(x, index) for name, x in found.items()}
+    return found["X"], found["y"], found.get("offset")
 
 
 def exact_parts(data: Observed) -> dict[str, Any]:
@@ -94,7 +115,7 @@ def exact_parts(data: Observed) -> dict[str, Any]:
     variance of the observations, or at 1 if they are constant. The noise variance starts at a tenth of that variance.
     """
     X, variance = data.X, data.variance
-    begun: Kernel = starting_kernel(data.kernel, X, data.y, data.likelihood)
+    begun: Kernel = starting_kernel(data.kernel, X, data.y, data.likelihood, offset=data.offset)
     kernel = usable(begun.from_data(X, variance), X)
     mean_function = usable(data.mean_function.from_data(X, data.level, variance**0.5), X)
     kernel.check(X.shape[1])
@@ -105,8 +126,8 @@ def exact_parts(data: Observed) -> dict[str, Any]:
 
 def sparse_kernel(data: Observed, kernel: Kernel | None, outputs: slice = slice(None)) -> Any:
     """Return the kernel for some outputs of a sparse model, with starting values for its lengthscales."""
-    inducing = data.options["inducing"]
-    return starting_kernel(kernel, data.X, data.y, data.likelihood, inducing=inducing, columns=outputs)
+    settings = {"offset": data.offset, "inducing": data.options["inducing"], "columns": outputs}
+    return starting_kernel(kernel, data.X, data.y, data.likelihood, **settings)
 
 
 def sparse_parts(data: Observed) -> dict[str, Any]:
@@ -122,16 +143,19 @@ def sparse_process(data: Observed, **options: Any) -> Sparse:
     return Sparse.from_data(data.X, mean_function=data.mean_function, **targets, **options)
 
 
-def held_data(X: Array, y: Array) -> dict[str, Array]:
-    """Copy valid inputs [N, D] and targets [N] or [N, K] for a model. Dask arrays are not copied."""
+def held_data(X: Array, y: Array, data: Observed) -> dict[str, Any]:
+    """Copy valid inputs [N, D] and targets [N] or [N, K] for a model, with what is known of the rows.
+
+    Dask arrays are not copied.
+    """
     X, y = constant_data(X, as_columns(y))
-    return {"X": copy_array(X), "y": copy_array(y)}
+    return {"X": copy_array(X), "y": copy_array(y), **data.known}
 
 
-def held_in_memory(model_class: type, X: Array, y: Array) -> dict[str, Array]:
+def held_in_memory(model_class: type, X: Array, y: Array, data: Observed) -> dict[str, Any]:
     """Copy the data as `held_data` does. Raise ValueError if an array is a dask array."""
     refuse_lazy_rows(model_class, X, y)
-    return held_data(X, y)
+    return held_data(X, y, data)
 
 
 def refuse_lazy_rows(model_class: type, *arrays: Array) -> None:
@@ -217,11 +241,6 @@ def valid_data(X: Array, y: Array, *, missing: bool = False) -> tuple[Array, Arr
     """
     X, y = constant_data(X, check_data(X, y, missing=missing))
     return X, y
-
-
-def valid_weights(weights: Array | None, X: Array) -> Array | None:
-    """Check and copy the weights of the rows of X [N, D]; return None if `weights` is None."""
-    return None if weights is None else copy_array(*constant_data(check_weights(weights, X)))
 
 
 def initialise_model(model: T) -> T:

@@ -1,6 +1,7 @@
 """t-SVGP with a site for each row of data and each output."""
 
 import dataclasses
+from operator import attrgetter
 from typing import Any, ClassVar, Self, Unpack
 
 from agp import tree
@@ -18,7 +19,6 @@ from agp.models._sparse_sites import SparseSites
 from agp.models._start import held_in_memory, initialise_model, prepare_data, sparse_parts
 from agp.models._svgp import SVGP
 from agp.posteriors import Dual, KeepsSums, Sums, Tied
-from agp.predictors import delegate
 from agp.priors import Priors
 
 CACHED_SUMS = ("factor", "shift", "precision", "drift")
@@ -78,7 +78,7 @@ class TSVGP(SparseSites, KeepsSums):
     def from_data(cls, X: Array, y: Array, /, **parts: Unpack[SparseParts]) -> Self:
         """Build a model that is ready for training, with all sites 0."""
         data = prepare_data(X, y, parts)
-        X = held_in_memory(cls, X, y)["X"]
+        X = held_in_memory(cls, X, y, data)["X"]
         return initialise_model(cls(**sparse_parts(data), X=X, **zero_sites(X, data.outputs)))
 
     def _white_sites(self, *, memory: float | None = None) -> tuple[Sums, Pullback]:
@@ -132,6 +132,11 @@ class TSVGP(SparseSites, KeepsSums):
         return self._sparse(Dual.from_white_sites(*self._white_sites(memory=memory)[0], Lu, tied=tied))
 
 
+def _of_model(name: str) -> Any:
+    """Return a property that reads an attribute of the field `model`."""
+    return property(attrgetter(f"model.{name}"))
+
+
 # -- sums between steps ------------------------------------------------------------------------------------------------
 
 
@@ -160,15 +165,15 @@ class SummedSites(SparseSites):
 
     # -- parts of the model -----------------------------------------------------------------------------------------
 
-    kernel = delegate("model", "kernel")
-    likelihood = delegate("model", "likelihood")
-    inducing = delegate("model", "inducing")
-    mean_function = delegate("model", "mean_function")
-    jitter = delegate("model", "jitter")
-    priors = delegate("model", "priors")
-    X = delegate("model", "X")
-    site_shift = delegate("model", "site_shift")
-    site_precision = delegate("model", "site_precision")
+    kernel = _of_model("kernel")
+    likelihood = _of_model("likelihood")
+    inducing = _of_model("inducing")
+    mean_function = _of_model("mean_function")
+    jitter = _of_model("jitter")
+    priors = _of_model("priors")
+    X = _of_model("X")
+    site_shift = _of_model("site_shift")
+    site_precision = _of_model("site_precision")
 
     # -- sums -------------------------------------------------------------------------------------------------------
 

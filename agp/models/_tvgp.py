@@ -5,16 +5,17 @@ from typing import Any, ClassVar, Self, Unpack
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.batch import Batch
+from agp.inducing import Points
 from agp.kernels import Kernel
-from agp.likelihoods import Likelihood
+from agp.likelihoods import Likelihood, expected_row_density
 from agp.linalg import add_diagonal
 from agp.means import Mean, ZeroMean
 from agp.models._parts import ExactParts
 from agp.models._sites import SiteModel, zero_sites
 from agp.models._start import exact_parts, held_in_memory, initialise_model, prepare_data
-from agp.posteriors import limit_sites, moments_of_sites
-from agp.predictors import Conditional, SiteConditional
+from agp.posteriors import DatumSites, limit_sites, moments_of_sites
 from agp.priors import Priors
+from agp.processes import Process, Sparse
 from agp.random import draws_with_prefix
 
 
@@ -57,7 +58,7 @@ class TVGP(SiteModel):
     def from_data(cls, X: Array, y: Array, /, **parts: Unpack[ExactParts]) -> Self:
         """Build a model that is ready for training, with all sites 0."""
         data = prepare_data(X, y, parts)
-        X = held_in_memory(cls, X, y)["X"]
+        X = held_in_memory(cls, X, y, data)["X"]
         return initialise_model(cls(**exact_parts(data), X=X, **zero_sites(X, data.outputs)))
 
     # -- bound ------------------------------------------------------------------------------------------------------
@@ -68,9 +69,8 @@ class TVGP(SiteModel):
         Kff, pull_kernel = self.kernel(X)
         (mu, var, kl), pull_moments = moments_of_sites(Kff, self.site_shift, self.site_precision)
         h, pull_mean = self.mean_function(X)
-        ell, pull_likelihood = self.likelihood.expected_log_density(
-            mu + h, var, batch.y, draws_with_prefix("likelihood", batch.draws).by_row or None
-        )
+        draws = draws_with_prefix("likelihood", batch.draws).by_row or None
+        ell, pull_likelihood = expected_row_density(self.likelihood, mu + h, var, batch, draws)
         xp = backend_of(X).xp
 
         def pullback(bar=1.0):
@@ -86,9 +86,9 @@ class TVGP(SiteModel):
         (mu, var, _), _ = moments_of_sites(self.kernel(batch.X)[0], self.site_shift, self.site_precision)
         return mu, var, None
 
-    def _gradients_of_sites(self, f: Array, var: Array, y: Array, draws: Any) -> tuple[Array, Array]:
+    def _gradients_of_sites(self, f: Array, var: Array, batch: Batch, draws: Any) -> tuple[Array, Array]:
         # the sites determine the whole variance
-        return limit_sites(self.likelihood, *super()._gradients_of_sites(f, var, y, draws), var)
+        return limit_sites(self.likelihood, *super()._gradients_of_sites(f, var, batch, draws), var)
 
     def _matrices_to_invert(self) -> tuple[Array, ...]:
         """Return I + diag(lam2_p)^(1/2) Kff diag(lam2_p)^(1/2) for each output."""
@@ -98,8 +98,9 @@ class TVGP(SiteModel):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return SiteConditional.of(self.kernel, self.mean_function, self.X, self.site_shift, self.site_precision)
+    def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
+        sites = DatumSites(self.site_shift, self.site_precision)
+        return Sparse(self.kernel, Points(self.X), sites, self.mean_function, jitter=0.0)
 
     def _reference(self) -> tuple[str, Array]:
         return "the training data", self.X

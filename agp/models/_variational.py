@@ -13,7 +13,6 @@ from agp.likelihoods import Likelihood
 from agp.means import Mean
 from agp.models._base import Model
 from agp.posteriors import Posterior, SiteGradients
-from agp.predictors import Conditional, ProcessConditional
 from agp.priors import Priors
 from agp.processes import LinearMixing, Process, Sparse, check_process
 from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
@@ -114,8 +113,7 @@ class Variational(Model):
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         self, draws = self._with_draws(batch)
-        rows = self._block_rows(batch.X, memory)
-        return elbo(self, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
+        return elbo(self, batch._replace(draws=draws), block_rows=self._block_rows(batch.X, memory))
 
     def _block_rows(self, X: Array, memory: float | None) -> int | None:
         return block_rows(memory, self._floats_per_row, X)
@@ -142,7 +140,7 @@ class Variational(Model):
         self, draws = self._with_draws(batch)
         factor = self.process.factorise()[0]
         rows = self._block_rows(batch.X, memory) or batch.X.shape[0]
-        sums = site_sums(self, factor, batch.X, batch.y, scale=batch.scale, draws=draws, block_rows=rows)
+        sums = site_sums(self, factor, batch._replace(draws=draws), block_rows=rows)
         factors = self.process.site_factors(factor)
         return {f"process.{path}": SiteGradients(factors[path], x) for path, x in sums.items()}
 
@@ -153,8 +151,8 @@ class Variational(Model):
 
     # -- prediction -------------------------------------------------------------------------------------------------
 
-    def _conditional(self, *, memory: float | None = None) -> Conditional:  # noqa: ARG002
-        return ProcessConditional.of(self.process)
+    def _posterior_process(self, *, memory: float | None = None) -> Process:  # noqa: ARG002
+        return self.process
 
     def _reference(self) -> tuple[str, Array]:
         return self.process.reference

@@ -51,8 +51,7 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     if subject.classes:
         _draw_reliability(one, subject, found.mean, targets, bins)
     else:
-        variance = found.variance + subject.noise_of_targets(targets)
-        _draw_coverage(one, found.mean, variance, targets, subject.pit(inputs, targets))
+        _draw_coverage(one, found.mean, found.variance, targets, subject.pit(inputs, targets))
     one.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linewidth=1.0, linestyle="--", zorder=1)
     one.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
     one.grid(alpha=0.25)

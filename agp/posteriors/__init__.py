@@ -9,6 +9,7 @@ from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import FullSiteLikelihoodForm, LikelihoodForm
 from agp.posteriors._marginal import Marginal
 from agp.posteriors._natural_steps import RootSteps
+from agp.posteriors._of_data import DatumSites, Exact
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
 from agp.posteriors._relaxed import FullSiteRelaxed, Relaxed
 from agp.posteriors._relaxed_orthogonal import RelaxedOrthogonal, RelaxedUnion
@@ -16,10 +17,12 @@ from agp.posteriors._sites import NaturalSteps, SiteGradients, SiteHolder
 from agp.posteriors._whitened import Whitened
 
 __all__ = [
+    "DatumSites",
     "DiagonalMarginal",
     "DiagonalWhitened",
     "Dual",
     "DualInverseFree",
+    "Exact",
     "FollowsInverse",
     "FullSiteLikelihoodForm",
     "FullSiteRelaxed",
@@ -46,13 +49,14 @@ __all__ = [
 ]
 
 # for other subpackages
-from agp.posteriors._datum_sites import moments_of_sites, path_weights_of_sites, solve_sites
+from agp.posteriors._datum_sites import moments_of_sites
 from agp.posteriors._diagonal import DiagonalState
 from agp.posteriors._dual import Tied
 from agp.posteriors._dual_inverse_free import DualInverses
 from agp.posteriors._inverse_free import InverseFreeFactor
 from agp.posteriors._likelihood import LikelihoodFactor
 from agp.posteriors._natural_state import NaturalState, WhiteSites
+from agp.posteriors._of_data import DataPosterior, DatumSitesFactor, ExactFactor
 from agp.posteriors._orthogonal import OrthogonalState
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import RelaxedFactor

@@ -49,6 +49,14 @@ class Posterior(Generic[Factor], ABC):  # noqa: PYI059 - subclasses may also inh
 
     _built_by: ClassVar[str] = "pass the class itself with posterior={name}, and from_data will build it"
 
+    holds_data: ClassVar[bool] = False
+    """Whether the inducing variables are values at all training inputs."""
+
+    @property
+    def floats_per_inducing(self) -> int:
+        """The number of floats that a projection and its pullback store per test input and inducing variable."""
+        return 3 + 2 * self.outputs  # projections of Kuf with temporaries, and the projection by a scale per output
+
     inverse_factors: ClassVar[tuple[str, ...]] = ()
     """The names of the auxiliary leaves that approximate inverses; see `FollowsInverse`. Empty by default."""
 

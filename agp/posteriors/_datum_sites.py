@@ -30,29 +30,16 @@ class SolvedSites(NamedTuple):
 def solve_sites(K: Array, shift: Array, precision: Array, /) -> SolvedSites:
     """Return the weights g, a root of H and log|W|, given Kff [N, N] and the sites lam1 and lam2 [N, P]."""
     xp = backend_of(K).xp
-    s, L = _factorise(K, precision)
+    s, L = factorise_sites(K, precision)
     root = each_inverse(L) * s[:, None, :]
     H_mean = each_times(root.mT, each_times(root, K @ shift))
     return SolvedSites(root, 2.0 * xp.sum(xp.log(diagonal(L))), shift - H_mean)
 
 
-def _factorise(K: Array, precision: Array) -> tuple[Array, Array]:
+def factorise_sites(K: Array, precision: Array, /) -> tuple[Array, Array]:
     """Return s [P, N] and the Cholesky factor LW [P, N, N] of W."""
     s = backend_of(K).xp.sqrt(precision).mT
     return s, cholesky(identity(K) + s[:, :, None] * K * s[:, None, :])
-
-
-def path_weights_of_sites(K: Array, shift: Array, precision: Array, values: Array, noise: Array, /) -> Array:
-    """Return weights [P, N, S] that turn prior samples into samples of f - h.
-
-    Kff has the shape [N, N], and the sites have the shape [N, P]. `values` are prior samples [P, N, S] at the data
-    rows, and `noise` is standard normal noise of the same shape. The weights are g - diag(s) W^-1 (s values + noise),
-    where the vector (s values + noise) has the covariance W.
-    """
-    s, L = _factorise(K, precision)
-    roots = each_inverse(L)
-    g = solve_sites(K, shift, precision).weights.mT[:, :, None]
-    return g - s[:, :, None] * (roots.mT @ (roots @ (s[:, :, None] * values + noise)))
 
 
 def moments_of_sites(K: Array, shift: Array, precision: Array, /) -> tuple[tuple[Array, Array, Array], Pullback]:

@@ -7,7 +7,7 @@ from agp._context import public
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_finite, check_results
 from agp.chunking import row_ranges, rows_within
-from agp.predictors._conditional import check_test_inputs
+from agp.predictors._checks import check_test_inputs
 from agp.processes import Paths
 
 

@@ -6,6 +6,7 @@ from agp.processes._deep import Deep
 from agp.processes._each_patch import Patchwise
 from agp.processes._known import FixedMap
 from agp.processes._mixed import LinearMixing
+from agp.processes._of_data import ComputationAware, Iterative
 from agp.processes._outputs import MultiOutput
 from agp.processes._paths import Paths
 from agp.processes._prior import SparsePrior
@@ -13,8 +14,10 @@ from agp.processes._sparse import Sparse
 from agp.processes._stack import Stack
 
 __all__ = [
+    "ComputationAware",
     "Deep",
     "FixedMap",
+    "Iterative",
     "LinearMixing",
     "MultiOutput",
     "Patchwise",
@@ -28,6 +31,7 @@ __all__ = [
 __getattr__ = former_names(__name__, EachPatch="Patchwise", Known="FixedMap", Mixed="LinearMixing")
 
 # for other subpackages
-from agp.processes._base import check_process
+from agp.processes._base import MixedPrecision, check_process
+from agp.processes._of_data import IterativeFactor, ProjectedFactor
 from agp.processes._paths import conditional_paths
 from agp.processes._prior import initialise_prior

@@ -1,13 +1,16 @@
 """The base classes for processes, which map inputs to marginals of P latent functions."""
 
 import dataclasses
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp._deprecated import former_methods
 from agp.backend import Array, Pullback
+from agp.batch import Batch
+from agp.likelihoods import Likelihood
+from agp.processes._further import Place, condition_process, refuse_data
 from agp.processes._outputs import MultiOutput
 from agp.processes._paths import Paths
 from agp.random import NO_DRAWS, Draws, draws_with_prefix
@@ -16,8 +19,15 @@ SitePull = Callable[[Array, Array], dict[str, Any]]
 """A function ``(mu_bar, var_bar) -> {path of a posterior: its sums}``; see `Process.project_to_sites`."""
 
 
+class MixedPrecision(ABC):  # noqa: B024 - a mark
+    """A process, or its factor, in which some leaves are in float64 even if the others are in float32."""
+
+    in_float64: ClassVar[tuple[str, ...]] = ()
+    """The names of the leaves that are always in float64."""
+
+
 @former_methods(drawn="with_draws", refreshed="recompute_factors", sampled="sample_marginals")
-class Process(MultiOutput):
+class Process(MixedPrecision, MultiOutput):
     """An approximate posterior process f that maps X [N, D] to marginals of P latent functions.
 
     `factorise` computes a factor, which contains every intermediate result that depends only on the parameters. Callers
@@ -25,6 +35,9 @@ class Process(MultiOutput):
     and pass the sum to the pullback of `factorise`. The cotangent of a process is an object of the same class. A
     sampled process returns S marginals for each input, as rows [S N, P] ordered by sample. Most processes have S = 1.
     """
+
+    rows_share_work: ClassVar[bool] = False
+    """Whether most of the work in `project` does not depend on the number of rows. If so, chunks should be large."""
 
     @property
     def samples(self) -> int:
@@ -81,7 +94,7 @@ class Process(MultiOutput):
         """Return the marginal means [S N, P] at X [N, D], without the variances."""
 
     @abstractmethod
-    def joint(self, factor: Any, X: Array, /) -> Array:
+    def project_covariance(self, factor: Any, X: Array, /) -> Array:
         """Return the joint covariances [L, N, N] of the L independent functions at X [N, D], before mixing.
 
         Raise TypeError if the process is not Gaussian.
@@ -95,6 +108,19 @@ class Process(MultiOutput):
         """
         msg = f"{type(self).__name__} cannot sample functions; implement `paths`, or call `sample` at fixed inputs."
         raise TypeError(msg)
+
+    def condition_on(self, factor: Any, batch: Batch, likelihood: Likelihood, /) -> tuple["Process", Any]:
+        """Return the process and its factor given k further rows of data, at the same hyperparameters.
+
+        A Gaussian site is added for each new row and output, and computed by dual steps until convergence. Processes
+        stay independent of each other, so each output must depend on one function only. Raise TypeError for processes
+        other than `Sparse`, `Stack`, and a `LinearMixing` in which each output is a multiple of one function.
+        """
+        return condition_process(self, factor, batch, likelihood)
+
+    def places(self, factor: Any, batch: Batch, /) -> dict[str, Place]:
+        """Return, by path, the sparse processes at the inputs of k further rows, for `condition_on`."""
+        refuse_data(f"a posterior of {type(self).__name__}")
 
     @abstractmethod
     def project_to_sites(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], SitePull]:

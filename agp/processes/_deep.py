@@ -107,7 +107,7 @@ class Deep(Chained, Composite):
     def project_mean(self, factor: Any, X: Array, /) -> Array:
         return self.layers[-1].project_mean(factor[-1], self._inner(factor, X)[0])
 
-    def joint(self, factor: Any, X: Array, /) -> Array:
+    def project_covariance(self, factor: Any, X: Array, /) -> Array:
         msg = (
             "a deep model is not a Gaussian process, so it has no joint covariances to sample from; call `predict` for "
             "marginals and `sample_functions` for functions."

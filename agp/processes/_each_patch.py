@@ -105,9 +105,9 @@ class Patchwise(Transformed):
     def project_mean(self, factor: Any, X: Array, /) -> Array:
         return self._by_image(self.process.project_mean(factor, self.grid.rows(X)[0]))
 
-    def joint(self, factor: Any, X: Array, /) -> Array:
+    def project_covariance(self, factor: Any, X: Array, /) -> Array:
         if self.grid.number == 1:
-            return self.process.joint(factor, self.grid.rows(X)[0])
+            return self.process.project_covariance(factor, self.grid.rows(X)[0])
         msg = (
             "a Patchwise has no joint covariances, because its outputs are values of one function at several patches; "
             "call `predict` for marginals and `sample_functions` for joint samples."

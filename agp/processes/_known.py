@@ -62,7 +62,7 @@ class FixedMap(Mapped, Process):
     def project_mean(self, factor: Any, X: Array, /) -> Array:
         return self.mean_function(X)[0]
 
-    def joint(self, factor: Any, X: Array, /) -> Array:
+    def project_covariance(self, factor: Any, X: Array, /) -> Array:
         return backend_of(X).xp.zeros((0, X.shape[0], X.shape[0]), **like(X))
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:

@@ -4,8 +4,10 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, check_array_type, like
+from agp.batch import Batch
 from agp.means import Mean, ZeroMean
 from agp.processes._base import Process, SitePull, Transformed, check_process
+from agp.processes._further import Place, refuse_data
 from agp.processes._paths import MixedPaths, Paths, mix_outputs, mix_outputs_pullback, weights_bar
 from agp.random import Draws, prefix_draws
 
@@ -104,8 +106,8 @@ class LinearMixing(Transformed):
     def project_mean(self, factor: Any, X: Array, /) -> Array:
         return self.mean_function(X)[0] + mix_outputs(self.process.project_mean(factor, X), self.weights)
 
-    def joint(self, factor: Any, X: Array, /) -> Array:
-        return self.process.joint(factor, X)
+    def project_covariance(self, factor: Any, X: Array, /) -> Array:
+        return self.process.project_covariance(factor, X)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         return MixedPaths(self.process.paths(factor, rng, count, features), self.weights, self.mean_function)
@@ -119,6 +121,12 @@ class LinearMixing(Transformed):
             return {f"process.{path}": x for path, x in found.items()}
 
         return (self.mean_function(X)[0] + mix_outputs(mu, W), mix_outputs(var, W * W)), to_sites
+
+    def places(self, factor: Any, batch: Batch, /) -> dict[str, Place]:
+        if self.weights.ndim > 1 and self.process.outputs > 1:
+            # data on sums of functions make the functions dependent, but the process has no covariances between them
+            refuse_data("a posterior of LinearMixing with outputs that combine several functions")
+        return {tree.join_path("process", path): x for path, x in self.process.places(factor, batch).items()}
 
     def check(self) -> None:
         check_array_type("weights", self.weights)

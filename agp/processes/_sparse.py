@@ -5,12 +5,14 @@ from typing import Any, Self
 from agp import tree
 from agp._context import public
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
+from agp.batch import Batch
 from agp.checks import check_inputs
 from agp.inducing import Inducing
 from agp.kernels import Kernel
 from agp.means import Mean, ZeroMean
 from agp.posteriors import InverseOwner, Posterior, start_of
 from agp.processes._base import Process, SitePull
+from agp.processes._further import DataPlace, InducingPlace, Place
 from agp.processes._paths import Paths, conditional_paths
 from agp.processes._prior import SparsePrior, initialise_prior
 from agp.random import Draws, draws_with_prefix, prefix_draws
@@ -121,13 +123,12 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
     @property
     def reference(self) -> tuple[str, Array]:
-        return self.inducing.reference
+        name, x = self.inducing.reference
+        return "the training data" if self.posterior.holds_data else name, x
 
     @property
     def floats_per_row(self) -> int:
-        # arrays of the kernel, projections of Kuf with temporaries, and the projection by `scale` for each output
-        per_inducing = 3 + 2 * self.posterior.outputs
-        return self.inducing.floats_per_row(self.kernel) + self.inducing.count * per_inducing
+        return self.inducing.floats_per_row(self.kernel) + self.inducing.count * self.posterior.floats_per_inducing
 
     def factorise(self) -> tuple[Any, Pullback]:
         Kuu, pull_Kuu = self.inducing_covariance()
@@ -188,7 +189,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
         Kuf = self.inducing.cross(self.kernel, X)[0]
         return self.mean_function(X)[0] + self.posterior.project_mean(factor, Kuf)
 
-    def joint(self, factor: Any, X: Array, /) -> Array:
+    def project_covariance(self, factor: Any, X: Array, /) -> Array:
         Kuf, Kff = self.inducing.cross(self.kernel, X)[0], self.inducing.full(self.kernel, X)[0]
         return self.posterior.project_covariance(factor, Kuf, Kff)
 
@@ -201,6 +202,12 @@ class Sparse(Process, SparsePrior, InverseOwner):
 
         choice = {"outputs": self.outputs, "count": count, "features": features}
         return conditional_paths(self, self.inducing, weights_of, rng, **choice)
+
+    def places(self, factor: Any, batch: Batch, /) -> dict[str, Place]:
+        if not self.posterior.holds_data:
+            return {"": InducingPlace.of(self, factor, batch.X)}
+        self.posterior.check_noise(batch.noise)
+        return {"": DataPlace(self, factor, batch.X)}
 
     def inducing_moments(self) -> tuple[Array, Array]:
         """Return the mean [M, P] and the covariances [P, M, M] of u.
@@ -243,6 +250,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
         return tree.replace(wider, {"posterior": posterior})
 
     def recompute_factors(self) -> Self:
+        if not self.posterior.inverse_factors:
+            return self
         posterior = self.posterior.recompute_factors(self.inducing_covariance()[0])
         return self if posterior is self.posterior else tree.replace(self, {"posterior": posterior})
 

@@ -6,8 +6,10 @@ from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
+from agp.batch import Batch
 from agp.linalg import block_diagonal, groups_of
 from agp.processes._base import Composite, Process, SitePull, check_processes
+from agp.processes._further import Place
 from agp.processes._outputs import SideBySide
 from agp.processes._paths import Paths, StackedPaths
 from agp.random import Draws, draws_with_prefix, merge_draws, prefix_draws
@@ -77,8 +79,8 @@ class Stack(SideBySide, Composite):
     def project_mean(self, factor: Any, X: Array, /) -> Array:
         return _side_by_side(part.project_mean(one, X) for part, one in self._with(factor))
 
-    def joint(self, factor: Any, X: Array, /) -> Array:
-        return backend_of(X).xp.concat([part.joint(one, X) for part, one in self._with(factor)], axis=0)
+    def project_covariance(self, factor: Any, X: Array, /) -> Array:
+        return backend_of(X).xp.concat([part.project_covariance(one, X) for part, one in self._with(factor)], axis=0)
 
     def paths(self, factor: Any, rng: Any, count: int, features: int, /) -> Paths:
         return StackedPaths(tuple(part.paths(one, rng, count, features) for part, one in self._with(factor)))
@@ -99,6 +101,14 @@ class Stack(SideBySide, Composite):
     def site_factors(self, factor: Any, /) -> dict[str, Any]:
         found = enumerate(self._with(factor))
         return {f"parts.{i}.{path}": x for i, (part, one) in found for path, x in part.site_factors(one).items()}
+
+    def places(self, factor: Any, batch: Batch, /) -> dict[str, Place]:
+        found = enumerate(self._with(factor))
+        return {
+            tree.join_path(f"parts.{i}", path): x
+            for i, (part, one) in found
+            for path, x in part.places(one, batch).items()
+        }
 
     def check(self) -> None:
         if len({part.width for part in self.parts}) > 1:

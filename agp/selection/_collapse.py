@@ -8,12 +8,15 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, to_numpy
 from agp.bounds import (
+    SplitNoise,
     Statistics,
     bound_from_totals,
     first_inducing,
     posterior_of,
     profile_of,
     scaled_statistics,
+    split_logarithms,
+    split_weights,
     statistics_of,
 )
 from agp.chunking import budget, mebibytes
@@ -30,12 +33,28 @@ SQUARES = 3
 
 
 class HeldOut(NamedTuple):
-    """Features of the held-out rows: A = Lu^-1 Kuf [M, H], prior variances kff [H], y - h [H, P] and weights [H]."""
+    """Features of the held-out rows."""
 
     A: Array
+    """Lu^-1 Kuf [M, H]."""
     kff: Array
+    """Prior variances [H]."""
     residual: Array
+    """y - h [H, P]."""
     weights: Array | None
+    noise: Array | None
+    """Known noise variances [H]."""
+
+
+class KnownNoise(NamedTuple):
+    """The known noise variances of rows, for which the sums are valid only at one noise variance of the likelihood."""
+
+    least: float
+    """The smallest known noise variance, which adds to that of the likelihood."""
+    logs: float
+    """The sum of w log(v / b) over the rows that are not held out; see `agp.bounds.SplitNoise`."""
+    held_logs: float
+    """The same sum over the held-out rows."""
 
 
 class Collapse(NamedTuple):
@@ -61,15 +80,24 @@ class Collapse(NamedTuple):
     features: HeldOut
     inside: bool
     """True if the model has all rows, including the held-out ones."""
+    known: KnownNoise | None = None
+    """None if no noise is known."""
+
+    def _common(self, noise: float) -> Array:
+        """Return the noise variance with which the sums are combined (0-d)."""
+        return asarray_like(np.asarray(noise + (0.0 if self.known is None else self.known.least)), self.Lu)
 
     def profile(self) -> tuple[float, float, float]:
         """Return the kernel factor and noise variance that maximise the bound, and the bound in nats per row."""
         from scipy.optimize import minimize
 
+        noise = float(self.model.likelihood.noise_variance)
         found = profile_of(self.totals, self.observations)
+        if self.known is not None:  # the weights of the rows depend on the noise variance
+            logs = 0.5 * found.outputs * self.known.logs
+            return 1.0, noise, (float(found.bound(1.0, float(self._common(noise)))) - logs) / self.observations
         arrays = {name: getattr(found, name) for name in ("eigenvalues", "squares", "residual", "square")}
         host = found._replace(**{name: np.asarray(to_numpy(x), dtype=np.float64) for name, x in arrays.items()})
-        noise = float(self.model.likelihood.noise_variance)
 
         def loss(logs: Any) -> float:
             factor, s = np.exp(np.clip(logs, -20.0, 20.0))
@@ -83,14 +111,16 @@ class Collapse(NamedTuple):
         """Return the average log density of the held-out rows given `count` inducing inputs; -inf if not finite."""
         M = self.totals.gram.shape[0] if count is None else count
         s = asarray_like(np.asarray(noise), self.Lu)
-        posterior = posterior_of(self.Lu[:M, :M], scaled_statistics(first_inducing(self.totals, M), factor), s)
+        sums = scaled_statistics(first_inducing(self.totals, M), factor)
+        posterior = posterior_of(self.Lu[:M, :M], sums, self._common(noise))
         B = backend_of(self.Lu)
         xp = B.xp
-        A, kff, residual, weights = self.features
+        A, kff, residual, weights, known = self.features
         A = factor**0.5 * A[:M, :]
         mean = A.mT @ B.solve_triangular(posterior.LB, posterior.c, transpose=True)
         left = B.solve_triangular(posterior.LB, A)
         spread = nonnegative(factor * kff - xp.sum(A * A, axis=0) + xp.sum(left * left, axis=0))[0][:, None] + s
+        spread = spread if known is None else spread + known[:, None]
         error = residual - mean
         density = -0.5 * xp.sum(LOG_2PI + xp.log(spread) + error * error / spread, axis=1)
         mean = float(average(density, weights))
@@ -100,8 +130,8 @@ class Collapse(NamedTuple):
         """Return the model with the posterior of all rows, including the held-out ones, and its bound in nats."""
         both = Statistics(*(a + b for a, b in zip(self.totals, self.held, strict=True)))
         totals = scaled_statistics(first_inducing(both, M), factor)
-        s = asarray_like(np.asarray(noise), self.Lu)
-        found = posterior_of(factor**0.5 * self.Lu[:M, :M], totals, s)
+        s, common = asarray_like(np.asarray(noise), self.Lu), self._common(noise)
+        found = posterior_of(factor**0.5 * self.Lu[:M, :M], totals, common)
         mean = backend_of(self.Lu).solve_triangular(found.LB, found.c, transpose=True)
         model = tree.replace(
             self.model,
@@ -112,7 +142,9 @@ class Collapse(NamedTuple):
             },
         )
         sparse = SVGP(Sparse.of(model, shared_covariance(mean, found.LB)), model.likelihood, ())
-        return sparse, float(bound_from_totals(totals, s, self.observations + self.held_observations)[0])
+        bound = float(bound_from_totals(totals, common, self.observations + self.held_observations)[0])
+        logs = 0.0 if self.known is None else self.known.logs + self.known.held_logs
+        return sparse, bound - 0.5 * totals.projected.shape[1] * logs
 
 
 def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:
@@ -122,17 +154,28 @@ def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None,
     is the usual budget or the memory for three M x M matrices, whichever is larger.
     """
     points = Points(Z, Z_unit=column_spreads(Z))
-    model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, weights=data.weights)
+    noise = None if data.noise is None else data.noise[:, None]
+    rows_known = {"weights": data.weights, "noise": noise}
+    model = SGPR(hyper.kernel, hyper.likelihood, points, data.X, data.y, hyper.mean_function, **rows_known)
     M = Z.shape[0]
     memory = max(budget(None, Z), mebibytes(SQUARES * M * M, Z)) if memory is None else memory
     Lu = cholesky(model._inducing_covariance()[0])
     (Kuf, kff, h), _ = model._features(held.X)
     A = backend_of(Lu).solve_triangular(Lu, Kuf)
-    features = HeldOut(A, kff, held.y - h, held.weights)
-    of_held = statistics_of(*features)
+    features = HeldOut(A, kff, held.y - h, held.weights, held.noise)
+    common, excess = SplitNoise.of(model.likelihood.noise_variance, model._data)
+    held_excess = None if held.noise is None else held.noise - (common - model.likelihood.noise_variance)
+    of_held = statistics_of(*features[:3], split_weights(common, held.weights, held_excess))
     totals = model._statistics(memory=memory)
     rows, observations = data.X.shape[0], data.observations
+    known = None
+    if excess is not None:
+        logs, held_logs = (
+            float(split_logarithms(common, *one)) for one in ((data.weights, excess), (held.weights, held_excess))
+        )
+        least = float(common - model.likelihood.noise_variance)
+        known = KnownNoise(least, logs - held_logs if inside else logs, held_logs)
     if inside:
         totals = Statistics(*(a - b for a, b in zip(totals, of_held, strict=True)))
         rows, observations = rows - held.X.shape[0], observations - held.observations
-    return Collapse(model, Lu, totals, of_held, rows, observations, held.observations, features, inside)
+    return Collapse(model, Lu, totals, of_held, rows, observations, held.observations, features, inside, known)

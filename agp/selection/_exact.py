@@ -103,8 +103,8 @@ def search_hyperparameters(
 
 
 def exact_gp(data: Data, **parts: Any) -> GPR:
-    """Build a model with `GPR.from_data` from the rows and their weights."""
-    return GPR.from_data(data.X, data.y, weights=data.weights, **parts)
+    """Build a model with `GPR.from_data` from the rows, their weights and their known noise variances."""
+    return GPR.from_data(data.X, data.y, weights=data.weights, noise=data.noise, **parts)
 
 
 def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -> GPR:
@@ -116,6 +116,8 @@ def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -
     found = exact_gp(data, kernel=model.kernel if kernel is None else kernel, **parts)
     least = MIN_NOISE * float(data.moments()[1].mean())
     noise = float(found.likelihood.noise_variance)
+    if noise == 0.0:  # all noise is known
+        return found
     return tree.with_leaves(found, {"likelihood.noise_variance": asarray_like(np.asarray(max(noise, least)), data.X)})
 
 

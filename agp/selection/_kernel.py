@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.checks import as_columns
 from agp.kernels import RBF, Kernel
-from agp.likelihoods import Gaussian, Likelihood
+from agp.likelihoods import Gaussian, Likelihood, proxies_of_rows
 from agp.random import generator
 from agp.selection._exact import default_priors, search_hyperparameters
 from agp.selection._regression import COMPARED_ROWS, KERNELS, SAMPLE
@@ -23,16 +24,29 @@ no gradient unless they coincide with a row.
 """
 
 
-def select_kernel(X: Array, y: Array, likelihood: Likelihood, /, *, max_seconds: float | None = None) -> Kernel:
+def select_kernel(
+    X: Array,
+    y: Array,
+    likelihood: Likelihood,
+    /,
+    *,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
+    max_seconds: float | None = None,
+) -> Kernel:
     """Return the kernel that gives the best leave-one-out predictions for 500 rows.
 
     The kernels are compared in exact GPs with Gaussian noise, as in the search of `fit_regression`, with
     `Likelihood.proxies` as targets. The returned kernel keeps its trained lengthscales if the proxies are observations
     of the latent functions or logarithms of counts, but at least `LEAST_GAP_FRACTION` of the smallest gap between two
-    values of a column. For class labels, its lengthscales are None, so that `from_data` sets them.
+    values of a column. For class labels, its lengthscales are None, so that `from_data` sets them. Weights [N], an
+    offset and known noise variances of the rows are as in `agp.fit`; noise that differs between outputs is not used.
     """
     observed = likelihood.log_link or likelihood.observations(y) is not None
-    data = _sample(Data(X, likelihood.proxies(y), likelihood.row_weights(y)))
+    offset = None if offset is None else as_columns(offset)
+    noise = None if noise is None or as_columns(noise).shape[1] > 1 else as_columns(noise)[:, 0]
+    data = _sample(Data(X, proxies_of_rows(likelihood, y, offset), weights, noise))
     if data.X.shape[0] < MIN_ROWS or not data.y.shape[1]:
         return RBF()
     with Watch(max_seconds, (), progress=False) as watch:
@@ -68,4 +82,7 @@ def _sample(data: Data) -> Data:
     spread = values.std(axis=0) if len(values) else np.zeros(values.shape[1])
     some = spread > 1e-12 * np.abs(values).max(axis=0, initial=0.0)
     values = (values[:, some] - values[:, some].mean(axis=0)) / spread[some] if some.any() else values[:, :0]
-    return data.at(known)._replace(y=asarray_like(values, data.X))
+    found = data.at(known)._replace(y=asarray_like(values, data.X))
+    if found.noise is None or values.shape[1] != 1:
+        return found._replace(noise=None)
+    return found._replace(noise=found.noise / asarray_like(np.asarray(spread[some][0] ** 2), found.noise))

@@ -13,13 +13,13 @@ import numpy as np
 from agp import tree
 from agp._context import public
 from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.checks import check_positive, check_whole
+from agp.checks import check_positive, check_weights, check_whole, known_of_rows
 from agp.chunking import check_memory
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSignalWarning
 from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Product, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models import GPR, SVGP, valid_data, valid_weights
+from agp.models import GPR, SVGP, valid_data
 from agp.priors import Prior
 from agp.repairs import outside
 from agp.selection._collapse import Collapse, collapse
@@ -71,6 +71,8 @@ rows is omitted unless it can use at least `LEAST_SHARE` of the inducing inputs 
 NO_SIGNAL_VARIANCE = 1e-6
 """The latent function's variance if the inputs are uninformative, as a fraction of the targets' variance."""
 
+REGRESSION_METHODS = ("auto", "gpr", "sgpr")
+"""The methods of `fit_regression`."""
 KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
 """The kernels that "auto" compares, in addition to the sum of the best of them and a linear kernel."""
 
@@ -95,6 +97,7 @@ def fit_regression(
     progress: bool = False,
     checkpoint: str | Path | None = None,
     weights: Array | None = None,
+    noise: Array | None = None,
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
 
@@ -146,6 +149,8 @@ def fit_regression(
         averages are over observations, not rows. Exact repetitions of a row are evidence against noise: if the weights
         sum to more than N and rows with equal inputs have equal targets, the noise variance goes to zero. Therefore,
         scale importance weights to a mean of 1.
+    noise
+        Known noise variances [N] of the rows, which are added to the trained noise variance; 0 by default.
 
     Returns
     -------
@@ -169,7 +174,10 @@ def fit_regression(
         If no model was better than the mean of the targets.
     """
     X, y = valid_data(X, y)
-    data = Data(X, y, valid_weights(weights, X))
+    known = known_of_rows(X, 1, weights, None, noise)
+    if weights is not None:
+        check_weights(weights, X)
+    data = Data(X, y, known["weights"], None if noise is None else known["noise"][:, 0])  # type: ignore[index]
     _check_choices(kernel, method, priors)
     if memory is not None:
         check_memory(memory)
@@ -206,7 +214,7 @@ def _check_choices(kernel: Any, method: Any, priors: Any) -> None:
     if not isinstance(kernel, Kernel) and not (isinstance(kernel, str) and kernel == "auto"):
         msg = f"kernel is {kernel!r}, but must be 'auto' or an instance of agp's Kernel."
         raise TypeError(msg)
-    if not isinstance(method, str) or method not in ("auto", "gpr", "sgpr"):
+    if not isinstance(method, str) or method not in REGRESSION_METHODS:
         msg = f"method is {method!r}, but must be 'auto', 'gpr' or 'sgpr'."
         raise ValueError(msg)
     if priors is not None and not isinstance(priors, Mapping) and not (isinstance(priors, str) and priors == "auto"):
@@ -598,6 +606,12 @@ class _Fit:
         alone = -0.5 * float(np.average(np.sum(np.log(2.0 * np.pi * variance) + squares, axis=1), weights=weights))
         return left_out.observations * (log_density - alone) > HELD_OUT_CHANCE
 
+    def _unknown_noise(self, variance: float) -> float:
+        """Return the part of the targets' variance that is not due to known noise, or a small part of it if none is."""
+        known = self.rows.data.noise
+        average = 0.0 if known is None else float(backend_of(known).xp.mean(known))
+        return max(variance - average, NO_SIGNAL_VARIANCE * variance)
+
     def _constant(self, best: GPR | SVGP) -> tuple[GPR | SVGP, str]:
         """Return a model that predicts the mean and the variance of the targets, and a phrase that describes it.
 
@@ -616,7 +630,7 @@ class _Fit:
         if average > 0.0:  # else the function is zero at the data
             kernel = kernel.scale_by(asarray_like(np.asarray(max(NO_SIGNAL_VARIANCE * spread, least) / average), X))
         leaves = {
-            "likelihood.noise_variance": asarray_like(np.asarray(spread), X),
+            "likelihood.noise_variance": asarray_like(np.asarray(self._unknown_noise(spread)), X),
             "mean_function.value": asarray_like(level, X),
         }
         model = tree.with_leaves(GPR.from_data(one.X, one.y, kernel=kernel, **parts), leaves)
@@ -660,6 +674,6 @@ def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -
 
 def _baseline(likelihood: Likelihood, targets: Data) -> float:
     """Return the log density per observation of a normal distribution with the mean and variance of the targets."""
-    _, y, weights = targets
-    per_row = baseline(likelihood, y, weights)
-    return per_row if weights is None else per_row * y.shape[0] / targets.observations
+    noise = None if targets.noise is None else targets.noise[:, None]
+    per_row = baseline(likelihood, targets.y, targets.weights, None, noise)
+    return per_row if targets.weights is None else per_row * targets.y.shape[0] / targets.observations

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agp.backend import Array, backend_of, to_numpy
-from agp.models import repeat_rows
 from agp.random import generator
+from agp.starts import repetitions
 
 HELD_OUT = 2000
 """The maximum number of held-out rows."""
@@ -19,13 +19,15 @@ def average(x: Array, weights: Array | None) -> Array:
 
 
 class Data(NamedTuple):
-    """Inputs X [N, D], targets y [N, P], and weights [N], the number of observations that each row represents."""
+    """Rows with inputs [N, D] and targets [N, P]."""
 
     X: Any
     """None if only the targets are needed."""
     y: Array
-    weights: Array | None
-    """None if each row is one observation."""
+    weights: Array | None = None
+    """The number of observations [N] that each row represents; None means one."""
+    noise: Array | None = None
+    """Known noise variances [N]; None means 0."""
 
     @property
     def observations(self) -> float:
@@ -34,8 +36,10 @@ class Data(NamedTuple):
 
     def targets_on_host(self) -> tuple[Any, Any]:
         """Return the targets and the weights on the host, in float64."""
-        found = [None if x is None else to_numpy(backend_of(x).gather(x)).astype(np.float64) for x in self[1:]]
-        return found[0], found[1]
+        y, weights = (
+            None if x is None else to_numpy(backend_of(x).gather(x)).astype(np.float64) for x in (self.y, self.weights)
+        )
+        return y, weights
 
     def moments(self) -> tuple[Any, Any]:
         """Return the means and the variances [P] of the targets, on the host."""
@@ -45,7 +49,8 @@ class Data(NamedTuple):
 
     def repeat_rows(self) -> tuple[Array, Array]:
         """Return X and y with each row repeated according to its weight, for computing starting values."""
-        return (self.X, self.y) if self.weights is None else repeat_rows(self.X, self.y, self.weights)
+        index = None if self.weights is None else repetitions(to_numpy(self.weights))
+        return (self.X, self.y) if index is None else tuple(backend_of(x).gather(x, index) for x in (self.X, self.y))
 
     def at(self, index: Any = None, /) -> "Data":
         """Return the rows with these indices, or all rows, as arrays in memory."""

@@ -34,6 +34,8 @@ class Batches:
         A function that draws the noise for a step with a given number of rows (`agp.models.Model._draws`).
     place
         Where the noise is drawn: "host" or "device". Noise from the host is the same for every library.
+    known
+        The weights, the offset and the noise of all rows; see `Batch`.
     reference
         An array with the desired library and device of the batches; required if the rows are in a dask array.
     in_place
@@ -49,19 +51,21 @@ class Batches:
         draws: Callable[[Any, int], Draws] | None = None,
         place: Place = "host",
         *,
+        known: tuple[Array | None, ...] = (None, None, None),
         reference: Array | None = None,
         in_place: bool = False,
     ) -> None:
         if draws is not None and not any(draws(generator(seed, 3, 0), 1)):
             draws = None  # creating a generator takes longer than some steps
-        self.X, self.y, self.size, self.seed, self.draws = X, y, size, seed, draws
+        self.data = (X, y, *known)
+        self.X, self.size, self.seed, self.draws = X, size, seed, draws
         self.draws_on_device = place == "device"
         self.per_epoch = X.shape[0] // size
         self.order = Order(X.shape[0], seed)
         self.reference = X if reference is None else reference
         self.pooled = None
         if backend_of(X).is_lazy and not self.whole:
-            self.pooled = Pooled(X, y, size, seed, self.reference, in_place=in_place)
+            self.pooled = Pooled(self.data, size, seed, self.reference, in_place=in_place)
         self._placed = lru_cache(maxsize=1)(lambda epoch: asarray_like(self.order.rows(epoch, 0, X.shape[0]), X))
         self._joined_draws = lru_cache(maxsize=1)(self._together)
 
@@ -85,7 +89,7 @@ class Batches:
 
     def fingerprint(self) -> int:
         """Return a checksum of the data, for checkpoints."""
-        return backend_of(self.X).checksum((self.X, self.y))
+        return backend_of(self.X).checksum(tuple(x for x in self.data if x is not None))
 
     @property
     def whole(self) -> bool:
@@ -109,21 +113,26 @@ class Batches:
     def of_parts(self, rows: Any, draws: Draws) -> Batch:
         """Build the batch from what `parts` returns."""
         if self.pooled is None:
-            return self.of(self.X, self.y, rows, draws)
-        X, y, places = rows
-        return Batch(X, y, self.X.shape[0] / self.size, places, draws)
+            return self.of(self.data, rows, draws)
+        data, places = rows
+        return _batch(data, self.X.shape[0] / self.size, places, draws)
 
     def _rows(self, step: int) -> Array:
         """Return the row numbers [B] of a step. One transfer sends the row numbers of a whole epoch to the device."""
         epoch, here = self._place(step)
         return self._placed(epoch)[here] if self.order.listed else asarray_like(self.indices(step), self.X)
 
-    def of(self, X: Array, y: Array, rows: Array | None, draws: Draws) -> Batch:
-        """Build the batch of these rows [B], or of all rows if `rows` is None. This function can be traced."""
+    def of(self, data: tuple[Array | None, ...], rows: Array | None, draws: Draws) -> Batch:
+        """Build the batch of these rows [B], or of all rows if `rows` is None. This function can be traced.
+
+        `data` are the arrays X, y, weights, offset and noise of all rows; the last three may be None.
+        """
         if rows is None:
-            return Batch(X, y, 1.0, None, draws)
+            return _batch(data, 1.0, None, draws)
+        X: Any = data[0]
         B = backend_of(X)
-        return Batch(B.rows_at(X, rows), B.rows_at(y, rows), X.shape[0] / self.size, rows, draws)
+        here = tuple(None if x is None else B.rows_at(x, rows) for x in data)
+        return _batch(here, X.shape[0] / self.size, rows, draws)
 
     def host_draws(self, step: int) -> Draws:
         """Return the noise of a step on the host, or empty draws if the device draws the noise."""
@@ -153,6 +162,11 @@ class Batches:
         if self.draws is None:
             return NO_DRAWS
         return place_draws(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
+
+
+def _batch(data: Any, scale: float, rows: Array | None, draws: Draws) -> Batch:
+    X, y, *known = data
+    return Batch(X, y, scale, rows, draws, *known)
 
 
 def place_draws(X: Array, draws: Draws) -> Draws:

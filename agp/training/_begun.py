@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from agp import tree
 from agp._context import public
-from agp.backend import Array
+from agp.backend import Array, backend_of
+from agp.batch import Batch
 from agp.checks import check_model
 from agp.errors import UntouchedWarning
 from agp.models import valid_data
@@ -18,12 +19,27 @@ from agp.updates import ActionsUpdate, InverseUpdate, SiteStep, Update, moves_of
 M = TypeVar("M", bound=Any)
 
 
-def check_training(model: Any, X: Array, y: Array, /) -> tuple[Array, Array]:
-    """Return X [N, D] and y [N, K]; raise TypeError or ValueError if the model cannot be trained on them."""
+def check_training(
+    model: Any,
+    X: Array,
+    y: Array,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
+    /,
+) -> Batch:
+    """Return all rows as one batch; raise TypeError or ValueError if the model cannot be trained on them."""
     check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
-    model._check(X, y)
-    return X, y
+    batch = model._batch(X, y, weights=weights, offset=offset, noise=noise)
+    model._check(batch)
+    return batch
+
+
+def observations_of(batch: Batch, /) -> float:
+    """Return the number of observations in a batch: the sum of the weights, or the number of rows."""
+    weights = batch.weights
+    return (0.0 if weights is None else float(backend_of(weights).xp.sum(weights))) or batch.X.shape[0]
 
 
 @public(repairs=False, ignore=None)

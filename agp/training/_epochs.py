@@ -24,12 +24,12 @@ class Epochs:
         self.batches, self.length = batches, max(MIN_STEPS_PER_CALL, batches.per_epoch)
         B = backend_of(batches.X)
 
-        def steps(model: Any, states: list[Any], data: tuple[Array, Array], ahead: tuple, count: Array) -> tuple:
+        def steps(model: Any, states: list[Any], data: tuple[Array | None, ...], ahead: tuple, count: Array) -> tuple:
             def once(carry: tuple, each: tuple) -> tuple:
                 number, rows, draws = each
                 if batches.draws_on_device:
                     draws = batches.device_draws(data[0], number)
-                model, states, info = step(*carry, batches.of(*data, rows, draws))
+                model, states, info = step(*carry, batches.of(data, rows, draws))
                 return (model, states), info
 
             return B.repeat(once, (model, states), ahead, count)
@@ -44,7 +44,7 @@ class Epochs:
 
     def __call__(self, model: Any, states: list[Any], first: int, last: int) -> tuple[Any, list[Any], dict[str, Any]]:
         """Run the steps from `first` to `last`; return the model, the states, and all logs on the host."""
-        data = self.batches.X, self.batches.y
+        data: Any = self.batches.data
         ahead = self._ahead(range(first, last))
         (model, states), logged = self._run(model, states, data, ahead, asarray_like(np.asarray(last - first), data[0]))
         B = backend_of(data[0])

@@ -12,13 +12,14 @@ import numpy as np
 
 from agp._context import public
 from agp.backend import Array, backend_of, to_numpy
+from agp.batch import Batch
 from agp.checks import check_callables, check_positive, check_whole
 from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NoSignalWarning
 from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import outside
 from agp.training._batches import Place, check_place
-from agp.training._begun import check_training
+from agp.training._begun import check_training, observations_of
 from agp.training._certificate import baseline
 from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
 from agp.training._loop import train
@@ -82,6 +83,9 @@ def fit(
     checkpoint: str | Path | None = None,
     draws: Place = "host",
     graphs: bool = True,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
 ) -> FitResult[ModelType]:
     """Train a model to convergence, or until a limit is reached.
 
@@ -127,6 +131,8 @@ def fit(
         See `agp.train`. L-BFGS writes no checkpoints, so training with a checkpoint uses `recipe`. If `fit` can train
         the model only by L-BFGS, passing a checkpoint raises an error. The final steps, with falling learning rates,
         are stored in a second file, whose name ends in "-last".
+    weights, offset, noise
+        What is known of each row; see `agp.models.Model.bound`.
 
     Raises
     ------
@@ -140,7 +146,8 @@ def fit(
     agp.errors.NoSignalWarning
         If the trained model predicts no better than the mean of the targets or the class frequencies.
     """
-    X, y = check_training(model, X, y)
+    data = check_training(model, X, y, weights, offset, noise)
+    X, y = data.X, data.y
     check_plan(updates)
     tolerance = check_positive("tolerance", tolerance)
     check_place(draws)
@@ -149,6 +156,9 @@ def fit(
         "callbacks": [*check_callables("callbacks", callbacks), clock],
         "progress": progress,
         "seed": seed,
+        "weights": weights,
+        "offset": offset,
+        "noise": noise,
     }
     launched: dict[str, Any] = {"draws": draws, "graphs": graphs}
     inner = inner_updates(model, memory)
@@ -158,7 +168,8 @@ def fit(
         if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= LBFGS_ROWS):
             limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
             how = {"gradient": gradient, "memory": memory}
-            return warn_without_signal(_by_lbfgs(model, X, y, limit, tolerance, clock, inner, how, settings, graphs), y)
+            found = _by_lbfgs(model, data, limit, tolerance, clock, inner, how, settings, graphs)
+            return warn_without_signal(found, data)
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
     noisy = size not in (None, X.shape[0]) or any(model._draws(generator(0), X.shape[0]))
@@ -175,7 +186,7 @@ def fit(
         calmer = planned(found.model, cooling, rate=reached)
         settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "checkpoint": cooled, **launched}
         found = resume_training(found, train, X, y, settings)
-        return warn_without_signal(_with_message(found, True, clock, slope.message), y)
+        return warn_without_signal(_with_message(found, True, clock, slope.message), data)
     return _with_message(found, False, clock, _ending(found, steps))
 
 
@@ -198,8 +209,7 @@ def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
 
 def _by_lbfgs(
     model: ModelType,
-    X: Array,
-    y: Array,
+    data: Batch,
     limit: int,
     tolerance: float,
     clock: "_Clock",
@@ -213,7 +223,8 @@ def _by_lbfgs(
     If L-BFGS moves a q(u), steps of `recipe` come first, because L-BFGS from a poor start may mistake the signal for
     noise.
     """
-    gain, found = Gain(tolerance * model._count(y)), Result(model, 0, 0.0)
+    X, y = data.X, data.y
+    gain, found = Gain(tolerance * observations_of(data)), Result(model, 0, 0.0)
     if moves_posteriors(model, inner):
         steps = min(FIRST_STEPS, limit)
         found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
@@ -267,12 +278,12 @@ def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) ->
     return FitResult(**shared, converged=converged, message=message)
 
 
-def warn_without_signal(found: FitResult[ModelType], y: Array) -> FitResult[ModelType]:
+def warn_without_signal(found: FitResult[ModelType], data: Batch) -> FitResult[ModelType]:
     """Return the result; if the model has learned nothing about the targets, warn and set `learned` to False."""
     bounds = found.trace.get("bound", [])[-LAST_ITERATIONS:]
     if not (found.converged and bounds):
         return found
-    alone = y.shape[0] * baseline(found.model.likelihood, y, found.model._row_weights)
+    alone = data.X.shape[0] * baseline(found.model.likelihood, data.y, *data.known)
     gain = float(np.mean(bounds)) - alone
     if gain > 0.0:
         return found

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from agp import tree
 from agp.backend import Array, backend_of
+from agp.batch import Batch
 from agp.checks import check_callables, check_positive, check_whole
 from agp.chunking import budget, check_memory, mebibytes
 from agp.errors import ConvergenceWarning, NoSignalWarning
@@ -211,6 +212,9 @@ def fit_growing(
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
 ) -> GrowthResult[ModelType]:
     """Train a model with few inducing inputs, and double their number until the gain is small.
 
@@ -263,6 +267,8 @@ def fit_growing(
         For a collapsed model, the hyperparameters are first trained on the exact evidence of this many random rows; 0
         skips this training. Without it, the noise would be overestimated in the first round, because there are few
         inducing inputs. The model keeps its own hyperparameters if the exact GP learns nothing from these rows.
+    weights, offset, noise
+        What is known of each row; see `agp.models.Model.bound`.
 
     Raises
     ------
@@ -280,7 +286,8 @@ def fit_growing(
     Source: the greedy choice and the upper bound as a stopping rule: Burt, Rasmussen & van der Wilk, "Convergence of
     sparse variational inference in Gaussian processes regression", JMLR 2020.
     """
-    X, y = check_training(model, X, y)
+    data = check_training(model, X, y, weights, offset, noise)
+    X, y = data.X, data.y
     growing_part(model)
     limits = _Limits(tolerance, most, max_steps, max_seconds, memory, X.shape[0], callbacks)
     fit_tolerance = check_positive("fit_tolerance", fit_tolerance)
@@ -288,10 +295,11 @@ def fit_growing(
     check_plan(updates)
     settings: dict[str, Any] = {"batch_size": batch_size, "updates": updates, "gradient": gradient, "memory": memory}
     settings |= {"seed": seed, "callbacks": [limits], "progress": progress}
+    settings |= {"weights": weights, "offset": offset, "noise": noise}
     sample_rows = check_whole("sample_rows", sample_rows, least=0)
     found, tuned = FitResult(model, 0, 0.0), False
     if sample_rows and not model.stochastic:
-        found = _tune_on_sample(model, X, y, sample_rows, limits, settings)
+        found = _tune_on_sample(model, data, sample_rows, limits, settings)
         tuned, model = found.model is not model, found.model
     rounds: list[Round] = []
     reached: list[Any] = []  # the model after each round
@@ -306,7 +314,7 @@ def fit_growing(
         return noted(found)
 
     def noted(found: FitResult[Any]) -> tuple[FitResult[Any], Certificate]:
-        seen = certify(found.model, X, y, rows=certified_rows, seed=seed, memory=memory)
+        seen = certify(found.model, data, rows=certified_rows, seed=seed, memory=memory)
         M = growing_part(found.model)[1].inducing.count
         rounds.append(Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps))
         reached.append(found.model)
@@ -320,7 +328,7 @@ def fit_growing(
         return replace(found, model=add_inducing(start, new, begun=True)) if new.shape[0] else None
 
     def nothing_learned(seen: Certificate) -> bool:
-        return seen.rows > 0 and seen.bound - baseline(Gaussian(), y, model._row_weights) < LITTLE * limits.tolerance
+        return seen.rows > 0 and seen.bound - baseline(Gaussian(), data.y, *data.known) < LITTLE * limits.tolerance
 
     while True:
         last = limits.size(found.model)
@@ -360,20 +368,18 @@ def fit_growing(
 
 
 def _tune_on_sample(
-    model: ModelType, X: Array, y: Array, rows: int, limits: _Limits, settings: dict[str, Any]
+    model: ModelType, data: Batch, rows: int, limits: _Limits, settings: dict[str, Any]
 ) -> FitResult[ModelType]:
     """Train an exact GP on a sample of the rows; if it learns anything, transfer its hyperparameters to the model."""
-    index = generator(settings["seed"], 19).permutation(X.shape[0])[:rows]
-    X, y = backend_of(X).gather(X, index), backend_of(y).gather(y, index)
-    weights = model._row_weights
-    weights = None if weights is None else backend_of(weights).gather(weights, index)
-    exact = exact_model(model, X, y, weights)
+    index = generator(settings["seed"], 19).permutation(data.X.shape[0])[:rows]
+    data = data.take(lambda x: backend_of(x).gather(x, index))
+    exact = exact_model(model, data)
     if exact is None:
         return FitResult(model, 0, 0.0)
     steps = min(SAMPLE_STEPS, limits.max_steps or SAMPLE_STEPS)
     chosen = {"gradient": settings["gradient"], "callbacks": settings["callbacks"], "progress": settings["progress"]}
-    found = fit_lbfgs(exact, X, y, max_iterations=steps, **chosen)
-    if found.bounds[0] / X.shape[0] - baseline(Gaussian(), y, weights) >= LITTLE * limits.tolerance:
+    found = fit_lbfgs(exact, exact.X, exact.y, max_iterations=steps, **chosen)
+    if found.bounds[0] / data.X.shape[0] - baseline(Gaussian(), data.y, *data.known) >= LITTLE * limits.tolerance:
         path = growing_part(model)[0]
         own = tree.leaves(found.model, "parameter").items()
         inside = {name if name.startswith("likelihood.") else tree.join_path(path, name): x for name, x in own}

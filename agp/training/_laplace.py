@@ -9,7 +9,6 @@ import numpy.typing as npt
 from agp import tree
 from agp.actions import Actions
 from agp.backend import Array
-from agp.batch import Batch
 from agp.inducing import Inducing, some_rows
 from agp.posteriors import NaturalSteps, SiteHolder, start_of
 from agp.processes import Sparse
@@ -40,22 +39,31 @@ class Laplace(NamedTuple):
     """The covariance [n, n]."""
 
 
-def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
+def laplace(
+    model: Any,
+    X: Array,
+    y: Array,
+    /,
+    *,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
+) -> Laplace:
     """Compute the Laplace approximation to the posterior of the kernel, likelihood and mean function parameters.
 
-    X [N, D] and y [N, K] are the training data. The objective is the bound at the optimal q(u) plus the log priors, as
-    a function of the logarithms of positive parameters. The precision is the negative Hessian of the objective,
-    computed by finite differences of the closed-form gradient with one evaluation per parameter. Inducing inputs are
-    fixed, and at most 300 are used. The logarithms have a weak normal prior with standard deviation 3, which
-    corresponds to a factor of 20. This prior keeps the covariance finite if the bound is flat or not at a maximum in
-    some direction. The computation requires float64.
+    X [N, D] and y [N, K] are the training data; the keywords are those of `agp.models.Model.bound`. The objective is the
+    bound at the optimal q(u) plus the log priors, as a function of the logarithms of positive parameters. The precision
+    is the negative Hessian of the objective, computed by finite differences of the closed-form gradient with one
+    evaluation per parameter. Inducing inputs are fixed, and at most 300 are used. The logarithms have a weak normal
+    prior with standard deviation 3, which corresponds to a factor of 20. This prior keeps the covariance finite if the
+    bound is flat or not at a maximum in some direction. The computation requires float64.
 
     Raises TypeError if the optimal q(u) cannot be computed or the bound uses random draws, ValueError if the data do
     not fit the model, and FloatingPointError if the bound or its gradient is not finite.
 
     Source: MacKay, "A practical Bayesian framework for backpropagation networks", Neural Computation 1992.
     """
-    X, y = check_training(model, X, y)
+    data = check_training(model, X, y, weights, offset, noise)
     model = _with_solvable_posteriors(model)
     inner = inner_updates(model, None)
     if not model.likelihood.quadratic and NaturalGradient.stepping(model):
@@ -67,7 +75,7 @@ def laplace(model: Any, X: Array, y: Array, /) -> Laplace:
         raise TypeError(msg)
     fixed = leaves_of(tree.nodes(model, Inducing) | tree.nodes(model, Actions)) | closed_form_leaves(model, inner)
     moving = [name for name in tree.leaves(model, "parameter") if name not in fixed]
-    objective = Objective(model, Batch(X, y), moving, inner, "closed-form", None)
+    objective = Objective(model, data, moving, inner, "closed-form", None)
     mean = objective.vector_of(model)
     for _ in range(1 if model.likelihood.quadratic else ROUNDS):
         objective.settled = _point(objective, mean).model

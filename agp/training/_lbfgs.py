@@ -14,7 +14,6 @@ import numpy.typing as npt
 from agp import tree
 from agp._context import public
 from agp.backend import Array, asarray_like, to_numpy
-from agp.batch import Batch
 from agp.checks import check_callables, check_whole
 from agp.constraints import POSITIVE
 from agp.errors import Interrupted, NonFiniteError
@@ -47,6 +46,9 @@ def fit_lbfgs(
     seed: int = 0,
     callbacks: Iterable[Callback] = (),
     progress: bool = False,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
 ) -> LBFGSResult[ModelType]:
     """Maximise the full-data bound over the raw leaves by SciPy's L-BFGS-B, from one or several starts.
 
@@ -90,6 +92,8 @@ def fit_lbfgs(
         returns True, the optimisation ends.
     progress
         Show a progress bar (needs the extra ``cli``).
+    weights, offset, noise
+        What is known of each row; see `agp.models.Model.bound`.
 
     Raises
     ------
@@ -104,7 +108,7 @@ def fit_lbfgs(
 
     Source: Byrd, Lu, Nocedal & Zhu, "A limited memory algorithm for bound constrained optimization", 1995.
     """
-    X, y = check_training(model, X, y)
+    data = check_training(model, X, y, weights, offset, noise)
     model = tree.detach(model)
     if why := why_not_lbfgs(model, X.shape[0], inner):
         raise TypeError(why)
@@ -115,7 +119,7 @@ def fit_lbfgs(
     moving = _moving(model, frozen, inner, gradient)
     if max_iterations:
         model = initial_state(model, tree.leaves(model).keys() - moving - closed_form_leaves(model, inner))
-    objective = Objective(model, Batch(X, y), moving, inner, gradient, memory)
+    objective = Objective(model, data, moving, inner, gradient, memory)
     search = _Search(objective, max_iterations, float(tolerance), check_callables("callbacks", callbacks))
     total = max_iterations * (restarts + 1)
     with progress_bar(total) if progress else nullcontext() as bar, collect_reports(objective.aside):
@@ -166,7 +170,7 @@ def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> It
             name, value = leaf.name, leaf.value
             if name in objective.moving and any(tree.matches(name, pattern) for pattern in HYPERPARAMETERS):
                 noise = spread * rng.standard_normal(tuple(value.shape))
-                if leaf.constraint is POSITIVE:
+                if isinstance(leaf.constraint, type(POSITIVE)):
                     new[name] = asarray_like(to_numpy(value).astype(np.float64) * np.exp(noise), value)
                 else:
                     moved[name] = raw[name] + asarray_like(noise, value)

@@ -39,6 +39,9 @@ def train(
     data_parallel: bool = False,
     draws: Place = "host",
     graphs: bool = True,
+    weights: Array | None = None,
+    offset: Array | None = None,
+    noise: Array | None = None,
 ) -> Result[ModelType]:
     """Train a model by applying the updates in order, `steps` times. An untrained model starts from `initial_state`.
 
@@ -84,6 +87,8 @@ def train(
         the updates. Graphs reduce the time on the host and do not change the numbers. Your own updates must be pure
         functions, as with JAX. If no graph was used, `Result.launched_singly` gives the reason. With ``graphs=False``,
         the operations of a step are launched one by one.
+    weights, offset, noise
+        What is known of each row; see `agp.models.Model.bound`.
 
     Raises
     ------
@@ -103,7 +108,8 @@ def train(
     agp.errors.UntouchedWarning
         If the model has inverse factors, sites or chosen actions that no update moves.
     """
-    X, y = check_training(model, X, y)
+    data = check_training(model, X, y, weights, offset, noise)
+    X = data.X
     callbacks = check_callables("callbacks", callbacks)
     if on_device:
         check_loops(X, callbacks)
@@ -122,7 +128,8 @@ def train(
         updates = recipe(model, steps)
         facts["steps"] = steps  # the recipe depends on the number of steps
     updates = _check_updates(updates)
-    batches = Batches(X, y, size, facts["seed"], model._draws, draws, reference=reference, in_place=data_parallel)
+    how: dict[str, Any] = {"reference": reference, "in_place": data_parallel}
+    batches = Batches(X, data.y, size, facts["seed"], model._draws, draws, known=data.known, **how)
     model = initial_state(model, kept_leaves(model, updates)) if steps else model
     run = Run(model, updates, batches, check_checkpoint(checkpoint), facts, on_device=on_device, graphs=graphs)
     if run.step > steps:

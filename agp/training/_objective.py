@@ -18,6 +18,7 @@ from agp.gradient import GradientMode, gradient_of_batch
 from agp.posteriors import Posterior
 from agp.repairs import Report, Tally, collect_reports
 from agp.speculation import speculate
+from agp.training._begun import observations_of
 from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, leaves_of, moves_of
 from agp.vectors import Unflatten
 
@@ -97,7 +98,7 @@ class Objective:
         memory: float | None,
     ) -> None:
         self.given = self.settled = model
-        self.moving, self.count = moving, model._count(batch.y)
+        self.moving, self.count = moving, observations_of(batch)
         moved = closed_form_leaves(model, inner).union(moving)
         self.frozen = tuple(name for name in tree.leaves(model, "parameter") if name not in moved)
         self.unflatten = Unflatten(model, moving)
@@ -105,7 +106,9 @@ class Objective:
         self.reference = leaves[0].value  # the data may be on another device
         self.B = backend_of(self.reference)
         # [n], True for the entries of positive leaves
-        self.positive = np.concatenate([np.full(math.prod(x.value.shape), x.constraint is POSITIVE) for x in leaves])
+        self.positive = np.concatenate(
+            [np.full(math.prod(x.value.shape), isinstance(x.constraint, type(POSITIVE))) for x in leaves]
+        )
         self.evaluations = 0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()

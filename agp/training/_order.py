@@ -1,5 +1,6 @@
 """The random order of the rows in an epoch of minibatches; any part of the order can be computed from the seed."""
 
+import math
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -123,10 +124,14 @@ class Pooled:
     Batches have the library, device and dtype of `reference`. With `in_place`, batches stay in the dask array.
     """
 
-    def __init__(self, X: Array, y: Array, size: int, seed: int, reference: Array, *, in_place: bool) -> None:
-        self.source, self.reference, self.in_place = backend_of(X), reference, in_place
-        self.X, self.y, chunks = self.source.in_chunks(X, y)
-        floats = X.shape[1] + y.shape[1]
+    def __init__(
+        self, data: tuple[Array | None, ...], size: int, seed: int, reference: Array, *, in_place: bool
+    ) -> None:
+        self.given = [x is not None for x in data]
+        rows: Any = tuple(x for x in data if x is not None)
+        self.source, self.reference, self.in_place = backend_of(rows[0]), reference, in_place
+        self.rows_of_data, chunks = self.source.in_chunks(rows)
+        floats = sum(math.prod(x.shape[1:]) for x in rows)
         least = max(BATCHES * size, int(POOL_MIB / mebibytes(floats, reference)))
         self.pools = Pools(chunks, seed, least)
         self.ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="agp-rows")
@@ -137,21 +142,23 @@ class Pooled:
         parts = self.pools.parts(epoch, start, stop)
         return np.concatenate([self.pools.numbers(epoch, pool)[here:there] for pool, here, there in parts])
 
-    def rows(self, epoch: int, start: int, stop: int) -> tuple[Array, Array, Array]:
-        """Return X, y and the row numbers at these positions of an epoch."""
+    def rows(self, epoch: int, start: int, stop: int) -> tuple[tuple[Array | None, ...], Array]:
+        """Return the arrays of the data, with None where none is given, and the row numbers at these positions."""
         numbers = self.indices(epoch, start, stop)
         order = np.argsort(numbers)  # in place, sorted rows read each chunk once; otherwise, the order is the same
         if self.in_place:
-            X, y = (self.source.take_rows(x, numbers[order]) for x in (self.X, self.y))
+            found = [self.source.take_rows(x, numbers[order]) for x in self.rows_of_data]
         else:
             parts = self.pools.parts(epoch, start, stop)
             several = [[x[here:there] for x in self._pool(epoch, pool)] for pool, here, there in parts]
-            X, y = (
-                asarray_like(np.concatenate(column)[order], self.reference) for column in zip(*several, strict=True)
-            )
-        return X, y, asarray_like(numbers[order], self.reference)
+            columns = (np.concatenate(column)[order] for column in zip(*several, strict=True))
+            found = [asarray_like(column, self.reference) for column in columns]
+        here = iter(found)
+        return tuple(next(here) if given else None for given in self.given), asarray_like(
+            numbers[order], self.reference
+        )
 
-    def _pool(self, epoch: int, pool: int) -> tuple[Any, Any]:
+    def _pool(self, epoch: int, pool: int) -> tuple[Any, ...]:
         """Return the shuffled rows of a pool on the host, and start to fetch the next pool."""
         last = len(self.pools.pools(epoch)[0]) - 1
         following = (epoch, pool + 1) if pool < last else (epoch + 1, 0)
@@ -163,7 +170,6 @@ class Pooled:
             self.fetched.popitem(last=False)
         return found
 
-    def _fetch(self, epoch: int, pool: int) -> tuple[Any, Any]:
+    def _fetch(self, epoch: int, pool: int) -> tuple[Any, ...]:
         chunks, order = self.pools.members(epoch, pool)
-        X, y = self.source.chunks_of((self.X, self.y), chunks)
-        return to_numpy(X)[order], to_numpy(y)[order]
+        return tuple(to_numpy(x)[order] for x in self.source.chunks_of(self.rows_of_data, chunks))

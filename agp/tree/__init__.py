@@ -67,5 +67,6 @@ from agp.tree._arrays import (
 )
 from agp.tree._fields import is_model_class, leaf_fields
 from agp.tree._plans import join_path
+from agp.tree._raw import zero_leaves
 from agp.tree._text import outline, settings, structure
 from agp.tree._walks import constraints, patterns

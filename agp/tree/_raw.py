@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from agp.backend import Array, backend_of
-from agp.constraints import REAL
+from agp.constraints import NONNEGATIVE, REAL
 from agp.tree._plans import Plan, plan_of
 
 T = TypeVar("T")
@@ -63,12 +63,26 @@ def _map_constraints(plan: Plan, method: str, given: Mapping[str, tuple[Array, .
     for name, arrays in given.items():
         constraint = plan.constraints[name]
         if constraint.by_entry:
-            together.setdefault(constraint, {})[name] = arrays
+            together.setdefault(constraint.by_entry[method], {})[name] = arrays
         else:
             out[name] = getattr(constraint, method)(*arrays)
-    for constraint, several in together.items():
+    for by_entry, several in together.items():
         B = backend_of(next(iter(several.values()))[0])
-        found = B.elementwise_each(constraint.by_entry[method], [*several.values()], lower=[False] * len(several))
+        found = B.elementwise_each(by_entry, [*several.values()], lower=[False] * len(several))
         for name, (x,) in zip(several, found, strict=True):
             out[name] = x
     return out
+
+
+def zero_leaves(model: Any) -> frozenset[str]:
+    """Return the names of parameters that are zero and stay zero, because their raw leaves are -inf."""
+    plan = plan_of(model)
+    nodes = plan.nodes(model)
+    found = (
+        (name, vars(nodes[place])[field.name])
+        for name, place, field in plan.parameters
+        if field.constraint is NONNEGATIVE
+    )
+    return frozenset(
+        name for name, x in found if backend_of(x).is_concrete(x) and not bool(backend_of(x).xp.any(x != 0.0))
+    )

@@ -142,7 +142,8 @@ class Adam:
         check_mode(next(iter(parameters.values())), self.gradient)
         check_priors(model)
         natural = set() if self.natural is None else set(stepping_leaves(model, tuple(self.frozen)))
-        moving = {name: x for name, x in parameters.items() if name not in natural and not self._freezes(name)}
+        fixed = natural | tree.zero_leaves(model)
+        moving = {name: x for name, x in parameters.items() if name not in fixed and not self._freezes(name)}
         zeros = {name: backend_of(x).xp.zeros_like(x) for name, x in moving.items()}
         count = tree.zero_like(model)
         state = {"count": count, "first": zeros, "second": dict(zeros)}
@@ -156,7 +157,7 @@ class Adam:
 
     def moves(self, model: Any, /) -> Moved:
         """Return the names of the parameters that are not frozen, and the names of all frozen leaves."""
-        kept = {name for name in tree.leaves(model) if self._freezes(name)}
+        kept = {name for name in tree.leaves(model) if self._freezes(name)} | tree.zero_leaves(model)
         return Moved(frozenset(tree.leaves(model, "parameter")) - kept, frozenset(kept))
 
     def __call__(self, model: Any, batch: Batch, state: State, /) -> tuple[Any, State, Info]:

@@ -95,10 +95,10 @@ class DaskBackend(Backend):
 
         return {name: along(name, shape) for name, shape in shapes.items()}
 
-    def in_chunks(self, X: Array, y: Array, /) -> tuple[Array, Array, tuple[int, ...]]:
-        chunks = X.chunks[0]
-        X, y = ((x if isinstance(x, da.Array) else da.from_array(x)) for x in (X, y))
-        return X.rechunk((chunks, -1)), y.rechunk((chunks, -1)), chunks
+    def in_chunks(self, rows: tuple[Array, ...], /) -> tuple[tuple[Array, ...], tuple[int, ...]]:
+        chunks = rows[0].chunks[0]
+        several = (x if isinstance(x, da.Array) else da.from_array(x) for x in rows)
+        return tuple(x.rechunk((chunks, *(-1 for _ in x.shape[1:]))) for x in several), chunks
 
     def chunks_of(self, several: tuple[Array, ...], chunks: Any, /) -> tuple[Array, ...]:
         return _compute(tuple(da.concatenate([x.blocks[int(i)] for i in chunks], axis=0) for x in several))

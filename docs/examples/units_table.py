@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 
 import agp
-from agp import methods
+from agp.methods import METHODS, build, updates_of
 from agp.selection import fit_regression
 from agp.training import RATE
 
 STEPS, BATCH, INDUCING = 1000, 500, 100
 EXACT_STEPS, DENSE_ROWS = 100, 1000
-EXACT = ("gpr", "tvgp", "cggp")
-DENSE = (*EXACT, "cagp-opt", "cagp-cg")
+EXACT = [name for name, method in METHODS.items() if "num_inducing" not in method.takes and method.uses_all_rows]
+DENSE = [name for name, method in METHODS.items() if "num_inducing" not in method.takes]
 """Methods whose steps take at least N^2 operations."""
 CHANGES = {
     "raw": (1.0, 1.0, 0.0),
@@ -40,8 +40,9 @@ CHANGES = {
 }
 """Factors for X (None: 1e-6, 1 and 1e6 for the columns in turn) and y, and an offset of y in standard deviations."""
 DEFAULTS = "defaults"
+SLOW = {*DENSE, *(name for name, method in METHODS.items() if method.uses_all_rows)}
 # Fast methods come first.
-ORDER = sorted((*methods.METHODS, DEFAULTS), key=lambda name: (name in methods.FULL_METHODS or name in DENSE, name))
+ORDER = sorted((*METHODS, DEFAULTS), key=lambda name: (name in SLOW, name))
 
 
 def rows_of(given):
@@ -83,12 +84,10 @@ def _scores_of_defaults(X, y, score):
 
 
 def _scores_of_method(method, steps, X, y, score):
-    groups = method in methods.GROUP_METHODS
-    parts = {"num_inducing": INDUCING // 2 if groups else INDUCING, "seed": 0}
-    parts |= {"num_orthogonal": INDUCING // 2} if groups else {}
-    parts |= {"num_actions": INDUCING} if method in methods.ACTION_METHODS else {}
-    model = methods.build(method, X, y, likelihood=agp.Gaussian(), kernel="rbf", **parts)
-    updates = methods.updates_of(method, model, steps, rate=RATE, gradient="closed-form")
+    num_inducing = INDUCING // 2 if "num_orthogonal" in METHODS[method].takes else INDUCING
+    sizes = {"num_inducing": num_inducing, "num_orthogonal": INDUCING // 2, "num_actions": INDUCING, "seed": 0}
+    model = build(method, X, y, likelihood=agp.Gaussian(), kernel="rbf", **sizes)
+    updates = updates_of(method, model, steps, rate=RATE, gradient="closed-form")
     size = min(BATCH, len(X)) if model.stochastic else None
     result = agp.train(model, X, y, steps=steps, updates=updates, batch_size=size)
     return {"start": score(model), "end": score(result.model), "repairs": sum(result.repairs.values())}
@@ -118,7 +117,7 @@ def table(held):
     """Return a Markdown table of the largest difference from the raw data, before and after training."""
     names = list(dict.fromkeys(key.split("/")[0] for key in held))
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
-    for method in (*methods.METHODS, DEFAULTS):
+    for method in (*METHODS, DEFAULTS):
         cells = [_cell(held, name, method) for name in names]
         if any(cells):
             lines.append(f"| `{method}` | " + " | ".join(cells) + " |")

@@ -13,7 +13,7 @@ from standins.counts import Asking, counted
 import agp
 from agp import DeepGP, fit, fit_lbfgs, train, tree, value_and_gradient
 from agp.backend import Backend, as_widest_float, asarray_like, get_backend, like
-from agp.methods import ACTION_METHODS, DENSE_METHODS, GAUSSIAN_METHODS, METHODS, build, updates_of
+from agp.methods import METHODS, build, updates_of
 from agp.models import SVGP
 from agp.posteriors import Relaxed, Whitened
 from agp.training import initial_state
@@ -486,10 +486,10 @@ def _begun(method, where, place="device", extra=()):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 3))
     y = np.sin(X[:, :1]) + 0.1 * rng.normal(size=(40, 1))
-    parts = {"num_actions": 8} if method in ACTION_METHODS else {}
-    model = build(method, X, y, likelihood=agp.Gaussian(), kernel="rbf", num_inducing=10, seed=0, **parts)
+    sizes = {"num_inducing": 10, "num_actions": 8, "seed": 0}
+    model = build(method, X, y, likelihood=agp.Gaussian(), kernel="rbf", **sizes)
     updates = [*updates_of(method, model, 1000), *extra]
-    batch = 40 if method in (*GAUSSIAN_METHODS, *DENSE_METHODS, "tsvgp") else 10
+    batch = 10 if METHODS[method].takes_parts else 40
     model, X, y = where.move(model), where.array(X), where.array(y)
     return Run(model, updates, Batches(X, y, batch, 0, model._draws, place), None, {})
 

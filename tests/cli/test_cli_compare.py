@@ -16,8 +16,7 @@ from agp.cli import main
 from agp.cli._report import Report
 from agp.cli._terminal import console
 from agp.data import load
-from agp.kernels import RBF, Linear, Periodic, Product, Sum, White
-from agp.methods import parse_kernel
+from agp.kernels import RBF, Linear, Periodic, Product, Sum, White, parse_kernel
 
 pytestmark = pytest.mark.slow
 

@@ -1,5 +1,6 @@
 """The dual and the orthogonal methods of `agp compare`: agreement, storages, groups, bad input."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -11,7 +12,8 @@ import agp
 from agp.cli import _checks, main
 from agp.cli._plan import Settings
 from agp.data import load
-from agp.methods import STORAGES, build, updates_of
+from agp.methods import METHODS as RECORDS
+from agp.methods import build, updates_of
 from agp.models import SOLVEGPR, TSVGP, TVGP
 from agp.posteriors import Dual, DualInverseFree, Orthogonal, PriorSpread, RelaxedOrthogonal, Whitened
 from agp.updates import Adam, InverseUpdate, NaturalGradient, SiteStep
@@ -116,7 +118,7 @@ def test_what_the_names_mean():
 
     assert isinstance(built("tvgp"), TVGP)
     assert isinstance(built("tsvgp"), TSVGP)
-    assert tuple(STORAGES) == ("datum", "natural", "kernel", "white", "inverse-free")
+    assert RECORDS["tsvgp"].storages == ("datum", "natural", "kernel", "white", "inverse-free")
     for storage in ("natural", "kernel", "white"):
         assert process(built("tsvgp", storage=storage)).posterior.tied == storage
     free = built("tsvgp", storage="inverse-free")
@@ -179,7 +181,8 @@ def test_a_group_has_a_whole_number_of_inputs(classes, capsys, given):
 
 
 def test_too_many_rows_for_a_site_at_each_datum_without_inducing_inputs(classes, monkeypatch, capsys):
-    monkeypatch.setattr(_checks, "DENSE_METHODS", {"tvgp": (10**12, 0)})
+    dense = dataclasses.replace(RECORDS["tvgp"], dense_arrays=(10**12, 0))
+    monkeypatch.setitem(RECORDS, "tvgp", dense)
     assert main(["compare", "--data", str(classes), "--method", "tvgp"]) == 2
     said = capsys.readouterr().err
     assert "tvgp needs about" in said

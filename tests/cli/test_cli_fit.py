@@ -910,7 +910,7 @@ def test_of_layers_there_is_importance_alone(fit, shell):
     assert out.count(" ± ") == 3
 
 
-COMMANDS = ("fit", "predict", "describe", "compare", "backends")
+COMMANDS = ("fit", "predict", "describe", "compare", "methods", "backends")
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=str)

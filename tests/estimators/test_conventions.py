@@ -19,15 +19,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils import get_tags
 
-from agp import methods
 from agp.errors import ConvergenceWarning, NonFiniteError
 from agp.estimators import GPClassifier, GPRegressor
+from agp.methods import METHODS
 
 RNG = np.random.default_rng(1)
 X = RNG.uniform(-2.0, 2.0, size=(60, 2))
 Y = np.sin(2.0 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * RNG.normal(size=60)
 LABELS = np.where(X[:, 0] > 0.0, "yes", "no")
 QUICK = {"method": "wsvgp", "num_inducing": 10, "max_steps": 60}
+DEEP_METHODS = [name for name, method in METHODS.items() if "layers" in method.takes]
+PART_METHODS = [name for name, method in METHODS.items() if method.takes_parts]
 
 
 @pytest.fixture(autouse=True)
@@ -346,7 +348,7 @@ def test_polars_tables_are_taken():
 
 @pytest.mark.slow
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("method", [name for name in methods.METHODS if name not in methods.DEEP_METHODS])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in DEEP_METHODS])
 def test_every_method_of_a_gaussian_process_answers_everything(method):
     model = GPRegressor(method=method, max_steps=3, num_inducing=10).fit(X, np.stack([Y, -Y], axis=1))
     assert model.predict(X[:4], return_cov=True)[1].shape == (4, 4, 2)
@@ -384,7 +386,7 @@ def test_batches_are_refused_where_there_are_none():
 DEEP = {"method": "deep-rsvgp", "num_inducing": 8, "max_steps": 5, "random_state": 0}
 
 
-@pytest.mark.parametrize("method", methods.DEEP_METHODS)
+@pytest.mark.parametrize("method", DEEP_METHODS)
 def test_deep_models_have_means_and_deviations(method):
     model = GPRegressor(**DEEP | {"method": method}).fit(X, np.stack([Y, -Y], axis=1))
     assert len(model.model_.process.layers) == 2
@@ -435,7 +437,7 @@ def test_deep_models_have_no_joint_answers():
 
 @pytest.mark.slow
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("method", methods.PART_METHODS)
+@pytest.mark.parametrize("method", PART_METHODS)
 def test_rows_can_come_in_parts(method):
     model = GPRegressor(method=method, num_inducing=10)
     for start in range(0, 60, 20):
@@ -446,7 +448,7 @@ def test_rows_can_come_in_parts(method):
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
 
 
-@pytest.mark.parametrize("method", [name for name in methods.METHODS if name not in methods.PART_METHODS])
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in PART_METHODS])
 def test_methods_that_need_all_rows_take_no_parts(method):
     assert "partial_fit" not in dir(GPRegressor(method=method))
 

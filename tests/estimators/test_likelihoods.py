@@ -9,7 +9,7 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 from agp.estimators import GPClassifier, GPRegressor
-from agp.methods import GAUSSIAN_METHODS, METHODS
+from agp.methods import METHODS
 
 pytestmark = [  # a few steps are enough
     pytest.mark.filterwarnings("ignore::agp.errors.ConvergenceWarning"),
@@ -28,7 +28,7 @@ WORDS = np.asarray(["low", "mid", "high"])[LEVEL]
 IN_ORDER = pd.Series(WORDS, dtype=pd.CategoricalDtype(["low", "mid", "high"], ordered=True))
 QUICK = {"num_inducing": 12, "max_steps": 4, "random_state": 0}
 SOME = {"num_inducing": 20, "max_steps": 200, "random_state": 0}
-ANY_METHODS = [name for name in METHODS if name not in GAUSSIAN_METHODS]
+ANY_METHODS = [name for name, method in METHODS.items() if not method.gaussian_only]
 
 
 # -- targets that were not observed -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from hostile_judge import unsound
 from agp.errors import NonFiniteError, NotPositiveDefiniteError
 from agp.estimators import GPRegressor
 from agp.likelihoods import (
+    LIKELIHOODS,
     Beta,
     Exponential,
     Gamma,
@@ -20,7 +21,6 @@ from agp.likelihoods import (
     Poisson,
     StudentT,
 )
-from agp.methods import LIKELIHOODS
 
 __all__ = ["Regression", "answers", "drawn_regression", "judged_regression"]
 

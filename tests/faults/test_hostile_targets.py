@@ -2,7 +2,7 @@
 
 import pytest
 
-from agp.methods import LIKELIHOODS
+from agp.likelihoods import LIKELIHOODS
 
 pytest.importorskip("agp.estimators", exc_type=ImportError)
 from hostile_targets import drawn_regression, judged_regression

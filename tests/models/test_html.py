@@ -10,7 +10,7 @@ import pytest
 import agp
 from agp import tree
 from agp.markup import LETTERS, ROWS, html_with_fallback, table_html
-from agp.methods import GAUSSIAN_METHODS, METHODS, build
+from agp.methods import METHODS, build
 from agp.priors import Gamma
 from agp.selection import RegressionResult
 from agp.summaries import summary_html
@@ -110,7 +110,7 @@ def test_an_error_becomes_the_text_of_the_object():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_models_of_every_method_say_their_parts_and_leaves(method):
-    gaussian = method in GAUSSIAN_METHODS
+    gaussian = METHODS[method].gaussian_only
     likelihood = agp.Gaussian() if gaussian else agp.Bernoulli()
     y = Y if gaussian else 1.0 * (Y > 0.0)
     settings = {"kernel": "matern32", "num_inducing": 6, "num_actions": 5, "seed": 0}

@@ -31,10 +31,9 @@ TARGETS = {"bernoulli": LABELS, "poisson": COUNTS, "outputs": PAIR, "coregionali
 
 
 def _method(name: str) -> Any:
-    actions = {"num_actions": 5} if name in methods.ACTION_METHODS else {}
-    kernel = agp.RBF(1.0, (1.2, 0.9))
-    model = methods.build(name, X, Y, likelihood=agp.Gaussian(0.05), kernel=kernel, num_inducing=8, seed=0, **actions)
-    if name.startswith("deep"):
+    sizes = {"num_inducing": 8, "num_actions": 5, "seed": 0}
+    model = methods.build(name, X, Y, likelihood=agp.Gaussian(0.05), kernel=agp.RBF(1.0, (1.2, 0.9)), **sizes)
+    if name in DEEP:
         model = dataclasses.replace(model, prediction_samples=3)
     return agp.train(model, X, Y, steps=3, updates=methods.updates_of(name, model, 3)).model
 
@@ -62,7 +61,7 @@ CASES: dict[str, Callable[[], Any]] = {
     **{name: partial(_method, name) for name in methods.METHODS},
     **{name: partial(_other, name, kind, **options) for name, (kind, options) in OTHERS.items()},
 }
-DEEP = methods.DEEP_METHODS
+DEEP = [name for name, method in methods.METHODS.items() if "layers" in method.takes]
 FEW = ("gpr", "sgpr", "cggp", "cagp-opt", "solve", "deep-wsvgp", "poisson-wsvgp", "bernoulli-tvgp", "coregionalised")
 """One of each kind, for what is slow."""
 

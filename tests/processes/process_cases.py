@@ -297,7 +297,7 @@ def cut_by_loops(grid: Any, X: np.ndarray) -> np.ndarray:
 
 def joint_of(process: Process, factor: Any, X: np.ndarray) -> np.ndarray:
     """The covariances [P, N, N] of each output with itself, mixed from those of independent functions."""
-    latent, A = process.joint(factor, X), process.mixing
+    latent, A = process.project_covariance(factor, X), process.mixing
     return latent if A is None else np.einsum("pl,lnm->pnm", A * A, latent)
 
 

@@ -15,7 +15,7 @@ MIXTURES = ("lmc", "intrinsic", "conv+rbf")
 def _dense(process, X):
     """Cov[f_np, f_mq] by the definition: one unit of one latent function at a time."""
     factor = process.factorise()[0]
-    latent, A = process.joint(factor, X), process.mixing
+    latent, A = process.project_covariance(factor, X), process.mixing
     N, P = len(X), process.outputs
     found = np.zeros((N, P, N, P))
     for n in range(N):

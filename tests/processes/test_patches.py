@@ -377,7 +377,7 @@ def test_one_patch_as_large_as_the_image_changes_nothing():
     layer, factor = Patchwise(process, PatchGrid((3, 4), (3, 4))), process.factorise()[0]
     for found, expected in zip(layer.project(factor, X)[0], process.project(factor, X)[0], strict=True):
         assert_close(found, expected, 1e-14)
-    assert_close(layer.joint(factor, X), process.joint(factor, X), 1e-14)
+    assert_close(layer.project_covariance(factor, X), process.project_covariance(factor, X), 1e-14)
     assert not layer.correlated
 
 

@@ -20,6 +20,7 @@ import agp
 import agp.backend
 from agp import tree
 from agp.cli import main
+from agp.methods import METHODS
 
 pytestmark = pytest.mark.slow
 
@@ -104,9 +105,13 @@ def run(page, monkeypatch, folder):
     monkeypatch.syspath_prepend(page.parent)  # data of the tutorials
     monkeypatch.chdir(folder)
     write_table(folder / "table.csv", hole=True)
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code_of(page), str(page), "exec"), module.__dict__)
+    printed, before = io.StringIO(), dict(METHODS)
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code_of(page), str(page), "exec"), module.__dict__)
+    finally:
+        METHODS.clear()
+        METHODS.update(before)
     return printed.getvalue()
 
 
@@ -230,7 +235,7 @@ def test_the_files_that_a_page_names_exist(page):
 # -- what is public ---------------------------------------------------------------------------------------------------
 
 INTERNAL = {
-    *("_context", "_deprecated", "checks", "chunking", "cli", "draws", "markup", "methods", "quadrature"),
+    *("_context", "_deprecated", "checks", "chunking", "cli", "draws", "markup", "quadrature"),
     *("scaling", "scores", "speculation", "starts"),
 }
 """Rooms that nobody outside of this repository needs: without a page in the reference, and without `__all__`."""

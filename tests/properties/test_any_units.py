@@ -172,7 +172,7 @@ CHANGES = {
     "far-y": (1.0, 1.0, 1e6),
 }
 """Factors of X and of y, and an offset of y in its deviations."""
-VARIANTS = [*methods.METHODS, *(f"tsvgp:{storage}" for storage in methods.STORAGES if storage != "datum")]
+VARIANTS = [*methods.METHODS, *(f"tsvgp:{storage}" for storage in methods.METHODS["tsvgp"].storages[1:])]
 
 
 def rows_of_data():
@@ -189,11 +189,8 @@ def scores(variant, a, c, d):
     scale, offset = c * targets.std(), c * d * targets.std()
     inputs, targets = a * inputs, c * targets + offset
     method, _, storage = variant.partition(":")
-    parts = {"num_inducing": 10, "seed": 0, "kernel": "rbf", "likelihood": agp.Gaussian()}
-    parts |= {"num_orthogonal": 6} if method in methods.GROUP_METHODS else {}
-    parts |= {"num_actions": 10} if method in methods.ACTION_METHODS else {}
-    parts |= {"storage": storage} if storage else {}
-    model = methods.build(method, inputs, targets, **parts)
+    parts = {"num_inducing": 10, "num_orthogonal": 6, "num_actions": 10, "seed": 0, "storage": storage or None}
+    model = methods.build(method, inputs, targets, kernel="rbf", likelihood=agp.Gaussian(), **parts)
     updates = methods.updates_of(method, model, STEPS, rate=0.05, gradient="closed-form")
     size = ROWS // 2 if model.stochastic else None
     with warnings.catch_warnings():

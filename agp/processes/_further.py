@@ -1,10 +1,14 @@
-"""Conditioning posteriors on further data, by adding a Gaussian site for each new row and output."""
+"""Conditioning processes on further data, by adding a Gaussian site for each new row and output."""
 
-from typing import Any, NamedTuple, NoReturn
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn, Self
 
 from agp import tree
-from agp.backend import Array, backend_of, check_array_type
-from agp.likelihoods import HeteroscedasticGaussian, Likelihood
+from agp.backend import Array, backend_of
+from agp.batch import Batch
+from agp.inducing import Points
+from agp.likelihoods import Likelihood, expected_row_density, row_site_gradients
 from agp.linalg import (
     add_diagonal,
     cholesky,
@@ -16,7 +20,6 @@ from agp.linalg import (
     solve_each,
 )
 from agp.posteriors import Dual, WhiteFactor, Whitened, WhiteSites, limit_sites
-from agp.processes import LinearMixing, Process, Sparse, Stack
 from agp.repairs import report
 
 STEPS, RATE, TOLERANCE = 500, 0.5, 1e-13
@@ -62,26 +65,10 @@ class _Outputs(NamedTuple):
         return (alpha, beta) if self.A is None else (alpha @ self.A, beta @ (self.A * self.A))
 
 
-def with_known_noise(likelihood: Likelihood, X: Array, y: Array, noise: Array, /) -> tuple[Likelihood, Array]:
-    """Return a likelihood for targets with known noise variances, and y with these variances as additional columns."""
-    if not likelihood.quadratic:
-        msg = f"noise is given, but the likelihood is {type(likelihood).__name__}; omit noise=, or use Gaussian."
-        raise TypeError(msg)
-    check_array_type("y", y)
-    check_array_type("noise", noise)
-    if tuple(noise.shape) != tuple(y.shape):
-        msg = f"noise has shape {tuple(noise.shape)}, but y has {tuple(y.shape)}; pass one noise variance per target."
-        raise ValueError(msg)
-    if y.ndim < X.ndim:
-        y, noise = y[..., None], noise[..., None]
-    known = likelihood if isinstance(likelihood, HeteroscedasticGaussian) else HeteroscedasticGaussian()
-    return known, backend_of(y).xp.concat([y, noise], axis=-1)
-
-
 def sites_of_new(
-    mean: Array, C: Array, rest: Array, y: Array, likelihood: Likelihood, outputs: _Outputs | None = None, /
+    mean: Array, C: Array, rest: Array, batch: Batch, likelihood: Likelihood, outputs: _Outputs | None = None, /
 ) -> NewSites:
-    """Compute the sites of k new rows with targets y [k, K] by repeating dual steps until convergence.
+    """Compute the sites of k new rows of data by repeating dual steps until convergence.
 
     A quadratic likelihood requires only one step. Before these rows are added, the independent functions g have means
     `mean` [k, L] and covariances C [L, k, k]. `rest` [k, 1] or [k, L] is a further variance that the sites do not
@@ -94,11 +81,11 @@ def sites_of_new(
     def state(sites: NewSites) -> tuple[Array, Array, float]:
         """Compute the marginals and the bound."""
         mu, var, divergence = _marginals(mean, C, *sites)
-        expected = likelihood.expected_log_density(*outputs.marginals(mu, var + rest), y)[0]
+        expected = expected_row_density(likelihood, *outputs.marginals(mu, var + rest), batch)[0]
         return mu, var, float(xp.sum(expected)) - float(divergence)
 
     def aim(mu: Array, var: Array) -> NewSites:
-        alpha, beta = outputs.sites(*likelihood.site_gradients(*outputs.marginals(mu, var + rest), y))
+        alpha, beta = outputs.sites(*row_site_gradients(likelihood, *outputs.marginals(mu, var + rest), batch))
         alpha, beta = limit_sites(likelihood, alpha, beta, var)
         beta = nonnegative(beta)[0]
         return NewSites(alpha + beta * mu, beta)
@@ -152,48 +139,70 @@ def _marginals(mean: Array, C: Array, shift: Array, precision: Array) -> tuple[A
     return mean + change, var, 0.5 * quadratic - xp.sum(xp.log(xp.sum(identity(C) * roots, axis=-1)))
 
 
-# -- sparse processes -------------------------------------------------------------------------------------------------
+# -- processes at new inputs ------------------------------------------------------------------------------------------
 
 
-def condition_process(process: Process, factor: Any, X: Array, y: Array, likelihood: Likelihood, /) -> Process:
-    """Return the process given further data X [k, D] and y [k, K], at the same hyperparameters.
-
-    Sparse processes stay independent of each other, so each output must depend on one function only. Raises TypeError
-    for processes other than `Sparse`, `Stack`, and a `LinearMixing` in which each output is a multiple of one function.
-    """
-    _refuse_others(process)
-    factors = process.site_factors(factor)
-    places = {
-        path: _Place.of(sparse, factors[tree.join_path(path, "posterior")], X)
-        for path, sparse in tree.nodes(process, Sparse).items()
-    }
+def condition_process(process: Any, factor: Any, batch: Batch, likelihood: Likelihood, /) -> tuple[Any, Any]:
+    """Return the process and its factor given further data; see `agp.processes.Process.condition_on`."""
+    places: dict[str, Place] = process.places(factor, batch)
+    X = batch.X
     xp = backend_of(X).xp
     parts = zip(*(place.marginals() for place in places.values()), strict=True)
     mean, C, rest = (xp.concat(list(part), axis=axis) for part, axis in zip(parts, (1, 0, 1), strict=True))
     A = process.mixing
     outputs = _Outputs() if A is None else _Outputs(process.project_mean(factor, X) - mean @ A.mT, A)
-    new = sites_of_new(mean, C, rest, y, likelihood, outputs)
+    new = sites_of_new(mean, C, rest, batch, likelihood, outputs)
     found, start = {}, 0
     for path, place in places.items():
         stop = start + place.process.outputs
         found[path] = place.times(NewSites(new.shift[:, start:stop], new.precision[:, start:stop]))
         start = stop
-    return tree.replace(process, found)
+    if "" in found and found[""][1] is not None:
+        return found[""]
+    process = tree.replace(process, {path: part for path, (part, _) in found.items()}).recompute_factors()
+    return process, process.factorise()[0]
 
 
-def _refuse_others(process: Process) -> None:
-    for node in tree.nodes(process, Process).values():
-        if not isinstance(node, (Sparse, Stack, LinearMixing)):
-            refuse_data(f"a posterior of {type(process).__name__}")
-        if isinstance(node, LinearMixing) and node.weights.ndim > 1 and node.process.outputs > 1:
-            # data on sums of functions make the functions dependent, but the process has no covariances between them
-            refuse_data("a posterior of LinearMixing with outputs that combine several functions")
+@dataclass(frozen=True)
+class Place(ABC):
+    """A sparse process at k new inputs, where its functions are f = g + r with independent parts g and r."""
+
+    process: Any
+
+    @abstractmethod
+    def marginals(self) -> tuple[Array, Array, Array]:
+        """Compute means [k, P] of f, covariances [P, k, k] of g, and variances [k, P] of r."""
+
+    @abstractmethod
+    def times(self, new: NewSites) -> tuple[Any, Any]:
+        """Multiply the posterior of g by sites of f; return the process and its factor, or None if it is unknown."""
 
 
-class _Place(NamedTuple):
-    """A sparse process at k new inputs: f is the sum of h + A^T v and a part that is independent of v = Lu^-1 u."""
+@dataclass(frozen=True)
+class DataPlace(Place):
+    """A process that holds the data; g = f."""
 
-    process: Sparse
+    factor: Any
+    X: Array
+
+    def marginals(self) -> tuple[Array, Array, Array]:
+        mean = self.process.project_mean(self.factor, self.X)
+        return mean, self.process.project_covariance(self.factor, self.X), backend_of(mean).xp.zeros_like(mean)
+
+    def times(self, new: NewSites) -> tuple[Any, Any]:
+        process = self.process
+        kernel, points = process.kernel, process.inducing
+        shift = new.shift - new.precision * process.mean_function(self.X)[0]
+        covariances = points.cross(kernel, self.X)[0], points.full(kernel, self.X)[0]
+        posterior, factor = process.posterior.add_data(self.factor, *covariances, shift, new.precision)
+        X = backend_of(self.X).xp.concat([points.Z, self.X], axis=0)
+        return tree.replace(process, {"inducing": Points(X), "posterior": posterior}), factor
+
+
+@dataclass(frozen=True)
+class InducingPlace(Place):
+    """A process with inducing variables u: f is the sum of g = h + A^T v, with v = Lu^-1 u, and a part given u."""
+
     shift: Array
     """t [M, P]. Together with S, the next field, it defines q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2)."""
     precision: Array
@@ -203,7 +212,8 @@ class _Place(NamedTuple):
     rest: Array
 
     @classmethod
-    def of(cls, process: Sparse, factor: Any, X: Array) -> "_Place":
+    def of(cls, process: Any, factor: Any, X: Array) -> Self:
+        """Compute the features of the new inputs X [k, D]."""
         B = backend_of(X)
         Lu = factor.Lu if isinstance(factor, WhiteFactor) else cholesky(process.inducing_covariance()[0])
         (Kuf, kff, h), _ = process.features(X)
@@ -212,21 +222,19 @@ class _Place(NamedTuple):
         return cls(process, *_white_sites(process, factor, Lu), A, h, rest)
 
     def marginals(self) -> tuple[Array, Array, Array]:
-        """Compute means [k, P] of f, covariances [P, k, k] of A^T v, and variances [k, P] of the independent part."""
         xp = backend_of(self.A).xp
         roots = each_inverse(each_cholesky(add_diagonal(self.precision, 1.0)))  # the covariances of v are root^T root
         D = roots @ self.A
         mean = self.h + self.A.mT @ each_times(roots.mT, each_times(roots, self.shift))
         return mean, D.mT @ D, xp.broadcast_to(self.rest, mean.shape)
 
-    def times(self, new: NewSites) -> Sparse:
-        """Multiply q(v) by sites of f, and return the process."""
+    def times(self, new: NewSites) -> tuple[Any, None]:
         more = self.A @ (new.precision.mT[:, :, None] * self.A.mT)
         shift = self.shift + self.A @ (new.shift - new.precision * self.h)
-        return Sparse.of(self.process, WhiteSites(shift, self.precision + more))
+        return tree.replace(self.process, {"posterior": WhiteSites(shift, self.precision + more)}), None
 
 
-def _white_sites(process: Sparse, factor: Any, Lu: Array) -> tuple[Array, Array]:
+def _white_sites(process: Any, factor: Any, Lu: Array) -> tuple[Array, Array]:
     """Compute t [M, P] and S [P, M, M] of q(v_p) ~ N(0, I) exp(t_p^T v - v^T S_p v / 2)."""
     posterior = process.posterior
     if isinstance(posterior, WhiteSites):
@@ -239,7 +247,7 @@ def _white_sites(process: Sparse, factor: Any, Lu: Array) -> tuple[Array, Array]
     return each_times(precision, mean), add_diagonal(precision, -1.0)
 
 
-def _white_moments(process: Sparse, factor: Any, Lu: Array) -> tuple[Array, Array]:
+def _white_moments(process: Any, factor: Any, Lu: Array) -> tuple[Array, Array]:
     """Compute the means [M, P] of v, and lower factors of its covariances [P, M, M]."""
     state = factor.state if isinstance(factor, WhiteFactor) else None
     if isinstance(state, Whitened):

@@ -1,0 +1,102 @@
+"""Gaussian noise of rows with weights and known variances.
+
+A row of weight w counts as w observations of y with independent noise. With the trained variance s and the known
+variance nu, an observation has the variance v = s + nu, and the average of w observations has the variance v / w. Since
+N(y; f, v)^w = N(y; f, v / w) (2 pi v)^((1 - w) / 2) w^(-1/2), exact models use the variances v / w and add logarithms.
+"""
+
+import math
+from typing import NamedTuple
+
+from agp.backend import Array, Pullback, as_widest_float, backend_of
+from agp.batch import Batch
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+class RowNoise(NamedTuple):
+    """The noise variances of rows."""
+
+    variance: Array
+    """The variance v of one observation: 0-d, or [N] if some rows have known noise."""
+    weights: Array | None
+    """The weights w [N]."""
+
+    @classmethod
+    def of(cls, trained: Array, batch: Batch, /) -> "RowNoise":
+        """The noise of the rows of a batch, for a trained variance that the outputs share (0-d)."""
+        return cls(trained if batch.noise is None else trained + batch.noise[:, 0], batch.weights)
+
+    @property
+    def by_row(self) -> Array:
+        """The variances v / w: 0-d if all rows have the same variance, otherwise [N]."""
+        return self.variance if self.weights is None else self.variance / self.weights
+
+    def widened(self) -> "RowNoise":
+        """The noise in float64, if the device has it."""
+        return RowNoise(as_widest_float(self.variance), None if self.weights is None else as_widest_float(self.weights))
+
+    def pull(self, by_row_bar: Array, /) -> Array:
+        """The cotangent (0-d) of the trained variance, from that of v / w [N]."""
+        return backend_of(by_row_bar).xp.sum(by_row_bar if self.weights is None else by_row_bar / self.weights)
+
+    def correction(self, outputs: int, /) -> tuple[Array | float, Pullback]:
+        """The logarithms -P / 2 sum_n ((w_n - 1) log(2 pi v_n) + log w_n), and ``bar -> noise_bar`` (0-d)."""
+        if self.weights is None:
+            return 0.0, lambda _: 0.0
+        xp, (v, w) = backend_of(self.weights).xp, self
+        value = -0.5 * outputs * xp.sum((w - 1.0) * (LOG_2PI + xp.log(v)) + xp.log(w))
+        return value, lambda bar: -0.5 * outputs * bar * xp.sum((w - 1.0) / v)
+
+
+class SplitNoise(NamedTuple):
+    """The noise variances of rows as b + delta_n, with a common part b that grows with the trained variance s.
+
+    Let c be the smallest known variance. Then b = s + c and delta_n = nu_n - c. Sums over rows of weight
+    e_n = w_n b / (b + delta_n) and the noise variance b give the same posterior, and remain finite if s = 0.
+    """
+
+    common: Array
+    """b, a 0-d array."""
+    excess: Array | None
+    """delta [N], or None if all rows have the same noise."""
+
+    @classmethod
+    def of(cls, trained: Array, batch: Batch, /) -> "SplitNoise":
+        """The noise of the rows of a batch."""
+        if batch.noise is None:
+            return cls(trained, None)
+        known = batch.noise[:, 0]
+        least = backend_of(trained).stop_gradient(backend_of(known).xp.min(known))
+        return cls(trained + least, known - least)
+
+
+def split_weights(common: Array, weights: Array | None, excess: Array | None, /) -> Array | None:
+    """The weights e [N] of `SplitNoise`, or None if they are all 1."""
+    if excess is None:
+        return weights
+    share = common / (common + excess)
+    return share if weights is None else weights * share
+
+
+def split_weights_slope(common: Array, excess: Array, /) -> Array:
+    """The derivative of log e_n with respect to b, [N]."""
+    return excess / (common * (common + excess))
+
+
+def split_logarithms(common: Array, weights: Array | None, excess: Array | None, /) -> Array:
+    """The sum of w_n log((b + delta_n) / b), a 0-d array."""
+    xp = backend_of(common).xp
+    if excess is None:
+        return xp.zeros_like(common)
+    logs = xp.log1p(excess / common)
+    return xp.sum(logs if weights is None else weights * logs)
+
+
+def split_logarithms_slope(common: Array, weights: Array | None, excess: Array | None, /) -> Array:
+    """The derivative of `split_logarithms` with respect to b."""
+    xp = backend_of(common).xp
+    if excess is None:
+        return xp.zeros_like(common)
+    slopes = -excess / (common * (common + excess))
+    return xp.sum(slopes if weights is None else weights * slopes)

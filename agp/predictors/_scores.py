@@ -1,0 +1,260 @@
+"""Quantiles, distribution functions and scores of predicted observations."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agp._context import public
+from agp.backend import Array, asarray_like, backend_of
+from agp.batch import Batch
+from agp.checks import check_levels, check_whole
+from agp.likelihoods import with_row_noise
+from agp.predictors._by_rows import ByRows
+from agp.predictors._evaluation import refuse_nonfinite
+from agp.predictors._mixture import average, log_average
+from agp.processes import Process
+from agp.random import generator
+
+
+class Scores(ByRows):
+    """Base class of predictors, with the distribution of observations at each row."""
+
+    @public
+    def quantile(
+        self,
+        X: Array,
+        q: float | Sequence[float],
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
+        """Compute quantiles of the observations at X [..., N, D].
+
+        The quantile is the smallest y with P(Y <= y) >= q for an observation Y. The distribution of Y includes the
+        noise and the uncertainty of f. Quantiles of counts are whole numbers.
+
+        Parameters
+        ----------
+        X, offset, noise, memory
+            See `predict`.
+        q
+            A probability or a sequence of Q probabilities. For one probability, the result is [..., N, K]. For a
+            sequence, the result is [Q, ..., N, K].
+
+        Raises
+        ------
+        TypeError, ValueError
+            For the reasons listed in `predict`, or if q is not between 0 and 1, or if the observations are classes,
+            which have no order.
+        """
+        levels = check_levels(tuple(q) if isinstance(q, Sequence) else (q,))
+
+        def found(process: Process, factor: Any, X: Array, *known: Array | None) -> tuple[Array, ...]:
+            parts = []
+            for chunk, *(offset, noise) in self._chunks(process, X, memory, *known):
+                mu, var = self._moments(process, factor, chunk, offset)
+                samples = mu.shape[0] // chunk.shape[0]
+                likelihood = with_row_noise(self.likelihood, noise)
+                parts.append(likelihood.predictive_quantiles(mu, var, levels, samples=samples))
+            quantiles = backend_of(X).xp.concat(parts, axis=1)
+            refuse_nonfinite(quantiles=quantiles)
+            return tuple(quantiles[i, ...] for i in range(len(levels)))
+
+        each = self._by_row(found, X, *self._by_row_terms(X, offset, noise))
+        return backend_of(each[0]).xp.stack(list(each)) if isinstance(q, Sequence) else each[0]
+
+    def interval(
+        self,
+        X: Array,
+        level: float = 0.9,
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> tuple[Array, Array]:
+        """Compute the ends of central intervals that contain an observation with probability `level`.
+
+        Returns the lower and the upper ends, both [..., N, K]. For counts, the probability is at least `level`. See
+        `quantile` for the other arguments and the errors.
+        """
+        (level,) = check_levels((level,))
+        q = (0.5 * (1.0 - level), 0.5 * (1.0 + level))
+        ends = self.quantile(X, q, offset=offset, noise=noise, memory=memory)
+        return ends[0, ...], ends[1, ...]
+
+    @public
+    def log_density(
+        self,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
+        """Compute the log predictive density log p(y_n | x_n, data) [N] of each row of y [N] or [N, K] at X [N, D].
+
+        For a deep process, this is the log density of the mixture of its samples. If X has leading axes, y must have
+        the same leading axes. See `predict` for the other arguments.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For the reasons listed in `predict`, or if a target is outside the support of the likelihood.
+        """
+        return self._log_density(X, y, log_average, offset, noise, memory)
+
+    @public
+    def mean_log_density(
+        self,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
+        """Average the log density [N] of each row over the samples of a deep process.
+
+        The result is at most `log_density`, which is the logarithm of the average density. The two are equal for models
+        that are not deep. Papers on deep models report one or the other. See `log_density` for the arguments and
+        errors.
+        """
+        return self._log_density(X, y, average, offset, noise, memory)
+
+    def _log_density(self, X: Array, y: Array, over_samples: Callable[[Array, int], Array], *others: Any) -> Array:
+        def density(mu: Array, var: Array, batch: Batch) -> Array:
+            tiled = batch.tile(mu.shape[0] // batch.y.shape[0])
+            densities = with_row_noise(self.likelihood, tiled.noise).predictive_log_density(mu, var, tiled.y)
+            return over_samples(densities, batch.y.shape[0])
+
+        return self._score("log density", density, X, self._targets(X, y), *others)
+
+    @public
+    def cdf(
+        self,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
+        """Compute the probability P(Y <= y) [..., N, K] of observations Y at X [..., N, D].
+
+        Parameters
+        ----------
+        X, offset, noise, memory
+            See `predict`.
+        y
+            Thresholds [..., N, K], or [N] for one column. Thresholds may be outside the support of the likelihood. The
+            probability for a threshold of NaN is NaN.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For the reasons listed in `quantile`, or if the shape of y does not fit X.
+        """
+        return self._cdf(X, self._thresholds(X, y), offset, noise, memory)
+
+    @public
+    def pit(
+        self,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        seed: int = 0,
+        memory: float | None = None,
+    ) -> Array:
+        """Compute the probability integral transforms F(y) [..., N, K] of targets y.
+
+        The transforms are uniform on (0, 1) if the predictions are calibrated. For counts, each transform is a random
+        number, uniform between P(Y < y) and P(Y <= y).
+
+        Parameters
+        ----------
+        X, offset, noise, memory
+            See `predict`.
+        y
+            Targets, as in `log_density`. A target of NaN counts as missing, and its transform is NaN.
+        seed
+            Seed for the random numbers, which are drawn on the host.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For the reasons listed in `quantile`, or if a target is outside the support of the likelihood.
+
+        Source: Czado, Gneiting & Held, "Predictive model assessment for count data", Biometrics 2009.
+        """
+        y = self._check_targets(X, y)
+        F = self._cdf(X, y, offset, noise, memory)
+        if not self.likelihood.whole_numbers:
+            return F
+        below = self._cdf(X, y - 1.0, offset, noise, memory)
+        share = generator(check_whole("seed", seed, least=0), 17).uniform(size=tuple(F.shape))
+        return below + asarray_like(share, F) * (F - below)
+
+    @public
+    def crps(
+        self,
+        X: Array,
+        y: Array,
+        /,
+        *,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
+        """Compute the continuous ranked probability score [..., N, K] of each target, in units of y; lower is better.
+
+        The score is the integral of (P(Y <= x) - H(x - y))^2 over x, where H is the unit step function. The score
+        generalises the absolute error. Gaussian noise has a closed form. For other likelihoods, the relative error is
+        about 1e-4. See `pit` for the arguments and errors.
+
+        Source: Gneiting & Raftery, "Strictly proper scoring rules, prediction, and estimation", JASA 2007.
+        """
+
+        def score(mu: Array, var: Array, batch: Batch) -> Array:
+            samples = mu.shape[0] // batch.y.shape[0]
+            return with_row_noise(self.likelihood, batch.noise).predictive_crps(mu, var, batch.y, samples=samples)
+
+        return self._score(None, score, X, self._check_targets(X, y), offset, noise, memory)
+
+    def _cdf(self, X: Array, y: Array, *others: Any) -> Array:
+        def below(mu: Array, var: Array, batch: Batch) -> Array:
+            samples = mu.shape[0] // batch.y.shape[0]
+            return with_row_noise(self.likelihood, batch.noise).predictive_cdf(mu, var, batch.y, samples=samples)
+
+        return self._score(None, below, X, y, *others)
+
+    def _score(
+        self,
+        what: str | None,
+        score: Callable[[Array, Array, Batch], Array],
+        X: Array,
+        y: Array,
+        offset: Array | None,
+        noise: Array | None,
+        memory: float | None,
+    ) -> Array:
+        """Compute scores in chunks of rows, from marginals [S n, P] and the rows of each chunk.
+
+        `what` is the name of the score. If it is given, NonFiniteError is raised for scores that are not finite.
+        """
+
+        def scored(
+            process: Process, factor: Any, X: Array, y: Array, offset: Array | None, noise: Array | None
+        ) -> tuple[Array]:
+            return (score(*self._moments(process, factor, X, offset), Batch(X, y, noise=noise)),)
+
+        names = () if what is None else (what,)
+        return self._in_chunks(scored, X, memory, names, y, *self._by_row_terms(X, offset, noise))[0]
