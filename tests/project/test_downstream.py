@@ -28,7 +28,7 @@ agp.SVGP.from_data(X, y, kernel="rbf")
 agp.SGPR.from_data(X, y, seed="one")
 agp.SOLVEGP.from_data(X, y, num_orthogonal=[3])
 agp.DeepGP.from_data(X, y, Z=X)
-agp.TVGP.from_data(X, y, weights=None)
+agp.TVGP.from_data(X, y, Z=None)
 predictor = agp.SGPR.from_data(X, y).predictor()
 predictor.predict(X, observd=True)
 predictor.predict(X).men
