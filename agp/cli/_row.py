@@ -74,7 +74,7 @@ class Row:
         np.savez(self.folder / f"{self.task.stem}.npz", allow_pickle=False, **arrays)
         (self.folder / f"{self.task.stem}.json").write_text(json.dumps(facts))
 
-    def train(self, model: Model) -> Result:
+    def train(self, model: Model) -> Result[Model]:
         """Train with the method's recipe, and record the test NLPD."""
         s = self.settings
         every = max(1, s.iterations // CURVE_POINTS)
@@ -95,7 +95,7 @@ class Row:
             batch_size=min(s.batch_size, len(self.X)) if model.stochastic else None,
         )  # fmt: skip
 
-    def milliseconds(self, result: Result) -> float:
+    def milliseconds(self, result: Result[Model]) -> float:
         """Mean time per step in milliseconds, without the first steps if there are later ones."""
         if result.steps <= WARM_UP:
             return 1e3 * result.seconds / result.steps

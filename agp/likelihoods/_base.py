@@ -20,10 +20,10 @@ Drawn = Mapping[str, Array] | None
 
 
 class Prediction(NamedTuple):
-    """Means [N, P] and variances [N, P] of observations; the variance is None if only the mean was requested."""
+    """Means [N, P] and variances [N, P] of latent functions or observations, or their derivatives."""
 
     mean: Array
-    variance: Array | None
+    variance: Array
 
 
 class Likelihood(ABC):

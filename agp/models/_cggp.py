@@ -77,7 +77,7 @@ class CGGP(Regression):
     """
 
     kernel: Kernel
-    likelihood: Gaussian  # type: ignore[assignment]
+    likelihood: Gaussian
     _: KW_ONLY
     X: Array = tree.constant()
     y: Array = tree.constant()

@@ -188,7 +188,7 @@ class CaGP(HoldsData, InverseOwner):
         capped = rows.X.shape[0] < N
         start = cls(**fields, **_fields_of(rows.take(copy_array)), actions=actions, loss=loss, capped=capped)
         if inverse_free:
-            posterior = ProjectedInverseFree(None).invert_from_scratch(start._matrix_to_invert())  # type: ignore[arg-type]
+            posterior = ProjectedInverseFree(None).invert_from_scratch(start._matrix_to_invert())
             start = dataclasses.replace(start, posterior=posterior)
         return initialise_model(start)
 
@@ -298,7 +298,6 @@ class CaGP(HoldsData, InverseOwner):
             )
             raise ValueError(msg)
         combined = self.predict(X).variance
-        assert combined is not None
         exact = GPR(self.kernel, self.likelihood, X=known, y=xp.zeros_like(known[:, :1])).predict(X).variance
         exact = xp.broadcast_to(exact, combined.shape)
         return Uncertainty(combined, exact, nonnegative(combined - exact)[0])

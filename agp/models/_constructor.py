@@ -63,7 +63,7 @@ def complete_constructor(f: Callable[..., Any], /) -> Callable[..., Any]:
                 raise TypeError(msg + _remedy(name, own, options))
         return f(cls, *args, **defaults | kwargs)
 
-    del construct.__wrapped__  # type: ignore[attr-defined] - tools would read the source of f, which lacks arguments
+    del construct.__wrapped__  # tools would read the source of f, which lacks arguments
     keyword = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter(name, keyword, default=x.default, annotation=kind) for name, (kind, x) in shared.items()]
     construct.__signature__ = inspect.signature(f).replace(parameters=own + added)  # type: ignore[attr-defined]

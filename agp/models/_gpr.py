@@ -42,7 +42,7 @@ class GPR(Regression):
     """
 
     kernel: Kernel
-    likelihood: Gaussian  # type: ignore[assignment]
+    likelihood: Gaussian
     _: KW_ONLY
     X: Array = tree.constant()
     y: Array = tree.constant()

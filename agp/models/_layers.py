@@ -176,7 +176,7 @@ def _grid(layer: int, shape: tuple[int, int], channels: int, choice: dict[str, A
     patch = choice["patch"]
     patch = tuple(patch) if isinstance(patch, (tuple, list)) else (patch, patch)
     options = {name: choice[name] for name in ("stride", "padding", "located")}
-    grid = PatchGrid(shape, patch, channels=channels, **options)  # type: ignore[arg-type]
+    grid = PatchGrid(shape, patch, channels=channels, **options)
     try:
         grid.check()
     except ValueError as error:
@@ -232,6 +232,6 @@ def _last_layer(
 ) -> Sparse:
     grid.check_images(H)
     options = {"stride": grid.stride, "padding": grid.padding, "channels": grid.channels, "located": grid.located}
-    place = Patches(grid.image, grid.patch, weights=1.0 if weighted else None, **options)  # type: ignore[arg-type]
+    place = Patches(grid.image, grid.patch, weights=1.0 if weighted else None, **options)
     settings = _settings(grid, grid.rows(H)[0], choice, common)
     return sparse_process(data._replace(X=H), inducing=place, **settings)

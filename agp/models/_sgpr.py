@@ -65,7 +65,7 @@ class SGPR(SparseRegression):
     """
 
     kernel: Kernel
-    likelihood: Gaussian  # type: ignore[assignment]
+    likelihood: Gaussian
     inducing: Inducing
     X: Array = tree.constant()
     y: Array = tree.constant()

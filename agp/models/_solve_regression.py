@@ -67,7 +67,7 @@ class SOLVEGPR(SparseRegression):
     """
 
     kernel: Kernel
-    likelihood: Gaussian  # type: ignore[assignment]
+    likelihood: Gaussian
     inducing: Inducing
     X: Array = tree.constant()
     y: Array = tree.constant()

@@ -126,7 +126,7 @@ class DualInverseFree(InverseFactored[DualInverses], SitePosterior[DualInverses]
             rows = var_bar.mT[:, None, :]
             Kuf_bar = a @ mu_bar.mT - 2.0 * L0 @ (J0 * kff_bar) + 2.0 * xp.sum(L @ (J * rows), axis=0)
             E_bar = (V * rows) @ V.mT + pull_weights(Kuf @ mu_bar)
-            return None, DualInverses(None, -((V0 * kff_bar) @ V0.mT), E_bar), Kuf_bar, kff_bar  # type: ignore[arg-type]
+            return None, DualInverses(None, -((V0 * kff_bar) @ V0.mT), E_bar), Kuf_bar, kff_bar
 
         return (Kuf.mT @ a, var), pullback
 

@@ -148,7 +148,7 @@ class WhitePosterior(Posterior[WhiteFactor]):
 
     def kl_divergence(self, factor: WhiteFactor, /) -> tuple[Array, Pullback]:
         kl, pull = factor.state.white_kl()
-        return kl, lambda bar: (None, WhiteFactor(None, pull(bar)))  # type: ignore[arg-type]
+        return kl, lambda bar: (None, WhiteFactor(None, pull(bar)))
 
     def path_weights(self, factor: WhiteFactor, values: Array, noise: Array, /) -> Array:
         # Lu^-T (v - Lu^-1 values)

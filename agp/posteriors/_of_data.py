@@ -5,7 +5,7 @@ mean h(x) + k_x^T w and the variance k_xx - |E k_x|^2. The posteriors differ in 
 """
 
 from abc import abstractmethod
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
@@ -14,7 +14,17 @@ from agp.posteriors._base import Posterior
 from agp.posteriors._datum_sites import factorise_sites
 
 
-class DataPosterior(Posterior):
+class WeightedFactor(Protocol):
+    """A factor with the weights w [N, P] of the mean Kuf^T w."""
+
+    @property
+    def weights(self) -> Array: ...
+
+
+DataFactor = TypeVar("DataFactor", bound=WeightedFactor)
+
+
+class DataPosterior(Posterior[DataFactor]):
     """Base class of posteriors that hold the data. Subclasses define the root E and its transpose.
 
     The hyperparameters of such a posterior are trained by the evidence of a model, not by a bound with a KL divergence.
@@ -23,15 +33,15 @@ class DataPosterior(Posterior):
     holds_data = True
 
     @abstractmethod
-    def half(self, factor: Any, Kuf: Array, /) -> Array:
+    def half(self, factor: DataFactor, Kuf: Array, /) -> Array:
         """Return E Kuf [N, n] or, if outputs have separate variances, [P, N, n]."""
 
     @abstractmethod
-    def half_transposed(self, factor: Any, V: Array, /) -> Array:
+    def half_transposed(self, factor: DataFactor, V: Array, /) -> Array:
         """Return E^T V [N, n] for V with the shape of `half`, summed over separate outputs."""
 
     @abstractmethod
-    def add_data(self, factor: Any, Kuf: Array, Kff: Array, shift: Array, precision: Array, /) -> tuple[Self, Any]:
+    def add_data(self, factor: DataFactor, Kuf: Array, Kff: Array, shift: Array, precision: Array, /) -> tuple[Self, Any]:
         """Return the posterior and its factor given sites [k, P] of f - h at k further rows.
 
         Kuf [N, k] and Kff [k, k] are covariances with the further rows. The sites are exp(shift f - precision f^2 / 2).
@@ -42,7 +52,7 @@ class DataPosterior(Posterior):
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:  # noqa: ARG003
         cls._refuse("is built by a model that holds data")
 
-    def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
+    def kl_divergence(self, factor: DataFactor, /) -> tuple[Array, Pullback]:
         self._refuse("has no KL divergence; train the model that built it")
 
     @classmethod
@@ -53,7 +63,7 @@ class DataPosterior(Posterior):
     def _no_pullback(self, *_: Any) -> NoReturn:
         self._refuse("has no derivatives with respect to hyperparameters; train the model that built it")
 
-    def project(self, factor: Any, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
+    def project(self, factor: DataFactor, Kuf: Array, kff: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         xp = backend_of(Kuf).xp
         weights = factor.weights
         E = self.half(factor, Kuf)
@@ -68,10 +78,10 @@ class DataPosterior(Posterior):
 
         return (Kuf.mT @ weights, xp.broadcast_to(var, (Kuf.shape[1], self.outputs))), pullback
 
-    def project_mean(self, factor: Any, Kuf: Array, /) -> Array:
+    def project_mean(self, factor: DataFactor, Kuf: Array, /) -> Array:
         return Kuf.mT @ factor.weights
 
-    def project_covariance(self, factor: Any, Kuf: Array, Kff: Array, /) -> Array:
+    def project_covariance(self, factor: DataFactor, Kuf: Array, Kff: Array, /) -> Array:
         E = self.half(factor, Kuf)
         covariance = Kff - E.mT @ E
         return backend_of(Kuf).xp.broadcast_to(covariance, (self.outputs, *covariance.shape[-2:]))
@@ -93,7 +103,7 @@ class ExactFactor:
 
 
 @tree.model
-class Exact(DataPosterior):
+class Exact(DataPosterior[ExactFactor]):
     """The exact posterior for Gaussian noise; predictions take N^2 operations per test input. E = L^-1.
 
     Parameters
@@ -181,7 +191,7 @@ class DatumSitesFactor:
 
 
 @tree.model
-class DatumSites(DataPosterior):
+class DatumSites(DataPosterior[DatumSitesFactor]):
     """A Gaussian site for each row and output (t-VGP); predictions take N^2 P operations per test input.
 
     With the Cholesky factor LW of W = I + diag(s) K diag(s) and s = sqrt(precision), E = LW^-1 diag(s).

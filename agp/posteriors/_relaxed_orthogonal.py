@@ -65,7 +65,7 @@ class RelaxedGroups(
 
     def kl_divergence(self, factor: RelaxedGroupsFactor, /) -> tuple[Array, Pullback]:
         kl, pull = factor.inner.kl_divergence(factor.factor)
-        return kl, lambda bar: (None, RelaxedGroupsFactor(None, *pull(bar)))  # type: ignore[arg-type]
+        return kl, lambda bar: (None, RelaxedGroupsFactor(None, *pull(bar)))
 
     def project_mean(self, factor: RelaxedGroupsFactor, Kuf: Array, /) -> Array:
         return factor.inner.project_mean(factor.factor, self._features(factor.J, Kuf)[0])

@@ -19,7 +19,7 @@ from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NoSigna
 from agp.kernels import RBF, Kernel, Linear, Matern32, Matern52, Product, Sum
 from agp.likelihoods import Gaussian, Likelihood
 from agp.means import Mean
-from agp.models import GPR, valid_data
+from agp.models import GPR, SVGP, valid_data
 from agp.priors import Prior
 from agp.repairs import outside
 from agp.selection._collapse import Collapse, collapse
@@ -276,7 +276,7 @@ def _checksum(part: Any) -> str:
 class _Found(NamedTuple):
     """A posterior, and its entries in the result."""
 
-    model: Any
+    model: GPR | SVGP
     kernel: str
     kind: str
     bound: float
@@ -612,7 +612,7 @@ class _Fit:
         average = 0.0 if known is None else float(backend_of(known).xp.mean(known))
         return max(variance - average, NO_SIGNAL_VARIANCE * variance)
 
-    def _constant(self, best: Any) -> tuple[Any, str]:
+    def _constant(self, best: GPR | SVGP) -> tuple[GPR | SVGP, str]:
         """Return a model that predicts the mean and the variance of the targets, and a phrase that describes it.
 
         If the user's mean function is not a constant, return the best model instead.
@@ -672,7 +672,7 @@ def _best_setting(passed: Collapse, settings: tuple[tuple[float, float], ...]) -
     return setting, density
 
 
-def _baseline(likelihood: Gaussian, targets: Data) -> float:
+def _baseline(likelihood: Likelihood, targets: Data) -> float:
     """Return the log density per observation of a normal distribution with the mean and variance of the targets."""
     noise = None if targets.noise is None else targets.noise[:, None]
     per_row = baseline(likelihood, targets.y, targets.weights, None, noise)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from agp.models import GPR, SVGP
 from agp.training import FitResult
 
 
@@ -33,7 +34,7 @@ class Stage(NamedTuple):
 
 
 @dataclass
-class RegressionResult(FitResult):
+class RegressionResult(FitResult[GPR | SVGP]):
     """The result of `fit_regression`. `message` describes the model. `converged` is False if the fit ended early."""
 
     candidates: list[Candidate] = field(default_factory=list)

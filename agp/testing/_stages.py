@@ -152,7 +152,7 @@ def _joint_covariance(points: Points) -> Any:
     return joint + np.diag(np.concat([np.full(M, NOISE), np.zeros(both.shape[0] - M)]))
 
 
-@stages_of.register
+@stages_of.register(Posterior)
 def _(posterior: Posterior[Any], points: Points, /) -> list[Stage]:
     joint, M = _joint_covariance(points), points.inducing
     posterior = tree.place_leaves(posterior, joint)

@@ -25,7 +25,7 @@ from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
 from agp.training._loop import train
 from agp.training._objective import inner_updates, moves_posteriors
 from agp.training._recipe import FINAL_RATE_FRACTION, RATE, recipe
-from agp.training._result import Callback, Progress, Result
+from agp.training._result import Callback, ModelType, Progress, Result
 from agp.training._resume import checkpoint_exists, load_trace
 from agp.updates import Update
 
@@ -51,7 +51,7 @@ COOLING_SHARE, COOLING_STEPS = 0.2, 100
 
 
 @dataclass
-class FitResult(Result):
+class FitResult(Result[ModelType]):
     """The result of `fit`, with the reason why the training ended."""
 
     converged: bool = False
@@ -65,7 +65,7 @@ class FitResult(Result):
 
 @public(repairs=False, ignore=None)
 def fit(
-    model: Any,
+    model: ModelType,
     X: Array,
     y: Array,
     /,
@@ -86,7 +86,7 @@ def fit(
     weights: Array | None = None,
     offset: Array | None = None,
     noise: Array | None = None,
-) -> FitResult:
+) -> FitResult[ModelType]:
     """Train a model to convergence, or until a limit is reached.
 
     Training uses L-BFGS (`fit_lbfgs`) if the bound is deterministic and each step uses all rows. Otherwise, it uses
@@ -208,7 +208,7 @@ def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
 
 
 def _by_lbfgs(
-    model: Any,
+    model: ModelType,
     data: Batch,
     limit: int,
     tolerance: float,
@@ -217,7 +217,7 @@ def _by_lbfgs(
     how: dict[str, Any],
     watched: dict[str, Any],
     graphs: bool,
-) -> FitResult:
+) -> FitResult[ModelType]:
     """Run L-BFGS until the gain is below the tolerance; restart it once if rounding has ended a line search.
 
     If L-BFGS moves a q(u), steps of `recipe` come first, because L-BFGS from a poor start may mistake the signal for
@@ -233,7 +233,7 @@ def _by_lbfgs(
     settings = {**watched, **how, "inner": inner, "tolerance": 1e-3 * tolerance}
     settings["callbacks"] = [*watched["callbacks"], gain]
 
-    def search(before: Result) -> Any:
+    def search(before: Result[Any]) -> Any:
         return resume_training(before, fit_lbfgs, X, y, {**settings, "max_iterations": limit - before.steps})
 
     found = search(found)
@@ -264,11 +264,11 @@ def _refuse(checkpoint: Any, batch_size: Any) -> None:
         raise ValueError(msg)
 
 
-def _ending(found: Result, steps: int) -> str:
+def _ending(found: Result[Any], steps: int) -> str:
     return "a callback ended the training" if found.steps < steps else f"the limit of {steps} steps was reached"
 
 
-def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResult:
+def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResult[Any]:
     if clock.ended and not converged:
         message = f"the limit of {clock.budget:g} s was reached"
     if not converged:
@@ -278,7 +278,7 @@ def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) ->
     return FitResult(**shared, converged=converged, message=message)
 
 
-def warn_without_signal(found: FitResult, data: Batch) -> FitResult:
+def warn_without_signal(found: FitResult[ModelType], data: Batch) -> FitResult[ModelType]:
     """Return the result; if the model has learned nothing about the targets, warn and set `learned` to False."""
     bounds = found.trace.get("bound", [])[-LAST_ITERATIONS:]
     if not (found.converged and bounds):
@@ -313,7 +313,7 @@ def _join_results(first: Any, second: Any) -> Any:
     return replace(second, steps=steps, seconds=seconds, trace=trace, repairs=first.repairs + second.repairs)
 
 
-def _later(callback: Callback, first: Result) -> Callback:
+def _later(callback: Callback, first: Result[Any]) -> Callback:
     """Return a callback that adds the steps and seconds of the result `first` to the progress."""
 
     def seen(progress: Progress) -> Any:

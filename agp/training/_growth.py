@@ -23,7 +23,7 @@ from agp.training._begun import check_training
 from agp.training._certificate import CERTIFIED_ROWS, Certificate, baseline, certify
 from agp.training._fit import FitResult, check_plan, fit, resume_training
 from agp.training._lbfgs import fit_lbfgs
-from agp.training._result import Callback, Progress, call_all
+from agp.training._result import Callback, ModelType, Progress, call_all
 from agp.updates import Update
 
 MAX_INDUCING = 1024
@@ -104,7 +104,7 @@ class _Limits:
     def elapsed(self) -> float:
         return time.perf_counter() - self.start
 
-    def spent(self, found: FitResult) -> tuple[str, str] | None:
+    def spent(self, found: FitResult[Any]) -> tuple[str, str] | None:
         """Check whether a limit on time or steps was reached."""
         if self.max_seconds is not None and self.elapsed() >= self.max_seconds:
             return "time", f"the limit of {self.max_seconds:g} s was reached"
@@ -112,11 +112,11 @@ class _Limits:
             return "steps", f"the limit of {self.max_steps} steps was reached"
         return None
 
-    def ending(self, found: FitResult) -> bool:
+    def ending(self, found: FitResult[Any]) -> bool:
         """Whether training must end now."""
         return self.stopped or self.spent(found) is not None
 
-    def left(self, found: FitResult) -> dict[str, Any]:
+    def left(self, found: FitResult[Any]) -> dict[str, Any]:
         """Return the remaining limits for the next training."""
         steps = None if self.max_steps is None else self.max_steps - found.steps
         seconds = None if self.max_seconds is None else self.max_seconds - self.elapsed()
@@ -160,7 +160,7 @@ class _Limits:
         closed = ending is not None and ending[0] == "certificate"
         return (last.gap if closed else last.bound - before.bound) < self.tolerance
 
-    def budget(self, found: FitResult, rounds: list[Round]) -> tuple[str, str] | None:
+    def budget(self, found: FitResult[Any], rounds: list[Round]) -> tuple[str, str] | None:
         """Check whether enough time is left for the next round, which is assumed to take twice as long as the last."""
         if spent := self.spent(found):
             return spent
@@ -174,7 +174,7 @@ class _Limits:
 
 
 @dataclass
-class GrowthResult(FitResult):
+class GrowthResult(FitResult[ModelType]):
     """The result of `fit_growing`; `message` explains why the growth ended."""
 
     reason: str = ""
@@ -193,7 +193,7 @@ class GrowthResult(FitResult):
 
 
 def fit_growing(
-    model: Any,
+    model: ModelType,
     X: Array,
     y: Array,
     /,
@@ -215,7 +215,7 @@ def fit_growing(
     weights: Array | None = None,
     offset: Array | None = None,
     noise: Array | None = None,
-) -> GrowthResult:
+) -> GrowthResult[ModelType]:
     """Train a model with few inducing inputs, and double their number until the gain is small.
 
     Each round trains the model by `agp.fit`. The new inducing inputs are the rows of the data with the largest variance
@@ -305,7 +305,7 @@ def fit_growing(
     reached: list[Any] = []  # the model after each round
     resets, looser = 0, min(max(FINAL_TOLERANCES, ERROR / math.sqrt(X.shape[0])), MAX_TOLERANCES)
 
-    def trained(found: FitResult, tolerance: float) -> tuple[FitResult, Certificate]:
+    def trained(found: FitResult[Any], tolerance: float) -> tuple[FitResult[Any], Certificate]:
         if not limits.ending(found):
             with warnings.catch_warnings():  # only warnings about the last model matter
                 warnings.simplefilter("ignore", ConvergenceWarning)
@@ -313,14 +313,14 @@ def fit_growing(
                 found = resume_training(found, fit, X, y, settings | limits.left(found) | {"tolerance": tolerance})
         return noted(found)
 
-    def noted(found: FitResult) -> tuple[FitResult, Certificate]:
+    def noted(found: FitResult[Any]) -> tuple[FitResult[Any], Certificate]:
         seen = certify(found.model, data, rows=certified_rows, seed=seed, memory=memory)
         M = growing_part(found.model)[1].inducing.count
         rounds.append(Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps))
         reached.append(found.model)
         return found, seen
 
-    def larger(found: FitResult, lost: bool) -> FitResult | None:
+    def larger(found: FitResult[Any], lost: bool) -> FitResult[Any] | None:
         start = _with_hyperparameters(found.model, model) if lost else found.model
         part: Any = growing_part(start)[1]
         Z, M = part.inducing.Z, part.inducing.count
@@ -367,7 +367,9 @@ def fit_growing(
         return GrowthResult(**(vars(found) | {"message": message}), **growth)
 
 
-def _tune_on_sample(model: Any, data: Batch, rows: int, limits: _Limits, settings: dict[str, Any]) -> FitResult:
+def _tune_on_sample(
+    model: ModelType, data: Batch, rows: int, limits: _Limits, settings: dict[str, Any]
+) -> FitResult[ModelType]:
     """Train an exact GP on a sample of the rows; if it learns anything, transfer its hyperparameters to the model."""
     index = generator(settings["seed"], 19).permutation(data.X.shape[0])[:rows]
     data = data.take(lambda x: backend_of(x).gather(x, index))

@@ -22,7 +22,7 @@ from agp.random import generator
 from agp.repairs import collect_reports
 from agp.training._begun import check_training, initial_state
 from agp.training._objective import Objective, Point, closed_form_leaves
-from agp.training._result import Callback, LBFGSResult, Progress, call_all, progress_bar
+from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all, progress_bar
 from agp.updates import Adam, Update, check_rate
 
 HYPERPARAMETERS = ("kernel.*", "likelihood.*")
@@ -31,7 +31,7 @@ HYPERPARAMETERS = ("kernel.*", "likelihood.*")
 
 @public(repairs=False, ignore="underflow")
 def fit_lbfgs(
-    model: Any,
+    model: ModelType,
     X: Array,
     y: Array,
     *,
@@ -49,7 +49,7 @@ def fit_lbfgs(
     weights: Array | None = None,
     offset: Array | None = None,
     noise: Array | None = None,
-) -> LBFGSResult:
+) -> LBFGSResult[ModelType]:
     """Maximise the full-data bound over the raw leaves by SciPy's L-BFGS-B, from one or several starts.
 
     Use this function for models with deterministic bounds: `GPR`, `SGPR`, and `SVGP` on all rows. Models with auxiliary
@@ -282,7 +282,7 @@ class _Search:
             self.stopped = True
             raise StopIteration
 
-    def result(self) -> LBFGSResult:
+    def result(self) -> LBFGSResult[Any]:
         """Return the best result so far, or the given model if there is no result yet."""
         objective = self.objective
         objective.repairs.add(objective.aside)

@@ -14,7 +14,7 @@ from agp.training._batches import Batches, Place, check_place
 from agp.training._begun import check_training, initial_state, kept_leaves, warn_about_untouched
 from agp.training._epochs import check_loops
 from agp.training._recipe import recipe
-from agp.training._result import Callback, Result, progress_bar
+from agp.training._result import Callback, ModelType, Result, progress_bar
 from agp.training._resume import check_checkpoint
 from agp.training._run import Run
 from agp.tree import detach, first_leaf
@@ -23,7 +23,7 @@ from agp.updates import Update
 
 @public(repairs=False)
 def train(
-    model: Any,
+    model: ModelType,
     X: Array,
     y: Array,
     *,
@@ -42,7 +42,7 @@ def train(
     weights: Array | None = None,
     offset: Array | None = None,
     noise: Array | None = None,
-) -> Result:
+) -> Result[ModelType]:
     """Train a model by applying the updates in order, `steps` times. An untrained model starts from `initial_state`.
 
     Parameters

@@ -4,13 +4,16 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from agp import tree
 from agp.backend import Array
 from agp.errors import missing_package_message
 from agp.markup import html_with_fallback, table_html
+from agp.models import Model
 from agp.summaries import summary_html
+
+ModelType = TypeVar("ModelType", bound=Model)
 
 SHOWN = 12
 """The maximum number of entries shown in notebooks for a list or a dictionary."""
@@ -42,10 +45,10 @@ def call_all(callbacks: Iterable[Callback], seen: Progress, /) -> bool:
 
 
 @dataclass
-class Result:
-    """The result of training."""
+class Result(Generic[ModelType]):
+    """The result of training. The trained model has the class of the given model."""
 
-    model: Any
+    model: ModelType
     """The trained model."""
     steps: int
     """The number of finished steps, including those before a resumption."""
@@ -65,7 +68,7 @@ class Result:
 
 
 @dataclass
-class LBFGSResult(Result):
+class LBFGSResult(Result[ModelType]):
     """The result of `fit_lbfgs`; `steps` and `trace` are those of the best start.
 
     The trace contains "bound" and "gradient" after each iteration, where "gradient" is the largest absolute entry of
@@ -85,7 +88,7 @@ class LBFGSResult(Result):
     """The final bound of each start; -inf for a start that failed."""
 
 
-def _result_html(result: Result) -> str:
+def _result_html(result: Result[Any]) -> str:
     """Return a result as HTML: a table of its fields, a table for each list of named tuples, and the model."""
     fields = dict(vars(result))
     trained, trace, frozen = fields.pop("model", None), fields.pop("trace", {}), fields.pop("frozen", ())

@@ -233,7 +233,7 @@ class Run:
         )
         return f"Non-finite leaves: {broken}.\nIn the last finite model, after step {self.finite[0]}: {extremes}."
 
-    def _last_finite(self) -> Result:
+    def _last_finite(self) -> Result[Any]:
         step, model = self.finite
         kept = kept_leaves(model, self.updates)
         frozen = tuple(name for name in tree.leaves(model, "parameter") if name in kept)
@@ -242,12 +242,12 @@ class Run:
 
     # -- results and checkpoints ------------------------------------------------------------------------------------
 
-    def result(self) -> Result:
+    def result(self) -> Result[Any]:
         """Check the numbers, and return the result so far."""
         self._look()
         return self._last_finite()
 
-    def rescue(self) -> tuple[Result, Exception | None]:
+    def rescue(self) -> tuple[Result[Any], Exception | None]:
         """Save the checkpoint; return the result up to the last finite state, and the error if saving failed.
 
         After a second interrupt, the result is returned without saving.

@@ -208,6 +208,16 @@ def test_truth_values_are_no_numbers(path):
     refused(path, match=r"likelihood.link is 'cauchit', which Bernoulli does not accept")
 
 
+def test_a_part_of_another_kind_is_refused_where_the_declared_class_is_generic(path):
+    def change(structure, arrays):
+        at(structure, "process").update(posterior={"class": "agp.means.ZeroMean", "fields": {}})
+        for name in [name for name in arrays if name.startswith("process.posterior.")]:
+            arrays.pop(name)
+
+    rewritten(path, change, model_of("svgp-whitened"))
+    refused(path, match=r"process.posterior is ZeroMean\(\), which Sparse does not accept")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["svgp-whitened", "svgp-marginal", "svgp-dual", "deep", "solvegp", "tvgp", "cagp"])
 def test_leaves_of_other_shapes_are_refused_or_predict(name, path):

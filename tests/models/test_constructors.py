@@ -77,9 +77,7 @@ def test_an_unknown_name_is_told_with_the_nearest(name):
 
 
 def test_a_name_like_none_is_told_with_all_names():
-    told = (
-        r"GPR.from_data\(\) .* 'num_inducing'; the arguments are weights, kernel, likelihood, mean_function, priors\."
-    )
+    told = r"GPR.from_data\(\) .* 'num_inducing'; the arguments are .*kernel, likelihood, mean_function, priors\b.*\.$"
     with pytest.raises(TypeError, match=told):
         agp.GPR.from_data(X, Y, num_inducing=3)
     with pytest.raises(TypeError, match=r"'y'; pass y by position\."):

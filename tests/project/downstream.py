@@ -5,6 +5,7 @@ import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar, assert_type
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,13 @@ from agp.constraints import POSITIVE
 from agp.estimators import GPClassifier, GPRegressor
 from agp.kernels import Stationary
 from agp.likelihoods import Likelihood, Prediction, expectation, log_expectation
+from agp.posteriors import Posterior
 from agp.priors import Gamma, LogNormal
-from agp.training import Progress
+from agp.training import FitResult, GrowthResult, LBFGSResult, Progress
 from agp.updates import Adam, Group
 
 Numbers = npt.NDArray[np.float64]
+Factor = TypeVar("Factor")
 
 
 # -- parts of one's own -----------------------------------------------------------------------------------------------
@@ -92,7 +95,7 @@ def regression(folder: Path) -> float:
     assert result.frozen == ()
     assert agp.summary(result.model, columns=["left", "right"]).startswith("SGPR")
 
-    trained: agp.SGPR = result.model
+    trained = result.model
     predictor = trained.predictor()
     prediction = predictor.predict(X, observed=True)
     mean: Numbers = prediction.mean
@@ -207,6 +210,35 @@ def constructors() -> list[tuple[int, ...]]:
     return [tuple(model.predict(X).mean.shape) for model in models[:2]]
 
 
+def types() -> None:
+    """What a checker knows of results: the class of the model, and of the factor of its posterior."""
+    X, y = made_up(40)
+    exact = agp.fit(agp.GPR.from_data(X, y), X, y, max_steps=2)
+    assert_type(exact, FitResult[agp.GPR])
+    assert_type(exact.model, agp.GPR)
+    assert_type(agp.train(agp.SVGP.from_data(X, y, num_inducing=5), X, y, steps=2).model, agp.SVGP)
+    small = agp.SGPR.from_data(X, y, num_inducing=5)
+    assert_type(agp.fit_lbfgs(small, X, y, max_iterations=2), LBFGSResult[agp.SGPR])
+    assert_type(agp.fit_growing(small, X, y, most=6, max_steps=2), GrowthResult[agp.SGPR])
+    assert_type(agp.fit_regression(X, y, max_seconds=5.0).model, agp.GPR | agp.SVGP)
+    assert_type(GPRegressor(method="gpr").fit(X, y[:, 0]).model_, agp.models.Model)
+    prediction = exact.model.predict(X)
+    assert_type(np.sqrt(prediction.variance) + prediction.mean, Array)
+
+    covariance = agp.RBF(1.0, 1.0)(X[:5])[0]
+    whitened = agp.posteriors.Whitened.from_prior(covariance, 1)
+    assert_type(whitened.factorise(covariance)[0], agp.posteriors.WhiteFactor)
+    assert_type(shape_of(whitened, covariance), agp.posteriors.WhiteFactor)
+    assert_type(agp.SVGP.from_data(X, y, num_inducing=5).posterior, Posterior[Any])
+
+
+def shape_of(posterior: Posterior[Factor], covariance: Array) -> Factor:
+    """The factor of any posterior; its KL divergence is a number."""
+    factor = posterior.factorise(covariance)[0]
+    assert posterior.kl_divergence(factor)[0].shape == ()
+    return factor
+
+
 def elsewhere() -> None:
     """The same model on another array library."""
     if importlib.util.find_spec("torch") is None:
@@ -252,6 +284,9 @@ def main() -> None:
     assert np.isfinite(stochastic())
     assert several_outputs() == (4, 2, 4, 2)
     assert constructors() == [(40, 1)] * 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", agp.errors.ConvergenceWarning)  # two steps
+        types()
     assert estimators() > 1.0
     elsewhere()
 

@@ -28,13 +28,16 @@ agp.SVGP.from_data(X, y, kernel="rbf")
 agp.SGPR.from_data(X, y, seed="one")
 agp.SOLVEGP.from_data(X, y, num_orthogonal=[3])
 agp.DeepGP.from_data(X, y, Z=X)
-agp.TVGP.from_data(X, y, weights=None)
+agp.TVGP.from_data(X, y, Z=None)
 predictor = agp.SGPR.from_data(X, y).predictor()
 predictor.predict(X, observd=True)
 predictor.predict(X).men
 predictor.quantile(X, "median")
 predictor.condition_on(X)
 agp.fit(model, X, y).mesage
+agp.fit(agp.GPR.from_data(X, y), X, y).model.to_svgp()
+agp.train("svgp", X, y, steps=2)
+agp.posteriors.Whitened.from_prior(X, 1).factorise(X)[0].Lt
 GPRegressor(methd="sgpr")
 GPRegressor().fit(X, y).bound_ + "nats"
 agp.flatten(model)[1].sise
