@@ -78,22 +78,18 @@ def gradient_of_batch(
 ) -> tuple[Array, dict[str, Array]]:
     """Compute `value_and_gradient` for a batch that has been checked."""
     if gradient == "closed-form":
-        value, pullback = _objective_with_prior(model, batch, memory)
-        return value, tree.pull_raw(model, pullback(1.0))
+        value, pullback = model._objective(batch, memory=memory)
+        if not model.priors:
+            return value, tree.pull_raw(model, pullback(1.0)[0])
+        prior, pull_prior = log_prior(model)
+        return value + prior, tree.pull_raw(model, tree.add(pullback(1.0)[0], pull_prior(1.0)))
 
     def of_raw(raw: dict[str, Array]) -> Array:
-        return _objective_with_prior(tree.constrain(model, raw), batch, memory)[0]
+        here = tree.constrain(model, raw)
+        value = here._objective(batch, memory=memory)[0]
+        return value + log_prior(here)[0] if model.priors else value
 
     return backend_of(batch.X).value_and_grad(of_raw, tree.unconstrain(model))
-
-
-def _objective_with_prior(model: Any, batch: Batch, memory: float | None) -> tuple[Array, Pullback]:
-    """Return the objective plus the log prior, and its pullback ``bar -> model_bar``."""
-    value, pullback = model._objective(batch, memory=memory)
-    if not model.priors:
-        return value, lambda bar: pullback(bar)[0]
-    prior, pull_prior = log_prior(model)
-    return value + prior, lambda bar: tree.add(pullback(bar)[0], pull_prior(bar))
 
 
 # -- bounds inside programs of torch and JAX ---------------------------------------------------------------------------

@@ -126,7 +126,8 @@ class Distribution(GPEstimator):
             offset = xp.log(exposures)
         if noise is not None:
             self._check_takes_noise()
-        known = {"offset": offset, "noise": noise_variances(noise, A, predictor.outputs)}
+            noise = noise_variances(noise, A, predictor.outputs)
+        known = {"offset": offset, "noise": noise}
         if host and "columns_" in vars(self) and bool(xp.any(xp.isnan(A))):
             predictor = self._with_imputations(predictor)
         return At(predictor, A, known, host)

@@ -3,7 +3,6 @@
 Likelihoods that average over samples use fixed samples unless draws are passed, so their bounds are smooth.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -201,20 +200,18 @@ class _Search:
         self.objective, self.callbacks = objective, callbacks
         self.max_iterations, self.tolerance = max_iterations, tolerance
         self.runs: list[_Start | None] = []
-        self.steps, self.seconds, self.stopped = 0, 0.0, False
+        self.steps, self.stopped = 0, False
 
-    def _evaluate(self, vector: npt.NDArray[np.float64]) -> Point | None:
-        began = time.perf_counter()
-        try:
-            return self.objective(vector)
-        finally:
-            self.seconds += time.perf_counter() - began
+    @property
+    def seconds(self) -> float:
+        """The time in seconds spent in evaluations."""
+        return self.objective.seconds
 
     def run(self, starts: Iterator[npt.NDArray[np.float64]]) -> None:
         """Optimise from each start in turn; stop early if a callback ends the search."""
         for vector in starts:
             self.objective.settled = self.objective.given
-            first = self._evaluate(vector)
+            first = self.objective(vector)
             if first is None and not self.runs:
                 reason = next(iter(self.objective.rejections))
                 msg = f"{reason} at the starting model; try standardised data, more jitter or float64."
@@ -238,7 +235,7 @@ class _Search:
         def loss(vector: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
             if np.array_equal(vector, run.latest.vector):  # the first point has already been evaluated
                 return run.latest.loss, run.latest.slope
-            point = self._evaluate(vector)
+            point = self.objective(vector)
             if point is None:
                 return run.height(vector), np.zeros_like(vector)
             run.latest = point

@@ -1,6 +1,7 @@
 """The L-BFGS objective, -bound / N as a function of one float64 vector, and the updates inside it."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -109,7 +110,7 @@ class Objective:
         self.positive = np.concatenate(
             [np.full(math.prod(x.value.shape), isinstance(x.constraint, type(POSITIVE))) for x in leaves]
         )
-        self.evaluations = 0
+        self.evaluations, self.seconds = 0, 0.0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
         self.aside: list[Report] = []  # reports of callbacks
@@ -121,8 +122,8 @@ class Objective:
             bound, raw_bar = gradient_of_batch(model, batch, gradient, memory=memory)
             return bound, raw_bar, model
 
-        compiled = backend_of(batch.X).compile(evaluated)
-        self._evaluated = lambda model: compiled(model, batch, states)
+        self._evaluated = backend_of(batch.X).compile(evaluated)
+        self._rest = batch, states
 
     def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return lower bounds [n] on the raw leaves, which keep positive leaves above the level of rounding errors.
@@ -144,19 +145,25 @@ class Objective:
 
         Inner updates start from their results at the last iterate.
         """
+        began = time.perf_counter()
         self.evaluations += 1
         vector = np.array(vector)
         with np.errstate(all="ignore"):  # overflow at trial points is detected below
             try:
                 with collect_reports() as reports:
                     here = tree.constrain(self.settled, self.unflatten.raw(asarray_like(vector, self.reference)))
-                    (bound, raw_bar, model), _ = speculate(lambda: self._evaluated(here), self.reference)
+                    if self.B.reading_waits(self.reference):
+                        found, _ = speculate(lambda: self._evaluated(here, *self._rest), self.reference)
+                    else:
+                        found = self._evaluated(here, *self._rest)
+                    bound, raw_bar, model = found
             except NotPositiveDefiniteError:
                 return self._reject("a factorisation failed")
             tally = Tally(reports)
             if tally.failures:
                 return self._reject("a factorisation failed")
             loss, slope = -float(bound) / self.count, -self._on_host(raw_bar) / self.count
+        self.seconds += time.perf_counter() - began
         if not np.isfinite(loss):
             return self._reject("the bound was not finite")
         if not np.isfinite(slope).all():

@@ -102,8 +102,7 @@ def test_each_row_has_its_own_offset_and_noise(name):
             continue  # random numbers by row
         axis = {1: 0, 2: 0, 3: 1}[found.ndim]
         assert_close(found, np.concatenate([row[what] for row in rows], axis=axis), 1e-9, what)
-    chunks = {name: x for name, x in known.items()} | {"memory": 1e-6}
-    for what, found in scores(predictor, NEW, y, **chunks).items():
+    for what, found in scores(predictor, NEW, y, memory=1e-6, **known).items():
         assert_close(found, whole[what], 1e-9, what)
 
 
