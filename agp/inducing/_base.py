@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
-from agp import tree
 from agp._deprecated import former_methods
 from agp.backend import Array, Pullback
 from agp.kernels import RBF, Kernel
@@ -110,28 +109,3 @@ class Inducing(ABC):
         TypeError, ValueError
             If given leaves do not fit the data, or M is out of range.
         """
-
-
-class AtInputs(Inducing):
-    """Inducing variables u = g(Z) at inducing inputs `Z` [M, .]. The kernel is the covariance of the process g."""
-
-    Z: Array
-
-    locations: ClassVar[tuple[str, ...]] = ("Z",)
-
-    @property
-    def count(self) -> int:
-        return self.Z.shape[0]
-
-    @property
-    def reference(self) -> tuple[str, Array]:
-        return "Z", self.Z
-
-    def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
-        Kuu, pull = kernel(self.Z)
-
-        def pullback(bar):
-            kernel_bar, Z_bar = pull(bar)
-            return tree.cotangent(self, Z=Z_bar), kernel_bar
-
-        return Kuu, pullback

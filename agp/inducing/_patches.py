@@ -9,10 +9,10 @@ from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, like
 from agp.checks import check_inputs, usable
 from agp.chunking import cached_rows, on_device, row_ranges, tile_rows
-from agp.inducing._base import AtInputs, FeatureMap
+from agp.inducing._base import FeatureMap
 from agp.inducing._equal_patches import merge_equal_patches
 from agp.inducing._patch_grid import PatchGrid
-from agp.inducing._points import choose_inputs
+from agp.inducing._points import AtInputs, choose_inputs
 from agp.kernels import Features, Kernel
 from agp.linalg import diagonal
 from agp.random import generator

@@ -1,11 +1,11 @@
 """Inducing variables that are values of the process: u = f(Z)."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of
 from agp.checks import check_inputs, check_like, check_whole, usable
-from agp.inducing._base import AtInputs, FeatureMap, Inducing
+from agp.inducing._base import FeatureMap, Inducing
 from agp.inducing._choose import choose
 from agp.kernels import Kernel
 from agp.scaling import column_spreads
@@ -13,6 +13,31 @@ from agp.tree import constant_data, copy_array
 
 NUM_INDUCING = 128
 """The default number of inducing variables."""
+
+
+class AtInputs(Inducing):
+    """Inducing variables u = g(Z) at inducing inputs `Z` [M, .]. The kernel is the covariance of the process g."""
+
+    Z: Array
+
+    locations: ClassVar[tuple[str, ...]] = ("Z",)
+
+    @property
+    def count(self) -> int:
+        return self.Z.shape[0]
+
+    @property
+    def reference(self) -> tuple[str, Array]:
+        return "Z", self.Z
+
+    def covariance(self, kernel: Kernel, /) -> tuple[Array, Pullback]:
+        Kuu, pull = kernel(self.Z)
+
+        def pullback(bar):
+            kernel_bar, Z_bar = pull(bar)
+            return tree.cotangent(self, Z=Z_bar), kernel_bar
+
+        return Kuu, pullback
 
 
 @tree.model

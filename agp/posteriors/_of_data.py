@@ -41,7 +41,9 @@ class DataPosterior(Posterior[DataFactor]):
         """Return E^T V [N, n] for V with the shape of `half`, summed over separate outputs."""
 
     @abstractmethod
-    def add_data(self, factor: DataFactor, Kuf: Array, Kff: Array, shift: Array, precision: Array, /) -> tuple[Self, Any]:
+    def add_data(
+        self, factor: DataFactor, Kuf: Array, Kff: Array, shift: Array, precision: Array, /
+    ) -> tuple[Self, Any]:
         """Return the posterior and its factor given sites [k, P] of f - h at k further rows.
 
         Kuf [N, k] and Kff [k, k] are covariances with the further rows. The sites are exp(shift f - precision f^2 / 2).

@@ -11,7 +11,7 @@ from agp.checks import check_finite, check_whole
 from agp.likelihoods import Likelihood, Prediction, with_row_noise
 from agp.linalg import covariance_with, nonnegative
 from agp.markup import html_with_fallback
-from agp.predictors._evaluation import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
+from agp.predictors._by_rows import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
 from agp.predictors._mixture import average, combine, cross_covariances, mixture, slopes

@@ -9,8 +9,7 @@ from agp.processes._mixed import LinearMixing
 from agp.processes._of_data import ComputationAware, Iterative
 from agp.processes._outputs import MultiOutput
 from agp.processes._paths import Paths
-from agp.processes._prior import SparsePrior
-from agp.processes._sparse import Sparse
+from agp.processes._sparse import Sparse, SparsePrior
 from agp.processes._stack import Stack
 
 __all__ = [
@@ -34,4 +33,4 @@ __getattr__ = former_names(__name__, EachPatch="Patchwise", Known="FixedMap", Mi
 from agp.processes._base import MixedPrecision, check_process
 from agp.processes._of_data import IterativeFactor, ProjectedFactor
 from agp.processes._paths import conditional_paths
-from agp.processes._prior import initialise_prior
+from agp.processes._sparse import initialise_prior

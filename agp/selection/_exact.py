@@ -95,9 +95,8 @@ def search_hyperparameters(
     computed from the rows that `among` returns.
     """
     found = starting_kernels(kernel, *data.repeat_rows(), parts["likelihood"], among=among)
-    begun = []
-    for start in [start for _, start in found] or [kernel]:
-        begun.append(train_exact(exact_gp(data, kernel=start, **parts), data, SHORT, watch, least_gain))
+    starts = [start for _, start in found] or [kernel]
+    begun = [train_exact(exact_gp(data, kernel=start, **parts), data, SHORT, watch, least_gain) for start in starts]
     best = sorted(begun, key=lambda one: -one.score)[:NUM_KEPT_STARTS]
     further = [train_exact(one.model, data, LONG, watch, least_gain) for one in best]
     return max([*further, best[0]], key=lambda one: one.score)

@@ -347,7 +347,7 @@ class _Fit:
             for one in found:
                 model = on_rows(one.tuned.model, data, self.plan.parts(one.tuned.model.kernel, data)["priors"])
                 piece = f"judge {one.name} {rows} from {_checksum(model)}"
-                tuned = self._run_piece(piece, model, evaluate_on, model, data)
+                tuned = self._find(piece, model) or self._store(piece, model, evaluate_on(model, data))
                 judged.append(one._replace(tuned=tuned, log_density=tuned.score))
         return _sort_by_density(judged)
 
@@ -393,19 +393,25 @@ class _Fit:
         return exact_gp(data, kernel=kernel, **self.plan.parts(kernel, data))
 
     def _search_kernel(self, name: str, kernel: Kernel, data: Data) -> Tuned:
-        parts = self.plan.parts(kernel, data)
+        parts, piece = self.plan.parts(kernel, data), f"search {name}"
         settings = (self.watch, self.plan.least_gain, lambda: self.rows.first(COMPARED_ROWS).X)
         model = exact_gp(data, kernel=kernel, **parts)
-        return self._run_piece(f"search {name}", model, search_hyperparameters, kernel, data, parts, *settings)
+        found = self._find(piece, model)
+        return found or self._store(piece, model, search_hyperparameters(kernel, data, parts, *settings))
 
     def _train_model(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
         """Train a model for at most this many iterations, or take the result from the checkpoint."""
+        piece = f"{piece} from {_checksum(model)}"
         settings = (iterations, self.watch, self.plan.least_gain)
-        return self._run_piece(f"{piece} from {_checksum(model)}", model, train_exact, model, data, *settings)
+        return self._find(piece, model) or self._store(piece, model, train_exact(model, data, *settings))
 
-    def _run_piece(self, piece: str, model: Any, work: Callable[..., Tuned], *arguments: Any) -> Tuned:
-        """Return ``work(*arguments)``, or the model with the result from the checkpoint."""
-        return self.pieces(piece, lambda: work(*arguments).pieces(), lambda done: Tuned.of(model, done))
+    def _find(self, piece: str, model: Any) -> Tuned | None:
+        """Return the model with the result from the checkpoint, or None if it is not there."""
+        return self.pieces.find(piece, lambda done: Tuned.of(model, done))
+
+    def _store(self, piece: str, model: Any, found: Tuned) -> Tuned:
+        """Store a result in the checkpoint, and return it as it would be read from there."""
+        return Tuned.of(model, self.pieces.store(piece, found.pieces()))
 
     def _with_linear(self, best: _Chosen, data: Data) -> list[_Chosen]:
         """Add a linear kernel to the best kernel; return the sum if its gain is not due to chance."""

@@ -127,21 +127,25 @@ class Pieces:
         except (KeyError, TypeError, ValueError) as error:
             self._refuse(path, error)
 
-    def __call__(self, name: str, work: Callable[[], dict[str, Any]], taken: Callable[[dict[str, Any]], T]) -> T:
-        """Read the result with this name from the checkpoint, or compute it by ``work()``; return ``taken(result)``.
+    def find(self, name: str, read: Callable[[dict[str, Any]], T]) -> T | None:
+        """Return the result with this name from the checkpoint, converted by `read`, or None if there is none.
 
-        Incomplete results are not stored. Raise ValueError if `taken` rejects a result from the checkpoint.
+        Raise ValueError if `read` rejects it.
         """
-        if self.path is not None and name in self.done:
-            try:
-                return taken(self.done[name])
-            except ValueError as error:
-                self._refuse(self.path, error)
-        found = {key: np.asarray(value, order="C") for key, value in work().items()}
+        if self.path is None or name not in self.done:
+            return None
+        try:
+            return read(self.done[name])
+        except ValueError as error:
+            self._refuse(self.path, error)
+
+    def store(self, name: str, result: dict[str, Any]) -> dict[str, Any]:
+        """Write a result to the checkpoint, unless it is incomplete, and return it as it would be read from there."""
+        found = {key: np.asarray(value, order="C") for key, value in result.items()}
         if self.path is not None and not self.watch.stage_over:
             self.done[name] = found
             self._write(self.path)
-        return taken(found)
+        return found
 
     @staticmethod
     def _refuse(path: Path, error: Exception) -> NoReturn:

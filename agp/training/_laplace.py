@@ -51,10 +51,10 @@ def laplace(
 ) -> Laplace:
     """Compute the Laplace approximation to the posterior of the kernel, likelihood and mean function parameters.
 
-    X [N, D] and y [N, K] are the training data; the keywords are those of `agp.models.Model.bound`. The objective is the
-    bound at the optimal q(u) plus the log priors, as a function of the logarithms of positive parameters. The precision
-    is the negative Hessian of the objective, computed by finite differences of the closed-form gradient with one
-    evaluation per parameter. Inducing inputs are fixed, and at most 300 are used. The logarithms have a weak normal
+    X [N, D] and y [N, K] are the training data; the keywords are those of `agp.models.Model.bound`. The objective is
+    the bound at the optimal q(u) plus the log priors, as a function of the logarithms of positive parameters. The
+    precision is the negative Hessian of the objective, computed by finite differences of the closed-form gradient with
+    one evaluation per parameter. Inducing inputs are fixed, and at most 300 are used. The logarithms have a weak normal
     prior with standard deviation 3, which corresponds to a factor of 20. This prior keeps the covariance finite if the
     bound is flat or not at a maximum in some direction. The computation requires float64.
 

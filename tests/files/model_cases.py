@@ -29,9 +29,7 @@ from agp.likelihoods import (
     Bernoulli,
     Beta,
     Exponential,
-    Exposed,
     Gaussian,
-    HeteroscedasticGaussian,
     LatentNoiseGaussian,
     NegativeBinomial,
     Ordinal,
@@ -39,7 +37,6 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
-    Weighted,
 )
 from agp.likelihoods import Gamma as GammaLikelihood
 from agp.likelihoods import (
@@ -47,7 +44,7 @@ from agp.likelihoods import (
 )
 from agp.means import ConstantMean, LinearMean
 from agp.posteriors import PriorSpread, Relaxed, RelaxedOrthogonal, RelaxedUnion, Whitened, WhiteSites
-from agp.predictors import with_imputations, with_saturation
+from agp.predictors import Imputations, Saturation
 from agp.priors import Gamma, HalfCauchy, HalfNormal, InverseGamma, LogNormal, Normal, Relative
 from agp.processes import Deep, LinearMixing, Sparse, Stack
 
@@ -59,6 +56,9 @@ LABELS = np.repeat([[0.0], [1.0], [2.0]], N // 3, axis=0)
 IMAGES = RNG.normal(size=(N, 12))
 NEW = RNG.normal(size=(7, 2))
 NEW_IMAGES = RNG.normal(size=(7, 12))
+
+KNOWN = {"weights": 0.1 + Y[:, 0] ** 2, "offset": 0.3 * X[:, 0], "noise": 0.2 + X[:, 1] ** 2}
+"""What is known of the rows."""
 
 KERNELS: dict[str, Callable[[], Any]] = {
     "rbf": RBF,
@@ -77,8 +77,6 @@ KERNELS: dict[str, Callable[[], Any]] = {
 }
 LIKELIHOODS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {
     "gaussian": (Gaussian, Y),
-    "known-noise": (lambda: HeteroscedasticGaussian(Gaussian()), np.concatenate([Y, 0.1 + Y * Y], axis=1)),
-    "known-noise-alone": (HeteroscedasticGaussian, np.concatenate([Y, 0.1 + Y * Y], axis=1)),
     "probit": (lambda: Bernoulli(squash=1e-3), 1.0 * (Y > 0.0)),
     "logit": (lambda: Bernoulli(link="logit", points=7), 1.0 * (Y > 0.0)),
     "poisson": (lambda: Poisson(exposure=1.3), np.round(np.exp(Y))),
@@ -89,8 +87,6 @@ LIKELIHOODS: dict[str, tuple[Callable[[], Any], np.ndarray]] = {
     "ordinal": (lambda: Ordinal(3, points=7), np.clip(np.round(Y + 1.0), 0.0, 2.0)),
     "latent-noise": (LatentNoiseGaussian, Y),
     "log-normal": (LogNormalLikelihood, np.exp(Y)),
-    "weighted": (lambda: Weighted(Gaussian()), np.concatenate([Y, 0.1 + Y * Y], axis=1)),
-    "exposed": (lambda: Exposed(Poisson()), np.concatenate([np.round(np.exp(Y)), 0.1 + Y * Y], axis=1)),
     "student-t": (lambda: StudentT(degrees_of_freedom=4), Y),
     "robustmax": (lambda: RobustMax(3), LABELS),
     "softmax": (lambda: Softmax(3, samples=5, fixed_samples=8), LABELS),
@@ -164,11 +160,14 @@ def _dense() -> CaGP:
 MODELS: dict[str, Callable[[], Any]] = {
     "gpr": lambda: GPR.from_data(X, Y, mean_function=ConstantMean(), priors=PRIORS),
     "sgpr": lambda: SGPR.from_data(X, Y, num_inducing=5, jitter=1e-5),
-    "gpr-weights": lambda: GPR.from_data(X, Y, weights=0.1 + Y[:, 0] ** 2),
-    "sgpr-weights": lambda: SGPR.from_data(X, Y, num_inducing=5, weights=0.1 + Y[:, 0] ** 2),
+    **{f"gpr-{name}": partial(lambda name: GPR.from_data(X, Y, **{name: KNOWN[name]}), name) for name in KNOWN},
+    "gpr-known-noise-alone": lambda: GPR.from_data(X, Y, likelihood=Gaussian(0.0), noise=KNOWN["noise"]),
+    "sgpr-known": lambda: SGPR.from_data(X, Y, num_inducing=5, **KNOWN),
     "tvgp": lambda: TVGP.from_data(X, 1.0 * (Y > 0.0), likelihood=Bernoulli()),
     "tsvgp": lambda: TSVGP.from_data(X, Y, num_inducing=5, mean_function=LinearMean()),
     "cggp": lambda: CGGP.from_data(X, Y, tolerance=1e-8, prediction_tolerance=1e-10, rank=4),
+    "cggp-known": lambda: CGGP.from_data(X, Y, prediction_tolerance=1e-10, rank=4, **KNOWN),
+    "cagp-known": lambda: CaGP.from_data(X, Y, num_actions=5, **KNOWN),
     "cagp": lambda: CaGP.from_data(X, Y, num_actions=5),
     "cagp-capped": lambda: CaGP.from_data(X, Y, num_actions=3, support=9, inverse_free=True),
     "cagp-policy": lambda: CaGP.from_data(X, Y, policy=ConjugateGradients(4), loss="projected"),
@@ -180,6 +179,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "solvegp-relaxed": lambda: SOLVEGP.from_data(X, Y, posterior=RelaxedOrthogonal, num_inducing=4, num_orthogonal=3),
     "solvegp-union": lambda: SOLVEGP.from_data(X, Y, posterior=RelaxedUnion, num_inducing=4, num_orthogonal=3),
     "solvegpr": lambda: SOLVEGPR.from_data(X, Y, num_inducing=4, num_orthogonal=3),
+    "solvegpr-known": lambda: SOLVEGPR.from_data(X, Y, num_inducing=4, num_orthogonal=3, **KNOWN),
     "solvegpr-free": lambda: SOLVEGPR.from_data(X, Y, second=Whitened, num_inducing=4, num_orthogonal=3),
     "solvegpr-tight": lambda: SOLVEGPR.from_data(X, Y, tight=True, num_inducing=4, num_orthogonal=3),
     "stack": lambda: SVGP(Stack((_sparse(), _sparse(posterior="marginal"))), Gaussian(np.asarray(0.2))),
@@ -196,11 +196,11 @@ PREDICTORS: dict[str, Callable[[], Any]] = {
     name: partial(lambda name: model_of(name).predictor(), name) for name in MODELS if not name.startswith("kernel-")
 }
 PREDICTORS["cggp-iterative"] = lambda: model_of("cggp").predictor(memory=0.001)
-PREDICTORS["unknown-cells"] = lambda: with_imputations(
-    model_of("gpr").predictor(), 0.1 + NEW[:3], np.full(NEW.shape[1], 1.5)
+PREDICTORS["unknown-cells"] = lambda: dataclasses.replace(
+    model_of("gpr").predictor(), imputations=Imputations(0.1 + NEW[:3], np.full(NEW.shape[1], 1.5))
 )
-PREDICTORS["saturating"] = lambda: with_saturation(
-    model_of("likelihood-poisson").predictor(), np.asarray([1.1]), np.asarray([1.3])
+PREDICTORS["saturating"] = lambda: dataclasses.replace(
+    model_of("likelihood-poisson").predictor(), saturation=Saturation(np.asarray([1.1]), np.asarray([1.3]))
 )
 """What predicts for these models; kernels are in both."""
 COVERING = ("gpr", "sgpr", "tsvgp", "cagp-capped", "svgp-relaxed", "svgp-dual", "solvegp", "deep", "patches")

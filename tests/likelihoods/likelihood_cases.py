@@ -8,14 +8,13 @@ from helpers import NUMPY, Place, as_arrays
 
 from agp import tree
 from agp.backend import backend_of, like
+from agp.batch import Batch
 from agp.likelihoods import (
     Bernoulli,
     Beta,
     Exponential,
-    Exposed,
     Gamma,
     Gaussian,
-    HeteroscedasticGaussian,
     LatentNoiseGaussian,
     LogNormal,
     NegativeBinomial,
@@ -24,7 +23,7 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
-    Weighted,
+    expected_row_density,
 )
 
 Targets = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -32,10 +31,6 @@ Targets = Callable[[np.random.Generator, int, int], np.ndarray]
 
 def values(rng, rows, columns):
     return rng.normal(size=(rows, columns))
-
-
-def with_noise(rng, rows, columns):
-    return np.concatenate([values(rng, rows, columns), 0.05 + rng.uniform(size=(rows, columns))], axis=1)
 
 
 def binary(rng, rows, columns):
@@ -62,16 +57,6 @@ def categories(rng, rows, columns):
     return 1.0 * rng.integers(0, 4, size=(rows, columns))
 
 
-def beside(targets, least=0.3):
-    """Targets, and a last column of positive numbers."""
-
-    def made(rng, rows, columns):
-        y = targets(rng, rows, columns)
-        return np.concatenate([y, least + 2.0 * rng.uniform(size=(len(y), 1))], axis=1)
-
-    return made
-
-
 class Kind(NamedTuple):
     """A likelihood whose leaves are numbers, and its targets."""
 
@@ -82,8 +67,6 @@ class Kind(NamedTuple):
 
 KINDS = {
     "gaussian": Kind(lambda: Gaussian(0.2), values),
-    "known-noise": Kind(lambda: HeteroscedasticGaussian(), with_noise),
-    "known-and-common-noise": Kind(lambda: HeteroscedasticGaussian(Gaussian(0.2)), with_noise),
     "bernoulli": Kind(lambda: Bernoulli(), binary),
     "bernoulli-squash": Kind(lambda: Bernoulli(squash=1e-3), binary),
     "bernoulli-logit": Kind(lambda: Bernoulli(link="logit"), binary),
@@ -104,12 +87,6 @@ KINDS = {
     "robustmax": Kind(lambda: RobustMax(3), labels, 3),
     "robustmax-rough": Kind(lambda: RobustMax(3, epsilon=0.1, squash=1e-2, points=8), labels, 3),
     "softmax": Kind(lambda: Softmax(3, samples=7, fixed_samples=50), labels, 3),
-    "weighted-gaussian": Kind(lambda: Weighted(Gaussian(0.2)), beside(values)),
-    "weighted-softmax": Kind(lambda: Weighted(Softmax(3, samples=7, fixed_samples=50)), beside(labels), 3),
-    "exposed-poisson": Kind(lambda: Exposed(Poisson()), beside(counts)),
-    "exposed-gamma": Kind(lambda: Exposed(Gamma(1.7)), beside(positive)),
-    "exposed-exponential": Kind(lambda: Exposed(Exponential()), beside(positive)),
-    "weighted-exposed-counts": Kind(lambda: Weighted(Exposed(NegativeBinomial(0.6))), beside(beside(counts))),
 }
 
 
@@ -135,20 +112,31 @@ def problem_of(name: str, place: Place = NUMPY, *, columns: int = 1, rows: int =
     return Problem(place.move(likelihood, dtype), *(place.array(x, dtype) for x in (mu, var, y)), draws)
 
 
-def likelihood_stage(problem: Problem, *, with_draws: bool = True):
+def rows_of(problem: Problem, place: Place = NUMPY, dtype: str = "float64") -> Batch:
+    """The rows of a problem with weights, offsets and, if the likelihood takes them, known noise variances."""
+    rng = np.random.default_rng(6)
+    rows, P = problem.mu.shape
+    known = {"weights": rng.uniform(0.0, 3.0, size=rows), "offset": rng.normal(size=(rows, P))}
+    if problem.likelihood.takes_noise:
+        known["noise"] = rng.uniform(0.01, 0.5, size=(rows, P))
+    return Batch(problem.y, problem.y, **{name: place.array(x, dtype) for name, x in known.items()})
+
+
+def likelihood_stage(problem: Problem, *, with_draws: bool = True, rows: Batch | None = None):
     """Expected log densities as a function of the likelihood's parameters, mu and var; and those leaves."""
     likelihood = problem.likelihood
     parameters = tree.leaves(likelihood, "parameter")
+    batch = Batch(problem.y, problem.y) if rows is None else rows
 
     def moved(x, reference):
-        return backend_of(reference).xp.asarray(np.asarray(x).tolist(), **like(reference))
+        return None if x is None else backend_of(reference).xp.asarray(np.asarray(x).tolist(), **like(reference))
 
     def stage(leaves):
         mu, var = leaves["mu"], leaves["var"]
         constants = {name: moved(x, mu) for name, x in tree.leaves(likelihood, "constant").items()}
         here = tree.with_leaves(likelihood, constants | {name: leaves[f"likelihood.{name}"] for name in parameters})
         draws = {name: moved(x, mu) for name, x in problem.draws.items()} if with_draws else None
-        value, pull = here.expected_log_density(mu, var, moved(problem.y, mu), draws=draws)
+        value, pull = expected_row_density(here, mu, var, batch.take(lambda x: moved(x, mu)), draws)
 
         def pullback(bar):
             likelihood_bar, mu_bar, var_bar = pull(bar)

@@ -12,7 +12,7 @@ from likelihood_cases import KINDS
 
 from agp import tree
 from agp.errors import RepairWarning
-from agp.likelihoods import Bernoulli, HeteroscedasticGaussian, Poisson, RobustMax, Softmax
+from agp.likelihoods import Bernoulli, Gaussian, Poisson, RobustMax, Softmax
 from agp.repairs import Tally, collect_reports
 
 MEANS = (-1e4, -800.0, -90.0, -40.0, 0.0, 10.0, 40.0, 90.0, 400.0, 800.0, 1e4)
@@ -110,7 +110,7 @@ def test_the_variances_of_sure_classes_keep_their_digits(backend):
 def test_known_noise_leaves_a_variance_at_inputs_that_are_known_exactly(backend):
     zero = backend.array(np.zeros((3, 1)))
     with collect_reports() as repairs:
-        variance = backend.numpy(HeteroscedasticGaussian().predict(zero, zero).variance)
+        variance = backend.numpy(Gaussian(zero[0, 0]).predict(zero, zero).variance)
     assert (variance > 0.0).all()
     (message,) = Tally(repairs).messages
     assert "3 predicted moments" in message

@@ -91,9 +91,7 @@ def test_single_precision_stays_single(name, backend):
 def test_expected_log_density_is_below_the_log_of_the_expected_density(name, backend):
     # Jensen's inequality; both sides use the same nodes or the same noise, so it holds without a tolerance for them
     likelihood, mu, var, y, _ = problem_of(name, backend, columns=2, rows=40)
-    weights = likelihood.row_weights(y)  # which count in expectations alone
-    expected = likelihood.expected_log_density(mu, var, y)[0]
-    expected = backend.numpy(expected if weights is None else expected / weights)
+    expected = backend.numpy(likelihood.expected_log_density(mu, var, y)[0])
     predictive = backend.numpy(likelihood.predictive_log_density(mu, var, y))
     assert np.all(expected <= predictive + 1e-9)
     assert np.any(expected < predictive - 1e-3)
@@ -282,16 +280,18 @@ def test_little_dispersion_is_poisson(backend):
     np.testing.assert_allclose(backend.numpy(slope), limit, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["known-noise", "known-and-common-noise"])
-def test_equal_known_noise_is_noise(name, backend):
-    likelihood, mu, var, y, _ = problem_of(name, backend, columns=2)
-    known, common = 0.3, 0.2 if "common" in name else 0.0
-    same = backend.array(np.concatenate([backend.numpy(y)[:, :2], np.full((8, 2), known)], axis=1))
-    usual = backend.move(as_arrays(Gaussian(known + common)))
-    for method in ("expected_log_density", "predictive_log_density"):
-        pair = getattr(likelihood, method)(mu, var, same), getattr(usual, method)(mu, var, y[:, :2])
-        found, expected = ((x[0] if isinstance(x, tuple) else x) for x in pair)
-        np.testing.assert_allclose(backend.numpy(found), backend.numpy(expected), rtol=1e-13)
+@pytest.mark.parametrize("common", [0.0, 0.2])
+def test_equal_known_noise_is_noise(common, backend):
+    _, mu, var, y, _ = problem_of("gaussian", backend, columns=2)
+    likelihood, usual = (backend.move(as_arrays(Gaussian(noise))) for noise in (common, common + 0.3))
+    for columns in (1, 2):
+        at_rows, _ = likelihood.with_noise(backend.array(np.full((8, columns), 0.3)))
+        for method in ("expected_log_density", "predictive_log_density", "predictive_cdf", "predictive_crps"):
+            pair = (getattr(one, method)(mu, var, y) for one in (at_rows, usual))
+            found, expected = ((x[0] if isinstance(x, tuple) else x) for x in pair)
+            np.testing.assert_allclose(backend.numpy(found), backend.numpy(expected), rtol=1e-13)
+        variances = (backend.numpy(one.predict(mu, var).variance) for one in (at_rows, usual))
+        np.testing.assert_allclose(*variances, rtol=1e-13)
     # nobody knows the noise of observations to come, but for the common part
     np.testing.assert_allclose(backend.numpy(likelihood.predict(mu, var).variance), backend.numpy(var) + common)
 

@@ -16,7 +16,6 @@ from agp.likelihoods import (
     Exponential,
     Gamma,
     Gaussian,
-    HeteroscedasticGaussian,
     LatentNoiseGaussian,
     NegativeBinomial,
     Ordinal,
@@ -32,8 +31,8 @@ from agp.training import fit, train
 from agp.updates import Adam
 
 STARTS = {
-    "known-noise": lambda: HeteroscedasticGaussian(),
-    "known-and-common-noise": lambda: HeteroscedasticGaussian(Gaussian()),
+    "known-noise": lambda: Gaussian(0.0),
+    "known-and-common-noise": lambda: Gaussian(),
     "bernoulli-logit": lambda: Bernoulli(link="logit"),
     "student-t": lambda: StudentT(),
     "poisson": lambda: Poisson(),
@@ -49,14 +48,19 @@ STARTS = {
 """Likelihoods as a user writes them, to be started from data."""
 
 
+def known_of(name, rows=45, place=NUMPY, dtype="float64"):
+    """What is known of the rows."""
+    noise = 0.01 + 0.1 * np.random.default_rng(5).uniform(size=(rows, 1))
+    return {"noise": place.array(noise, dtype)} if name.startswith("known") else {}
+
+
 def toy(name, rows=45):
     """Inputs [N, 2] and targets that depend on them."""
     rng = np.random.default_rng(4)
     X = rng.uniform(-2.0, 2.0, size=(rows, 2))
     f = np.sin(1.5 * X[:, :1]) + 0.5 * X[:, 1:]
-    noise = 0.01 + 0.1 * rng.uniform(size=(rows, 1))
     if name.startswith("known"):
-        return X, np.concatenate([f + np.sqrt(noise) * rng.normal(size=f.shape), noise], axis=1)
+        return X, f + np.sqrt(known_of(name, rows)["noise"]) * rng.normal(size=f.shape)
     if name == "student-t":
         return X, f + 0.1 * rng.standard_t(3.0, size=f.shape)
     if name in ("poisson", "negative-binomial"):
@@ -75,7 +79,8 @@ def toy(name, rows=45):
 
 def start(name, place=NUMPY, posterior=Relaxed, dtype="float64"):
     X, y = (place.array(x, dtype) for x in toy(name))
-    return SVGP.from_data(X, y, likelihood=STARTS[name](), posterior=posterior, num_inducing=9), X, y
+    options = {"likelihood": STARTS[name](), "posterior": posterior, "num_inducing": 9}
+    return SVGP.from_data(X, y, **options, **known_of(name, place=place, dtype=dtype)), X, y
 
 
 def away(model, X, y):
@@ -89,7 +94,8 @@ def away(model, X, y):
 
 def trained(name, place, posterior=Relaxed, steps=12, batch_size=15, dtype="float64"):
     model, X, y = start(name, place, posterior, dtype)
-    return train(model, X, y, steps=steps, batch_size=batch_size, seed=2), X, y
+    known = known_of(name, place=place, dtype=dtype)
+    return train(model, X, y, steps=steps, batch_size=batch_size, seed=2, **known), X, y
 
 
 # -- latent functions and columns -------------------------------------------------------------------------------------
@@ -102,30 +108,30 @@ def test_models_have_the_latent_functions_that_the_likelihood_says(name):
     assert model.outputs == P == model.likelihood.latents(y.shape[1])
     assert model.predict(X).mean.shape == (45, P)
     assert model.predict(X, observed=True).mean.shape == (45, 1 if name == "latent-noise" else P)
-    assert model.log_density(X, y).shape == (45,)
-    assert model.bound(X, y)[0].shape == ()
+    assert model.log_density(X, y, **known_of(name)).shape == (45,)
+    assert model.bound(X, y, **known_of(name))[0].shape == ()
 
 
-def test_two_values_with_their_noise_are_two_latent_functions():
+def test_two_outputs_share_known_noise_or_have_their_own():
     X, y = toy("known-noise")
-    both = np.concatenate([y[:, :1], -y[:, :1], y[:, 1:], y[:, 1:]], axis=1)
-    model = SVGP.from_data(X, both, likelihood=HeteroscedasticGaussian(), num_inducing=5)
+    both, noise = np.concatenate([y, -y], axis=1), known_of("known-noise")["noise"]
+    model = SVGP.from_data(X, both, likelihood=Gaussian(0.0), num_inducing=5, noise=noise)
     assert model.outputs == 2
-    with pytest.raises(ValueError, match="y has 1 outputs, but the model has 2"):
-        model.bound(X, y)
+    shared, own = (model.bound(X, both, noise=x)[0] for x in (noise, np.tile(noise, 2)))
+    assert shared == own
+    for columns in (noise[:, 0], np.tile(noise, 2)):
+        np.testing.assert_array_equal(model.log_density(X, both, noise=columns), model.log_density(X, both, noise=noise))
 
 
 def test_known_noise_stays_with_its_row():
     # a datum with huge noise counts for nothing, wherever a minibatch puts it
-    X, y = toy("known-noise")
-    y[7] = [1e3, 1e12]
-    model = SVGP.from_data(X, y, likelihood=HeteroscedasticGaussian(), Z=X[:9], posterior=Whitened)
-    order = np.random.default_rng(0).permutation(len(X))
-    np.testing.assert_allclose(model.bound(X[order], y[order])[0], model.bound(X, y)[0], rtol=1e-12)
-    without = np.delete(np.arange(len(X)), 7)
-    slopes = [
-        np.asarray(process(m.bound(X[i], y[i])[1]()[0]).posterior.mean) for m, i in ((model, order), (model, without))
-    ]
+    (X, y), noise = toy("known-noise"), known_of("known-noise")["noise"]
+    y[7], noise[7] = 1e3, 1e12
+    model = SVGP.from_data(X, y, likelihood=Gaussian(0.0), Z=X[:9], posterior=Whitened, noise=noise)
+    order, without = np.random.default_rng(0).permutation(len(X)), np.delete(np.arange(len(X)), 7)
+    bounds = [model.bound(X[i], y[i], noise=noise[i]) for i in (np.arange(len(X)), order, without)]
+    np.testing.assert_allclose(bounds[1][0], bounds[0][0], rtol=1e-12)
+    slopes = [np.asarray(process(pull()[0]).posterior.mean) for _, pull in bounds[1:]]
     assert_close(slopes[0], slopes[1], 1e-6)
 
 
@@ -137,7 +143,7 @@ def test_known_noise_stays_with_its_row():
 def test_blocks_are_the_whole(name, with_draws, backend):
     model, X, y = away(*start(name, backend))
     draws = backend.draws(model._draws(np.random.default_rng(3), 45)) if with_draws else NO_DRAWS
-    batch = Batch(X, y, 1.0, None, draws)
+    batch = Batch(X, y, 1.0, None, draws, **known_of(name, place=backend))
     whole, pull_whole = model._objective(batch)
     memory = 7.5 * model._floats_per_row * 8 / 2**20
     assert rows_within(memory, model._floats_per_row, X) == 7
@@ -202,7 +208,7 @@ def test_three_classes_are_learnt(name):
 def test_both_gradient_modes_agree(name, torch_place):
     model, X, y = away(*start(name, TORCH))
     draws = TORCH.draws(model._draws(np.random.default_rng(3), 45))
-    batch = Batch(X, y, 2.0, None, draws)
+    batch = Batch(X, y, 2.0, None, draws, **known_of(name, place=TORCH))
     (value, closed), (again, autodiff) = (gradient_of_batch(model, batch, mode) for mode in ("closed-form", "autodiff"))
     assert_close(TORCH.numpy(value), TORCH.numpy(again), 1e-13)
     for key, expected in autodiff.items():
@@ -238,8 +244,9 @@ def test_parameters_start_at_the_scales_of_the_data():
     np.testing.assert_allclose(model.likelihood.scale, np.sqrt(0.1 * y.var()))
     model = SVGP.from_data(X, y, likelihood=StudentT(0.3), num_inducing=5)
     assert model.likelihood.scale == 0.3
-    assert "likelihood.common.noise_variance" in named(start("known-and-common-noise")[0])
-    assert not [name for name in named(start("known-noise")[0]) if name.startswith("likelihood")]
+    common, alone = (start(name)[0].likelihood.noise_variance for name in ("known-and-common-noise", "known-noise"))
+    np.testing.assert_allclose(common, 0.1 * toy("known-noise")[1].var())
+    assert alone == 0.0
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
@@ -263,9 +270,6 @@ REFUSED = {
     "a category too many": (Ordinal(3), [[0.0], [3.0]], "labels must be from 0 to 2 for Ordinal .*found 3"),
     "half a category": (Ordinal(3), [[0.0], [0.5]], "labels must be whole numbers.*found 0.5"),
     "another label": (Bernoulli(link="logit"), [[0.0], [2.0]], "labels must be 0 or 1"),
-    "no noise": (HeteroscedasticGaussian(), [[1.0], [2.0]], "y has 1 columns, but .* an even number"),
-    "zero noise": (HeteroscedasticGaussian(), [[1.0, 0.1], [2.0, 0.0]], "columns 1 to 1 of y, must be positive"),
-    "negative noise": (HeteroscedasticGaussian(Gaussian()), [[1.0, 0.1], [2.0, -1.0]], "must be positive; found -1"),
 }
 
 
@@ -307,7 +311,8 @@ SETTINGS = {
     "squash": (lambda: RobustMax(2, squash=0.5), "squash is 0.5"),
     "samples": (lambda: Softmax(2, samples=0), "samples is 0"),
     "fixed samples": (lambda: Softmax(2, fixed_samples=1.5), "fixed_samples is 1.5"),
-    "common noise": (lambda: HeteroscedasticGaussian(Gaussian((1.0, 2.0))), "noise_variance has 2 entries"),
+    "noise variance": (lambda: Gaussian((1.0, 2.0, 3.0)), "noise_variance has 3 entries, but there are 1 outputs"),
+    "negative noise variance": (lambda: Gaussian(-1.0), "noise_variance is -1.0, but must be zero or positive"),
 }
 
 
@@ -315,7 +320,6 @@ SETTINGS = {
 def test_settings_out_of_range_are_refused(what):
     build, message = SETTINGS[what]
     X, y = np.array([[0.0], [1.0]]), np.array([[0.0], [1.0]])
-    y = np.concatenate([y, y + 1.0], axis=1) if what == "common noise" else y
     y = 0.5 + 0.1 * y if what in ("precision", "link of shares", "shape") else y
     with pytest.raises(ValueError, match=message):
         SVGP.from_data(X, y, likelihood=build(), num_inducing=2)
@@ -363,12 +367,6 @@ def test_positive_targets_in_other_units_are_predicted_in_those(unit, likelihood
         model = train(model, X, factor * y, steps=30, updates=[Adam(0.1)]).model
         means.append(model.predict(X, observed=True).mean / factor)
     np.testing.assert_allclose(means[1], means[0], rtol=1e-6)
-
-
-def test_common_noise_is_a_gaussian():
-    X, y = toy("known-noise")
-    with pytest.raises(TypeError, match=r"common is 0.1, but must be Gaussian\(...\), or None"):
-        SVGP.from_data(X, y, likelihood=HeteroscedasticGaussian(0.1), num_inducing=2)
 
 
 @pytest.mark.parametrize("nu", [0.5, 2.0])

@@ -18,7 +18,6 @@ from agp.likelihoods import (
     Exponential,
     Gamma,
     Gaussian,
-    HeteroscedasticGaussian,
     LatentNoiseGaussian,
     Likelihood,
     NegativeBinomial,
@@ -74,9 +73,6 @@ def flipped(squash, cdf):
 CASES = {
     "gaussian": Case(Gaussian(0.2), lambda f: scipy.stats.norm(f, math.sqrt(0.2))),
     "gaussian-missing": Case(Gaussian(0.2, missing=True), lambda f: scipy.stats.norm(f, math.sqrt(0.2))),
-    "known-and-common-noise": Case(
-        HeteroscedasticGaussian(Gaussian(0.2)), lambda f: scipy.stats.norm(f, math.sqrt(0.2))
-    ),
     "student-t": Case(StudentT(0.4), lambda f: scipy.stats.t(3.0, f, 0.4)),
     "student-t-heavy": Case(StudentT(0.01, degrees_of_freedom=0.5), lambda f: scipy.stats.t(0.5, f, 0.01)),
     "student-t-sharp": Case(StudentT(1e-5), lambda f: scipy.stats.t(3.0, f, 1e-5)),
@@ -279,7 +275,6 @@ def test_samples_of_rows_stand_sample_after_sample():
     ("by_output", "alone"),
     [
         (Gaussian((0.1, 2.0)), [Gaussian(0.1), Gaussian(2.0)]),
-        (HeteroscedasticGaussian(Gaussian((0.1, 2.0))), [Gaussian(0.1), Gaussian(2.0)]),
         (StudentT((0.1, 2.0)), [StudentT(0.1), StudentT(2.0)]),
         (LatentNoiseGaussian(unit=(0.5, 2.0)), [LatentNoiseGaussian(unit=0.5), LatentNoiseGaussian(unit=2.0)]),
     ],
@@ -288,7 +283,7 @@ def test_samples_of_rows_stand_sample_after_sample():
 @pytest.mark.parametrize("samples", [1, 2])
 def test_outputs_have_the_quantiles_of_their_own_parameters(by_output, alone, samples):
     rng = np.random.default_rng(5)
-    P = as_arrays(by_output).latents(2 if not isinstance(by_output, HeteroscedasticGaussian) else 4)
+    P = as_arrays(by_output).latents(2)
     mu, var = rng.normal(size=(6, P)), rng.uniform(0.1, 1.0, (6, P))
     found = as_arrays(by_output).predictive_quantiles(mu, var, (0.1, 0.5, 0.9), samples=samples)
     assert found.shape == (3, 6 // samples, 2)
@@ -466,7 +461,7 @@ def test_a_user_who_has_numpy_raise_gets_the_same(name):
 
 
 def test_known_noise_alone_is_not_predicted():
-    found = quantiles_of(HeteroscedasticGaussian(), 0.3, 0.7, LEVELS)
+    found = quantiles_of(Gaussian(0.0), 0.3, 0.7, LEVELS)
     np.testing.assert_allclose(found, scipy.stats.norm(0.3, math.sqrt(0.7)).ppf(LEVELS), rtol=1e-12)
 
 

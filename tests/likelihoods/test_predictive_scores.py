@@ -10,7 +10,7 @@ import scipy.stats
 from helpers import as_arrays
 from test_predictive_quantiles import CASES, CONTINUOUS, DISCRETE, MOMENTS
 
-from agp.likelihoods import Beta, Gamma, Gaussian, HeteroscedasticGaussian, NegativeBinomial, Poisson, Softmax, StudentT
+from agp.likelihoods import Beta, Gamma, Gaussian, NegativeBinomial, Poisson, Softmax, StudentT
 from agp.quantiles import Mixture
 from agp.scores import mixture_crps
 
@@ -42,8 +42,6 @@ def cdf_at(likelihood, mu, var, y):
 def test_the_distribution_function_undoes_quantiles(name, mu, var):
     likelihood, levels = as_arrays(CASES[name].likelihood), (1e-3, 0.05, 0.5, 0.975)
     y = likelihood.predictive_quantiles(np.array([[mu]]), np.array([[var]]), levels)[:, 0, :]
-    if isinstance(likelihood, HeteroscedasticGaussian):
-        y = np.hstack([y, 0.0 * y])  # noise beyond the common one
     np.testing.assert_allclose(cdf_at(likelihood, mu, var, y), levels, rtol=1e-7)
 
 
@@ -129,9 +127,9 @@ def test_without_variance_scores_are_closed_forms(name):
 def test_gaussian_noise_has_a_closed_form_also_of_samples():
     found = as_arrays(Gaussian(0.2)).predictive_crps(np.full_like(Y, 0.3), np.full_like(Y, 0.7), Y)
     np.testing.assert_allclose(found, crps_of_normal(0.3, math.sqrt(0.9), Y), rtol=1e-12)
-    known = np.hstack([Y, np.full_like(Y, 0.2)])
-    heteroscedastic = HeteroscedasticGaussian().predictive_crps(np.full_like(Y, 0.3), np.full_like(Y, 0.7), known)
-    np.testing.assert_allclose(heteroscedastic, found, rtol=1e-12)
+    at_rows = as_arrays(Gaussian(0.05)).with_noise(np.full_like(Y, 0.15))[0]
+    known = at_rows.predictive_crps(np.full_like(Y, 0.3), np.full_like(Y, 0.7), Y)
+    np.testing.assert_allclose(known, found, rtol=1e-12)
     mean, var = np.array([[0.0], [3.0]]), np.array([[0.1], [0.5]])
     of_two = as_arrays(Gaussian(0.2)).predictive_crps(mean, var, column(1.0), samples=2)
     F = lambda x: np.mean(scipy.stats.norm.cdf(x, mean[:, 0], np.sqrt(var[:, 0] + 0.2)))  # noqa: E731

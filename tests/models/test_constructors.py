@@ -17,7 +17,7 @@ X, Y = toy_data(24)
 CLASSES = [agp.GPR, agp.SGPR, agp.SVGP, agp.TSVGP, agp.TVGP, agp.SOLVEGP, agp.SOLVEGPR, agp.CaGP, agp.CGGP, agp.DeepGP]
 CONSTRUCTORS = {f"{cls.__name__}.from_data": cls.from_data for cls in CLASSES}
 CONSTRUCTORS["DeepGP.convolutional"] = agp.DeepGP.convolutional
-SHARED = {"X", "y", "kernel", "likelihood", "mean_function", "priors"}
+SHARED = {"X", "y", "kernel", "likelihood", "mean_function", "priors", "weights", "offset", "noise"}
 
 
 def entries(constructor):
@@ -77,7 +77,7 @@ def test_an_unknown_name_is_told_with_the_nearest(name):
 
 
 def test_a_name_like_none_is_told_with_all_names():
-    told = r"GPR.from_data\(\) .* 'num_inducing'; the arguments are .*kernel, likelihood, mean_function, priors\b.*\.$"
+    told = r"GPR.from_data\(\) .* 'num_inducing'; the arguments are kernel, .*, priors, weights, offset, noise\.$"
     with pytest.raises(TypeError, match=told):
         agp.GPR.from_data(X, Y, num_inducing=3)
     with pytest.raises(TypeError, match=r"'y'; pass y by position\."):

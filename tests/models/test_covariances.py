@@ -118,6 +118,7 @@ def test_the_diagonal_of_a_covariance_is_the_variance(method, problem, place, dt
 def test_away_from_the_diagonal_a_covariance_is_what_the_posterior_says(method):
     with collect_reports():
         model, Xs = built(method, Extreme(noise=1e-2), NUMPY, "float64")
-        found, expected = model.predict_covariance(Xs), model._conditional().covariance(Xs)
+        (process,), (factor,) = model.predictor().processes, model.predictor().factors
+        found, expected = model.predict_covariance(Xs), process.project_covariance(factor, Xs)
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-9)
     assert np.linalg.eigvalsh(found).min() > -1e-9

@@ -44,7 +44,7 @@ def test_layers_fit_each_other():
     assert (last.inducing.grid.shape, last.inducing.channels) == ((2, 2), 2)
     np.testing.assert_array_equal(last.inducing.weights, np.ones(4))
     assert [node.inducing.count for node in tree.nodes(model, Sparse).values()] == [8, 7, 6]
-    model._check(*problem())
+    model._check(model._batch(*problem()))
     assert model.predict(X[:3]).mean.shape == (3, 1)
 
 
@@ -129,7 +129,7 @@ def test_a_deep_layer_beside_ordinary_ones():
     H = first.project_mean(first.factorise()[0], X)
     both = LinearMixing(Stack((last, Sparse.from_data(H, num_inducing=5))), np.ones((1, 2)))
     deep = DeepGP(agp.processes.Deep((first, both), samples=2), model.likelihood)
-    deep._check(X, y)
+    deep._check(deep._batch(X, y))
     assert all(np.isfinite(x).all() for x in agp.value_and_gradient(deep, X, y)[1].values())
 
 

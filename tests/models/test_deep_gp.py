@@ -214,7 +214,7 @@ def test_labels_train_too(backend):
 )
 def test_bad_choices_are_refused(settings, error, message):
     with pytest.raises(error, match=message):
-        built(**settings)._check(X, Y)
+        built(**settings).bound(X, Y)
 
 
 def layer(width, outputs, weights=None):

@@ -24,6 +24,7 @@ SHARED = PREDICTIONS | {"predictor", "bound", "priors", "outputs"}
 """What `Model` lists; `stochastic` is declared there and set by its subclasses, as `from_data` is."""
 PARTS = {"kernel", "inducing", "posterior", "mean_function"}
 SETTINGS = {"rank", "probes", "tolerance", "prediction_tolerance", "max_iterations", "lanczos_steps"}
+KNOWN = {"weights", "offset", "noise"}
 OWN = {
     Model: set(),
     Variational: set(),
@@ -31,13 +32,13 @@ OWN = {
     SVGP: set(),
     SOLVEGP: {"groups", "structured_posterior"},
     DeepGP: {"convolutional", "prediction_samples"},
-    GPR: {"leave_one_out", "weights"},
-    CGGP: SETTINGS,
-    SGPR: {"jitter", "to_svgp", "upper_bound", "weights"},
-    SOLVEGPR: {"jitter", "sizes", "second", "tight", "to_solve", "upper_bound"},
+    GPR: KNOWN | {"leave_one_out"},
+    CGGP: KNOWN | SETTINGS,
+    SGPR: KNOWN | {"jitter", "to_svgp", "upper_bound"},
+    SOLVEGPR: KNOWN | {"jitter", "sizes", "second", "tight", "to_solve", "upper_bound"},
     TSVGP: {"jitter", "to_svgp", "to_tied", "with_gaussian_sites"},
     TVGP: {"with_gaussian_sites"},
-    CaGP: {"capped", "loss", "uncertainty"},
+    CaGP: KNOWN | {"capped", "loss", "uncertainty"},
 }
 """What each class lists besides the common names: settings, and what its method alone has."""
 CLASSES = [x for x in vars(models).values() if inspect.isclass(x) and issubclass(x, Model)]

@@ -236,7 +236,8 @@ def test_the_memory_of_a_prediction_is_bounded(posterior):
     assert bounded < 16 + 3 * outputs
     tiled = peak(lambda: model.predict(many, memory=1e6))  # on a CPU more than a tile is of no use
     assert tiled < TILE + 3 * outputs
-    whole = peak(lambda: model._conditional().moments(many))
+    predictor = model.predictor()
+    whole = peak(lambda: predictor.processes[0].project(predictor.factors[0], many))
     assert whole > 4 * bounded
 
 

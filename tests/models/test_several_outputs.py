@@ -179,15 +179,15 @@ def test_noise_by_output_is_that_of_models_of_one_output(cls):
     np.testing.assert_allclose(found[:, 1:], ones[1].predict(*columns[1][:2]).variance, rtol=1e-13)
 
 
-def test_known_noise_has_common_noise_by_output():
+def test_known_noise_is_added_to_the_noise_of_each_output():
     X, y = data()
-    both = np.concatenate([y, 0.01 + 0.0 * y], axis=1)
-    model = agp.SVGP.from_data(
-        X, both, likelihood=agp.HeteroscedasticGaussian(agp.Gaussian()), outputs="intrinsic", num_inducing=6
-    )
-    assert model.likelihood.common.noise_variance.shape == (3,)
-    gradient = named(model.bound(X, both)[1]()[0])
-    assert gradient["likelihood.common.noise_variance"].shape == (3,)
+    noise = np.full_like(y, 0.01)
+    model = agp.SVGP.from_data(X, y, noise=noise, outputs="intrinsic", num_inducing=6)
+    assert model.likelihood.noise_variance.shape == (3,)
+    gradient = named(model.bound(X, y, noise=noise)[1]()[0])
+    assert gradient["likelihood.noise_variance"].shape == (3,)
+    larger = tree.with_leaves(model, {"likelihood.noise_variance": model.likelihood.noise_variance + 0.01})
+    assert_close(model.bound(X, y, noise=noise)[0], larger.bound(X, y)[0], 1e-12)
 
 
 @pytest.mark.long

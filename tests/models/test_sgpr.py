@@ -343,6 +343,6 @@ def test_it_moves_between_libraries(backend):
 
 def test_chunks_of_the_exact_gp_count_the_arrays_of_its_kernel():
     X, y = toy_data(20)
-    one = GPR.from_data(X, y, kernel=RBF(1.0, 1.0))._conditional().floats_per_row
-    two = GPR.from_data(X, y, kernel=RBF(1.0, 1.0) + RBF(1.0, 0.1))._conditional().floats_per_row
+    one = GPR.from_data(X, y, kernel=RBF(1.0, 1.0))._posterior_process().floats_per_row
+    two = GPR.from_data(X, y, kernel=RBF(1.0, 1.0) + RBF(1.0, 0.1))._posterior_process().floats_per_row
     assert two > one >= 20 * RBF(1.0, 1.0).floats_per_entry

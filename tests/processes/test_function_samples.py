@@ -31,7 +31,6 @@ from agp import (
 from agp.backend import get_backend
 from agp.inducing import Inducing, JointInducing, Patches
 from agp.posteriors import InverseFree, Orthogonal, Posterior, PriorSpread, Relaxed, RelaxedUnion, Whitened
-from agp.predictors import Conditional
 from agp.processes import Deep, LinearMixing, Process, Stack
 
 EXACT = 1e-9
@@ -181,7 +180,9 @@ def exact_model(name):
 @pytest.mark.parametrize("name", ["gpr", "sgpr", "solvegpr", "tsvgp", "tvgp", "cagp", "cagp-inverse-free", "cggp"])
 def test_paths_have_the_moments_of_models(name):
     model, X = exact_model(name), grid()
-    mean, covariance = moments_of(lambda rng, count: model._conditional().paths(rng, count, 1), X)
+    predictor = model.predictor()
+    (process,), (factor,) = predictor.processes, predictor.factors
+    mean, covariance = moments_of(lambda rng, count: process.paths(factor, rng, count, 1), X)
     assert relative_error(mean, model.predict_mean(X)) < EXACT
     assert relative_error(covariance, model.predict_covariance(X)) < EXACT
 
@@ -190,7 +191,7 @@ def test_paths_by_conjugate_gradients_are_those_by_a_factorisation(monkeypatch):
     model, X = dataclasses.replace(exact_model("cggp"), prediction_tolerance=1e-12), grid()
     expected = model.sample_functions(3)(X)
     monkeypatch.setattr(CGGP, "_block_rows", lambda self, memory: 5)
-    monkeypatch.setattr("agp.models._cggp.ExactConditional.of", None)
+    monkeypatch.setattr("agp.models._cggp.exact_process", None)
     np.testing.assert_allclose(model.sample_functions(3)(X), expected, rtol=1e-8, atol=1e-9)
 
 
@@ -414,6 +415,3 @@ def test_parts_without_functions_are_named():
         Inducing.random_features(process.inducing, process.kernel, None, 1)
     with pytest.raises(TypeError, match="Whitened cannot sample functions; implement .path_weights"):
         Posterior.path_weights(process.posterior, None, None, None)
-    conditional = SVGP(process, Gaussian(np.asarray(0.1)))._conditional()
-    with pytest.raises(TypeError, match="ProcessConditional does not support sample_functions; use sample"):
-        Conditional.paths(conditional, None, 1, 1)

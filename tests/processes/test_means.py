@@ -21,7 +21,7 @@ from helpers import (
 )
 
 from agp.kernels import RBF
-from agp.likelihoods import Bernoulli, Gaussian, HeteroscedasticGaussian
+from agp.likelihoods import Bernoulli, Gaussian
 from agp.means import ConstantMean, LinearMean, ZeroMean
 from agp.models import GPR, SVGP
 from agp.updates import Adam, NaturalGradient
@@ -130,11 +130,9 @@ def test_classification_starts_at_zero():
     assert process(model).kernel.variance == 1.0
 
 
-def test_known_noise_is_no_observation():
+def test_known_noise_does_not_change_the_starts_of_the_prior():
     X, y = toy_data(30)
-    likelihood = HeteroscedasticGaussian(Gaussian())
-    noisy = np.concat([y, np.full_like(y, 1e6)], axis=1)
-    model = SVGP.from_data(X, noisy, likelihood=likelihood, mean_function=ConstantMean(), num_inducing=5)
+    model = SVGP.from_data(X, y, noise=np.full(30, 1e6), mean_function=ConstantMean(), num_inducing=5)
     np.testing.assert_allclose(process(model).kernel.variance, y.var(), rtol=1e-12)
     np.testing.assert_allclose(process(model).mean_function.value, y.mean(axis=0), rtol=1e-12)
 

@@ -650,7 +650,7 @@ def test_starts_suit_images_and_sums():
     ):
         model = SVGP.from_data(X, y, inducing=inducing, kernel=kernel, num_inducing=10, posterior="whitened")
         assert model.process.inducing.count == 10
-        model._check(X, y)
+        model._check(model._batch(X, y))
         result = agp.train(model, X, y, steps=30)
         assert float(result.model.bound(X, y)[0]) > float(model.bound(X, y)[0]) + 10.0
 
@@ -746,7 +746,7 @@ def test_parts_that_do_not_fit_are_refused_at_every_entrance(build, message):
     X, y = data(process.outputs)
     for entrance in (
         process.check,
-        lambda: model._check(X, y),
+        lambda: model._check(model._batch(X, y)),
         lambda: model.bound(X, y),
         lambda: agp.value_and_gradient(model, X, y),
         lambda: agp.train(model, X, y, steps=1),
@@ -780,7 +780,7 @@ def test_likelihoods_that_couple_outputs_refuse_mixtures(likelihood):
     for process in (Stack((_layer(), _layer())), _layer(2), Deep((mixture, _layer(2, 2))), scaled):
         model = SVGP(process=process, likelihood=likelihood)
         if likelihood.latents(1) == 2:
-            model._check(X, y)
+            model._check(model._batch(X, y))
             assert np.isfinite(float(model.bound(X, y)[0]))
 
 
