@@ -50,6 +50,17 @@ class Mathematics(Library):
         """Linear interpolation (1 - share) * old + share * new of arrays of the same shape."""
         return (1.0 - share) * old + share * new
 
+    def squared_differences(self, X: Array, Z: Array, scale: Array, /) -> Array:
+        """Sums of squared differences [..., N, M] between the rows of X [..., N, D] and Z [..., M, D], without error.
+
+        Differences are divided by `scale`, a 0-d array or [D].
+        """
+        r2 = None
+        for d in range(X.shape[-1]):
+            difference = (X[..., :, d, None] - Z[..., None, :, d]) / (scale[d] if scale.ndim else scale)
+            r2 = difference * difference if r2 is None else r2 + difference * difference
+        return r2
+
     def squared_distances(self, X: Array, Z: Array, X_squares: Array, Z_squares: Array, /) -> Array:
         """Squared distances [..., N, M] between the rows of X [..., N, D] and Z [..., M, D]; none is negative.
 

@@ -38,18 +38,21 @@ def elbo(model: Any, batch: Batch, /, *, block_rows: int | None = None) -> tuple
     scale = batch.scale
     factor, pull_factor = model.process.factorise()
     kl, pull_kl = model.process.kl_divergence(factor)
+    params = model.process, model.likelihood, factor
     if block_rows is None:
-        ell, pull_ell = expectation_block((model, factor), rows_of(batch))
+        ell, pull_ell = expectation_block(params, rows_of(batch))
     else:
-        rows = rows_of(batch, first=True)
-        ell, pull_blocks = backend_of(batch.X).fold(_rows_block, (model, factor), rows, block_rows, add=tree.add)
+        ell, pull_blocks = backend_of(batch.X).fold(
+            _rows_block, params, rows_of(batch, first=True), block_rows, add=tree.add
+        )
         pull_ell = lambda bar: (*pull_blocks(bar), None)  # noqa: E731
 
     def pullback(bar=1.0):
-        model_bar, factor_bar, X_bar = pull_ell(bar * scale)
+        ell_bar, likelihood_bar, factor_bar, X_bar = pull_ell(bar * scale)
         kl_bar, kl_factor_bar = pull_kl(-bar)
-        process_bar = tree.add(kl_bar, pull_factor(tree.add(factor_bar, kl_factor_bar)))
-        return tree.add(model_bar, tree.cotangent(model, process=process_bar)), X_bar
+        prior_bar = pull_factor(tree.add(factor_bar, kl_factor_bar))
+        process_bar = tree.add(tree.add(ell_bar, kl_bar), prior_bar)
+        return tree.cotangent(model, process=process_bar, likelihood=likelihood_bar), X_bar
 
     return scale * ell - kl, pullback
 
@@ -69,30 +72,31 @@ def batch_of(block: tuple[Any, ...], samples: int) -> tuple[Batch, Mapping[str, 
     return Batch(X, y, 1.0, None, Draws(draws, {}), *known).tile(samples), noise or None
 
 
-def expectation_block(params: tuple[Any, Any], block: tuple[Any, ...]) -> tuple[Array, Pullback]:
-    """The sum of w_n E_q[log p(y_n | f_n)] over a block.
+def expectation_block(params: tuple[Any, Any, Any], block: tuple[Any, ...]) -> tuple[Array, Pullback]:
+    """The sum of w_n E_q[log p(y_n | f_n)] over a block, given the process, the likelihood and the factor.
 
-    The pullback is ``bar -> (model_bar, factor_bar, X_bar)``.
+    The pullback is ``bar -> (process_bar, likelihood_bar, factor_bar, X_bar)``.
     """
-    (model, factor), (X, _, draws, *_) = params, block
-    process = model.process.with_draws(draws_with_prefix("process", Draws(draws, {}))) if draws else model.process
+    (process, likelihood, factor), (X, _, draws, *_) = params, block
+    if draws:
+        process = process.with_draws(draws_with_prefix("process", Draws(draws, {})))
     (mu, var), pull_project = process.project(factor, X)
     samples = mu.shape[0] // X.shape[0]
-    ell, pull_likelihood = expected_row_density(model.likelihood, mu, var, *batch_of(block, samples))
+    ell, pull_likelihood = expected_row_density(likelihood, mu, var, *batch_of(block, samples))
     xp = backend_of(ell).xp
 
     def pullback(bar):
         likelihood_bar, mu_bar, var_bar = pull_likelihood(bar / samples * xp.ones_like(ell))
         process_bar, factor_bar, X_bar = pull_project(mu_bar, var_bar)
-        return tree.cotangent(model, process=process_bar, likelihood=likelihood_bar), factor_bar, X_bar
+        return process_bar, likelihood_bar, factor_bar, X_bar
 
     return xp.sum(ell) / samples, pullback
 
 
-def _rows_block(params: tuple[Any, Any], block: tuple[Any, ...]) -> tuple[Array, Pullback]:
+def _rows_block(params: tuple[Any, Any, Any], block: tuple[Any, ...]) -> tuple[Array, Pullback]:
     X, y, draws, *known = block
     ell, pull = expectation_block(params, (X, y, rows_first(draws), *known))
-    return ell, lambda bar: pull(bar)[:2]
+    return ell, lambda bar: pull(bar)[:3]
 
 
 def rows_first(draws: Mapping[str, Array]) -> dict[str, Array]:

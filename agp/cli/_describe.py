@@ -99,6 +99,8 @@ def _table(notes: Notes, units: dict[str, str]) -> list[str]:
         shown = [*kind.values[:MAX_VALUES], *(["..."] if len(kind.values) > MAX_VALUES else [])]
         values = units.get(name, ", ".join(shown))
         lines.append(f"{'columns' if i == 0 else '':10} {name}: {kind.name}{f' ({values})' if values else ''}")
+    if notes.noise:
+        lines.append(f"noise      known standard deviations in {quote_names(notes.noise)}")
     if notes.scores:
         lines.append(f"held out   {', '.join(f'{name} {value:.4g}' for name, value in notes.scores.items())}")
     return lines

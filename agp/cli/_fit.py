@@ -16,6 +16,7 @@ from agp.cli._targets import (
     TASKS,
     check_columns,
     check_label_order,
+    errors_of,
     factors_of,
     labels_of,
     numbers_of,
@@ -37,6 +38,7 @@ options:
   --drop COLUMN ..., --keep COLUMN ...   columns to ignore; row names to use
   --task NAME          auto (default), regression or classification
   --exposure COLUMN, --weights COLUMN   exposures of counts; row weights
+  --noise COLUMN       measurement errors: standard deviations in target units
   --missing NAME       empty input cells: refuse (default), or impute (the mean)
   --dates NAME         auto (default) converts dates to days; or refuse
   --test-share SHARE   fraction of the rows to hold out and score (default: 0)
@@ -50,8 +52,7 @@ options:
   --backend NAME, --device NAME, --dtype NAME   array library, device, precision
   --tolerance T        stop when an epoch gains less, in nats per row (1e-3)
   --max-steps N, --max-seconds S   limits on the training (default: none)
-  --seed N             seed for split, inducing inputs and batches (default: 0)
-  --out MODEL          model file to write; an existing file is replaced
+  --out MODEL, --seed N   model file, replaced if it exists; random seed (0)
   -q, --quiet, --debug, -h, --help   see agp --help
 example: agp fit airfoil.csv --target sound --test-share 0.1 --out m.safetensors
 """
@@ -92,6 +93,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--transform", choices=("log",))
     parser.add_argument("--exposure")
     parser.add_argument("--weights")
+    parser.add_argument("--noise", action="append", default=[])
     parser.add_argument("--outputs", choices=OUTPUTS)
     parser.add_argument("--num-inducing", type=COUNT)
     parser.add_argument("--layers", type=whole(1))
@@ -111,17 +113,13 @@ def _run(a: argparse.Namespace) -> int:
         return fit_elsewhere(a, _train)
     table = read_table(a.table)
     check_columns(table, a.target)
-    rates = [name for name in (a.exposure, a.weights) if name is not None]
-    for name in (*a.drop, *a.keep, *rates):
+    of_rows = _columns_of_rows(a)
+    for name in (*a.drop, *a.keep, *of_rows):
         if name not in a.target:
             check_columns(table, [name])
-    if unused := [name for name in a.keep if name in (*a.target, *a.drop, *rates)]:
+    if unused := [name for name in a.keep if name in (*a.target, *a.drop, *of_rows)]:
         msg = f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out."
         raise ValueError(msg)
-    for flag, name in (("--exposure", a.exposure), ("--weights", a.weights)):
-        if name in a.target:
-            msg = f"{flag} is {name!r}, which is the target; name another column."
-            raise ValueError(msg)
     rows = rows_with(table, a.target)
     if rows.sum() < 2:
         count = "1 row" if rows.any() else "0 rows"
@@ -132,25 +130,21 @@ def _run(a: argparse.Namespace) -> int:
     if a.likelihood == "ordinal":
         check_label_order(table, a.target[0], y)
     X, inputs, notes = inputs_of(
-        table, without=[*a.target, *a.drop, *rates], keep=a.keep, dates=a.dates, missing=a.missing
+        table, without=[*a.target, *a.drop, *of_rows], keep=a.keep, dates=a.dates, missing=a.missing
     )
     X = X[rows].reset_index(drop=True)
     test = _split_rows(len(y), a.test_share, a.seed)
     words = [f"{len(y) - test.sum():,} rows, {len(inputs)} input column{'s' * (len(inputs) != 1)}; {_task(a, task, y)}"]
     words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
     say(a, *(f"{Path(a.table).name}: {word}" for word in words))
-    beside = {}
-    if a.exposure is not None:
-        beside["exposure"] = factors_of(table, a.exposure, rows, what="exposures", positive=True)
-    if a.weights is not None:
-        beside["sample_weight"] = factors_of(table, a.weights, rows, what="weights", positive=False)
-    own = {name: x[~test] for name, x in beside.items()}
-    estimator, lines = _train(a, task, X[~test], y[~test], **own)
-    about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), exposure=a.exposure or "")
+    known = _facts_of_rows(a, table, rows)
+    estimator, lines = _train(a, task, X[~test], y[~test], **{name: x[~test] for name, x in known.items()})
+    trained = int(len(y) - test.sum())
+    about = Notes(Path(a.table).name, a.target, task, trained, exposure=a.exposure or "", noise=a.noise)
     write_model(a, estimator, about)  # nothing that follows can lose the model
     say(a, *lines)
     if test.any():
-        asked = Asked(0.95, (), beside["exposure"][test] if a.exposure is not None else None)
+        asked = Asked(0.95, **{name: known[name][test] for name in ("exposure", "noise") if name in known})
         found = answers(estimator, X[test], asked, a.target)
         about.scores |= score_predictions(estimator, X[test], found, y[test], asked, a.target)
         spread = f" (their standard deviation: {_spread(y[test])})" if task == "regression" else ""
@@ -160,6 +154,29 @@ def _run(a: argparse.Namespace) -> int:
         say(a, f"{test.sum():,} rows held out{spread}: {shown}")
     say(a, f"written: {a.out}")
     return 0
+
+
+def _columns_of_rows(a: argparse.Namespace) -> list[str]:
+    """Return the columns of exposures, weights and noise. Raise a ValueError if one of them is a target."""
+    flags = {"--exposure": [a.exposure], "--weights": [a.weights], "--noise": a.noise}
+    found = [(flag, name) for flag, names in flags.items() for name in names if name is not None]
+    for flag, name in found:
+        if name in a.target:
+            msg = f"{flag} is {name!r}, which is the target; name another column."
+            raise ValueError(msg)
+    return [name for _, name in found]
+
+
+def _facts_of_rows(a: argparse.Namespace, table: TableFile, rows: Any) -> dict[str, Any]:
+    """Return the exposures, weights and noise variances of the given rows, as arguments of `fit`."""
+    found = {}
+    if a.exposure is not None:
+        found["exposure"] = factors_of(table, a.exposure, rows, what="exposures", positive=True)
+    if a.weights is not None:
+        found["sample_weight"] = factors_of(table, a.weights, rows, what="weights", positive=False)
+    if a.noise:
+        found["noise"] = errors_of(table, a.noise, rows) ** 2
+    return found
 
 
 def _estimators() -> Any:
@@ -218,14 +235,27 @@ def _infer_task(a: argparse.Namespace, table: TableFile, rows: Any) -> str:
     if task == "classification" and len(a.target) > 1:
         msg = f"classification supports only one --target, but there are {len(a.target)}; train one model per target."
         raise ValueError(msg)
-    if task == "classification" and (a.transform or a.exposure):
-        option = "--transform" if a.transform else "--exposure"
+    if task == "classification" and (a.transform or a.exposure or a.noise):
+        option = "--transform" if a.transform else "--exposure" if a.exposure else "--noise"
         msg = f"{option} is for numeric targets, but the task is classification; use --task regression."
         raise ValueError(msg)
+    _check_noise(a)
     if a.outputs is not None and (task == "classification" or (len(a.target) == 1 and a.likelihood != "latent-noise")):
         msg = f"--outputs is {a.outputs}, but this option is only for several numeric targets; leave it out."
         raise ValueError(msg)
     return task
+
+
+def _check_noise(a: argparse.Namespace) -> None:
+    """Raise a ValueError if --noise contradicts other options, or names more or fewer columns than --target."""
+    if a.noise and (a.transform or a.likelihood not in (None, "gaussian")):
+        option = f"--transform {a.transform}" if a.transform else f"--likelihood {a.likelihood}"
+        msg = f"--noise is for the gaussian likelihood, and cannot be used with {option}; leave one of them out."
+        raise ValueError(msg)
+    if a.noise and len(a.noise) != len(a.target):
+        counts = [f"{len(x)} column{'s' * (len(x) > 1)}" for x in (a.noise, a.target)]
+        msg = f"--noise names {counts[0]}, but --target names {counts[1]}; repeat --noise for each target, in order."
+        raise ValueError(msg)
 
 
 def _split_rows(count: int, share: float, seed: int) -> Any:
@@ -240,7 +270,7 @@ def _split_rows(count: int, share: float, seed: int) -> Any:
 
 def _suggest_likelihood(a: argparse.Namespace, task: str, y: Any) -> list[str]:
     """Return a remark if another likelihood may suit the targets better."""
-    if a.likelihood is not None or a.transform is not None:
+    if a.likelihood is not None or a.transform is not None or a.noise:
         return []
     what = f"{quote_names(a.target)} has"
     if task == "classification":

@@ -48,6 +48,7 @@ def _check(a: argparse.Namespace) -> None:
         "--transform": a.transform is not None,
         "--exposure": a.exposure is not None,
         "--weights": a.weights is not None,
+        "--noise": bool(a.noise),
         "--missing impute": a.missing == "impute",
         "--keep": bool(a.keep),
         "--dates numbers": a.dates == "numbers",

@@ -21,8 +21,15 @@ class Notes:
     scores: dict[str, float] = field(default_factory=dict)
     exposure: str = ""
     """The name of the exposure column; empty if there is none."""
+    noise: list[str] = field(default_factory=list)
+    """The names of the columns with the standard deviations of measurement errors, one for each target."""
     columns: dict[str, Kind] = field(default_factory=dict)
     """The type of each input column, read from the estimator instead of the file."""
+
+    @property
+    def of_rows(self) -> list[str]:
+        """The names of the columns that are known of the rows, but are neither inputs nor targets."""
+        return [*filter(None, [self.exposure]), *self.noise]
 
     def json(self) -> dict[str, Any]:
         """Convert the notes to values that JSON can represent, without scores that are not finite."""
@@ -48,8 +55,9 @@ def notes_of(path: str | Path, estimator: Any, found: Any) -> Notes:
     in_utc = []
     try:
         notes = Notes(**found) if found else Notes("", [], "classification" if "classes_" in here else "regression", 0)
-        texts = [notes.table, notes.task, notes.exposure, *notes.targets]
-        sound = isinstance(notes.targets, list) and all(isinstance(text, str) for text in texts)
+        texts = [notes.table, notes.task, notes.exposure, *notes.targets, *notes.noise]
+        sound = isinstance(notes.targets, list) and isinstance(notes.noise, list)
+        sound &= all(isinstance(text, str) for text in texts) and len(notes.noise) in (0, len(notes.targets))
         sound &= all(type(x) in (int, float) for x in (notes.rows, *notes.scores.values()))
         sound &= "feature_names_in_" in here
         if notes.columns:  # files of older versions contain the columns

@@ -12,7 +12,16 @@ from agp import metrics
 from agp.checks import check_levels
 from agp.cli._columns import read_inputs, show_cell, text_of
 from agp.cli._notes import Notes, notes_of
-from agp.cli._targets import are_texts, factors_of, labels_of, numbers_of, positions_of, quote_names, rows_with
+from agp.cli._targets import (
+    are_texts,
+    errors_of,
+    factors_of,
+    labels_of,
+    numbers_of,
+    positions_of,
+    quote_names,
+    rows_with,
+)
 from agp.cli._terminal import FRACTION, add_command, check_outputs, option
 from agp.data import TableFile, is_many, read_table, several_files
 from agp.io import explain_write_errors, load_with_metadata, write_atomically
@@ -71,11 +80,17 @@ def _predict(path: str | Path, out: Path | None, estimator: Any, notes: Notes, a
     """Predict one table, write the predictions and print their scores."""
     table, X, words = read_for_model(path, notes, estimator)
     asked = Asked(a.level, a.quantiles)
+    every = np.ones(len(X), dtype=bool)
     if notes.exposure in table.frame.columns:
-        every = np.ones(len(X), dtype=bool)
         asked = asked._replace(exposure=factors_of(table, notes.exposure, every, what="exposures", positive=True))
     elif notes.exposure:
         words.append(f"{Path(path).name}: no column {notes.exposure!r}, so predictions are for an exposure of 1")
+    if notes.noise:
+        asked = asked._replace(noise=errors_of(table, notes.noise, every) ** 2)
+    for name, target in zip(notes.noise, notes.targets, strict=False):
+        if name not in table.frame.columns:
+            remark = f"no column {name!r}, so predictions of {target!r} are without measurement error"
+            words.append(f"{Path(path).name}: {remark}")
     rows, y = _known_targets(table, notes, estimator)  # raises an error, if any, before the predictions are written
     predictions = answers(estimator, X, asked, notes.targets)
     _write(out, predictions)
@@ -92,9 +107,9 @@ def read_for_model(path: str | Path, notes: Notes, estimator: Any) -> tuple[Tabl
     texts = [name for name, kind in notes.columns.items() if kind.name != "number"]  # not numeric in training
     if "classes_" in vars(estimator) and are_texts(estimator.classes_):
         texts += notes.targets
-    needed = [*notes.columns, *notes.targets, *filter(None, [notes.exposure])]
-    table = read_table(path, texts=texts, needed=needed)
-    X, words = read_inputs(table, notes.columns, missing=estimator.missing, targets=[*notes.targets, notes.exposure])
+    others = [*notes.targets, *notes.of_rows]
+    table = read_table(path, texts=texts, needed=[*notes.columns, *others])
+    X, words = read_inputs(table, notes.columns, missing=estimator.missing, targets=others)
     return table, X, [f"{Path(path).name}: {word}" for word in (*table.notes, *words)]
 
 
@@ -150,6 +165,13 @@ class Asked(NamedTuple):
     quantiles: tuple[float, ...] = ()
     exposure: Any = None
     """The exposures [N] of the rows; None means 1."""
+    noise: Any = None
+    """The variances [N] or [N, K] of measurement errors; None means 0."""
+
+    @property
+    def of_rows(self) -> dict[str, Any]:
+        """What is known of the rows, as arguments of estimators."""
+        return {"exposure": self.exposure, "noise": self.noise}
 
 
 def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[str, Any]:
@@ -162,11 +184,11 @@ def answers(estimator: Any, X: Any, asked: Asked, targets: list[str]) -> dict[st
         label = estimator.classes_[np.argmax(probabilities, axis=1)]
         named = {f"probability_{name}": p for name, p in zip(estimator.classes_, probabilities.T, strict=True)}
         return {"label": label, **named}
-    mean, deviation = estimator.predict(X, return_std=True, exposure=asked.exposure)
-    ends = estimator.predict_interval(X, asked.level, exposure=asked.exposure)
+    mean, deviation = estimator.predict(X, return_std=True, **asked.of_rows)
+    ends = estimator.predict_interval(X, asked.level, **asked.of_rows)
     found = {"mean": mean, "standard_deviation": deviation, "lower": ends[..., 0], "upper": ends[..., 1]}
     if asked.quantiles:
-        quantiles = estimator.predict_quantiles(X, asked.quantiles, exposure=asked.exposure)
+        quantiles = estimator.predict_quantiles(X, asked.quantiles, **asked.of_rows)
         found |= {f"quantile_{q:g}": quantiles[..., i] for i, q in enumerate(asked.quantiles)}
     if mean.ndim == 1:
         return found
@@ -185,7 +207,7 @@ def score_predictions(
     if "classes_" in vars(estimator):
         return _scores_of_labels(estimator, found, y)
     if y.ndim == 1:
-        density = estimator.log_density(X, y, exposure=asked.exposure)
+        density = estimator.log_density(X, y, **asked.of_rows)
         return _scores_of_numbers(found, y, density, asked.level)
     scores = {}
     for k, target in enumerate(targets):
@@ -225,8 +247,7 @@ def _known_targets(table: TableFile, notes: Notes, estimator: Any) -> tuple[Any,
 def _scores(X: Any, y: Any, rows: Any, notes: Notes, estimator: Any, predictions: Any, asked: Asked) -> list[str]:
     """Return lines with the scores of the predictions for the rows with targets."""
     found = {name: np.asarray(x)[rows] for name, x in predictions.items()}
-    if asked.exposure is not None:
-        asked = asked._replace(exposure=asked.exposure[rows])
+    asked = asked._replace(**{name: None if x is None else x[rows] for name, x in asked.of_rows.items()})
     scores = score_predictions(estimator, X[rows], found, y, asked, notes.targets)
     numbers = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
     return [*_new_labels(notes, estimator, y), f"{int(rows.sum()):,} rows with {quote_names(notes.targets)}: {numbers}"]

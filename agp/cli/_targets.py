@@ -92,7 +92,7 @@ def _numbers(table: TableFile, target: str, rows: Any, *, constant: bool, remedy
 
 
 def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive: bool) -> Any:
-    """Return the exposures or weights [N] of the given rows.
+    """Return the exposures, weights or standard deviations [N] of the given rows.
 
     Raise a ValueError if a value is missing or negative. Zero is also an error if `positive` is true.
     """
@@ -109,6 +109,20 @@ def factors_of(table: TableFile, column: str, rows: Any, *, what: str, positive:
         msg = f"{place_of_first(table, column, small)} is {found}; {what} must be {least}."
         raise ValueError(msg)
     return numbers
+
+
+def errors_of(table: TableFile, columns: list[str], rows: Any) -> Any:
+    """Return the standard deviations [N], or [N, K] for K columns, of the measurement errors in the given rows.
+
+    They are 0 for columns that the table lacks. Raise a ValueError if a value is missing or negative.
+    """
+    found = [
+        factors_of(table, name, rows, what="standard deviations", positive=False)
+        if name in table.frame.columns
+        else np.zeros(int(rows.sum()))
+        for name in columns
+    ]
+    return found[0] if len(found) == 1 else np.stack(found, axis=1)
 
 
 def _truths(column: Any, dtype: type) -> Any:

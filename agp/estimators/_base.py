@@ -495,7 +495,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         """Convert test inputs to model inputs. Also return whether to convert results to NumPy arrays."""
         check_is_fitted(self, "model_")
         A, host = self._inputs(X, reset=False), not is_foreign(X)
-        return asarray_like(A, self.model_._reference()[1]) if host else self._to_array(A), host
+        return asarray_like(A, self.predictor_.reference[1]) if host else self._to_array(A), host
 
     @property
     def predictor_(self) -> Predictor:

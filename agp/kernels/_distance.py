@@ -82,15 +82,11 @@ def sums_by_column(xp: Any, x: Array) -> Array:
 def _by_differences(X: Array, Z: Array, lengthscale: Array) -> Array:
     B = backend_of(X)
     xp = B.xp
-    scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
     if X.shape[-1] > FEW_COLUMNS and not B.is_concrete(X):  # use a single loop in compiled programs
+        scale = xp.broadcast_to(lengthscale, (X.shape[-1],))
         columns = xp.moveaxis(X, -1, 0), xp.moveaxis(Z, -1, 0), scale
         return B.fold(_one_difference, (), columns, 1, add=tree.add)[0]
-    r2 = None
-    for d in range(X.shape[-1]):
-        difference = (X[..., :, d, None] - Z[..., None, :, d]) / scale[d]
-        r2 = difference * difference if r2 is None else r2 + difference * difference
-    return r2
+    return B.squared_differences(X, Z, lengthscale)
 
 
 def _one_difference(_: tuple, column: tuple[Array, Array, Array]) -> tuple[Array, Any]:

@@ -32,13 +32,15 @@ def natural_step(
 def largest_eigenvalue(B: Array, vector: Array, *, iterations: int = 4) -> tuple[Array, Array]:
     """Estimate the largest eigenvalue, times 1.1, from the lower triangle of B [M, M]; also return the last iterate."""
     own = backend_of(B)
-    matrix = own.symmetric_from_lower(B)
-    norm = least = own.xp.full_like(vector[0], float(own.xp.finfo(B.dtype).smallest_normal))
+    xp, matrix, before = own.xp, own.symmetric_from_lower(B), vector
+    # after division by max |B_ij|, the largest eigenvalue lies between 1 and M, so iterates need no normalisation
+    least = float(xp.finfo(B.dtype).smallest_normal)
+    size = xp.clip(xp.max(xp.abs(matrix)), min=least)
+    matrix = matrix / size
     for _ in range(iterations):
-        image = matrix @ vector
-        norm = own.norm(image)
-        vector = image / own.xp.maximum(norm, least)  # if B maps the iterate to zeros, it stays zero
-    return 1.1 * norm, vector
+        before, vector = vector, matrix @ vector
+    norm = own.norm(vector)  # if B maps an iterate to zeros, later iterates stay zero
+    return 1.1 * size * norm / xp.clip(own.norm(before), min=least), vector / xp.clip(norm, min=least)
 
 
 def inverse_residual(A: Array, L: Array) -> Array:

@@ -1,6 +1,7 @@
 """Copies of models with new leaves or nodes, and gradients with the structure of a model."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from agp.backend import Array
@@ -68,17 +69,18 @@ def join(cls: type[T], structure: tuple[Any, ...], parts: tuple[Any, ...]) -> T:
 
 def cotangent(model: T, **bars: Any) -> T:
     """Return a gradient with the settings of the model and the given cotangents; other arrays and parts are None."""
-    cls, values = type(model), dict(vars(model))
-    for name, role, _, _, _, _ in FIELDS.get(cls) or fields_of(model):
-        kind = type(values[name])
-        if role is not None or kind in FIELDS or (kind not in PLAIN and is_branch(values[name])):
-            values[name] = None
-    if not bars.keys() <= values.keys():
-        msg = f"{cls.__name__} has no field {', '.join(sorted(bars.keys() - values.keys()))}."
+    cls, here = type(model), vars(model)
+    blank, _, others = _names_of(cls)
+    values = blank.copy()
+    for name in others:
+        x = here[name]
+        if type(x) not in FIELDS and (type(x) in PLAIN or not is_branch(x)):
+            values[name] = x
+    values.update(bars)
+    if len(values) > len(blank):
+        msg = f"{cls.__name__} has no field {', '.join(sorted(bars.keys() - blank.keys()))}."
         raise TypeError(msg)
-    out = object.__new__(cls)  # inlines `from_fields`
-    vars(out).update(values, **bars)
-    return out
+    return from_fields(cls, values)
 
 
 def add(a: Any, b: Any) -> Any:
@@ -87,20 +89,28 @@ def add(a: Any, b: Any) -> Any:
         return b if a is None else a
     if type(a) in FIELDS:
         sums, others = dict(vars(a)), vars(b)
-        for name, role, _, _, _, _ in FIELDS[type(a)]:
+        _, arrays, parts = _names_of(type(a))
+        for name in arrays:
+            y = others[name]
+            if y is not None:
+                x = sums[name]
+                sums[name] = y if x is None else x + y
+        for name in parts:
             x, y = sums[name], others[name]
-            if x is None:
-                sums[name] = y
-            elif y is None:
-                continue
-            elif role is not None:
-                sums[name] = x + y
+            if x is None or y is None:
+                sums[name] = y if x is None else x
             elif type(x) in FIELDS or (isinstance(x, tuple) and is_gradient(x)):
                 sums[name] = add(x, y)
-        out = object.__new__(type(a))  # inlines `from_fields`
-        vars(out).update(sums)
-        return out
+        return from_fields(type(a), sums)
     if isinstance(a, tuple):
         parts = [add(x, y) for x, y in zip(a, b, strict=True)]
         return type(a)(*parts) if hasattr(a, "_fields") else tuple(parts)
     return a + b
+
+
+@cache
+def _names_of(cls: type) -> tuple[dict[str, None], tuple[str, ...], tuple[str, ...]]:
+    """Return the fields of a model class as a dictionary of None, the names of arrays, and those of other fields."""
+    fields = FIELDS[cls]
+    arrays = tuple(field.name for field in fields if field.role is not None)
+    return dict.fromkeys(field.name for field in fields), arrays, tuple(x.name for x in fields if x.role is None)

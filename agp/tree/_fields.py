@@ -1,6 +1,6 @@
 """The registry of model classes and their fields, and functions that recognise models."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 
@@ -97,8 +97,8 @@ def is_gradient(x: Any) -> bool:
     return x is None or is_model(x) or (isinstance(x, tuple) and all(map(is_gradient, x)))
 
 
-def from_fields(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Build an instance with these field values, without a constructor call and without checks."""
+def from_fields(cls: type[T], values: dict[str, Any]) -> T:
+    """Build an instance that owns this dictionary of field values, without a constructor call and without checks."""
     out = object.__new__(cls)
-    vars(out).update(values)  # attributes of frozen dataclasses cannot be set
+    object.__setattr__(out, "__dict__", values)  # attributes of frozen dataclasses cannot be set
     return out

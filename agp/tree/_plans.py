@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from agp.constraints import Constraint
-from agp.tree._fields import FIELDS, Field, fields_of, is_branch
+from agp.tree._fields import FIELDS, Field, fields_of, from_fields, is_branch
 
 T = TypeVar("T")
 
@@ -110,11 +110,7 @@ class Plan:
             if place not in changed:
                 continue
             _, cls, parent, key = places[place]
-            if cls in FIELDS:
-                out = object.__new__(cls)  # inlines `from_fields`
-                vars(out).update(changed[place])
-            else:
-                out = tuple(changed[place])
+            out = from_fields(cls, changed[place]) if cls in FIELDS else tuple(changed[place])
             if place:
                 if parent not in changed:
                     whole = nodes[parent]

@@ -1,5 +1,6 @@
 """The update of inverse factors L, for which L L^T approximates an inverse, after the parameters have changed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -138,12 +139,15 @@ class InverseUpdate:
                 done = {name: found[leaf].factor}
         model = tree.with_leaves(model, {leaf: one.factor for leaf, one in found.items()})
         xp = backend_of(next(iter(found.values())).factor).xp
-        logged = ("residual", "steps", "restarts", "gap", "fallbacks")
-        all_of = {field: xp.stack(list(map(attrgetter(field), found.values()))) for field in logged}
-        info = {"residual": xp.max(all_of["residual"]), "inverse_steps": xp.sum(all_of["steps"])}
+
+        def over_all(field: str, reduce: Callable[[Array], Array]) -> Array:
+            values = list(map(attrgetter(field), found.values()))
+            return values[0] if len(values) == 1 else reduce(xp.stack(values))
+
+        info = {"residual": over_all("residual", xp.max), "inverse_steps": over_all("steps", xp.sum)}
         if self.precision is not None:
-            info |= {"fallbacks": xp.sum(all_of["fallbacks"])}
-        info |= {"restarts": xp.sum(all_of["restarts"]), self.stopping.name: xp.max(all_of["gap"])}
+            info |= {"fallbacks": over_all("fallbacks", xp.sum)}
+        info |= {"restarts": over_all("restarts", xp.sum), self.stopping.name: over_all("gap", xp.max)}
         return model, {name: one.vector for name, one in found.items()}, info
 
 

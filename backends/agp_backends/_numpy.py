@@ -2,6 +2,9 @@
 
 import contextlib
 import functools
+import importlib
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -51,6 +54,22 @@ def _tril(A: Array, /, *, k: int = 0) -> Array:
 def _above(rows: int, columns: int, k: int = 0) -> Array:
     """Mask of the entries above the k-th diagonal of a small matrix."""
     return ~np.tri(rows, columns, k, dtype=bool)
+
+
+_is_row_major = functools.lru_cache(maxsize=1024)(is_row_major)
+
+
+@functools.cache
+def _distances() -> Any:
+    """SciPy's distances, whose import takes long."""
+    return importlib.import_module("scipy.spatial.distance")
+
+
+@functools.lru_cache(maxsize=256)
+def _pieces(*shapes: tuple[int, ...]) -> tuple[slice, ...]:
+    """Positions of the entries of arrays with these shapes in their concatenation."""
+    stops = [*itertools.accumulate(map(math.prod, shapes))]
+    return tuple(itertools.starmap(slice, itertools.pairwise([0, *stops])))
 
 
 def _mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
@@ -126,7 +145,7 @@ class NumpyBackend(Backend):
         found = list(arrays)
         for i, x in enumerate(found):
             # scalars become 0-d arrays, as in files: NumPy computes powers of scalars by other routines
-            plain = isinstance(x, np.ndarray) and x.flags.aligned and is_row_major(x.shape, x.strides, x.itemsize)
+            plain = isinstance(x, np.ndarray) and x.flags.aligned and _is_row_major(x.shape, x.strides, x.itemsize)
             if not plain:
                 found[i] = np.array(x, order="C")
         return found
@@ -230,23 +249,33 @@ class NumpyBackend(Backend):
         if len(several) == 1:
             return [self.elementwise(f, *several[0], numbers=numbers, lower=lower[0])]
         found: list[Any] = [None] * len(several)
-        columns: list[list[Array]] = list(map(list, ((),) * len(several[0])))
-        start, places = 0, []
+        places, shapes, small = [], [], []
         for i, arrays in enumerate(several):
+            shape = arrays[0].shape
             if arrays[0].size > MAX_SMALL_ENTRIES:
                 found[i] = self.elementwise(f, *arrays, numbers=numbers, lower=lower[i])
                 continue
-            places.append((i, arrays[0].shape, start, start + arrays[0].size))
-            start += arrays[0].size
-            for column, x in zip(columns, arrays, strict=True):
-                column.append(x.reshape(-1))
-        if places:
-            joined = f(self, *map(np.concatenate, columns), *numbers)
-            for i, shape, start, stop in places:
-                found[i] = []
-                for x in joined:  # a comprehension would create another frame
-                    found[i].append(x[start:stop].reshape(shape))
+            places.append(i)
+            shapes.append(shape)
+            small.append(arrays)
+        if small:
+            flatten = functools.partial(np.concatenate, axis=None)
+            joined = f(self, *map(flatten, zip(*small, strict=True)), *numbers)
+            for i, piece, shape in zip(places, _pieces(*shapes), shapes, strict=True):
+                found[i] = parts = []
+                for x in joined:
+                    part = x[piece]
+                    parts.append(part if len(shape) == 1 else part.reshape(shape))
         return found
+
+    def squared_differences(self, X: Array, Z: Array, scale: Array, /) -> Array:
+        if X.ndim > 2 or Z.ndim > 2 or X.shape[1] == 1:
+            return super().squared_differences(X, Z, scale)
+        # SciPy's loop makes one pass. Division by powers of two is exact, and the remaining weights cannot overflow
+        share, power = np.frexp(scale)
+        X, Z = np.ldexp(X, -power), np.ldexp(Z, -power)
+        share = np.full(X.shape[1], share, dtype=np.float64)
+        return _distances().cdist(X, Z, "sqeuclidean", w=1.0 / (share * share)).astype(X.dtype, copy=False)
 
     def norm(self, x: Array, /) -> Array:
         return np.sqrt(np.vdot(x, x))

@@ -28,7 +28,7 @@ def methods() -> str:
         name = f"[`{name}`]({method.page}.md)" if method.page else f"`{name}`"
         parts = method.build.keywords if isinstance(method.build, partial) else {}
         model = ", ".join([f"`{method.model.__name__}`", *(f"`{key}={x.__name__}`" for key, x in parts.items())])
-        uses = {"weights": method.takes_weights, "growth": method.can_grow, "`partial_fit`": method.takes_parts}
+        uses = {"growth": method.can_grow, "`partial_fit`": method.takes_parts}
         arguments = ", ".join(f"`{one}`" for one in arguments.split(", ") if one)
         supports = ", ".join(use for use, given in uses.items() if given)
         cells = (name, description, model, rows, likelihoods, arguments, supports)

@@ -35,7 +35,6 @@ TARGETS = {
     "latent-noise": F + np.exp(X[:, 1] - 2.0) * RNG.normal(size=90),
 }
 QUICK = {"method": "wsvgp", "num_inducing": 15, "max_steps": 60, "random_state": 0, "kernel": "rbf"}
-WITHOUT_WEIGHTS = sorted(name for name, method in METHODS.items() if not method.takes_weights)
 COUNTS = ("poisson", "negative-binomial")
 RATES = (*COUNTS, "gamma", "exponential")
 
@@ -139,7 +138,8 @@ def test_exposures_in_parts_are_1_where_none_are_given():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["auto", "gpr", "sgpr", "wsvgp", "rsvgp", "tsvgp", "solve"])
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("method", ["auto", *METHODS])
 def test_weights_are_repeated_rows(method):
     count = np.random.default_rng(2).integers(0, 4, 60)
     settings = {"method": method, "num_inducing": 60 if method == "auto" else 12, "kernel": "rbf", "max_steps": 15}
@@ -171,13 +171,6 @@ def test_rows_that_differ_are_left_as_they_are():
     assert found.n_rows_seen_ == 100
 
 
-@pytest.mark.parametrize("method", WITHOUT_WEIGHTS)
-def test_methods_without_weights_take_rows_that_repeat(method):
-    twice, y = np.concatenate([X[:30], X[:30]]), np.tile(TARGETS["gaussian"][:30], 2)
-    found = GPRegressor(method=method, num_inducing=8, max_steps=3, kernel="rbf").fit(twice, y)
-    assert np.isfinite(found.predict(X)).all()
-
-
 def test_rows_that_repeat_come_in_parts():
     y, labels = TARGETS["gaussian"], F > 0.0
     twice = np.concatenate([X, X])
@@ -200,12 +193,6 @@ def test_weights_say_where_the_noise_is_not_learned_twice():
     found = GPRegressor(kernel="rbf", random_state=0).fit(X, TARGETS["gaussian"], sample_weight=np.full(90, 7.0))
     usual = GPRegressor(kernel="rbf", random_state=0).fit(X, TARGETS["gaussian"])
     np.testing.assert_allclose(found.predict(X, True)[1], usual.predict(X, True)[1], rtol=1e-3)
-
-
-def test_methods_without_weights_say_so():
-    for method in WITHOUT_WEIGHTS:
-        with pytest.raises(ValueError, match=f"sample_weight is given, but the method {method} does not support it"):
-            GPRegressor(method=method, kernel="rbf", num_inducing=5).fit(X, F, sample_weight=np.ones(90))
 
 
 # -- logarithms of targets --------------------------------------------------------------------------------------------

@@ -106,15 +106,15 @@ def judged(seed: int, library: str = "numpy", device: str | None = None, *, tiny
     """Build, evaluate, train, predict; every number is looked at."""
     start, judge = time.perf_counter(), _Judge()
     problem = drawn(seed, tiny=tiny)
-    X, y, elsewhere = arrays(problem, library, device)
-    model = judge.stage("build", lambda: problem.build(X, y))
+    X, y, elsewhere, known = arrays(problem, library, device)
+    model = judge.stage("build", lambda: problem.build(X, y, **known))
     if not isinstance(model, Exception):
-        _bound(judge, "bound", model, X, y)
-        _predictions(judge, problem, "start: ", model, elsewhere, y)
-        trained = _trained(judge, problem, model, X, y)
-        _predictions(judge, problem, "trained: ", trained, elsewhere, y)
+        _bound(judge, "bound", model, X, y, known)
+        _predictions(judge, problem, "start: ", model, elsewhere, y, known)
+        trained = _trained(judge, problem, model, X, y, known)
+        _predictions(judge, problem, "trained: ", trained, elsewhere, y, known)
         if problem.deterministic:
-            fitted = judge.stage("fit", lambda: agp.fit_lbfgs(model, X, y, max_iterations=4))
+            fitted = judge.stage("fit", lambda: agp.fit_lbfgs(model, X, y, max_iterations=4, **known))
             if not isinstance(fitted, Exception):
                 judge.need("fit", np.isfinite(fitted.trace["bound"]).all(), "a bound that is not finite")
                 _latent(judge, "fitted: ", fitted.model, elsewhere)
@@ -122,17 +122,17 @@ def judged(seed: int, library: str = "numpy", device: str | None = None, *, tiny
     return Outcome(seed, problem.model, seconds, judge.errors, judge.defects, judge.repairs)
 
 
-def _bound(judge: _Judge, name: str, model: Any, X: Any, y: Any) -> None:
-    found = judge.stage(name, lambda: agp.value_and_gradient(model, X, y))
+def _bound(judge: _Judge, name: str, model: Any, X: Any, y: Any, known: Any) -> None:
+    found = judge.stage(name, lambda: agp.value_and_gradient(model, X, y, **known))
     if isinstance(found, Exception):
         return
     for leaf, x in {"the bound": found[0], **found[1]}.items():
         judge.need(name, np.isfinite(to_numpy(x)).all(), f"{leaf} is not finite")
 
 
-def _trained(judge: _Judge, problem: Problem, model: Any, X: Any, y: Any) -> Any:
+def _trained(judge: _Judge, problem: Problem, model: Any, X: Any, y: Any, known: Any) -> Any:
     """The model after training, or the last sound one."""
-    options = {"steps": problem.steps, "batch_size": problem.batch_size}
+    options = {"steps": problem.steps, "batch_size": problem.batch_size, **known}
     result = judge.stage("train", lambda: agp.train(model, X, y, updates=problem.updates(model), **options))
     if isinstance(result, NonFiniteError):
         judge.need("train", result.result is not None, "NonFiniteError without a result")
@@ -155,13 +155,14 @@ def _latent(judge: _Judge, name: str, model: Any, X: Any) -> None:
         judge.need(name + "predict", (variance >= 0.0).all(), f"a variance below zero: {variance.min():g}")
 
 
-def _predictions(judge: _Judge, problem: Problem, name: str, model: Any, X: Any, y: Any) -> None:
+def _predictions(judge: _Judge, problem: Problem, name: str, model: Any, X: Any, y: Any, known: Any) -> None:
     _latent(judge, name, model, X)
     observed = judge.stage(name + "observed", lambda: model.predict(X, observed=True))
     if not isinstance(observed, Exception):
         _observed(judge, problem, name + "observed", *map(to_numpy, observed))
     N = y.shape[0]
-    density = judge.stage(name + "density", lambda: model.log_density(X[:N, :], y))
+    at_rows = {key: x for key, x in known.items() if key != "weights"}
+    density = judge.stage(name + "density", lambda: model.log_density(X[:N, :], y, **at_rows))
     if not isinstance(density, Exception):
         judge.need(name + "density", np.isfinite(to_numpy(density)).all(), "a log density that is not finite")
     if not problem.deep:

@@ -17,7 +17,6 @@ from agp.likelihoods import (
     Exponential,
     Gamma,
     Gaussian,
-    HeteroscedasticGaussian,
     LatentNoiseGaussian,
     NegativeBinomial,
     Ordinal,
@@ -94,10 +93,12 @@ class Problem(NamedTuple):
     """Inputs [N, D]."""
     y: np.ndarray
     """Targets [N, K]."""
+    known: dict[str, np.ndarray]
+    """Weights, offset and noise of the rows, where there are any."""
     elsewhere: np.ndarray
     """Test inputs [n, D]: rows of the data, twins of some, and far away."""
-    build: Callable[[Any, Any], Any]
-    """The model of arrays X and y."""
+    build: Callable[..., Any]
+    """The model of arrays X and y, and of what is known of the rows."""
     steps: int
     updates: Callable[[Any], Any]
     """What a step does, of the model."""
@@ -226,13 +227,11 @@ def student_t(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[st
     return StudentT(scale, degrees_of_freedom=degrees), y, about
 
 
-def heteroscedastic(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str, Any]]:
+def known_noise(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str, Any]]:
     unit, offset = scales(rng)
     y, kind = real_targets(rng, X, P, unit, offset)
-    known = unit**2 * 10.0 ** rng.uniform(-8.0, 4.0, size=y.shape)
-    common = choice(rng, [None, Gaussian(), Gaussian(unit**2 * power_of_ten(rng, -10, 4))])
-    about = {"targets": kind, "unit": unit, "offset": offset, "common": common is not None}
-    return HeteroscedasticGaussian(common), np.concatenate([y, known], axis=1), about
+    noise = choice(rng, [0.0, None, unit**2 * power_of_ten(rng, -10, 4)])
+    return Gaussian(noise), y, {"targets": kind, "unit": unit, "offset": offset, "noise": noise}
 
 
 def latent_noise(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str, Any]]:
@@ -291,7 +290,7 @@ def ordinal(rng: Any, X: np.ndarray, P: int) -> tuple[Any, np.ndarray, dict[str,
 LIKELIHOODS: dict[str, Callable[..., Any]] = {
     "gaussian": gaussian,
     "student-t": student_t,
-    "heteroscedastic": heteroscedastic,
+    "known-noise": known_noise,
     "latent-noise": latent_noise,
     "bernoulli": bernoulli,
     "poisson": poisson,
@@ -305,6 +304,22 @@ LIKELIHOODS: dict[str, Callable[..., Any]] = {
 }
 COUPLING = ("latent-noise", "softmax", "robust-max")
 """Those that couple the outputs."""
+
+
+def known_of_rows(rng: Any, model: str, liked: str, y: np.ndarray, unit: float, outputs: int) -> dict[str, np.ndarray]:
+    """Weights [N], an offset [N] or [N, P], and noise [N] or [N, P], or some of these."""
+    found, held = {}, model in GAUSSIAN_ONLY
+    rows, each = (len(y),), (len(y), outputs)
+    if rng.uniform() < 0.2:
+        found["weights"] = 10.0 ** rng.uniform(-6.0, 6.0, size=rows)
+        if not held:
+            found["weights"] *= rng.uniform(size=rows) < 0.7
+    if rng.uniform() < 0.2:
+        size = unit if liked in ("gaussian", "known-noise", "student-t", "latent-noise") else 1.0
+        found["offset"] = size * power_of_ten(rng, -3, 2) * rng.normal(size=choice(rng, [rows, each]))
+    if liked == "known-noise" or (liked == "gaussian" and rng.uniform() < 0.2):
+        found["noise"] = unit**2 * 10.0 ** rng.uniform(-8.0, 4.0, size=rows if held else choice(rng, [rows, each]))
+    return found
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
@@ -339,12 +354,12 @@ def given_rows(draw: Draw) -> np.ndarray | None:
     return draw.rng.integers(draw.sizes.rows, size=draw.sizes.inducing)
 
 
-def sparse_model(cls: Any, draw: Draw, **options: Any) -> Callable[[Any, Any], Any]:
+def sparse_model(cls: Any, draw: Draw, **options: Any) -> Callable[..., Any]:
     chosen, rows = inducing_choice(draw), given_rows(draw)
 
-    def build(X: Any, y: Any) -> Any:
+    def build(X: Any, y: Any, **known: Any) -> Any:
         where = chosen if rows is None else {**without(chosen, "num_inducing", "inducing"), "Z": taken(X, rows)}
-        return cls.from_data(X, y, **draw.parts, **where, **options)
+        return cls.from_data(X, y, **draw.parts, **where, **options, **known)
 
     return build
 
@@ -359,20 +374,20 @@ def taken(X: Any, rows: Any) -> Any:
     return xp.stack([X[int(i), :] for i in rows])
 
 
-def dense_model(cls: Any, draw: Draw, **options: Any) -> Callable[[Any, Any], Any]:
-    return lambda X, y: cls.from_data(X, y, **draw.parts, **options)
+def dense_model(cls: Any, draw: Draw, **options: Any) -> Callable[..., Any]:
+    return lambda X, y, **known: cls.from_data(X, y, **draw.parts, **options, **known)
 
 
-def svgp(name: str, draw: Draw) -> Callable[[Any, Any], Any]:
+def svgp(name: str, draw: Draw) -> Callable[..., Any]:
     return sparse_model(SVGP, draw, posterior=POSTERIORS[name])
 
 
-def cggp(draw: Draw) -> Callable[[Any, Any], Any]:
+def cggp(draw: Draw) -> Callable[..., Any]:
     rank = choice(draw.rng, [None, 0, int(draw.rng.integers(0, draw.sizes.rows + 1))])
     return dense_model(CGGP, draw, rank=rank, probes=int(draw.rng.integers(1, 6)), lanczos_steps=20, max_iterations=64)
 
 
-def cagp(draw: Draw) -> Callable[[Any, Any], Any]:
+def cagp(draw: Draw) -> Callable[..., Any]:
     rng, N = draw.rng, draw.sizes.rows
     count = min(draw.sizes.inducing, N)
     kind = choice(rng, ["opt", "opt", "opt", "support", "policy", "policy", "dense"])
@@ -388,7 +403,9 @@ def cagp(draw: Draw) -> Callable[[Any, Any], Any]:
         options["policy"] = policy(count)
     else:
         dense = rng.normal(size=(N, count))
-        return lambda X, y: CaGP.from_data(X, y, **draw.parts, **options, actions=DenseActions(array_like(dense, X)))
+        return lambda X, y, **known: CaGP.from_data(
+            X, y, **draw.parts, **options, **known, actions=DenseActions(array_like(dense, X))
+        )
     return dense_model(CaGP, draw, **options)
 
 
@@ -401,7 +418,7 @@ def solve_sizes(draw: Draw) -> dict[str, int]:
     return {"num_inducing": M, "num_orthogonal": min(draw.sizes.inducing - M, draw.sizes.rows - M)}
 
 
-def solvegp(draw: Draw) -> Callable[[Any, Any], Any]:
+def solvegp(draw: Draw) -> Callable[..., Any]:
     posterior, second = choice(
         draw.rng,
         [
@@ -416,7 +433,7 @@ def solvegp(draw: Draw) -> Callable[[Any, Any], Any]:
     return dense_model(SOLVEGP, draw, posterior=posterior, second=second, **solve_sizes(draw))
 
 
-def solvegpr(draw: Draw) -> Callable[[Any, Any], Any]:
+def solvegpr(draw: Draw) -> Callable[..., Any]:
     second = choice(draw.rng, [None, None, "whitened", "dual"])
     tight = second is None and bool(draw.rng.integers(2))
     return dense_model(SOLVEGPR, draw, second=second, tight=tight, **solve_sizes(draw))
@@ -425,10 +442,10 @@ def solvegpr(draw: Draw) -> Callable[[Any, Any], Any]:
 # -- models of several processes --------------------------------------------------------------------------------------
 
 
-def composed(process: Callable[[Draw, Any, int, float], Any], draw: Draw) -> Callable[[Any, Any], Any]:
+def composed(process: Callable[[Draw, Any, int, float], Any], draw: Draw) -> Callable[..., Any]:
     """An SVGP of some process, built by hand."""
 
-    def build(X: Any, y: Any) -> Any:
+    def build(X: Any, y: Any, **_: Any) -> Any:
         likelihood = draw.parts["likelihood"]
         likelihood.check_targets(y)
         observations = likelihood.observations(y)
@@ -529,6 +546,8 @@ def drawn(seed: int, *, tiny: bool = False) -> Problem:
         build = composed(partial(PROCESSES[name], q), draw)
     else:
         build = (GAUSSIAN_ONLY | ANY_LIKELIHOOD)[name](draw)
+    unit_of_y = about.get("unit", 1.0)
+    known = known_of_rows(np.random.default_rng([seed, 13]), name, liked, y, unit_of_y, likelihood.latents(y.shape[1]))
     far = X[:1, :] + 1e6 * unit * np.sign(rng.normal(size=(1, D)))
     steps, rate = int(rng.integers(3, 11)), choice(rng, [None, None, None, 0.1, 1.0])
     adam = rate is not None and bool(rng.integers(2))
@@ -546,6 +565,7 @@ def drawn(seed: int, *, tiny: bool = False) -> Problem:
             "dtype": dtype,
             "inputs": {"unit": unit, "offset": offset, "unusual": unusual},
             "likelihood": {"name": liked, **about},
+            "known": sorted(known),
             "kernel": str(parts["kernel"]),
             "mean": str(parts["mean_function"]),
             "posterior": q if name in PROCESSES else None,
@@ -553,13 +573,14 @@ def drawn(seed: int, *, tiny: bool = False) -> Problem:
         },
         X=X.astype(dtype),
         y=y.astype(dtype),
+        known={name: x.astype(dtype) for name, x in known.items()},
         elsewhere=np.concatenate([X, X[:1, :], far, far]).astype(dtype),
         build=build,
         steps=steps,
         updates=updates,
         batch_size=choice(rng, [None, None, max(1, N // 3)]) if stochastic(name) else None,
         deterministic=name in DETERMINISTIC and liked != "softmax",
-        observed_zero=liked == "heteroscedastic" and not about["common"],
+        observed_zero=liked == "known-noise" and about["noise"] == 0.0,
         observed_infinite=liked == "student-t" and about["degrees"] <= 2.0,
         deep=name == "deep",
     )
@@ -568,7 +589,7 @@ def drawn(seed: int, *, tiny: bool = False) -> Problem:
 def likelihoods_of(model: str) -> list[str]:
     """Those that the model takes; `LinearMixing` refuses those that couple its outputs."""
     if model in GAUSSIAN_ONLY:
-        return ["gaussian"]
+        return ["gaussian", "gaussian", "known-noise"]
     return ["gaussian", *(name for name in LIKELIHOODS if model != "mixed" or name not in COUPLING)]
 
 
@@ -577,7 +598,9 @@ def stochastic(name: str) -> bool:
     return name in PROCESSES or name == "solvegp" or name.startswith("svgp")
 
 
-def arrays(problem: Problem, library: str, device: str | None = None) -> tuple[Any, Any, Any]:
-    """X, y and the test inputs in a library."""
+def arrays(problem: Problem, library: str, device: str | None = None) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """X, y, the test inputs, and what is known of the rows, in a library."""
     B, dtype = get_backend(library), problem.about["dtype"]
-    return tuple(B.from_numpy(x, dtype=dtype, device=device) for x in (problem.X, problem.y, problem.elsewhere))
+    here = partial(B.from_numpy, dtype=dtype, device=device)
+    known = {name: here(x) for name, x in problem.known.items()}
+    return here(problem.X), here(problem.y), here(problem.elsewhere), known

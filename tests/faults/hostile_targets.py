@@ -1,4 +1,4 @@
-"""Hostile problems for regressors of every kind of target: families, weights and exposures that nobody would choose."""
+"""Hostile problems for regressors of every kind of target: families, weights, exposures and noise nobody chooses."""
 
 import traceback
 import warnings
@@ -50,7 +50,7 @@ class Regression(NamedTuple):
     X: Any
     y: Any
     beside: dict[str, Any]
-    """Weights and exposures, where there are any."""
+    """Weights, exposures and known noise, where there are any."""
 
 
 def _wild(rng: np.random.Generator, rows: int) -> Any:
@@ -121,13 +121,15 @@ def drawn_regression(seed: int) -> Regression:
         beside["sample_weight"] = _wild(rng, rows) * (rng.uniform(size=rows) < rng.choice([0.6, 1.0]))
     if rng.uniform() < (0.5 if family in (*COUNTS, "gamma", "exponential") else 0.03):
         beside["exposure"] = _wild(rng, rows)
+    if rng.uniform() < (0.3 if family == "gaussian" else 0.03):
+        beside["noise"] = _wild(rng, rows)
     return Regression(family, GPRegressor(**settings), X, y[:, 0] if targets == 1 else y, beside)
 
 
-def answers(found: GPRegressor, X: Any, y: Any, exposure: Any) -> dict[str, Any]:
+def answers(found: GPRegressor, X: Any, y: Any, known: dict[str, Any]) -> dict[str, Any]:
     """What there is to ask: functions without arguments, by name."""
     columns = y if y.ndim == 2 else y[:, None]
-    A, beside = found.model_inputs(X), {"exposure": exposure}
+    A, beside = found.model_inputs(X), {name: known.get(name) for name in ("exposure", "noise")}
     columns = columns.astype(A.dtype)
     return {
         "predict": lambda: found.predict(X, return_std=True, **beside),
@@ -163,7 +165,7 @@ def judged_regression(seed: int) -> tuple[list[str], list[str]]:
         found = tried("fit", lambda: problem.estimator.fit(X, y, **problem.beside))
         results = {}
         if found is not None:
-            asked = answers(found, X, y, problem.beside.get("exposure"))
+            asked = answers(found, X, y, problem.beside)
             results = {name: tried(name, action) for name, action in asked.items()}
     defects += [f"{x.category.__name__} at {x.filename}:{x.lineno}: {x.message}" for x in caught if _is_foreign(x)]
     defects += [f"{name}: {text}" for name, x in results.items() if x is not None for text in _faults(name, x)]

@@ -22,7 +22,6 @@ from agp.likelihoods import (
     Beta,
     Exponential,
     Gamma,
-    HeteroscedasticGaussian,
     LatentNoiseGaussian,
     NegativeBinomial,
     Ordinal,
@@ -82,7 +81,6 @@ def values():
 
 LIKELIHOODS = {
     "gaussian": (lambda: Gaussian(), lambda f, rng: f + 0.1 * rng.normal(size=f.shape)),
-    "known-noise": (lambda: HeteroscedasticGaussian(), lambda f, rng: np.concatenate([f, 0.1 + 0.0 * f], axis=1)),
     "probit": (lambda: Bernoulli(), lambda f, rng: (f > 0.0) * 1.0),
     "squash": (lambda: Bernoulli(squash=1e-3), lambda f, rng: (f > 0.0) * 1.0),
     "logit": (lambda: Bernoulli(link="logit"), lambda f, rng: (f > 0.0) * 1.0),
@@ -100,12 +98,13 @@ LIKELIHOODS = {
 }
 
 
-def everything(build, X, y):
+def everything(build, X, y, **known):
     """Every public entrance of a model, at rows near the data and far from them."""
-    model = build(X, y)
-    value_and_gradient(model, X, y)
-    model.bound(X, y)[1](1.0)
-    model = train(model, X, y, steps=3).model
+    model = build(X, y, **known)
+    value_and_gradient(model, X, y, **known)
+    model.bound(X, y, **known)[1](1.0)
+    model = train(model, X, y, steps=3, **known).model
+    known.pop("weights", None)
     far = np.concatenate([X[:4], 100.0 * X[4:8]])
     for _ in range(2):
         model.predict(far)
@@ -113,7 +112,7 @@ def everything(build, X, y):
         model.predict_mean(far)
         model.predict_covariance(far)
         model.sample(far, 2)
-        model.log_density(X, y)
+        model.log_density(X, y, **known)
         far = 1e3 * far
     return model
 
@@ -130,6 +129,14 @@ def raising():
 @pytest.mark.parametrize("model", MODELS)
 def test_models_where_numpy_raises(model, raising):
     everything(MODELS[model], *values())
+
+
+@pytest.mark.parametrize("noise_variance", [0.0, None])
+@pytest.mark.parametrize("model", MODELS)
+def test_rows_with_weights_offsets_and_noise_where_numpy_raises(model, noise_variance, raising):
+    X, y = values()
+    known = {"weights": 0.5 + X[:, 0] ** 2, "offset": X[:, 1], "noise": 0.1 + X[:, 1] ** 2}
+    everything(lambda *rows, **parts: MODELS[model](*rows, likelihood=Gaussian(noise_variance), **parts), X, y, **known)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

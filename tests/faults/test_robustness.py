@@ -264,8 +264,20 @@ def test_lengthscales_that_are_not_positive_are_refused(build, kernel, lengthsca
 def test_variances_that_are_not_positive_are_refused(value):
     with pytest.raises(ValueError, match="variance is .*, but must be positive and finite"):
         sparse(*data(), kernel=RBF(variance=value))
-    with pytest.raises(ValueError, match="noise_variance is .*, but must be positive and finite"):
+
+
+@pytest.mark.parametrize("value", [-1.0, math.nan])
+def test_noise_variances_below_zero_are_refused(value):
+    with pytest.raises(ValueError, match="noise_variance is .*, but must be zero or positive and finite"):
         sparse(*data(), likelihood=Gaussian(value))
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_rows_without_any_noise_are_refused_in_training(build):
+    X, y = data()
+    model = build(X, y, likelihood=Gaussian(0.0))
+    with pytest.raises(ValueError, match="noise_variance is 0, but rows have no known noise; pass noise=, or omit"):
+        train(model, X, y, steps=1)
 
 
 @pytest.mark.parametrize("build", BUILDERS)

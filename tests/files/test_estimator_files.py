@@ -42,10 +42,10 @@ ONE_LEVEL = WHOLE.assign(kind="a")
 QUICK = {"max_steps": 5, "random_state": 3, "num_inducing": 10}
 
 
-def trained(estimator, X, y):
+def trained(estimator, X, y, **known):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", agp.errors.ConvergenceWarning)
-        return estimator.fit(X, y)
+        return estimator.fit(X, y, **known)
 
 
 def in_order(words):
@@ -71,6 +71,8 @@ CASES = {
     "noise": lambda: (trained(GPRegressor(likelihood="latent-noise", **QUICK), X, Y), X),
     "gaps": lambda: (trained(GPRegressor(missing_targets="ignore", **QUICK), X, np.stack([Y, HOLES[:, 0]], axis=1)), X),
     "deep": lambda: (trained(GPRegressor(method="deep-rsvgp", layers=3, **QUICK), X, Y), X),
+    "known noise": lambda: (trained(GPRegressor(likelihood=agp.Gaussian(0.0), **QUICK), X, Y, noise=X[:, 1] ** 2), X),
+    "weights": lambda: (trained(GPRegressor(**QUICK), X, Y, sample_weight=0.5 + X[:, 1] ** 2), X),
     "by parts": lambda: (GPRegressor(method="wsvgp", **QUICK).partial_fit(X, Y), X),
 }  # fmt: skip
 LEFT_OUT = {"_updates", "_states"}

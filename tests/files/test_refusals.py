@@ -560,6 +560,6 @@ def test_an_unknown_backend_is_the_users(path, whole):
 
 
 def test_a_number_that_another_type_cannot_hold_is_refused(path):
-    tiny = tree.with_leaves(SMALL, {"likelihood.noise_variance": np.asarray(1e-60)})
+    tiny = tree.with_leaves(SMALL, {"kernel.variance": np.asarray(1e-60)})
     agp.save(tiny, path)
-    refused(path, match=r"the leaf likelihood.noise_variance is not positive and finite", dtype="float32")
+    refused(path, match=r"the leaf kernel.variance is not positive and finite", dtype="float32")

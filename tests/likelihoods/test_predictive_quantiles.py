@@ -229,7 +229,7 @@ def test_intervals_of_latent_noise_hold_the_observations_that_they_promise():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["gaussian", "known-and-common-noise", "student-t", "beta", "gamma"])
+@pytest.mark.parametrize("name", ["gaussian", "student-t", "beta", "gamma"])
 def test_samples_are_a_mixture(name):
     case = CASES[name]
     mu, var = np.array([-2.0, 0.3, 1.5]), np.array([0.1, 0.02, 0.7])
@@ -290,6 +290,19 @@ def test_outputs_have_the_quantiles_of_their_own_parameters(by_output, alone, sa
     for k, one in enumerate(alone):
         here = as_arrays(one).predictive_quantiles(mu[:, k::2], var[:, k::2], (0.1, 0.5, 0.9), samples=samples)
         np.testing.assert_allclose(found[..., k : k + 1], here, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_rows_have_the_quantiles_of_their_own_noise(samples, monkeypatch):
+    monkeypatch.setattr("agp.quantiles.VALUES_PER_CHUNK", 1)  # rows are searched one after another
+    mu, var = rows_of(np.random.default_rng(3), 6)
+    noise = np.linspace(0.1, 3.0, 6 // samples)[:, None]
+    at_rows = as_arrays(Gaussian(0.2)).with_noise(noise)[0]
+    found = at_rows.predictive_quantiles(mu, var, (0.1, 0.9), samples=samples)
+    for n, known in enumerate(noise[:, 0]):
+        alone, rows = as_arrays(Gaussian(0.2 + known)), slice(n, None, len(noise))
+        one = alone.predictive_quantiles(mu[rows], var[rows], (0.1, 0.9), samples=samples)
+        np.testing.assert_allclose(found[:, n], one[:, 0], rtol=1e-9)
 
 
 def test_rows_are_searched_in_blocks(monkeypatch):

@@ -1,11 +1,14 @@
-"""Weights of rows: those of whole numbers are repeated rows, in exact and in collapsed regression."""
+"""Weights of rows: those of whole numbers are repeated rows, in exact and in collapsed regression.
+
+`test_rows.py` tests the weights, the offsets and the known noise of every method.
+"""
 
 import numpy as np
 import pytest
 from helpers import NUMPY, TORCH, assert_close
 
 import agp
-from agp import GPR, SGPR, tree
+from agp import CGGP, GPR, SGPR, SOLVEGPR, CaGP, tree
 from agp.errors import NoSignalWarning
 
 ROWS = 12
@@ -18,7 +21,9 @@ NEW = RNG.normal(size=(5, 2))
 BUILD = {
     "gpr": lambda X, y, **given: GPR.from_data(X, y, **given),
     "sgpr": lambda X, y, **given: SGPR.from_data(X, y, Z=X[:4, :], **given),
+    "solve-collapsed": lambda X, y, **given: SOLVEGPR.from_data(X, y, Z=X[:3, :], O=X[5:7, :], **given),
 }
+STARTS = BUILD | {"cggp": CGGP.from_data, "cagp": CaGP.from_data}
 
 
 def both(kind, backend):
@@ -30,12 +35,12 @@ def both(kind, backend):
     return (at, x, y), (tree.with_leaves(repeated, tree.leaves(at, "parameter")), *more)
 
 
-@pytest.mark.parametrize("kind", BUILD)
+@pytest.mark.parametrize("kind", STARTS)
 def test_starting_values_are_those_of_repeated_rows(kind):
-    weighted, repeated = BUILD[kind](X, Y, weights=W), BUILD[kind](X[AGAIN], Y[AGAIN])
+    weighted, repeated = STARTS[kind](X, Y, weights=W), STARTS[kind](X[AGAIN], Y[AGAIN])
     expected = tree.leaves(repeated, "parameter")
     for name, leaf in tree.leaves(weighted, "parameter").items():
-        if not name.startswith("inducing"):
+        if not name.startswith(("inducing", "actions")):
             np.testing.assert_array_equal(leaf, expected[name])
 
 
@@ -141,11 +146,11 @@ def test_what_is_learned_is_judged_with_weights():
 
 WRONG = {
     "zero": (np.where(np.arange(ROWS) == 2, 0.0, W), "must be positive .* the smallest is 0; remove rows of weight 0"),
-    "negative": (-W, "must be positive"),
+    "negative": (-W, "weights must not be negative, but the smallest is -3"),
     "nan": (np.where(np.arange(ROWS) == 2, np.nan, W), "weights has 1 NaN or infinite entries, the first in row 2"),
-    "few": (W[:-1], "X has 12 rows, but there are 11 weights"),
-    "columns": (W[:, None], r"weights has shape \(12, 1\), but must be 1-dimensional"),
-    "too large": (np.full(ROWS, 1e308), "with a finite sum"),
+    "few": (W[:-1], r"weights has shape \(11,\), but must have shape \(12,\); pass one number for each row of X"),
+    "columns": (np.stack([W, W], axis=1), r"weights has shape \(12, 2\), but must have shape \(12,\)"),
+    "too large": (np.full(ROWS, 1e308), "finite sum"),
 }
 
 
@@ -159,5 +164,5 @@ def test_weights_that_cannot_be_are_refused(kind, name):
 
 def test_other_rows_than_the_weights_are_refused():
     model = GPR.from_data(X, Y, weights=W)
-    with pytest.raises(ValueError, match="X has 5 rows, but there are 12 weights"):
+    with pytest.raises(ValueError, match=r"weights has shape \(12,\), but must have shape \(5,\)"):
         model.bound(X[:5], Y[:5])

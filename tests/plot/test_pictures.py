@@ -289,13 +289,6 @@ def test_targets_that_were_not_observed_are_left_out():
     assert second[24, 1] == coverage(mean[10:, 1:], variance[10:, 1:], both[10:, 1:], second[24, 0])
 
 
-def test_known_noise_belongs_to_the_intervals():
-    known = np.hstack([Y, np.full_like(Y, 100.0)])
-    model = agp.SVGP.from_data(X, known, likelihood=agp.HeteroscedasticGaussian(), num_inducing=5)
-    (ax,) = plot_calibration(model, X, known).axes
-    assert points(ax.lines[0])[24, 1] == 1.0  # intervals of +-6.7 hold everything
-
-
 @pytest.mark.long
 def test_calibration_of_probabilities_is_a_reliability_diagram(tmp_path):
     labels = labelled(X)

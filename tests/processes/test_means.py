@@ -21,7 +21,7 @@ from helpers import (
 )
 
 from agp.kernels import RBF
-from agp.likelihoods import Bernoulli, Gaussian
+from agp.likelihoods import Bernoulli
 from agp.means import ConstantMean, LinearMean, ZeroMean
 from agp.models import GPR, SVGP
 from agp.updates import Adam, NaturalGradient

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 import agp
 from agp.backend import Array, Pullback
+from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.estimators import GPClassifier, GPRegressor
 from agp.kernels import Stationary
@@ -138,10 +139,9 @@ def chosen_for_me() -> float:
 
 
 def likelihoods() -> list[tuple[int, ...]]:
-    """Counts with exposures, weighted rows, classes and long tails, under several kernels."""
+    """Counts, classes and long tails, under several kernels."""
     X, y = made_up(40)
     counts = np.floor(np.exp(y + 1.0))
-    ones = np.ones((40, 1))
     kernels = (
         agp.RBF(variance=2.0),
         agp.Periodic(period=3.0),
@@ -149,8 +149,8 @@ def likelihoods() -> list[tuple[int, ...]]:
         agp.Seasonal(period=7.0) * agp.RBF(),
     )
     problems: list[tuple[Likelihood, Numbers]] = [
-        (agp.Exposed(agp.Poisson()), np.concatenate([counts, ones], axis=1)),
-        (agp.Weighted(agp.StudentT()), np.concatenate([y, ones], axis=1)),
+        (agp.Poisson(), counts),
+        (agp.StudentT(), y),
         (agp.Bernoulli(), (y > 0.0).astype(np.float64)),
         (agp.NegativeBinomial(), counts),
     ]
@@ -160,6 +160,22 @@ def likelihoods() -> list[tuple[int, ...]]:
         prediction: Prediction = agp.train(model, X, targets, steps=2).model.predict(X, observed=True)
         shapes.append(tuple(prediction.mean.shape))
     return shapes
+
+
+def known_of_rows() -> list[float]:
+    """Weights, offsets and known noise, in training and in predictions."""
+    X, y = made_up(40)
+    ones, variances = np.ones(40), np.full(40, 0.01)
+    model = agp.SVGP.from_data(X, y, weights=ones, offset=0.1 * ones, noise=variances, num_inducing=6)
+    model = agp.train(model, X, y, steps=2, weights=ones, offset=0.1 * ones, noise=variances).model
+    fitted = agp.fit(model, X, y, weights=ones, offset=0.1 * ones, noise=variances, max_steps=2).model
+    exact = agp.GPR.from_data(X, y, likelihood=agp.Gaussian(0.0), noise=variances)
+    predictor: agp.Predictor = exact.predictor().condition_on(X[:2], y[:2], noise=variances[:2], weights=ones[:2])
+    prediction: Prediction = predictor.predict(X, observed=True, offset=ones, noise=variances)
+    bounds = (fitted.bound(X, y, weights=ones, noise=variances)[0], exact.bound(X, y)[0])
+    batch = Batch(X, y, weights=ones, noise=variances[:, None])
+    assert batch.offset is None
+    return [*map(float, bounds), float(prediction.variance.min())]
 
 
 def stochastic() -> float:
@@ -267,6 +283,8 @@ def estimators() -> float:
         warnings.simplefilter("ignore", agp.errors.ConvergenceWarning)  # five steps
         counted.fit(X, np.floor(np.exp(y[:, 0] + 1.0)), exposure=np.ones(60), sample_weight=np.ones(60))
     assert counted.predict(X, exposure=2.0 * np.ones(60)).shape == (60,)
+    measured = GPRegressor(method="gpr", kernel="rbf").fit(X, y[:, 0], noise=np.full(60, 0.01))
+    assert measured.predict_interval(X, 0.9, noise=np.full(60, 0.01)).shape == (60, 2)
     classifier = GPClassifier(method="wsvgp", num_inducing=8).fit(X, y[:, 0] > 0.0)
     probabilities: Numbers = classifier.predict_proba(X)
     labels = classifier.predict(X)
@@ -281,6 +299,9 @@ def main() -> None:
         assert np.isfinite(regression(Path(folder)))
     assert np.isfinite(chosen_for_me())
     assert likelihoods() == [(40, 1)] * 4
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", agp.errors.ConvergenceWarning)  # two steps
+        assert np.isfinite(known_of_rows()).all()
     assert np.isfinite(stochastic())
     assert several_outputs() == (4, 2, 4, 2)
     assert constructors() == [(40, 1)] * 2

@@ -120,7 +120,7 @@ def test_a_package_that_cannot_be_imported_is_named(installed, capsys):
 
 def test_the_table_of_the_documentation_has_the_method(toy):
     table = runpy.run_path(str(ROOT / "docs" / "_ext" / "features.py"))["lists"]()["methods"]
-    assert "| `toy` | GP of a test | `ToyGP` | minibatch | any | `num_inducing` | weights, `partial_fit` |" in table
+    assert "| `toy` | GP of a test | `ToyGP` | minibatch | any | `num_inducing` | `partial_fit` |" in table
 
 
 def test_records_that_cannot_be_are_refused(toy):

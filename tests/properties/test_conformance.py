@@ -28,7 +28,6 @@ from agp.likelihoods import (
     Exponential,
     Gamma,
     Gaussian,
-    HeteroscedasticGaussian,
     LatentNoiseGaussian,
     NegativeBinomial,
     Ordinal,
@@ -36,7 +35,6 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
-    Weighted,
 )
 from agp.models import GPR, SOLVEGP, SVGP, DeepGP
 from agp.posteriors import (
@@ -168,9 +166,9 @@ def _uses() -> dict[Path, tuple[set[str], str]]:
 
 STORED = {
     *("DiagonalState", "DualInverses", "InverseFreeFactor", "LikelihoodFactor", "NaturalState", "OrthogonalState"),
-    *("RelaxedFactor", "RelaxedGroupsFactor", "ImputedConditional", "SaturatingConditional"),
+    *("RelaxedFactor", "RelaxedGroupsFactor", "ExactFactor", "DatumSitesFactor", "IterativeFactor", "ProjectedFactor"),
 }
-"""The classes in files of predictors, which `agp.io` finds by name in `agp.posteriors` and `agp.predictors`."""
+"""The classes in files of predictors, which `agp.io` finds by name in `agp.posteriors` and `agp.processes`."""
 
 
 def _is_used(package: str, name: str) -> bool:
@@ -360,18 +358,21 @@ ANY_LIKELIHOOD = {
     "latent-noise": (LatentNoiseGaussian(), lambda y: y),
     "softmax": (Softmax(3), lambda y: np.clip(np.rint(y[:, :1] + 1.0), 0.0, 2.0)),
     "robustmax": (RobustMax(3), lambda y: np.clip(np.rint(y[:, :1] + 1.0), 0.0, 2.0)),
-    "known-noise": (HeteroscedasticGaussian(), lambda y: np.concatenate([y, 0.1 + y * y], axis=1)),
-    "weighted": (Weighted(Gaussian()), lambda y: np.concatenate([y, 0.1 + y[:, :1] ** 2], axis=1)),
+    "known-noise": (Gaussian(), lambda y: y),
+    "exposed": (Poisson(), lambda y: np.rint(np.exp(y))),
 }
+KNOWN = {"known-noise": ("weights", "noise"), "exposed": ("weights", "offset")}
+"""What is known of the rows, by the name of the likelihood."""
 
 
-def _run_without_solvers(place, model, X, y, mode: GradientMode = "closed-form"):
+def _run_without_solvers(place, model, X, y, mode: GradientMode = "closed-form", **known):
     """Train with the recipe and predict all there is to predict."""
     updates = agp.recipe(model, 12, rate=0.05, gradient=mode)
-    result = train(model, X, y, steps=12, batch_size=10, updates=updates)
+    result = train(model, X, y, steps=12, batch_size=10, updates=updates, **known)
     model = result.model
-    outputs = [*model.predict(X), *model.predict(X, observed=True), model.predict_mean(X)]
-    outputs += [model.log_density(X, y), *([] if isinstance(model, DeepGP) else [model.predict_covariance(X)])]
+    known.pop("weights", None)
+    outputs = [*model.predict(X), *model.predict(X, observed=True, **known), model.predict_mean(X)]
+    outputs += [model.log_density(X, y, **known), *([] if isinstance(model, DeepGP) else [model.predict_covariance(X)])]
     for x in outputs:
         assert np.isfinite(place.numpy(x)).all()
     assert max(result.trace["inverse_steps"]) > 0
@@ -442,9 +443,10 @@ def test_deep_layers_that_factorise_need_a_solver(no_solvers):
 def test_inverse_free_methods_run_with_any_likelihood_where_every_solver_raises(likelihood, posterior, forbid_solvers):
     X, y = _data(NUMPY)
     instance, targets = ANY_LIKELIHOOD[likelihood]
-    model = SVGP.from_data(X, targets(y), posterior=posterior, likelihood=instance, num_inducing=8)
+    known = dict.fromkeys(KNOWN.get(likelihood, ()), 0.1 + X[:, 0] ** 2)
+    model = SVGP.from_data(X, targets(y), posterior=posterior, likelihood=instance, num_inducing=8, **known)
     forbid_solvers()
-    _run_without_solvers(NUMPY, model, X, targets(y))
+    _run_without_solvers(NUMPY, model, X, targets(y), **known)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,10 +39,8 @@ from agp.likelihoods import (
     Bernoulli,
     Beta,
     Exponential,
-    Exposed,
     Gamma,
     Gaussian,
-    HeteroscedasticGaussian,
     LatentNoiseGaussian,
     NegativeBinomial,
     Ordinal,
@@ -50,7 +48,6 @@ from agp.likelihoods import (
     RobustMax,
     Softmax,
     StudentT,
-    Weighted,
 )
 
 ROWS, INDUCING, COLUMNS, OUTPUTS = 12, 5, 3, 3
@@ -76,18 +73,6 @@ KERNELS = {
 
 def _values(rng: np.random.Generator) -> np.ndarray:
     return rng.normal(size=(ROWS, OUTPUTS))
-
-
-def _values_and_noise(rng: np.random.Generator) -> np.ndarray:
-    return np.concatenate([_values(rng), 0.05 + rng.uniform(size=(ROWS, OUTPUTS))], axis=1)
-
-
-def _values_and_weight(rng: np.random.Generator) -> np.ndarray:
-    return np.concatenate([_values(rng), 0.3 + rng.uniform(size=(ROWS, 1))], axis=1)
-
-
-def _counts_exposure_weight(rng: np.random.Generator) -> np.ndarray:
-    return np.concatenate([_counts(rng), 0.3 + rng.uniform(size=(ROWS, 2))], axis=1)
 
 
 def _signs(rng: np.random.Generator) -> np.ndarray:
@@ -116,7 +101,7 @@ def _labels(rng: np.random.Generator) -> np.ndarray:
 
 LIKELIHOODS = {
     "gaussian": (lambda: Gaussian(0.2), _values),
-    "known-noise": (lambda: HeteroscedasticGaussian(Gaussian(0.2)), _values_and_noise),
+    "known-noise": (lambda: Gaussian(0.2), _values),
     "probit": (lambda: Bernoulli(), _signs),
     "logit": (lambda: Bernoulli(link="logit"), _signs),
     "squash": (lambda: Bernoulli(squash=1e-3), _signs),
@@ -129,10 +114,19 @@ LIKELIHOODS = {
     "ordinal": (lambda: Ordinal(4, (-0.6, 0.3, 1.4)), _categories),
     "latent-noise": (lambda: LatentNoiseGaussian(unit=1.4), _values),
     "softmax": (lambda: Softmax(OUTPUTS, samples=7), _labels),
-    "weighted": (lambda: Weighted(Gaussian(0.2)), _values_and_weight),
-    "exposed": (lambda: Weighted(Exposed(Poisson())), _counts_exposure_weight),
+    "weighted": (lambda: Gaussian(0.2), _values),
+    "exposed": (lambda: Poisson(), _counts),
     "robustmax": (lambda: RobustMax(OUTPUTS), _labels),
 }
+KNOWN: dict[str, dict[str, Callable[[np.random.Generator], np.ndarray]]] = {
+    "known-noise": {"noise": lambda rng: 0.05 + rng.uniform(size=(ROWS, OUTPUTS))},
+    "weighted": {"weights": lambda rng: 0.3 + rng.uniform(size=ROWS)},
+    "exposed": {
+        "weights": lambda rng: 0.3 + rng.uniform(size=ROWS),
+        "offset": lambda rng: rng.normal(size=(ROWS, 1)),
+    },
+}
+"""What is known of the rows, by the name of the likelihood."""
 
 
 # -- the set ----------------------------------------------------------------------------------------------------------
@@ -185,13 +179,14 @@ def problem_of(kernel: str, posterior: str, likelihood: str) -> Problem:
     prior, noise, y = as_arrays(KERNELS[kernel]()), as_arrays(build()), targets(rng)
     q = posterior_of(posterior, prior_covariance(prior, Z, 1e-2), noise.latents(y.shape[1]), rng)
     model = svgp(prior, noise, q, Z, jitter=1e-2)
-    return Problem(model, Batch(X, y, 2.5, None, model._draws(rng, ROWS)))
+    known = {name: draw(rng) for name, draw in KNOWN.get(likelihood, {}).items()}
+    return Problem(model, Batch(X, y, 2.5, None, model._draws(rng, ROWS), **known))
 
 
 def bound_and_gradient(problem: Problem, place: Place, mode: GradientMode = "closed-form") -> tuple[float, dict]:
     """Both on the host, computed elsewhere."""
     host = problem.batch
-    batch = Batch(place.array(host.X), place.array(host.y), host.scale, None, place.draws(host.draws))
+    batch = host._replace(draws=place.draws(host.draws)).take(place.array)
     value, gradient = gradient_of_batch(place.move(problem.model), batch, mode)
     return float(place.numpy(value)), {name: place.numpy(x) for name, x in gradient.items()}
 

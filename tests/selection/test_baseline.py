@@ -16,7 +16,6 @@ def targets(kind, seed=0):
     rng = np.random.default_rng(seed)
     return {
         "real": lambda: rng.normal(2.0, 3.0, size=(N, 1)),
-        "known-noise": lambda: np.column_stack([rng.normal(2.0, 1.0, size=N), rng.uniform(0.5, 2.0, size=N)]),
         "heavy": lambda: 5.0 + rng.standard_t(3, size=(N, 1)),
         "binary": lambda: (rng.uniform(size=(N, 1)) < 0.3) * 1.0,
         "counts": lambda: rng.poisson(4.0, size=(N, 1)) * 1.0,
@@ -35,7 +34,6 @@ LIKELIHOODS = {
     "gamma": (lambda: agp.Gamma(2.0), "positive"),
     "beta": (lambda: agp.Beta(3.0), "share"),
     "student": (lambda: agp.StudentT(1.0), "heavy"),
-    "heteroscedastic": (lambda: agp.HeteroscedasticGaussian(), "known-noise"),
     "latent-noise": (lambda: agp.LatentNoiseGaussian(), "real"),
     "ordinal": (lambda: agp.Ordinal(3, (-1.0, 1.0)), "classes"),
     "softmax": (lambda: agp.Softmax(3), "classes"),
@@ -96,6 +94,34 @@ def test_targets_that_are_missing_have_no_say():
     seen = y[~np.isnan(y)]
     expected = float(np.sum(scipy.stats.norm.logpdf(seen, seen.mean(), seen.std()))) / N
     assert_close(baseline(agp.Gaussian(missing=True), y), expected, 1e-12)
+
+
+def test_known_noise_is_part_of_the_variance(backend):
+    y, noise = targets("real"), np.random.default_rng(1).uniform(0.1, 30.0, size=(N, 1))
+
+    def loss(at):
+        return -float(np.mean(scipy.stats.norm.logpdf(y, at[0], np.sqrt(noise + np.exp(at[1])))))
+
+    expected = -min(scipy.optimize.minimize(loss, (2.0, s), method="Nelder-Mead").fun for s in (-3.0, 2.0))
+    assert_close(baseline(agp.Gaussian(), backend.array(y), noise=backend.array(noise)), expected, 1e-6)
+
+
+def test_offsets_are_added_to_the_constants():
+    counts, exposure = targets("counts"), np.random.default_rng(1).uniform(0.5, 20.0, size=(N, 1))
+    rate = counts.sum() / exposure.sum()
+    expected = float(np.mean(scipy.stats.poisson.logpmf(counts, rate * exposure)))
+    assert_close(baseline(agp.Poisson(), counts, offset=np.log(exposure)), expected, 1e-6)
+    y, offset = targets("real"), 3.0 * exposure
+    assert_close(baseline(agp.Gaussian(), y, offset=offset), baseline(agp.Gaussian(), y - offset), 1e-6)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "poisson", "bernoulli"])
+def test_whole_weights_are_repeated_rows(name):
+    build, kind = ({"gaussian": (agp.Gaussian, "real")} | LIKELIHOODS)[name]
+    y, count = targets(kind), np.random.default_rng(1).integers(0, 4, size=N)
+    found = baseline(as_arrays(build()), y, weights=1.0 * count)
+    again = baseline(as_arrays(build()), np.repeat(y, count, axis=0))
+    assert_close(found * N, again * count.sum(), 1e-6)
 
 
 def test_constant_targets():

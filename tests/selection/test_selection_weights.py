@@ -1,4 +1,4 @@
-"""Weights of rows in `fit_regression`: those of whole numbers are repeated rows."""
+"""Weights and known noise of rows in `fit_regression`: weights of whole numbers are repeated rows."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from tables import WAYS, assert_predicts, bits, table
 
 import agp
 from agp.kernels import RBF
-from agp.likelihoods import Bernoulli, Weighted
+from agp.likelihoods import Bernoulli, Poisson
 from agp.selection import fit_regression, select_kernel
 
 
@@ -91,7 +91,69 @@ def test_a_checkpoint_knows_its_weights(tmp_path):
 def test_kernels_are_compared_with_weights():
     X, y = table(40)
     labels = 1.0 * (y > 1.0)[:, None]
-    weights = np.where(np.arange(40)[:, None] % 3 == 0, 0.0, 1.0)
-    kept = weights[:, 0] > 0.0
-    found = select_kernel(X, np.concatenate([labels, weights], axis=1), Weighted(Bernoulli()))
+    weights = np.where(np.arange(40) % 3 == 0, 0.0, 1.0)
+    kept = weights > 0.0
+    found = select_kernel(X, labels, Bernoulli(), weights=weights)
     assert type(found) is type(select_kernel(X[kept], labels[kept], Bernoulli()))
+
+
+@pytest.mark.slow
+def test_kernels_of_counts_are_compared_with_offsets():
+    X, y = table(60)
+    rng = np.random.default_rng(0)
+    offset = rng.normal(size=(60, 1))
+    counts = 1.0 * rng.poisson(np.exp(y[:, None] + 3.0 + offset))
+    found = select_kernel(X, counts, Poisson(), offset=offset)
+    plain = select_kernel(X, 1.0 * rng.poisson(np.exp(y[:, None] + 3.0)), Poisson())
+    np.testing.assert_allclose(found.lengthscale, plain.lengthscale, rtol=0.3)
+
+
+# -- known noise ------------------------------------------------------------------------------------------------------
+
+
+def noisy_table(rows):
+    """A table in which the noise of every third row is large, with the noise variances and the function."""
+    X, f = table(rows, noise=0.0)
+    noise = np.where(np.arange(rows) % 3 == 0, 4.0, 1e-3)
+    return X, f + np.sqrt(noise) * np.random.default_rng(5).normal(size=rows), noise, f
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")  # without the noise
+@pytest.mark.parametrize("likelihood", [None, agp.Gaussian(0.0)], ids=["trained", "all known"])
+@pytest.mark.parametrize("way", WAYS)
+def test_noise_comes_along_every_way(way, likelihood):
+    rows, method = WAYS[way]
+    X, y, noise, f = noisy_table(rows)
+    found = fit_regression(X, y, method=method, noise=noise, likelihood=likelihood)
+    assert_predicts(found.model, X)
+    plain = fit_regression(X, y, method=method)
+    errors = [np.mean((one.model.predict(X).mean[:, 0] - f) ** 2) for one in (found, plain)]
+    assert errors[0] < 0.5 * errors[1]
+    if likelihood is not None:
+        assert found.model.likelihood.noise_variance == 0.0
+
+
+@pytest.mark.slow
+def test_the_bound_with_noise_is_that_of_the_model():
+    X, y, noise, _ = noisy_table(50)
+    found = fit_regression(X, y, noise=noise, kernel=RBF())
+    np.testing.assert_allclose(found.bound, float(found.model.bound(X, y)[0]), rtol=1e-9)
+    assert found.model.noise.shape == (50, 1)
+    X, y, noise, _ = noisy_table(110)
+    found = fit_regression(X, y, noise=noise, kernel=RBF())
+    parts = found.model.kernel, found.model.likelihood, found.model.inducing
+    model = agp.SGPR(*parts, X, y[:, None], found.model.mean_function, noise=noise[:, None])
+    np.testing.assert_allclose(found.bound, float(model.bound(X, y)[0]), rtol=1e-6)
+    np.testing.assert_allclose(found.model.predict(X).mean, model.predict(X).mean, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_checkpoint_knows_its_noise(tmp_path):
+    X, y, noise, _ = noisy_table(40)
+    path = tmp_path / "run.agp"
+    first = fit_regression(X, y, noise=noise, checkpoint=path)
+    assert bits(fit_regression(X, y, noise=noise, checkpoint=path)) == bits(first)
+    for other in ({}, {"noise": np.roll(noise, 1)}, {"weights": noise}):
+        with pytest.raises(ValueError, match="was written by a fit with other values of data"):
+            fit_regression(X, y, checkpoint=path, **other)
