@@ -8,8 +8,6 @@ from agp.batch import Batch
 from agp.bounds._row_noise import (
     LOG_2PI,
     SplitNoise,
-    split_logarithms,
-    split_logarithms_slope,
     split_weights,
     split_weights_slope,
 )
@@ -123,15 +121,13 @@ def bound_of_rows(
     """The collapsed bound from the statistics of the rows of a batch; its pullback is `bound_from_totals`'s."""
     noise, P = SplitNoise.of(model.likelihood.noise_variance, batch), batch.y.shape[1]
     value, pull = bound_from_totals(totals, noise.common, count_of(batch), sizes)
-    if noise.excess is None:
-        return value, pull
-    rows = noise.common, batch.weights, noise.excess
+    logs, pull_logs = noise.correction(batch.weights, P)
 
     def pullback(bar):
-        totals_bar, noise_bar = pull(bar)
-        return totals_bar, noise_bar - 0.5 * P * bar * split_logarithms_slope(*rows)
+        totals_bar, common_bar = pull(bar)
+        return totals_bar, tree.add(common_bar, pull_logs(bar))
 
-    return value - 0.5 * P * split_logarithms(*rows), pullback
+    return tree.add(value, logs), pullback
 
 
 def collapsed_posterior(
@@ -170,9 +166,9 @@ def evidence_upper_bound(model: Any, batch: Batch, /, *, block_rows: int | None 
     LB, _ = _whitened_factors(totals, noise)
     inflated = noise + totals.residual
     _, c = _whitened_factors(totals, inflated)
-    logs = N * (LOG_2PI + xp.log(noise)) + split_logarithms(noise, batch.weights, split.excess)
-    log_det = logs + 2.0 * xp.sum(xp.log(diagonal(LB)))
-    return -0.5 * (P * log_det + totals.square / inflated - xp.sum(c * c))
+    log_det = N * (LOG_2PI + xp.log(noise)) + 2.0 * xp.sum(xp.log(diagonal(LB)))
+    value = -0.5 * (P * log_det + totals.square / inflated - xp.sum(c * c))
+    return tree.add(value, split.correction(batch.weights, P)[0])
 
 
 def _whitened_factors(totals: Statistics, noise: Array) -> tuple[Array, Array]:

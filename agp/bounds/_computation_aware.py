@@ -20,8 +20,6 @@ from agp.bounds._evidence import targets_of
 from agp.bounds._row_noise import (
     LOG_2PI,
     SplitNoise,
-    split_logarithms,
-    split_logarithms_slope,
     split_weights,
     split_weights_slope,
 )
@@ -87,7 +85,7 @@ def _moments_of_block(params: tuple[Any, Array], block: Rows) -> tuple[Moments, 
             data_bar, mean_bar, diag_bar, by_row = of_data[1](bar)
             W_bar = tree.add(W_bar, data_bar)
             if excess is not None:
-                common_bar = xp.sum(by_row * split_weights_slope(common, as_widest_float(excess)))
+                common_bar = xp.sum(by_row() * split_weights_slope(common, as_widest_float(excess)))
         times_bar, K_bar = pull_times(xp.astype(W_bar, K.dtype))
         kernel_bar = tree.add(pull_K(K_bar)[0], diag_bar)
         actions_bar = tree.add(actions_bar, times_bar)
@@ -100,7 +98,7 @@ def _moments_of_block(params: tuple[Any, Array], block: Rows) -> tuple[Moments, 
 def _data_moments(model: Any, X: Array, y: Array, W: Array, e: Array | None) -> tuple[tuple[Array, ...], Pullback]:
     """The sums M, c, square and trace over rows with weights e [b].
 
-    The pullback is ``moments_bar -> (W_bar, mean_bar, kernel_bar, e e_bar [b])``.
+    The pullback is ``moments_bar -> (W_bar, mean_bar, kernel_bar, by_row)``, where ``by_row()`` is e e_bar [b].
     """
     xp = backend_of(W).xp
     h, pull_mean = model.mean_function(X)
@@ -114,8 +112,11 @@ def _data_moments(model: Any, X: Array, y: Array, W: Array, e: Array | None) -> 
         r_bar = eW @ bar.c + 2.0 * bar.square * er
         mean_bar = pull_mean(xp.astype(-r_bar, X.dtype))[0]
         diag_bar = pull_kff(xp.astype(bar.trace * ones, X.dtype))[0]
+
         # the sums are linear in e; half of <W, W_bar> + <r, r_bar> is W^T M_bar W + W^T c_bar r + square_bar r^2
-        by_row = 0.5 * (xp.sum(W * W_bar, axis=1) + xp.sum(r * r_bar, axis=1)) + bar.trace * k * ones
+        def by_row():
+            return 0.5 * (xp.sum(W * W_bar, axis=1) + xp.sum(r * r_bar, axis=1)) + bar.trace * k * ones
+
         return W_bar, mean_bar, diag_bar, by_row
 
     return (W.mT @ eW, W.mT @ er, xp.sum(r * er), xp.sum(k if e is None else e * k)), pullback
@@ -229,13 +230,13 @@ def computation_aware_bound(
     value, pull_value = (_elbo if elbo else _projected_log_density)(
         moments, projection, inverse, noise.common, log_det, N
     )
-    logs = noise.common, batch.weights, excess if elbo else None
-    value = value - 0.5 * P * scale * split_logarithms(*logs)
+    logs, pull_logs = SplitNoise(noise.common, excess if elbo else None).correction(batch.weights, P * scale)
+    value = tree.add(value, logs)
 
     def pullback(bar=1.0):
         bar = as_widest_float(bar * xp.ones_like(value))
         moments_bar, projection_bar, noise_bar, log_det_bar = pull_value(bar)
-        noise_bar = noise_bar - 0.5 * P * scale * bar * split_logarithms_slope(*logs)
+        noise_bar = tree.add(noise_bar, pull_logs(bar))
         model_bar, A_bar = pull_projection(*projection_bar, log_det_bar)
         moments_bar = moments_bar._replace(A=tree.add(moments_bar.A, A_bar))
         bars = [pull_support(moments_bar if pull_data is None else Moments(moments_bar.A))]

@@ -48,20 +48,20 @@ def log_evidence(model: Any, batch: Batch, /) -> tuple[Array, Pullback]:
     white = B.solve_triangular(L, y - h)
     log_det = 2.0 * xp.sum(xp.log(diagonal(L)))
     logs, pull_logs = noise.correction(P)
-    value = -0.5 * (xp.sum(white * white) + P * log_det + N * P * LOG_2PI) + logs
+    value = -0.5 * (xp.sum(white * white) + P * log_det + N * P * LOG_2PI)
 
     def pullback(bar=1.0):
         # K_bar = 1/2 (al al^T - P Ky^-1) with al = Ky^-1 y
         al = B.solve_triangular(L, white, transpose=True)
         K_bar = 0.5 * bar * (al @ al.mT - P * B.inverse_from_cholesky(L))
         kernel_bar, X_bar = pull_kernel(K_bar)
-        noise_bar = noise.pull(diagonal(K_bar)) + pull_logs(bar)
+        noise_bar = tree.add(noise.pull(diagonal(K_bar)), pull_logs(bar))
         likelihood_bar = tree.cotangent(model.likelihood, noise_variance=noise_bar)
         mean_bar, X_mean_bar = pull_mean(bar * al)
         model_bar = tree.cotangent(model, kernel=kernel_bar, likelihood=likelihood_bar, mean_function=mean_bar)
         return model_bar, tree.add(X_bar, X_mean_bar)
 
-    return value, pullback
+    return tree.add(value, logs), pullback
 
 
 def leave_one_out(model: Any, batch: Batch, /) -> Array:

@@ -228,14 +228,15 @@ def estimated_evidence(
     if system.scale is not None:
         log_det = log_det - 2.0 * xp.sum(xp.log(system.scale))
     corrections, pull_corrections = noise.correction(outputs)
-    value = -0.5 * (xp.sum(alpha * residual) + outputs * (log_det + N * LOG_2PI)) + corrections
+    value = -0.5 * (xp.sum(alpha * residual) + outputs * (log_det + N * LOG_2PI))
+    value = tree.add(value, corrections)
     # the cotangent of A is left right^T
     share = -0.5 * outputs / full.shape[1]
     alpha = system.scaled(alpha)
     left = xp.concat([alpha, system.scaled(solved)], axis=1)
     right = xp.concat([0.5 * alpha, share * system.scaled(P.solve(probes))], axis=1)
     kernel_form, pull_kernel = _kernel_form(model.kernel, X, left, right, block_rows)
-    trace = noise.pull(xp.sum(left * right, axis=1)) + pull_corrections(1.0)
+    trace = tree.add(noise.pull(xp.sum(left * right, axis=1)), pull_corrections(1.0))
 
     def pullback(bar=1.0):
         bar = bar * xp.ones_like(value)

@@ -158,7 +158,7 @@ def tight_bound(model: Any, batch: Batch, /, *, sizes: tuple[int, ...]) -> tuple
     inverse, _ = _inverse_with_noise(A1, noise.by_row)
     al = all_inverse @ r
     logs, pull_logs = noise.correction(P)
-    value = -0.5 * (P * (N * LOG_2PI + all_log_det + xp.sum(inverse * left)) + xp.sum(r * al)) + logs
+    value = -0.5 * (P * (N * LOG_2PI + all_log_det + xp.sum(inverse * left)) + xp.sum(r * al))
 
     def pullback(bar=1.0):
         # With C = Qff + s I and T = (Quu + s I)^-1, the cotangent of C is 1/2 (al al^T - P C^-1), that of T is
@@ -171,7 +171,7 @@ def tight_bound(model: Any, batch: Batch, /, *, sizes: tuple[int, ...]) -> tuple
         A_bar = xp.concat([A_bar[: sizes[0], :] + first_bar, A_bar[sizes[0] :, :]], axis=0)
         model_bar, X_bar = pull_features(B.solve_triangular(L, A_bar, transpose=True), xp.zeros_like(r[:, 0]), bar * al)
         inducing_bar, kernel_bar, X_full_bar = pull_Kff(-0.5 * P * bar * inverse)
-        noise_bar = noise.pull(diagonal(through) + diagonal(T_bar)) + pull_logs(bar)
+        noise_bar = tree.add(noise.pull(diagonal(through) + diagonal(T_bar)), pull_logs(bar))
         own = tree.cotangent(
             model,
             kernel=kernel_bar,
@@ -181,7 +181,7 @@ def tight_bound(model: Any, batch: Batch, /, *, sizes: tuple[int, ...]) -> tuple
         through_factor = pull_Kuu(relative_cholesky_pullback(L, -lower_of(A_bar, A.mT)))
         return tree.add(tree.add(model_bar, own), through_factor), tree.add(X_bar, X_full_bar)
 
-    return value, pullback
+    return tree.add(value, logs), pullback
 
 
 def _inverse_with_noise(A: Array, noise: Array) -> tuple[Array, Array]:

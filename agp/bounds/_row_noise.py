@@ -40,10 +40,13 @@ class RowNoise(NamedTuple):
         """The cotangent (0-d) of the trained variance, from that of v / w [N]."""
         return backend_of(by_row_bar).xp.sum(by_row_bar if self.weights is None else by_row_bar / self.weights)
 
-    def correction(self, outputs: int, /) -> tuple[Array | float, Pullback]:
-        """The logarithms -P / 2 sum_n ((w_n - 1) log(2 pi v_n) + log w_n), and ``bar -> noise_bar`` (0-d)."""
+    def correction(self, outputs: int, /) -> tuple[Array | None, Pullback]:
+        """The logarithms -P / 2 sum_n ((w_n - 1) log(2 pi v_n) + log w_n), and ``bar -> noise_bar`` (0-d).
+
+        Both are None without weights.
+        """
         if self.weights is None:
-            return 0.0, lambda _: 0.0
+            return None, lambda _: None
         xp, (v, w) = backend_of(self.weights).xp, self
         value = -0.5 * outputs * xp.sum((w - 1.0) * (LOG_2PI + xp.log(v)) + xp.log(w))
         return value, lambda bar: -0.5 * outputs * bar * xp.sum((w - 1.0) / v)
@@ -70,6 +73,19 @@ class SplitNoise(NamedTuple):
         least = backend_of(trained).stop_gradient(backend_of(known).xp.min(known))
         return cls(trained + least, known - least)
 
+    def correction(self, weights: Array | None, outputs: float | Array, /) -> tuple[Array | None, Pullback]:
+        """The logarithms -P / 2 sum_n w_n log((b + delta_n) / b), and ``bar -> common_bar`` (0-d).
+
+        Both are None if all rows have the same noise.
+        """
+        b, delta = self
+        if delta is None:
+            return None, lambda _: None
+        slopes = delta / (b * (b + delta))
+        slope = backend_of(b).xp.sum(slopes if weights is None else weights * slopes)
+        value = -0.5 * outputs * split_logarithms(b, weights, delta)
+        return value, lambda bar: 0.5 * outputs * bar * slope
+
 
 def split_weights(common: Array, weights: Array | None, excess: Array | None, /) -> Array | None:
     """The weights e [N] of `SplitNoise`, or None if they are all 1."""
@@ -84,19 +100,7 @@ def split_weights_slope(common: Array, excess: Array, /) -> Array:
     return excess / (common * (common + excess))
 
 
-def split_logarithms(common: Array, weights: Array | None, excess: Array | None, /) -> Array:
+def split_logarithms(common: Array, weights: Array | None, excess: Array, /) -> Array:
     """The sum of w_n log((b + delta_n) / b), a 0-d array."""
-    xp = backend_of(common).xp
-    if excess is None:
-        return xp.zeros_like(common)
-    logs = xp.log1p(excess / common)
-    return xp.sum(logs if weights is None else weights * logs)
-
-
-def split_logarithms_slope(common: Array, weights: Array | None, excess: Array | None, /) -> Array:
-    """The derivative of `split_logarithms` with respect to b."""
-    xp = backend_of(common).xp
-    if excess is None:
-        return xp.zeros_like(common)
-    slopes = -excess / (common * (common + excess))
-    return xp.sum(slopes if weights is None else weights * slopes)
+    logs = backend_of(common).xp.log1p(excess / common)
+    return backend_of(common).xp.sum(logs if weights is None else weights * logs)
