@@ -179,7 +179,7 @@ class BoTorchModel(Model, FantasizeMixin):
             Inputs [..., k, D] and targets [..., k, m]. Their leading axes are broadcast, and become the batch axes of
             the posterior.
         noise
-            Known noise variances [..., k, m]; by default the noise of the likelihood.
+            Noise variances [..., k, m] of these observations; by default the noise of the likelihood.
 
         Raises
         ------
@@ -196,8 +196,13 @@ class BoTorchModel(Model, FantasizeMixin):
         check_finite("Y", Y.reshape(-1, Y.shape[-1]))
         found: list[Predictor] = []
 
-        def given(one: Predictor, *data: Tensor) -> dict[str, Tensor]:
-            found.append(one.condition_on(*data[:2], noise=data[2] if len(data) > 2 else None))
+        def given(one: Predictor, X: Tensor, Y: Tensor, noise: Tensor | None = None) -> dict[str, Tensor]:
+            likelihood = one.likelihood
+            if noise is not None:  # it replaces the noise of the likelihood, to which `condition_on` would add it
+                likelihood.check_takes_noise()
+                zero = torch.zeros_like(first_leaf(likelihood))
+                one = replace(one, likelihood=tree.with_leaves(likelihood, {"noise_variance": zero}))
+            found.append(replace(one.condition_on(X, Y, noise=noise), likelihood=likelihood))
             return tree.leaves(found[-1])
 
         data = (X, Y) if noise is None else (X, Y, noise.expand(*noise.shape[:-2], *Y.shape[-2:]))
