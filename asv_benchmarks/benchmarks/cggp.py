@@ -59,7 +59,8 @@ class Rank:
     def track_iterations(self, backend, rank):
         from agp.bounds import CovarianceSystem
 
-        system = CovarianceSystem.of(self.model, self.X, ROWS)
+        noise = self.model.likelihood.noise_variance
+        system = CovarianceSystem.of(self.model, self.X, noise, ROWS)
         return float(system.solve(self.y, self.model.tolerance).iterations)
 
     track_iterations.unit = "iterations"

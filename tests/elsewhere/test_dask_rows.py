@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -39,6 +40,11 @@ def in_chunks(data, chunks):
     return da.from_array(X, chunks=(chunks, D)), da.from_array(y, chunks=chunks)
 
 
+def known_of(X):
+    """Weights, an offset and noise of rows, as arrays like X."""
+    return {"weights": 0.2 + X[:, 0] ** 2, "offset": 0.3 * X[:, 1], "noise": 0.1 + X[:, 2] ** 2}
+
+
 BUILD = {
     "sgpr": lambda X, y: agp.SGPR.from_data(X, y, num_inducing=12),
     "relaxed": lambda X, y: agp.SVGP.from_data(X, y, num_inducing=12),
@@ -50,7 +56,8 @@ BUILD = {
     "cagp": lambda X, y: agp.CaGP.from_data(X, y, num_actions=6, support=40),
     "cagp-projected": lambda X, y: agp.CaGP.from_data(X, y, num_actions=6, support=40, loss="projected"),
     "deep": lambda X, y: agp.DeepGP.from_data(X, y, num_inducing=8, layers=2),
-    "weighted": lambda X, y: agp.SGPR.from_data(X, y, num_inducing=12, weights=0.2 + y * y),
+    "known-sgpr": lambda X, y: agp.SGPR.from_data(X, y, num_inducing=12, **known_of(X)),
+    "known-solvegpr": lambda X, y: agp.SOLVEGPR.from_data(X, y, num_inducing=8, num_orthogonal=6, **known_of(X)),
     "student": lambda X, y: agp.SVGP.from_data(X, y, num_inducing=12, likelihood=agp.StudentT()),
 }
 
@@ -78,6 +85,16 @@ def test_bounds_and_gradients_are_those_of_rows_in_memory(build, chunks, data):
     X, y = in_chunks(data, chunks)
     model, other = moved(build(*data)), moved(build(X, y))
     check_same(agp.value_and_gradient(other, X, y), agp.value_and_gradient(model, *data))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["whitened", "relaxed", "cagp", "deep"])
+def test_what_is_known_of_rows_is_in_chunks_as_well(name, data):
+    X, y = in_chunks(data, CHUNKS["ragged"])
+    given, lazy = known_of(data[0]), known_of(X)
+    build = BUILD[name] if name != "cagp" else partial(agp.CaGP.from_data, num_actions=6, support=40, **given)
+    model = moved(build(*data))
+    check_same(agp.value_and_gradient(model, X, y, **lazy), agp.value_and_gradient(model, *data, **given))
 
 
 @pytest.mark.slow
@@ -196,6 +213,32 @@ def test_whole_batches_train_as_in_memory(name, data):
     X, y = in_chunks(data, 110)
     model = moved(BUILD[name](*data))
     assert gap(agp.train(model, X, y, steps=20).model, agp.train(model, *data, steps=20).model) <= 1e-8
+    lazy, given = (agp.train(model, *rows, steps=9, **known_of(rows[0])).model for rows in ((X, y), data))
+    assert gap(lazy, given) <= 1e-8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data_parallel", [False, True])
+def test_minibatches_of_chunks_have_what_is_known_of_their_rows(data_parallel, data):
+    # a step of noise so large that the rows change nothing, unless it is that of other rows
+    X, y = in_chunks(data, 100)
+    model, noise = moved(BUILD["whitened"](*data)), np.where(np.arange(N) < 200, 0.01, 1e12)
+    how = {"steps": 20, "batch_size": 30, "seed": 3, "updates": [Adam(0.01)], "data_parallel": data_parallel}
+    known = {"noise": da.from_array(noise, chunks=100)}
+    found = agp.train(model, X, da.where(da.arange(N, chunks=100) < 200, y, 1e3), **how, **known)
+    expected = agp.train(model, X, da.where(da.arange(N, chunks=100) < 200, y, -1e3), **how, **known)
+    assert gap(found.model, expected.model) <= 1e-4
+
+
+@pytest.mark.slow
+def test_predictions_of_lazy_rows_take_lazy_offsets_and_noise(data):
+    X, _ = in_chunks(data, CHUNKS["ragged"])
+    predictor = BUILD["whitened"](*data).predictor()
+    (given, lazy) = ({name: x for name, x in known_of(x).items() if name != "weights"} for x in (data[0], X))
+    expected = predictor.predict(data[0], observed=True, **given)
+    for found, number in zip(predictor.predict(X, observed=True, **lazy), expected, strict=True):
+        assert backend_of(found).name == "dask"
+        np.testing.assert_allclose(found.compute(), number, rtol=1e-10)
 
 
 @pytest.mark.slow

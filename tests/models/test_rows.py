@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from helpers import EXACT, JAX, TORCH, assert_close
+from helpers import EXACT, JAX, assert_close
 from row_cases import (
     AGAIN,
     ANY_LIKELIHOOD,
@@ -29,11 +29,15 @@ from row_cases import (
 import agp
 from agp import CGGP, GPR, SGPR, SOLVEGPR, TVGP, CaGP, tree
 from agp.actions import FixedActions
+from agp.backend import get_backend
+from agp.batch import Batch
+from agp.gradient import gradient_of_batch
 from agp.methods import METHODS, updates_of
 from agp.models import collapsed_model, exact_model
 from agp.posteriors import ProjectedInverseFree
 
 JITTER = 1e-6
+MODES = ("closed-form", "autodiff")
 SETS = {
     "all": (NOISE, ("weights", "offset", "noise")),
     "noise": (NOISE, ("noise",)),
@@ -84,17 +88,32 @@ def test_evidence_and_predictions_are_those_of_dense_formulas(kind, name, backen
 # -- gradients --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", [TORCH, pytest.param(JAX, marks=pytest.mark.slow)], ids=["torch", "jax"])
-@pytest.mark.parametrize("kind", MODELS)
-def test_the_closed_form_is_that_of_autodiff(kind, place, available):
-    place = available(place)
-    host = MODELS[kind](X, Y, **KNOWN)
-    model = place.move(with_sites(moved(host), host._batch(X, Y, **KNOWN)))
-    x, y, known = place.array(X), place.array(Y), at(place, KNOWN)
-    closed, auto = (agp.value_and_gradient(model, x, y, **known, gradient=mode) for mode in ("closed-form", "autodiff"))
+def case(kind, place):
+    """A model of a place away from its start, and a batch of all rows with all that can be known."""
+    host = moved(MODELS[kind](X, Y, **KNOWN))
+    model = with_sites(host, host._batch(X, Y, **KNOWN))
+    return place.move(model), Batch(place.array(X), place.array(Y), **at(place, KNOWN))
+
+
+def assert_same_gradients(place, closed, auto):
     assert_close(place.numpy(closed[0]), place.numpy(auto[0]), 1e-12)
     for name, slope in auto[1].items():
         assert_close(place.numpy(closed[1][name]), place.numpy(slope), EXACT, name)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_closed_form_is_that_of_autodiff(kind, torch_place):
+    model, batch = case(kind, torch_place)
+    assert_same_gradients(torch_place, *(gradient_of_batch(model, batch, mode) for mode in MODES))
+
+
+@pytest.mark.slow
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_closed_form_is_that_of_jax(kind, available):
+    place = available(JAX)
+    found = get_backend("jax").compile(lambda *given: [gradient_of_batch(*given, mode) for mode in MODES])
+    assert_same_gradients(place, *found(*case(kind, place)))
 
 
 # -- invariances of every method ---------------------------------------------------------------------------------------
@@ -150,6 +169,25 @@ def test_whole_weights_are_repeated_rows(kind):
         batch = batch._replace(draws=draws)
         more = more._replace(draws=draws._replace(by_row={name: x[:, AGAIN] for name, x in draws.by_row.items()}))
     assert_same_answers((model, batch), (other, more), apart=("",) if kind == "cggp" else ("actions",))
+
+
+STEPPED = [kind for kind in MODELS if kind.partition("-")[0] not in ("cagp", "cggp", "deep") and kind not in UNLIKE]
+"""Methods whose steps are the same for repeated rows: they draw nothing, and hold no actions for rows."""
+
+
+@STALE
+@pytest.mark.parametrize("kind", STEPPED)
+def test_steps_are_those_of_repeated_rows(kind):
+    rest = given(("offset", "noise"))
+    again = {name: x[AGAIN] for name, x in rest.items()}
+    found = []
+    for model, batch in pair_of(kind, (X, Y, {"weights": W} | rest), (X[AGAIN], Y[AGAIN], again)):
+        updates = updates_of(kind if kind in METHODS else kind.partition("-")[0], model, 3)
+        known = dict(zip(OF_ROWS[2:], batch.known, strict=True))
+        trained = agp.train(model, batch.X, batch.y, steps=3, updates=updates, **known).model
+        found.append((trained._objective(batch)[0], *trained.predict(NEW)))
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
 
 
 @STALE

@@ -116,8 +116,9 @@ def test_weights_of_one_change_nothing():
 
 
 @pytest.mark.long
-def test_functions_are_sampled_from_the_weighted_posterior():
-    model = GPR.from_data(X, Y[:, :1], kernel=agp.RBF(lengthscale=1.0), likelihood=agp.Gaussian(0.1), weights=W * W)
+def test_functions_are_sampled_from_the_posterior_of_the_rows():
+    known = {"weights": W * W, "noise": np.linspace(0.0, 0.5, ROWS), "offset": Y[:, 1]}
+    model = GPR.from_data(X, Y[:, :1], kernel=agp.RBF(lengthscale=1.0), likelihood=agp.Gaussian(0.1), **known)
     samples = model.predictor().sample_functions(3000, seed=1, features=4000)(NEW)
     mean, variance = model.predict(NEW)
     np.testing.assert_allclose(samples.mean(axis=0), mean, atol=0.08)

@@ -9,6 +9,8 @@ import numpy as np
 
 import agp
 from agp import methods
+from agp.backend import asarray_like
+from agp.random import Draws
 
 ROWS, COLUMNS = 40, 2
 RNG = np.random.default_rng(0)
@@ -78,6 +80,12 @@ def predictor_of(name: str) -> agp.Predictor:
     if name == "cggp-iterative":
         return dataclasses.replace(model_of("cggp"), prediction_tolerance=1e-13).predictor(memory=0.01)
     return model_of(name).predictor()
+
+
+def with_draws_for(process: Any, X: Any) -> Any:
+    """A process with the random draws that predictions at X use; only deep processes have any."""
+    draws = process.common_draws(0, X.shape[0])
+    return process.with_draws(Draws(*({name: asarray_like(x, X) for name, x in part.items()} for part in draws)))
 
 
 def new_targets(name: str, rows: int = len(NEW)) -> np.ndarray:

@@ -17,11 +17,11 @@ from predictor_cases import (
     model_of,
     new_targets,
     predictor_of,
+    with_draws_for,
 )
 
 import agp
 from agp import tree
-from agp.predictors._evaluation import with_common_draws
 from agp.predictors._mixture import mixture
 from agp.processes import Iterative
 
@@ -105,7 +105,7 @@ def slopes_by_autograd(name):
     torch = pytest.importorskip("torch")
     x = TORCH.array(NEW).requires_grad_()
     predictor = TORCH.move(predictor_of(name))
-    moments, _ = with_common_draws(predictor.processes[0], x).project(predictor.factors[0], x)
+    moments, _ = with_draws_for(predictor.processes[0], x).project(predictor.factors[0], x)
     found = []
     for moment in mixture(moments, len(NEW)):
         slopes = [torch.autograd.grad(column.sum(), x, retain_graph=True)[0] for column in moment.T]

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import scipy.stats
 from helpers import NUMPY, assert_close
-from predictor_cases import model_of
+from predictor_cases import model_of, with_draws_for
 
 from agp.predictors import Imputations
-from agp.predictors._evaluation import with_common_draws
 
 S = 5
 VALUES = np.random.default_rng(1).uniform(-1.5, 1.5, (S, 2))
@@ -72,7 +71,7 @@ def test_samples_of_deep_processes_are_averaged_one_by_one():
     R = model_of("deep-wsvgp").prediction_samples
     found = imputing(plain).log_density(GAPS, y)
     for i, row in enumerate(GAPS):
-        process = with_common_draws(plain.processes[0], completed(row))
+        process = with_draws_for(plain.processes[0], completed(row))
         moments, _ = process.project(plain.factors[0], completed(row))
         mean, variance = (x.reshape(R, S) for x in moments)
         factor = np.max(np.where(np.isnan(row), FACTORS, 1.0))

@@ -61,6 +61,12 @@ def test_numbers_are_those_of_single_steps(make, batch_size):
     assert_same(trained(model, batch_size=batch_size, on_device=True), trained(model, batch_size=batch_size))
 
 
+def test_what_is_known_of_rows_is_taken_along():
+    inputs = DATA[0]
+    known = {"weights": 0.5 + inputs[:, 0] ** 2, "offset": 0.3 * inputs[:, :1], "noise": 0.1 + inputs[:, 0] ** 2}
+    assert_same(trained(sparse(), on_device=True, **known), trained(sparse(), **known))
+
+
 def test_the_host_looks_between_epochs_alone(monkeypatch):
     calls = []
     own = epochs.Epochs.__call__

@@ -87,6 +87,16 @@ def test_replayed_steps_are_single_steps_to_the_bit(method, device):
     assert device.replays == STEPS - graphs.EAGER_STEPS if method not in ("rsvgp", "asvgp") else device.replays > 20
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["wsvgp", "sgpr"])
+def test_what_is_known_of_rows_is_taken_along(method, device):
+    known = {"weights": 0.5 + X[:, 0] ** 2, "offset": 0.3 * X[:, 1:2], "noise": 0.1 + X[:, 2] ** 2}
+    model = build(method, X, Y, likelihood=agp.Gaussian(), kernel="rbf", num_inducing=6, seed=0, **known)
+    how = {"batch_size": 10 if METHODS[method] else None, **known}
+    assert_same(trained(model, 20, **how), trained(model, 20, graphs=False, **how))
+    assert device.recorded == 1
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_noise_of_a_step_is_that_of_a_single_one(dtype, device):

@@ -313,6 +313,19 @@ def test_a_checkpoint_of_other_data_is_refused(written):
         train(sparse(X, y), X, y + 1.0, steps=6, batch_size=8, checkpoint=written)
 
 
+def test_a_checkpoint_knows_what_is_known_of_rows(tmp_path):
+    X, y = data()
+    noise, options = X[:, 0] ** 2, {"batch_size": 8, "updates": [Adam(0.01)]}
+    model = sparse(X, y, Whitened, noise=noise)
+    expected = train(model, X, y, noise=noise, steps=9, **options)
+    options["checkpoint"] = tmp_path / "run.safetensors"
+    train(model, X, y, noise=noise, steps=4, **options)
+    for other in ({}, {"noise": 2.0 * noise}, {"weights": noise}):
+        with pytest.raises(ValueError, match=r"run\.safetensors was written by a run with .*data"):
+            train(model, X, y, steps=9, **options, **other)
+    assert_same(train(model, X, y, noise=noise, steps=9, **options), expected)
+
+
 @pytest.mark.slow
 def test_chosen_updates_may_go_on_for_longer(tmp_path):
     X, y = data()
