@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,19 +109,41 @@ def _run(a: argparse.Namespace) -> int:
     _check(a)
     if a.scheduler is not None or is_many(a.table):
         return fit_elsewhere(a, _train)
+    data = _read(a)
+    say(a, *(f"{Path(a.table).name}: {remark}" for remark in data.remarks))
+    beside, test = _factors(a, data), data.test
+    own = {name: x[~test] for name, x in beside.items()}
+    estimator, lines = _train(a, data.task, data.X[~test], data.y[~test], **own)
+    about = Notes(Path(a.table).name, a.target, data.task, int((~test).sum()), exposure=a.exposure or "")
+    write_model(a, estimator, about)  # nothing that follows can lose the model
+    say(a, *lines)
+    if test.any():
+        _score_held_out(a, estimator, data, beside.get("exposure"), about)
+    say(a, f"written: {a.out}")
+    return 0
+
+
+class _Examples(NamedTuple):
+    """The rows of a table that have a target."""
+
+    table: TableFile
+    rows: Any
+    """True for the rows of the table that have a target."""
+    task: str
+    X: Any
+    """The input columns, as a data frame."""
+    y: Any
+    """The labels, or the numeric targets."""
+    test: Any
+    """True for the rows [N] that are held out."""
+    remarks: list[str]
+
+
+def _read(a: argparse.Namespace) -> _Examples:
+    """Read the table. Raise a ValueError if an option does not fit its columns, or if there are too few rows."""
     table = read_table(a.table)
-    check_columns(table, a.target)
     rates = [name for name in (a.exposure, a.weights) if name is not None]
-    for name in (*a.drop, *a.keep, *rates):
-        if name not in a.target:
-            check_columns(table, [name])
-    if unused := [name for name in a.keep if name in (*a.target, *a.drop, *rates)]:
-        msg = f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out."
-        raise ValueError(msg)
-    for flag, name in (("--exposure", a.exposure), ("--weights", a.weights)):
-        if name in a.target:
-            msg = f"{flag} is {name!r}, which is the target; name another column."
-            raise ValueError(msg)
+    _check_names(a, table, rates)
     rows = rows_with(table, a.target)
     if rows.sum() < 2:
         count = "1 row" if rows.any() else "0 rows"
@@ -136,30 +158,49 @@ def _run(a: argparse.Namespace) -> int:
     )
     X = X[rows].reset_index(drop=True)
     test = _split_rows(len(y), a.test_share, a.seed)
-    words = [f"{len(y) - test.sum():,} rows, {len(inputs)} input column{'s' * (len(inputs) != 1)}; {_task(a, task, y)}"]
-    words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
-    say(a, *(f"{Path(a.table).name}: {word}" for word in words))
-    beside = {}
+    counts = f"{len(y) - test.sum():,} rows, {len(inputs)} input column{'s' * (len(inputs) != 1)}"
+    remarks = [f"{counts}; {_task(a, task, y)}", *table.notes, *notes]
+    remarks += [*_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
+    return _Examples(table, rows, task, X, y, test, remarks)
+
+
+def _check_names(a: argparse.Namespace, table: TableFile, rates: list[str]) -> None:
+    """Raise a ValueError if an option names a column that is not in the table, or that another option uses."""
+    check_columns(table, a.target)
+    for name in (*a.drop, *a.keep, *rates):
+        if name not in a.target:
+            check_columns(table, [name])
+    if unused := [name for name in a.keep if name in (*a.target, *a.drop, *rates)]:
+        msg = f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out."
+        raise ValueError(msg)
+    for flag, name in (("--exposure", a.exposure), ("--weights", a.weights)):
+        if name in a.target:
+            msg = f"{flag} is {name!r}, which is the target; name another column."
+            raise ValueError(msg)
+
+
+def _factors(a: argparse.Namespace, data: _Examples) -> dict[str, Any]:
+    """Return the exposures and weights of the rows, as arguments of the estimators."""
+    found = {}
     if a.exposure is not None:
-        beside["exposure"] = factors_of(table, a.exposure, rows, what="exposures", positive=True)
+        found["exposure"] = factors_of(data.table, a.exposure, data.rows, what="exposures", positive=True)
     if a.weights is not None:
-        beside["sample_weight"] = factors_of(table, a.weights, rows, what="weights", positive=False)
-    own = {name: x[~test] for name, x in beside.items()}
-    estimator, lines = _train(a, task, X[~test], y[~test], **own)
-    about = Notes(Path(a.table).name, a.target, task, int(len(y) - test.sum()), exposure=a.exposure or "")
-    write_model(a, estimator, about)  # nothing that follows can lose the model
-    say(a, *lines)
-    if test.any():
-        asked = Asked(0.95, (), beside["exposure"][test] if a.exposure is not None else None)
-        found = answers(estimator, X[test], asked, a.target)
-        about.scores |= score_predictions(estimator, X[test], found, y[test], asked, a.target)
-        spread = f" (their standard deviation: {_spread(y[test])})" if task == "regression" else ""
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items())
-        about.scores["rows held out"] = float(test.sum())
-        write_model(a, estimator, about)
-        say(a, f"{test.sum():,} rows held out{spread}: {shown}")
-    say(a, f"written: {a.out}")
-    return 0
+        found["sample_weight"] = factors_of(data.table, a.weights, data.rows, what="weights", positive=False)
+    return found
+
+
+def _score_held_out(a: argparse.Namespace, estimator: Any, data: _Examples, exposure: Any, about: Notes) -> None:
+    """Score the predictions at the rows that are held out, and add the scores to the file."""
+    test = data.test
+    X, y = data.X[test], data.y[test]
+    asked = Asked(0.95, (), None if exposure is None else exposure[test])
+    found = answers(estimator, X, asked, a.target)
+    about.scores |= score_predictions(estimator, X, found, y, asked, a.target)
+    spread = f" (their standard deviation: {_spread(y)})" if data.task == "regression" else ""
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items())
+    about.scores["rows held out"] = float(test.sum())
+    write_model(a, estimator, about)
+    say(a, f"{test.sum():,} rows held out{spread}: {shown}")
 
 
 def _estimators() -> Any:
