@@ -1,5 +1,6 @@
 """The policy that chooses the residuals of conjugate gradients as actions."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +54,7 @@ class ConjugateGradients:
         covariances = covariance_product(model, self.memory)
         noise = as_widest_float(model._noise_by_row)
         concrete = B.is_concrete(X) and B.is_concrete(noise)
-        offset = model._data.offset
-        r = as_widest_float((model.y if offset is None else model.y - offset) - model.mean_function(X)[0])
-        if concrete and not bool(xp.any(r != 0.0)):
-            msg = "the targets equal the prior mean, so there is no residual to start from; use another policy."
-            raise ValueError(msg)
-        size = xp.max(xp.abs(r))
-        r = r / xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))  # squares would underflow
+        r = _first_residual(model, concrete)
         limit = self.tolerance * _norms(r)
         column = whole_numbers(count, X)
 
@@ -67,39 +62,71 @@ class ConjugateGradients:
             # (K + V) s [m]
             return as_widest_float(covariances(xp.astype(s, X.dtype)[:, None])[:, 0]) + noise * s
 
-        def body(step, S, D, KD, left, going):
-            going = going & more(step, left) if concrete else going  # the host checks only rarely
-            s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]
-            for _ in range(2):
-                s = s - S @ (S.mT @ s)
-            norm = _norms(s[:, None])[0]
-            s = s / xp.where(norm > 0.0, norm, xp.ones_like(norm))
-            z = product(s)
-            d, Kd = s, z
-            for _ in range(2):
-                # the part of d that is conjugate to the earlier directions D, for which D^T (K + sigma^2 I) D = I
-                shares = KD.mT @ d
-                d, Kd = d - D @ shares, Kd - KD @ shares
-            energy = xp.sum(d * Kd)
-            going = going & (energy > SPAN_TOLERANCE * xp.sum(s * z)) if concrete else going
-            root = xp.sqrt(xp.where(energy > 0.0, energy, xp.ones_like(energy)))
-            d, Kd = d / root, Kd / root
-            here = xp.astype(column == step, s.dtype)[None, :]
-            left = left - Kd[:, None] * (d @ left)[None, :]
-            S, D, KD = S + s[:, None] * here, D + d[:, None] * here, KD + Kd[:, None] * here
-            return step + xp.astype(going, step.dtype), S, D, KD, left, going
-
         def more(step, left):
             return (step < count) & xp.any(_norms(left) > limit) if concrete else step < count
 
         step = xp.zeros_like(column[0])
         blank = xp.zeros((m, count), **like(r))
         start = (step, blank, blank, blank, r, step == 0)
+        body = _loop_body(product, column, more if concrete else None)
         found = B.while_loop(
             lambda *carry: carry[5] & more(carry[0], carry[4]), body, start, at_most=count, look_every=LOOK_EVERY
         )
         taken = int(found[0]) if concrete else count
         return FixedActions(xp.astype(found[1][:, :taken], X.dtype))
+
+
+def _first_residual(model: Any, concrete: bool) -> Array:
+    """Return y - h [m, P], divided by its maximum if its squares would underflow; raise ValueError if it is zero."""
+    offset, xp = model._data.offset, backend_of(model.X).xp
+    r = as_widest_float((model.y if offset is None else model.y - offset) - model.mean_function(model.X)[0])
+    if concrete and not bool(xp.any(r != 0.0)):
+        msg = "the targets equal the prior mean, so there is no residual to start from; use another policy."
+        raise ValueError(msg)
+    size = xp.max(xp.abs(r))
+    return r / xp.where((size > 0.0) & (size < 1e-100), size, xp.ones_like(size))
+
+
+def _loop_body(
+    product: Callable[[Array], Array], column: Array, more: Callable[[Array, Array], Array] | None
+) -> Callable[..., tuple]:
+    """Return the body of the loop over actions, which adds a column to S, D and (K + sigma^2 I) D.
+
+    Parameters
+    ----------
+    product
+        A function that multiplies a vector [m] by K + sigma^2 I.
+    column
+        The column numbers [i] of S.
+    more
+        Whether another action is needed, given the number of actions and the residuals. With None, as in compiled
+        steps, the loop does not stop early.
+    """
+    xp = backend_of(column).xp
+
+    def body(step, S, D, KD, left, going):
+        going = going if more is None else going & more(step, left)  # the host checks only rarely
+        s = xp.take(left, xp.reshape(xp.argmax(_norms(left)), (1,)), axis=1)[:, 0]
+        for _ in range(2):
+            s = s - S @ (S.mT @ s)
+        norm = _norms(s[:, None])[0]
+        s = s / xp.where(norm > 0.0, norm, xp.ones_like(norm))
+        z = product(s)
+        d, Kd = s, z
+        for _ in range(2):
+            # the part of d that is conjugate to the earlier directions D, for which D^T (K + sigma^2 I) D = I
+            shares = KD.mT @ d
+            d, Kd = d - D @ shares, Kd - KD @ shares
+        energy = xp.sum(d * Kd)
+        going = going if more is None else going & (energy > SPAN_TOLERANCE * xp.sum(s * z))
+        root = xp.sqrt(xp.where(energy > 0.0, energy, xp.ones_like(energy)))
+        d, Kd = d / root, Kd / root
+        here = xp.astype(column == step, s.dtype)[None, :]
+        left = left - Kd[:, None] * (d @ left)[None, :]
+        S, D, KD = S + s[:, None] * here, D + d[:, None] * here, KD + Kd[:, None] * here
+        return step + xp.astype(going, step.dtype), S, D, KD, left, going
+
+    return body
 
 
 def _norms(r: Array) -> Array:

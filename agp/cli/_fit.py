@@ -4,7 +4,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -111,15 +111,41 @@ def _run(a: argparse.Namespace) -> int:
     _check(a)
     if a.scheduler is not None or is_many(a.table):
         return fit_elsewhere(a, _train)
+    data = _read(a)
+    say(a, *(f"{Path(a.table).name}: {remark}" for remark in data.remarks))
+    known, test = _facts_of_rows(a, data), data.test
+    own = {name: x[~test] for name, x in known.items()}
+    estimator, lines = _train(a, data.task, data.X[~test], data.y[~test], **own)
+    about = Notes(Path(a.table).name, a.target, data.task, int((~test).sum()), exposure=a.exposure or "", noise=a.noise)
+    write_model(a, estimator, about)  # nothing that follows can lose the model
+    say(a, *lines)
+    if test.any():
+        _score_held_out(a, estimator, data, known, about)
+    say(a, f"written: {a.out}")
+    return 0
+
+
+class _Examples(NamedTuple):
+    """The rows of a table that have a target."""
+
+    table: TableFile
+    rows: Any
+    """True for the rows of the table that have a target."""
+    task: str
+    X: Any
+    """The input columns, as a data frame."""
+    y: Any
+    """The labels, or the numeric targets."""
+    test: Any
+    """True for the rows [N] that are held out."""
+    remarks: list[str]
+
+
+def _read(a: argparse.Namespace) -> _Examples:
+    """Read the table. Raise a ValueError if an option does not fit its columns, or if there are too few rows."""
     table = read_table(a.table)
-    check_columns(table, a.target)
     of_rows = _columns_of_rows(a)
-    for name in (*a.drop, *a.keep, *of_rows):
-        if name not in a.target:
-            check_columns(table, [name])
-    if unused := [name for name in a.keep if name in (*a.target, *a.drop, *of_rows)]:
-        msg = f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out."
-        raise ValueError(msg)
+    _check_names(a, table, of_rows)
     rows = rows_with(table, a.target)
     if rows.sum() < 2:
         count = "1 row" if rows.any() else "0 rows"
@@ -134,26 +160,37 @@ def _run(a: argparse.Namespace) -> int:
     )
     X = X[rows].reset_index(drop=True)
     test = _split_rows(len(y), a.test_share, a.seed)
-    words = [f"{len(y) - test.sum():,} rows, {len(inputs)} input column{'s' * (len(inputs) != 1)}; {_task(a, task, y)}"]
-    words += [*table.notes, *notes, *_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
-    say(a, *(f"{Path(a.table).name}: {word}" for word in words))
-    known = _facts_of_rows(a, table, rows)
-    estimator, lines = _train(a, task, X[~test], y[~test], **{name: x[~test] for name, x in known.items()})
-    trained = int(len(y) - test.sum())
-    about = Notes(Path(a.table).name, a.target, task, trained, exposure=a.exposure or "", noise=a.noise)
-    write_model(a, estimator, about)  # nothing that follows can lose the model
-    say(a, *lines)
-    if test.any():
-        asked = Asked(0.95, **{name: known[name][test] for name in ("exposure", "noise") if name in known})
-        found = answers(estimator, X[test], asked, a.target)
-        about.scores |= score_predictions(estimator, X[test], found, y[test], asked, a.target)
-        spread = f" (their standard deviation: {_spread(y[test])})" if task == "regression" else ""
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items())
-        about.scores["rows held out"] = float(test.sum())
-        write_model(a, estimator, about)
-        say(a, f"{test.sum():,} rows held out{spread}: {shown}")
-    say(a, f"written: {a.out}")
-    return 0
+    counts = f"{len(y) - test.sum():,} rows, {len(inputs)} input column{'s' * (len(inputs) != 1)}"
+    remarks = [f"{counts}; {_task(a, task, y)}", *table.notes, *notes]
+    remarks += [*_gaps(table, a.target, rows), *_suggest_likelihood(a, task, y)]
+    return _Examples(table, rows, task, X, y, test, remarks)
+
+
+def _check_names(a: argparse.Namespace, table: TableFile, of_rows: list[str]) -> None:
+    """Raise a ValueError if an option names a column that is not in the table, or that another option uses."""
+    check_columns(table, a.target)
+    for name in (*a.drop, *a.keep, *of_rows):
+        if name not in a.target:
+            check_columns(table, [name])
+    if unused := [name for name in a.keep if name in (*a.target, *a.drop, *of_rows)]:
+        msg = f"--keep is {unused[0]!r}, which is not an input; name an input, or leave --keep out."
+        raise ValueError(msg)
+
+
+def _score_held_out(
+    a: argparse.Namespace, estimator: Any, data: _Examples, known: dict[str, Any], about: Notes
+) -> None:
+    """Score the predictions at the rows that are held out, and add the scores to the file."""
+    test = data.test
+    X, y = data.X[test], data.y[test]
+    asked = Asked(0.95, **{name: known[name][test] for name in ("exposure", "noise") if name in known})
+    found = answers(estimator, X, asked, a.target)
+    about.scores |= score_predictions(estimator, X, found, y, asked, a.target)
+    spread = f" (their standard deviation: {_spread(y)})" if data.task == "regression" else ""
+    shown = ", ".join(f"{name} {value:.4g}" for name, value in about.scores.items())
+    about.scores["rows held out"] = float(test.sum())
+    write_model(a, estimator, about)
+    say(a, f"{test.sum():,} rows held out{spread}: {shown}")
 
 
 def _columns_of_rows(a: argparse.Namespace) -> list[str]:
@@ -167,9 +204,9 @@ def _columns_of_rows(a: argparse.Namespace) -> list[str]:
     return [name for _, name in found]
 
 
-def _facts_of_rows(a: argparse.Namespace, table: TableFile, rows: Any) -> dict[str, Any]:
-    """Return the exposures, weights and noise variances of the given rows, as arguments of `fit`."""
-    found = {}
+def _facts_of_rows(a: argparse.Namespace, data: _Examples) -> dict[str, Any]:
+    """Return the exposures, weights and noise variances of the rows, as arguments of `fit`."""
+    found, table, rows = {}, data.table, data.rows
     if a.exposure is not None:
         found["exposure"] = factors_of(table, a.exposure, rows, what="exposures", positive=True)
     if a.weights is not None:

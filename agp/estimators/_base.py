@@ -1,4 +1,4 @@
-"""The base class of both estimators: input conversion, method selection and training."""
+"""The base class of both estimators: method selection, training and the predictor."""
 
 import dataclasses
 from abc import ABC, abstractmethod
@@ -11,33 +11,28 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from agp._context import public
-from agp.backend import Array, asarray_like, backend_of, to_numpy
-from agp.checks import check_inputs, check_results, check_whole
+from agp.backend import Array, asarray_like, backend_of
+from agp.checks import check_results, check_whole
 from agp.estimators._arrays import (
-    check_choice,
-    fill_masked,
-    floating,
     is_foreign,
-    refuse_cells,
-    refuse_words,
     resolve_seed,
 )
-from agp.estimators._columns import MISSING, Columns, as_frame
+from agp.estimators._columns import Columns, as_frame
+from agp.estimators._description import describe, learned_html
+from agp.estimators._inputs import convert_inputs, move_array
 from agp.estimators._kernel_columns import number_columns
 from agp.estimators._observations import Observations
+from agp.estimators._saturation import saturate
 from agp.inspection import column_names
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import Likelihood
-from agp.markup import html_with_fallback, table_html
 from agp.methods import METHODS, Method, build, updates_of
 from agp.models import Model, valid_data
 from agp.predictors import Imputations, Predictor
 from agp.selection import select_kernel
-from agp.summaries import summary_html
 from agp.training import FINAL_RATE_FRACTION, RATE, Batches, Round, fit, fit_growing, initial_state
 from agp.tree import first_leaf, leaves, replace, to_backend
 
@@ -56,9 +51,6 @@ START_INDUCING = 64
 """The initial number of inducing inputs if the number is chosen during training."""
 START_ROWS = 1000
 """The number of rows from which the kernel of an untrained model takes its lengthscales."""
-FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
-"""The attributes that notebooks show in addition to `facts`, and their labels."""
-TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
 
 
 def usual_inducing(rows: int) -> int:
@@ -150,149 +142,15 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     def facts(self) -> dict[str, str]:
         """Describe the estimator, its labels, and how its training ended."""
-        check_is_fitted(self, "model_")
-        here = vars(self)
-        kind = f"{type(self).__name__}, method {self.method_}, missing cells: {self.missing}"
-        likelihood = here["likelihood"]
-        name = likelihood if isinstance(likelihood, str) else type(likelihood).__name__
-        transform = f", transform: {here['target_transform']}" if here.get("target_transform") else ""
-        found = {"estimator": f"{kind}, likelihood: {name}{transform}"}
-        if "order_" in here:
-            found["labels"] = " < ".join(str(here["classes_"][k]) for k in here["order_"])
-        elif "classes_" in here:
-            found["labels"] = ", ".join(map(str, here["classes_"]))
-        if here.get("left_out_"):
-            found["left out"] = ", ".join(map(str, here["left_out_"]))
-        if "bound_" in here:
-            ending = "converged" if self.converged_ else "not converged"
-            found["training"] = f"{ending} after {self.n_iter_:,} steps, bound {self.bound_:.6g}"
-        return found
+        return describe(self)
 
     def _repr_html_inner(self) -> str:
-        return super()._repr_html_inner() + self._learned_html()
+        return super()._repr_html_inner() + learned_html(self)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         bundle = super()._repr_mimebundle_(**kwargs)
-        added = {"text/html": bundle["text/html"] + self._learned_html()} if "text/html" in bundle else {}
+        added = {"text/html": bundle["text/html"] + learned_html(self)} if "text/html" in bundle else {}
         return bundle | added
-
-    def _learned_html(self) -> str:
-        """Return the HTML tables that notebooks show below scikit-learn's diagram; nothing before training."""
-
-        def tables() -> str:
-            here = vars(self)
-            more = [(title, here[name]) for name, title in FACTS.items() if name in here]
-            html = [table_html("Training", [*self.facts().items(), *more])]
-            for name, title in TABLES.items():
-                if name in here:
-                    html.append(table_html(title, zip(*here[name].values(), strict=True), [*here[name]]))
-            return "".join([*html, summary_html(self.model_, columns=self.model_columns())])
-
-        return html_with_fallback(tables, self) if self._is_started else ""
-
-    # -- inputs -----------------------------------------------------------------------------------------------------
-
-    def _inputs(self, X: Any, *, reset: bool) -> Array:
-        """Convert rows to an array [N, D]: arrays keep their library, and all other rows become NumPy arrays."""
-        if is_foreign(X):
-            return self._foreign_inputs(X, reset=reset)
-        X = fill_masked(X)
-        check_choice("missing", self.missing, MISSING)
-        if reset:
-            self._forget("columns_")
-            self.left_out_ = []
-        frame = as_frame(X)
-        if frame is not None and (reset or ("columns_" in vars(self) and self.columns_.named)):
-            return self._table_inputs(X, frame, reset=reset)
-        X = validate_data(self, X, dtype=None, ensure_all_finite=False, reset=reset)
-        refuse_words("X", X)
-        kinds: Any = [np.float64, np.float32]
-        X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=self, input_name="X")
-        if reset and self.missing == "impute":
-            self.columns_ = Columns("impute").fit_array(X)
-        columns: Columns | None = vars(self).get("columns_")
-        refuse_cells("X", X, self._remedy(columns))
-        return X if columns is None else columns.transform_array(X)
-
-    def _remedy(self, columns: Columns | None) -> str | None:
-        """Return advice on missing cells in an array, or None if they are imputed."""
-        if self.missing == "refuse":
-            return "fill it in, or set missing='impute'"
-        if columns is None or columns.missing == "refuse":
-            return "fill it in, or fit again to a NumPy array or a table with missing='impute'"
-        return None
-
-    def _table_inputs(self, X: Any, frame: Any, *, reset: bool) -> Array:
-        if 0 in frame.shape:
-            msg = f"X has shape {frame.shape}, but must not be empty."
-            raise ValueError(msg)
-        if reset or not self._lacks_only_left_out(frame):
-            validate_data(self, X, skip_check_array=True, reset=reset)
-        if reset:
-            self.columns_ = Columns(self.missing, self._kept_columns()).fit(frame)
-            self.left_out_ = self.columns_.left_out
-        return self.columns_.transform(frame)
-
-    def _lacks_only_left_out(self, frame: Any) -> bool:
-        """Whether a data frame has the columns of the training table, except for some that were left out."""
-        if "feature_names_in_" not in vars(self):
-            return False
-        given = {*frame.columns}
-        expected = [name for name in self.feature_names_in_ if name in given or name not in self.left_out_]
-        return frame.columns == expected
-
-    def _kept_columns(self) -> tuple[Any, ...]:
-        """Return the names in `keep`. Raise TypeError unless it is a name or a sequence of names."""
-        if self.keep is None or isinstance(self.keep, str):
-            return () if self.keep is None else (self.keep,)
-        try:
-            return tuple(self.keep)
-        except TypeError as error:
-            msg = f"keep is {self.keep!r}, but must be a list of column names."
-            raise TypeError(msg) from error
-
-    def _foreign_inputs(self, X: Array, *, reset: bool) -> Array:
-        X = floating(X)
-        B = backend_of(X)
-        if self.missing == "impute" and bool(B.xp.any(B.xp.isnan(X))):
-            msg = f"X is a {B.name} array with missing cells; to impute them, pass a NumPy array or a table."
-            raise ValueError(msg)
-        check_inputs("X", X)
-        if reset:
-            self.n_features_in_, self.left_out_ = X.shape[1], []
-            self._forget("feature_names_in_", "columns_")
-        elif X.shape[1] != self.n_features_in_:
-            name = type(self).__name__
-            msg = f"X has {X.shape[1]} features, but {name} is expecting {self.n_features_in_} features as input."
-            raise ValueError(msg)
-        elif "columns_" in vars(self):
-            return asarray_like(self.columns_.transform_array(to_numpy(X)), X)
-        return X
-
-    def _training_inputs(self, X: Any, *, reset: bool) -> Array:
-        """Convert training rows to model inputs. Raise ValueError for cells about which the first rows say nothing."""
-        A = self._inputs(X, reset=reset)
-        if not reset and isinstance(A, np.ndarray) and (unknown := np.isnan(A)).any():
-            row, column = np.argwhere(unknown)[0].tolist()
-            name = self.columns_.sources()[column]
-            msg = (
-                f"column {name!r} has a cell in row {row} that is missing or has a value unseen in the first rows; "
-                "pass all values, and a missing cell, in the first call of partial_fit."
-            )
-            raise ValueError(msg)
-        return self._to_array(A)
-
-    def _to_array(self, X: Any) -> Array:
-        """Convert an array to the library, device and precision of the parameters."""
-        if self.backend is None and self.device is None and self.dtype is None:
-            return X
-        B = backend_of(X)
-        if B.is_lazy:  # the model decides which library evaluates the rows
-            if self.dtype is None:
-                return X
-            return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=self.dtype).dtype)  # also checks the name
-        library = self.backend or B.name
-        return to_backend(X, library, device=self.device, dtype=self.dtype)
 
     # -- training ---------------------------------------------------------------------------------------------------
 
@@ -494,8 +352,8 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
         """Convert test inputs to model inputs. Also return whether to convert results to NumPy arrays."""
         check_is_fitted(self, "model_")
-        A, host = self._inputs(X, reset=False), not is_foreign(X)
-        return asarray_like(A, self.predictor_.reference[1]) if host else self._to_array(A), host
+        A, host = convert_inputs(self, X, reset=False), not is_foreign(X)
+        return asarray_like(A, self.predictor_.reference[1]) if host else move_array(self, A), host
 
     @property
     def predictor_(self) -> Predictor:
@@ -505,12 +363,9 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         if found is None:
             found = self.model_.predictor()
             found = replace(found, {"likelihood": self._likelihood_of(found.likelihood)})
-            found = _PREDICTORS[self.model_] = self._with_limits(found)
+            largest = vars(self).get("_largest")  # absent from files of version 0.2.0
+            found = _PREDICTORS[self.model_] = saturate(found, largest, first_leaf(self.model_))
         return found
-
-    def _with_limits(self, predictor: Predictor) -> Predictor:
-        """Return a predictor whose moments of observations do not come from values far above the training targets."""
-        return predictor
 
     def _completed_inputs(self, X: Any) -> Array:
         """Convert rows to model inputs, with one of the imputations in each unknown cell, to average over rows."""

@@ -19,6 +19,7 @@ from agp.estimators._arrays import as_output, check_choice, fill_masked, is_fore
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._columns import category_order, missing_rows
 from agp.estimators._distribution import Distribution
+from agp.estimators._inputs import convert_training_inputs, move_array
 from agp.estimators._observations import Observations, row_numbers
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
 from agp.methods import Method
@@ -163,7 +164,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         return Bernoulli() if count == 2 else Softmax(count)
 
     def _data(self, X: Any, y: Any, sample_weight: Any, classes: Any = None, *, reset: bool) -> Observations:
-        A = self._training_inputs(X, reset=reset)
+        A = convert_training_inputs(self, X, reset=reset)
         labels = self._labels(X, y)
         weights = row_numbers("sample_weight", sample_weight, A)
         if reset and classes is None:
@@ -227,7 +228,7 @@ class GPClassifier(ClassifierMixin, Distribution):
         found = xp.stack([found[:, int(k)] for k in self._order()], axis=1)
         codes = xp.argmax(xp.astype(found, xp.int64), axis=1)[:, None]
         same = backend_of(labels) is backend_of(X)
-        return self._to_array(xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
+        return move_array(self, xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
 
     def _probabilities(self, X: Any) -> tuple[Array, bool]:
         predictor, A, _, host = self._predictor_at(X)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agp._context import public
-from agp.backend import Array, backend_of
+from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.checks import check_whole
 from agp.estimators._arrays import as_output, resolve_seed
 from agp.estimators._base import GPEstimator
 from agp.estimators._observations import noise_variances, row_numbers
-from agp.likelihoods import with_row_noise
+from agp.likelihoods import Gaussian, LatentNoiseGaussian, with_row_noise
 from agp.predictors import Predictor
 from agp.random import generator
 
@@ -143,3 +143,19 @@ class At(NamedTuple):
     """The arguments "offset" and "noise" of the predictor's methods."""
     host: bool
     """Whether to convert results to NumPy arrays."""
+
+
+def joint_covariance(predictor: Predictor, A: Array, mean: Array, variance: Array) -> Array:
+    """Return the covariances [K, N, N] of observations with these means and variances [N, K]."""
+    likelihood, K = predictor.likelihood, mean.shape[1]  # functions after the first K model the noise
+    if not isinstance(likelihood, Gaussian | LatentNoiseGaussian):
+        name = type(likelihood).__name__
+        msg = f"joint covariances need Gaussian noise, but the likelihood is {name}; draw samples instead."
+        raise TypeError(msg)
+    covariance = predictor.predict_covariance(A)[:K, :, :]
+    B = backend_of(covariance)
+    latent: Any = predictor.predict(A).variance
+    noise = variance - latent[:, :K]
+    if backend_of(noise) is not B:  # the arrays are in different libraries
+        noise = asarray_like(to_numpy(noise), covariance)
+    return covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))

@@ -1,19 +1,16 @@
 """Regression that follows scikit-learn's conventions."""
 
-import dataclasses
-import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
 from agp._context import public
-from agp.backend import Array, asarray_like, backend_of, like, to_numpy
+from agp.backend import Array, backend_of
 from agp.checks import as_columns, check_whole
 from agp.estimators._arrays import (
     as_output,
@@ -23,43 +20,39 @@ from agp.estimators._arrays import (
     floating,
     is_foreign,
     on_host,
-    refuse_cells,
     resolve_seed,
 )
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._constant import constant_parts, small_variance, with_starting_noise
-from agp.estimators._distribution import Distribution
+from agp.estimators._distribution import Distribution, joint_covariance
+from agp.estimators._inputs import convert_training_inputs, move_array
 from agp.estimators._observations import Observations, noise_variances, row_numbers
+from agp.estimators._outputs import resolve_outputs
+from agp.estimators._saturation import largest_targets
 from agp.estimators._targets import (
     MAX_SIZE_RATIO,
-    NO_TARGET,
     are_missing,
     are_unlike,
     is_constant,
     logarithms_of,
     read_targets,
+    rows_with_targets,
     score_observed,
+    sum_observed,
 )
 from agp.likelihoods import LIKELIHOODS, Beta, Gamma, Gaussian, LatentNoiseGaussian, Likelihood, LogNormal, StudentT
 from agp.means import ConstantMean
-from agp.methods import METHODS, OUTPUTS, Method
-from agp.models import GPR, Coregionalised
-from agp.predictors import Predictor, Saturation
+from agp.methods import METHODS, Method
+from agp.models import GPR
 from agp.repairs import outside
 from agp.selection import EXACT_ROWS, REGRESSION_METHODS, Candidate, fit_regression
-from agp.tree import first_leaf, replace
 
 GROWING_KINDS = ("shared", "intrinsic")
 """The values of `outputs` with a single set of inducing inputs, whose number can be chosen during training."""
-NOISE_KINDS = ("shared", "separate")
-"""The values of `outputs` with independent outputs, which the likelihood "latent-noise" requires."""
-LOG_TARGET_FACTOR = math.log(10.0)
-"""The logarithm of the factor between the largest target and the limit of a logarithmic link, for moments."""
 NOISE_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta, LogNormal)
 """Likelihoods whose density has no maximum if all targets are equal, because the noise tends to zero."""
 SPREAD_LEARNED = (Gaussian, StudentT, LatentNoiseGaussian, Gamma, Beta)
 """Likelihoods with a trained noise parameter, about which copies of a row carry no information."""
-LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -257,27 +250,12 @@ class GPRegressor(RegressorMixin, Distribution):
         mean, variance = predictor.predict(A, observed=True, **known)
         found = self._reshape_targets(mean, host=host)
         if return_cov:
-            covariance = self._joint_covariance(predictor, A, mean, variance)
+            covariance = joint_covariance(predictor, A, mean, variance)
             stacked = backend_of(covariance).xp.permute_dims(covariance, (1, 2, 0))
             return found, as_output(stacked[..., 0] if self._single else stacked, host=host)
         if return_std:
             return found, self._reshape_targets(backend_of(variance).xp.sqrt(variance), host=host)
         return found
-
-    def _joint_covariance(self, predictor: Predictor, A: Array, mean: Array, variance: Array) -> Array:
-        """Return the covariances [K, N, N] of observations with these means and variances [N, K]."""
-        likelihood, K = predictor.likelihood, mean.shape[1]  # functions after the first K model the noise
-        if not isinstance(likelihood, Gaussian | LatentNoiseGaussian):
-            name = type(likelihood).__name__
-            msg = f"joint covariances need Gaussian noise, but the likelihood is {name}; draw samples instead."
-            raise TypeError(msg)
-        covariance = predictor.predict_covariance(A)[:K, :, :]
-        B = backend_of(covariance)
-        latent: Any = predictor.predict(A).variance
-        noise = variance - latent[:, :K]
-        if backend_of(noise) is not B:  # the arrays are in different libraries
-            noise = asarray_like(to_numpy(noise), covariance)
-        return covariance + noise.mT[:, :, None] * B.xp.eye(covariance.shape[-1], **like(covariance))
 
     @public(repairs=False, ignore=None)
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
@@ -415,52 +393,12 @@ class GPRegressor(RegressorMixin, Distribution):
         trained = super()._likelihood_of(trained)
         return trained if self.target_transform is None else LogNormal(trained)  # type: ignore[arg-type]
 
-    def _with_limits(self, predictor: Predictor) -> Predictor:
-        """Return a predictor with limits from the largest targets, above which links saturate for moments.
-
-        The limit of a mean with a logarithmic link, and of a log-normal target, is ten times the largest target. The
-        limit of the standard deviation of a latent noise is half of the range of the targets.
-        """
-        largest = vars(self).get("_largest")  # absent from files of version 0.2.0
-        if not largest:
-            return predictor
-        likelihood, reference = predictor.likelihood, first_leaf(self.model_)
-        logs = np.log(largest)
-        if isinstance(likelihood, LogNormal):
-            limit = asarray_like(logs + LOG_TARGET_FACTOR, reference)
-            return replace(predictor, {"likelihood": dataclasses.replace(likelihood, limit=limit)})
-        if isinstance(likelihood, LatentNoiseGaussian):
-            u = (
-                np.ones(len(logs))
-                if likelihood.unit is None
-                else np.broadcast_to(to_numpy(likelihood.unit), logs.shape)
-            )
-            limits = np.concatenate([np.full(len(logs), np.inf), logs - np.log(2.0 * u)])
-            scales = np.concatenate([np.ones(len(logs)), u])
-        elif likelihood.log_link:
-            zero = backend_of(reference).xp.zeros((1, len(logs)), **like(reference))
-            at_zero = to_numpy(likelihood.predict(zero, zero).mean)[0]
-            limits, scales = logs + LOG_TARGET_FACTOR - np.log(at_zero), np.ones(len(logs))
-        else:
-            return predictor
-        saturation = Saturation(asarray_like(limits, reference), asarray_like(scales, reference))
-        return dataclasses.replace(predictor, saturation=saturation)
-
     def _note_largest(self, data: Observations) -> None:
-        """Update the largest targets, or rates, of each column for `_with_limits`; their ranges for latent noise."""
-        noise = self._likelihood_class is LatentNoiseGaussian
-        if not (
-            noise or self.target_transform or self._likelihood_class.log_link or self._likelihood_class is LogNormal
-        ):
-            return
-        B, y = backend_of(data.y), data.y
-        y = B.xp.exp(y) if self.target_transform else y
-        y = data._replace(y=y).rates()
-        y = B.xp.where(B.xp.isnan(y), B.xp.zeros_like(y), y)
-        high, low = (to_numpy(B.gather(f(y, axis=0))).astype(float) for f in (B.xp.max, B.xp.min))
-        largest = np.where(high > low, high - low, np.abs(high)) if noise else high
-        known = vars(self).get("_largest") or np.zeros(len(largest))
-        self._largest = [float(x) for x in np.maximum(known, np.where(largest > 0.0, largest, 1.0))]
+        """Update the largest targets or rates of each column (for latent noise, their ranges), which limit moments."""
+        kind, of_logs = self._likelihood_class, self.target_transform is not None
+        noise = kind is LatentNoiseGaussian
+        if noise or of_logs or kind.log_link or kind is LogNormal:
+            self._largest = largest_targets(data, vars(self).get("_largest"), of_logs=of_logs, ranges=noise)
 
     @property
     def _likelihood_class(self) -> type[Likelihood]:
@@ -501,27 +439,8 @@ class GPRegressor(RegressorMixin, Distribution):
 
     def _outputs(self, count: int) -> Any:
         """Return the argument `outputs` for `SVGP.from_data`; None if the outputs share one kernel."""
-        if self.outputs not in OUTPUTS:
-            msg = f"unknown outputs {self.outputs!r}; choose from {', '.join(OUTPUTS)}."
-            raise ValueError(msg)
         noise = self.likelihood == "latent-noise" or isinstance(self.likelihood, LatentNoiseGaussian)
-        if noise and self.outputs not in NOISE_KINDS:
-            known = " or ".join(map(repr, NOISE_KINDS))
-            msg = f"outputs is {self.outputs!r}, but must be {known} for likelihood={self._likelihood_name}."
-            raise ValueError(msg)
-        if self.outputs != "shared" and count == 1 and not noise:
-            msg = f"outputs is {self.outputs!r}, but y has one column; leave it out, or give y as [N, K]."
-            raise ValueError(msg)
-        if self.outputs in ("coregionalised", "intrinsic"):
-            latents = None if self.num_latents is None else check_whole("num_latents", self.num_latents)
-            if latents is not None and latents > count:
-                msg = f"num_latents is {latents}, but y has {count} columns; use at most {count} latent functions."
-                raise ValueError(msg)
-            return Coregionalised(latents, intrinsic=self.outputs == "intrinsic")
-        if self.num_latents is not None:
-            msg = f"num_latents is {self.num_latents!r}, but outputs={self.outputs!r} does not use it; leave it out."
-            raise ValueError(msg)
-        return None if self.outputs == "shared" else self.outputs
+        return resolve_outputs(self.outputs, self.num_latents, count, self._likelihood_name if noise else None)
 
     def _data(self, X: Any, y: Any, sample_weight: Any, exposure: Any, noise: Any, *, reset: bool) -> Observations:
         self._check_choices()
@@ -532,17 +451,20 @@ class GPRegressor(RegressorMixin, Distribution):
             self._check_takes_exposure()
         if noise is not None:
             self._check_takes_noise()
-        A = self._training_inputs(X, reset=reset)
+        A = convert_training_inputs(self, X, reset=reset)
         targets = self._prepare_targets(X, y, A, reset=reset)
         weights = row_numbers("sample_weight", sample_weight, A)
         exposures = row_numbers("exposure", exposure, A, positive=True)
         known = weights, exposures, noise_variances(noise, A, targets.shape[1])
-        data = self._with_targets(Observations(A, targets, *known)).drop_zero_weights()
+        whole = None if self._is_gaussian else self._likelihood_name
+        data = Observations(A, targets, *known)
+        data = rows_with_targets(data, ignore=self.missing_targets != "refuse", single=self._single, whole=whole)
+        data = data.drop_zero_weights()
         return data if self.target_transform is None else data._replace(y=logarithms_of(data.y))
 
     def _prepare_targets(self, X: Any, y: Any, A: Array, *, reset: bool = False) -> Array:
         if is_foreign(y):
-            targets = self._to_array(floating(y))
+            targets = move_array(self, floating(y))
             B = backend_of(targets)
             if B is backend_of(A) and B.xp.isdtype(targets.dtype, "real floating"):
                 targets = B.xp.astype(targets, A.dtype)
@@ -554,33 +476,9 @@ class GPRegressor(RegressorMixin, Distribution):
             self._single = targets.ndim == 1
         return as_columns(targets)
 
-    def _with_targets(self, data: Observations) -> Observations:
-        """Return the rows with a target. Raise ValueError for missing targets unless they are ignored."""
-        X, y = data.X, data.y
-        if y.ndim != 2 or y.shape[0] != X.shape[0] or backend_of(y) is not backend_of(X) or not are_missing(y):
-            return data  # the model raises errors for wrong shapes
-        xp = backend_of(y).xp
-        if self.missing_targets == "refuse":
-            refuse_cells("y", to_numpy(y[:, 0] if self._single else y), LEAVE_OUT_HINT)
-        rows = xp.any(~xp.isnan(y), axis=1)
-        if not bool(xp.any(rows)):
-            raise ValueError(NO_TARGET)
-        data = data.where(rows)
-        if not self._is_gaussian and are_missing(data.y):
-            msg = (
-                f"y has rows with some targets missing, but likelihood={self._likelihood_name} needs all targets of a "
-                "row; use 'gaussian'."
-            )
-            raise ValueError(msg)
-        return data
-
     def _log_jacobian(self, data: Observations) -> float:
         """Return the log density of log y minus the log density of y, summed over all rows."""
-        if self.target_transform is None:
-            return 0.0
-        xp = backend_of(data.y).xp
-        rows = xp.sum(xp.where(xp.isnan(data.y), xp.zeros_like(data.y), data.y), axis=1)
-        return float(xp.sum(rows if data.weights is None else rows * data.weights))
+        return 0.0 if self.target_transform is None else sum_observed(data)
 
     def _reshape_targets(self, x: Array, *, host: bool) -> Any:
         return as_output(x[:, 0, ...] if self._single else x, host=host)

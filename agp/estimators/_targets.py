@@ -9,8 +9,10 @@ from sklearn.utils import check_array
 from agp.backend import Array, backend_of, to_numpy
 from agp.estimators._arrays import fill_masked, refuse_cells, refuse_words
 from agp.estimators._columns import as_frame
+from agp.estimators._observations import Observations
 from agp.scaling import column_spreads
 
+LEAVE_OUT_HINT = "remove rows with missing targets, or set missing_targets='ignore'"
 NO_TARGET = "y has no target: every entry is NaN."
 MAX_SIZE_RATIO = 10.0
 """The maximum ratio between the targets' standard deviations, for methods with one noise variance for all targets."""
@@ -74,3 +76,34 @@ def is_constant(y: Array) -> bool:
     xp = backend_of(y).xp
     absent, far = xp.isnan(y), xp.full_like(y, float("inf"))
     return bool(xp.all(xp.min(xp.where(absent, far, y), axis=0) >= xp.max(xp.where(absent, -far, y), axis=0)))
+
+
+def rows_with_targets(data: Observations, *, ignore: bool, single: bool, whole: str | None) -> Observations:
+    """Return the rows with a target. Raise ValueError for missing targets unless they are ignored.
+
+    `single` tells whether the targets were one vector. `whole` is the name of a likelihood that needs all targets of a
+    row; None if there is no such likelihood.
+    """
+    X, y = data.X, data.y
+    if y.ndim != 2 or y.shape[0] != X.shape[0] or backend_of(y) is not backend_of(X) or not are_missing(y):
+        return data  # the model raises errors for wrong shapes
+    xp = backend_of(y).xp
+    if not ignore:
+        refuse_cells("y", to_numpy(y[:, 0] if single else y), LEAVE_OUT_HINT)
+    rows = xp.any(~xp.isnan(y), axis=1)
+    if not bool(xp.any(rows)):
+        raise ValueError(NO_TARGET)
+    data = data.where(rows)
+    if whole is not None and are_missing(data.y):
+        msg = (
+            f"y has rows with some targets missing, but likelihood={whole} needs all targets of a row; use 'gaussian'."
+        )
+        raise ValueError(msg)
+    return data
+
+
+def sum_observed(data: Observations) -> float:
+    """Return the weighted sum of all observed targets."""
+    xp = backend_of(data.y).xp
+    rows = xp.sum(xp.where(xp.isnan(data.y), xp.zeros_like(data.y), data.y), axis=1)
+    return float(xp.sum(rows if data.weights is None else rows * data.weights))

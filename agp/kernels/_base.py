@@ -14,6 +14,7 @@ from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
 from agp.kernels._features import Features, features_of, scatter_columns, select_columns
+from agp.kernels._parameters import check_number
 from agp.kernels._quadratic_forms import quadratic_forms
 
 
@@ -232,54 +233,6 @@ class Kernel(ABC):
         return Scaled(_multiplier(other), self)
 
     __rmul__ = __mul__
-
-
-class ConstantVariance(Kernel):
-    """Base class for kernels whose variance k(x, x) is a scalar (0-d) leaf and is the same for all inputs."""
-
-    variance: Array
-    takes_groups: ClassVar[bool] = True
-
-    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        B = backend_of(X)
-
-        def pullback(bar):
-            return tree.cotangent(self, variance=B.xp.sum(bar)), None
-
-        return B.xp.zeros((X.shape[0],), **B.like(X)) + self.variance, pullback
-
-
-# -- checks -----------------------------------------------------------------------------------------------------------
-
-
-def _shape(kernel: Kernel, name: str) -> tuple[int, ...]:
-    # a list that is not yet an array counts as a vector
-    value = tree.leaves(kernel)[name]
-    return (len(value),) if isinstance(value, (list, tuple)) else tuple(value.shape)
-
-
-def check_number(kernel: Kernel, name: str, /) -> None:
-    """Raise ValueError unless this leaf of the kernel is scalar (0-d); for use in `Kernel.check`."""
-    shape = _shape(kernel, name)
-    if shape != ():
-        msg = f"{type(kernel).__name__} has {name} of shape {shape}; pass one number."
-        raise ValueError(msg)
-
-
-def check_per_column(kernel: Kernel, name: str, width: int, /) -> None:
-    """Raise ValueError unless this leaf is scalar (0-d) or has one entry per column; there are `width` columns."""
-    shape = _shape(kernel, name)
-    if shape not in ((), (width,)):
-        msg = (
-            f"{type(kernel).__name__} has {name}s of shape {shape}, but the inputs have {width} columns; "
-            f"pass one {name}, or one for each column."
-        )
-        raise ValueError(msg)
-
-
-def per_column(by_column: Array, leaf: Array) -> Array:
-    """Return the cotangent of a leaf with shape [] or [D], given a cotangent [D] with one entry per column."""
-    return by_column if leaf.ndim == 1 else backend_of(by_column).xp.sum(by_column)
 
 
 # -- sums and products ------------------------------------------------------------------------------------------------

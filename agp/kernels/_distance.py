@@ -6,7 +6,7 @@ from typing import Any
 
 from agp import tree
 from agp.backend import Array, backend_of, like
-from agp.kernels._base import per_column
+from agp.kernels._parameters import per_column
 
 FEW_COLUMNS = 4
 """Up to this number of columns, differences are computed column by column, with one pass over the result per column."""

@@ -7,4 +7,6 @@ from agp.selection._result import Candidate, RegressionResult, Stage
 __all__ = ["Candidate", "RegressionResult", "Stage", "fit_regression", "select_kernel"]
 
 # for other subpackages
-from agp.selection._regression import EXACT_ROWS, NO_SIGNAL_VARIANCE, REGRESSION_METHODS
+from agp.selection._regression import REGRESSION_METHODS
+from agp.selection._signal import NO_SIGNAL_VARIANCE
+from agp.selection._stages import EXACT_ROWS

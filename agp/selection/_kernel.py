@@ -10,8 +10,9 @@ from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood, proxies_of_rows
 from agp.random import generator
 from agp.selection._exact import default_priors, search_hyperparameters
-from agp.selection._regression import COMPARED_ROWS, KERNELS, SAMPLE
+from agp.selection._plan import KERNELS
 from agp.selection._rows import Data
+from agp.selection._stages import COMPARED_ROWS, SAMPLE
 from agp.selection._watch import Watch
 
 MIN_ROWS = 8

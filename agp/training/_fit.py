@@ -152,14 +152,9 @@ def fit(
     tolerance = check_positive("tolerance", tolerance)
     check_place(draws)
     clock = _Clock(None if max_seconds is None else check_positive("max_seconds", max_seconds))
-    settings: dict[str, Any] = {
-        "callbacks": [*check_callables("callbacks", callbacks), clock],
-        "progress": progress,
-        "seed": seed,
-        "weights": weights,
-        "offset": offset,
-        "noise": noise,
-    }
+    watchers = [*check_callables("callbacks", callbacks), clock]
+    settings: dict[str, Any] = {"callbacks": watchers, "progress": progress, "seed": seed}
+    settings |= {"weights": weights, "offset": offset, "noise": noise}
     launched: dict[str, Any] = {"draws": draws, "graphs": graphs}
     inner = inner_updates(model, memory)
     if updates is None and not why_not_lbfgs(model, X.shape[0], inner):
@@ -177,17 +172,21 @@ def fit(
     slope = _Slope(X.shape[0], epoch, tolerance, noisy=noisy)
     planned = partial(updates or recipe, gradient=gradient, memory=memory)
     cooled = _beside(checkpoint, slope)
-    watched: dict[str, Any] = {**settings, "callbacks": [*settings["callbacks"], slope]}
+    watched: dict[str, Any] = {**settings, "callbacks": [*watchers, slope]}
     watched |= {"updates": planned(model, steps, rate=RATE), "checkpoint": checkpoint, **launched}
     found = train(model, X, y, steps=slope.steps if slope.converged else steps, batch_size=size, **watched)
     if slope.converged:
-        cooling = min(steps - found.steps, max(COOLING_STEPS, int(COOLING_SHARE * found.steps)))
-        reached = RATE * (1.0 - (1.0 - FINAL_RATE_FRACTION) * found.steps / steps)
-        calmer = planned(found.model, cooling, rate=reached)
-        settings |= {"steps": cooling, "updates": calmer, "batch_size": size, "checkpoint": cooled, **launched}
+        settings |= _cooling(found, steps, planned) | {"batch_size": size, "checkpoint": cooled, **launched}
         found = resume_training(found, train, X, y, settings)
         return warn_without_signal(_with_message(found, True, clock, slope.message), data)
     return _with_message(found, False, clock, _ending(found, steps))
+
+
+def _cooling(found: Result[Any], steps: int, planned: Callable[..., list[Update]]) -> dict[str, Any]:
+    """Return the number of steps after convergence, and the updates whose learning rates fall to a tenth in them."""
+    cooling = min(steps - found.steps, max(COOLING_STEPS, int(COOLING_SHARE * found.steps)))
+    reached = RATE * (1.0 - (1.0 - FINAL_RATE_FRACTION) * found.steps / steps)
+    return {"steps": cooling, "updates": planned(found.model, cooling, rate=reached)}
 
 
 def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:

@@ -20,7 +20,7 @@ from agp.models import add_inducing, exact_model, growing_part
 from agp.random import generator
 from agp.repairs import outside
 from agp.training._begun import check_training
-from agp.training._certificate import CERTIFIED_ROWS, Certificate, baseline, certify
+from agp.training._certificate import CERTIFIED_ROWS, baseline, certify
 from agp.training._fit import FitResult, check_plan, fit, resume_training
 from agp.training._lbfgs import fit_lbfgs
 from agp.training._result import Callback, ModelType, Progress, call_all
@@ -287,9 +287,8 @@ def fit_growing(
     sparse variational inference in Gaussian processes regression", JMLR 2020.
     """
     data = check_training(model, X, y, weights, offset, noise)
-    X, y = data.X, data.y
     growing_part(model)
-    limits = _Limits(tolerance, most, max_steps, max_seconds, memory, X.shape[0], callbacks)
+    limits = _Limits(tolerance, most, max_steps, max_seconds, memory, data.X.shape[0], callbacks)
     fit_tolerance = check_positive("fit_tolerance", fit_tolerance)
     certified_rows = check_whole("certified_rows", certified_rows)
     check_plan(updates)
@@ -297,73 +296,130 @@ def fit_growing(
     settings |= {"seed": seed, "callbacks": [limits], "progress": progress}
     settings |= {"weights": weights, "offset": offset, "noise": noise}
     sample_rows = check_whole("sample_rows", sample_rows, least=0)
-    found, tuned = FitResult(model, 0, 0.0), False
+    growth = _Growth(model, data, limits, fit_tolerance, certified_rows, settings)
     if sample_rows and not model.stochastic:
-        found = _tune_on_sample(model, data, sample_rows, limits, settings)
-        tuned, model = found.model is not model, found.model
-    rounds: list[Round] = []
-    reached: list[Any] = []  # the model after each round
-    resets, looser = 0, min(max(FINAL_TOLERANCES, ERROR / math.sqrt(X.shape[0])), MAX_TOLERANCES)
+        growth.tune(sample_rows)
+    while True:
+        last = limits.size(growth.found.model)
+        in_full = not growth.rounds  # the first round may be the only one, and takes the least time
+        growth.train(growth.tolerance if in_full else growth.looser)
+        lost, judged, ending = growth.judge(last)
+        more = None if ending else growth.enlarge(lost)
+        if more is None and not in_full and (not last or growth.is_behind):
+            growth.found = replace(growth.found, converged=False)  # the model was trained with a loose tolerance
+            if not limits.ending(growth.found):
+                growth.train(growth.tolerance)
+                if ending in (None, judged) and not limits.stands(ending, growth.rounds):
+                    ending = limits.callback_ending() or limits.budget(growth.found, growth.rounds)
+                    more = None if ending else growth.enlarge(lost=False)
+        if more is None:
+            break
+        growth.found, growth.resets = more, growth.resets + lost
+    if growth.is_behind:  # after a reset, or at the end of the budget
+        growth.restore_best(converged=False)
+        growth.train(growth.tolerance)
+    if growth.is_behind:  # further training did not help
+        growth.restore_best()
+        growth.note()
+    return growth.finish(*(ending or ("most", "the inducing inputs explain the prior variance up to rounding")))
 
-    def trained(found: FitResult[Any], tolerance: float) -> tuple[FitResult[Any], Certificate]:
-        if not limits.ending(found):
+
+class _Growth:
+    """A growth in progress: the training so far, the rounds, and the model after each round."""
+
+    def __init__(
+        self,
+        model: Any,
+        data: Batch,
+        limits: _Limits,
+        fit_tolerance: float,
+        certified_rows: int,
+        settings: dict[str, Any],
+    ) -> None:
+        self.model, self.data, self.limits = model, data, limits
+        self.certified_rows, self.settings = certified_rows, settings
+        self.found: FitResult[Any] = FitResult(model, 0, 0.0)
+        self.seen: Any = None  # the certificate of the last round
+        self.rounds: list[Round] = []
+        self.reached: list[Any] = []  # the model after each round
+        self.tuned, self.resets = False, 0
+        self.tolerance = fit_tolerance * FINAL_TOLERANCES
+        self.looser = fit_tolerance * min(max(FINAL_TOLERANCES, ERROR / math.sqrt(data.X.shape[0])), MAX_TOLERANCES)
+
+    def tune(self, rows: int) -> None:
+        """Take the initial hyperparameters from an exact GP on a sample of the rows, if it learns anything."""
+        self.found = _tune_on_sample(self.model, self.data, rows, self.limits, self.settings)
+        self.tuned, self.model = self.found.model is not self.model, self.found.model
+
+    def train(self, tolerance: float) -> None:
+        """Train the model unless a limit is reached, and note the round."""
+        if not self.limits.ending(self.found):
+            settings = self.settings | self.limits.left(self.found) | {"tolerance": tolerance}
             with warnings.catch_warnings():  # only warnings about the last model matter
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.simplefilter("ignore", NoSignalWarning)
-                found = resume_training(found, fit, X, y, settings | limits.left(found) | {"tolerance": tolerance})
-        return noted(found)
+                self.found = resume_training(self.found, fit, self.data.X, self.data.y, settings)
+        self.note()
 
-    def noted(found: FitResult[Any]) -> tuple[FitResult[Any], Certificate]:
-        seen = certify(found.model, data, rows=certified_rows, seed=seed, memory=memory)
+    def note(self) -> None:
+        """Note the bounds of the model as a round."""
+        found, seed, memory = self.found, self.settings["seed"], self.settings["memory"]
+        self.seen = seen = certify(found.model, self.data, rows=self.certified_rows, seed=seed, memory=memory)
         M = growing_part(found.model)[1].inducing.count
-        rounds.append(Round(M, seen.bound, seen.upper, seen.gap, limits.elapsed(), found.steps))
-        reached.append(found.model)
-        return found, seen
+        self.rounds.append(Round(M, seen.bound, seen.upper, seen.gap, self.limits.elapsed(), found.steps))
+        self.reached.append(found.model)
 
-    def larger(found: FitResult[Any], lost: bool) -> FitResult[Any] | None:
-        start = _with_hyperparameters(found.model, model) if lost else found.model
+    def judge(self, last: tuple[str, str] | None) -> tuple[bool, tuple[str, str] | None, tuple[str, str] | None]:
+        """Return whether nothing was learned, the verdict on gap and gain, and the reason to stop, if there is any.
+
+        `last` is the reason why the last round has the maximum number of inducing inputs, or None.
+        """
+        lost = (self.tuned or self.resets < RESETS) and self.has_learned_nothing
+        judged = None if lost else self.limits.assess(self.rounds)
+        short = self.limits.budget(self.found, self.rounds)
+        ending = self.limits.callback_ending() or (short if self.is_behind else None) or judged or last or short
+        return lost, judged, ending
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the bound of the last round is below that of an earlier round."""
+        return _behind(self.rounds)
+
+    @property
+    def has_learned_nothing(self) -> bool:
+        """Whether the bound barely exceeds that of noise alone."""
+        seen, alone = self.seen, (Gaussian(), self.data.y, *self.data.known)
+        return seen.rows > 0 and seen.bound - baseline(*alone) < LITTLE * self.limits.tolerance
+
+    def enlarge(self, lost: bool) -> FitResult[Any] | None:
+        """Return the result with twice as many inducing inputs; None if no other row has any variance.
+
+        If nothing was learned (`lost`), the hyperparameters are reset to their initial values.
+        """
+        model = self.found.model
+        start = _with_hyperparameters(model, self.model) if lost else model
         part: Any = growing_part(start)[1]
-        Z, M = part.inducing.Z, part.inducing.count
-        new = greedy_variance(X, part.kernel, min(limits.most - M, M), seed=seed, tolerance=0.0, given=Z)
-        return replace(found, model=add_inducing(start, new, begun=True)) if new.shape[0] else None
+        M, seed = part.inducing.count, self.settings["seed"]
+        count = min(self.limits.most - M, M)
+        new = greedy_variance(self.data.X, part.kernel, count, seed=seed, tolerance=0.0, given=part.inducing.Z)
+        return replace(self.found, model=add_inducing(start, new, begun=True)) if new.shape[0] else None
 
-    def nothing_learned(seen: Certificate) -> bool:
-        return seen.rows > 0 and seen.bound - baseline(Gaussian(), data.y, *data.known) < LITTLE * limits.tolerance
+    def restore_best(self, **changes: Any) -> None:
+        """Return to the model of the best round."""
+        self.found = replace(self.found, model=self.reached[_highest(self.rounds)], **changes)
 
-    while True:
-        last = limits.size(found.model)
-        in_full = not rounds  # the first round may be the only one, and takes the least time
-        found, seen = trained(found, fit_tolerance * (FINAL_TOLERANCES if in_full else looser))
-        lost = (tuned or resets < RESETS) and nothing_learned(seen)
-        judged = None if lost else limits.assess(rounds)
-        short = limits.budget(found, rounds)
-        ending = limits.callback_ending() or (short if _behind(rounds) else None) or judged or last or short
-        more = None if ending else larger(found, lost)
-        if more is None and not in_full and (not last or _behind(rounds)):
-            found = replace(found, converged=False)  # the model was trained with a loose tolerance
-            if not limits.ending(found):
-                found, seen = trained(found, FINAL_TOLERANCES * fit_tolerance)
-                if ending in (None, judged) and not limits.stands(ending, rounds):
-                    ending = limits.callback_ending() or limits.budget(found, rounds)
-                    more = None if ending else larger(found, lost=False)
-        if more is not None:
-            found, resets = more, resets + lost
-            continue
-        if _behind(rounds):  # after a reset, or at the end of the budget
-            found = replace(found, model=reached[_highest(rounds)], converged=False)
-            found, seen = trained(found, FINAL_TOLERANCES * fit_tolerance)
-        if _behind(rounds):  # further training did not help
-            found, seen = noted(replace(found, model=reached[_highest(rounds)]))
-        reason, message = ending or ("most", "the inducing inputs explain the prior variance up to rounding")
-        if nothing_learned(seen):
+    def finish(self, reason: str, message: str) -> GrowthResult[Any]:
+        """Return the result. Warn if nothing was learned, or if the last training has not converged."""
+        found = self.found
+        if self.has_learned_nothing:
             message += "; the bound barely exceeds that of noise alone; start with more if you expect a signal"
             if found.converged:
                 warnings.warn(message, NoSignalWarning, stacklevel=outside())
         if not found.converged:
-            _, text = limits.spent(found) or ("", found.message)
+            _, text = self.limits.spent(found) or ("", found.message)
             text = f"the training of the last model has not converged: {text}."
             warnings.warn(text, ConvergenceWarning, stacklevel=outside())
-        growth = {"reason": reason, "rounds": rounds, "certified_rows": seen.rows}
+        growth = {"reason": reason, "rounds": self.rounds, "certified_rows": self.seen.rows}
         return GrowthResult(**(vars(found) | {"message": message}), **growth)
 
 

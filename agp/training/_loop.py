@@ -109,35 +109,22 @@ def train(
         If the model has inverse factors, sites or chosen actions that no update moves.
     """
     data = check_training(model, X, y, weights, offset, noise)
-    X = data.X
     callbacks = check_callables("callbacks", callbacks)
-    if on_device:
-        check_loops(X, callbacks)
-    elsewhere = backend_of(X).is_lazy
-    if data_parallel and not elsewhere:
-        msg = "data_parallel=True needs dask arrays, but X is in memory; omit data_parallel, or pass dask arrays."
-        raise ValueError(msg)
+    _check_machines(data.X, callbacks, on_device=on_device, data_parallel=data_parallel)
     model = detach(model)
     steps = check_whole("steps", steps, least=0)
     checkpoint_every = check_whole("checkpoint_every", checkpoint_every)
-    size = _batch_size(model, X.shape[0], batch_size)
-    facts: dict[str, Any] = {"seed": check_whole("seed", seed, least=0), "batch_size": size}
-    reference = first_leaf(model) if elsewhere else X
-    facts["draws"] = _source_of_draws(check_place(draws), reference)
+    reference = first_leaf(model) if backend_of(data.X).is_lazy else data.X
+    facts = _facts_of_batches(model, data.X.shape[0], batch_size, seed, draws, reference)
     if updates is None:
         updates = recipe(model, steps)
         facts["steps"] = steps  # the recipe depends on the number of steps
     updates = _check_updates(updates)
-    how: dict[str, Any] = {"reference": reference, "in_place": data_parallel}
-    batches = Batches(X, data.y, size, facts["seed"], model._draws, draws, known=data.known, **how)
+    how: dict[str, Any] = {"known": data.known, "reference": reference, "in_place": data_parallel}
+    batches = Batches(data.X, data.y, facts["batch_size"], facts["seed"], model._draws, draws, **how)
     model = initial_state(model, kept_leaves(model, updates)) if steps else model
     run = Run(model, updates, batches, check_checkpoint(checkpoint), facts, on_device=on_device, graphs=graphs)
-    if run.step > steps:
-        msg = f"{checkpoint} already holds {run.step} steps, more than steps={steps}; raise steps."
-        raise ValueError(msg)
-    if run.step < steps:
-        warn_about_untouched(model, updates)
-        run.begin()
+    _begin(run, model, steps, checkpoint)
     try:
         with progress_bar(steps, run.step) if progress else nullcontext() as bar, collect_reports(run.aside):
             run.advance_to(steps, callbacks, bar, checkpoint_every)
@@ -158,6 +145,34 @@ def train(
         if isinstance(trouble, CheckpointError):
             raise trouble from error
         raise
+
+
+def _check_machines(X: Array, callbacks: list[Callback], *, on_device: bool, data_parallel: bool) -> None:
+    """Raise an error unless the steps can run on the device, and in parallel, as the arguments of `train` ask for."""
+    if on_device:
+        check_loops(X, callbacks)
+    if data_parallel and not backend_of(X).is_lazy:
+        msg = "data_parallel=True needs dask arrays, but X is in memory; omit data_parallel, or pass dask arrays."
+        raise ValueError(msg)
+
+
+def _facts_of_batches(
+    model: Any, rows: int, batch_size: int | None, seed: int, draws: Place, reference: Array
+) -> dict[str, Any]:
+    """Return the arguments on which the batches depend, for checkpoints; raise an error if one is invalid."""
+    size = _batch_size(model, rows, batch_size)
+    facts: dict[str, Any] = {"seed": check_whole("seed", seed, least=0), "batch_size": size}
+    return facts | {"draws": _source_of_draws(check_place(draws), reference)}
+
+
+def _begin(run: Run, model: Any, steps: int, checkpoint: Any) -> None:
+    """Begin a run that was made for this model, unless its checkpoint already holds all steps."""
+    if run.step > steps:
+        msg = f"{checkpoint} already holds {run.step} steps, more than steps={steps}; raise steps."
+        raise ValueError(msg)
+    if run.step < steps:
+        warn_about_untouched(model, run.updates)
+        run.begin()
 
 
 def _with_note(error: Any, trouble: Exception | None) -> Any:

@@ -5,7 +5,7 @@ The plug-in respects the user's JAX settings. Without ``jax_enable_x64``, float6
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, lru_cache, partial, wraps
 from typing import Any
 
@@ -14,23 +14,28 @@ import jax.numpy as xp
 import jax.scipy.linalg
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
-from jax.extend.core import jaxpr_as_fun
 
 from agp import tree
 from agp.backend import Array, Backend, ClosedForm, Pullback
 from agp.errors import BackendError
 from agp.random import Noise
-from agp.repairs import Kind, Report, collect_reports, pack_reports, propagate_reports, sum_reports
+from agp.repairs import Report, collect_reports, pack_reports, propagate_reports
 from agp_backends._cuda import whole_block
+from agp_backends._jax_devices import bind_device, is_on_cpu, list_devices, memory_of, name_of, platform_of
+from agp_backends._jax_traces import (
+    OUTERMOST,
+    current_trace,
+    kinds_of,
+    numbers_of,
+    pass_reports_on,
+    reports_of,
+    scan_blocks,
+    trace_once,
+    with_reports,
+)
 from agp_backends._threads import one_thread
 
-try:
-    from jax.extend.core import get_opaque_trace_state as _trace
-except ImportError:  # older JAX
-    _trace = partial(jax.core.get_opaque_trace_state, "flax")
-
 FLOATS = "real floating"
-OUTERMOST = _trace()
 THREADS = one_thread("blas")  # on a CPU, JAX factorises matrices with SciPy's LAPACK
 
 QUICK_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
@@ -53,10 +58,10 @@ class JaxBackend(Backend):
     # -- arrays -----------------------------------------------------------------------------------------------------
 
     def devices(self) -> list[str]:
-        return [_name(device) for device in _devices()]
+        return [name_of(device) for device in list_devices()]
 
     def device_name(self, x: Array, /) -> str:
-        return _name(x.device) if self.is_concrete(x) else ""
+        return name_of(x.device) if self.is_concrete(x) else ""
 
     def like(self, x: Array, /) -> dict[str, Any]:
         # a tracer has no device
@@ -66,7 +71,7 @@ class JaxBackend(Backend):
         return np.dtype(np.float64 if jax.config.jax_enable_x64 else np.float32)
 
     def from_numpy(self, x: Any, /, *, dtype: str | None = None, device: str | None = None) -> Array:
-        chosen = next((d for d in _devices() if device in (_name(d), _platform(d))), None) if device else None
+        chosen = next((d for d in list_devices() if device in (name_of(d), platform_of(d))), None) if device else None
         if device and chosen is None:
             msg = f"JAX has no device {device!r} here; use one of {', '.join(self.devices())}."
             raise ValueError(msg)
@@ -99,10 +104,10 @@ class JaxBackend(Backend):
         return statistics["peak_bytes_in_use"] / 2**20 if statistics else super().peak_memory(x)
 
     def device_memory(self, x: Array, /) -> float | None:
-        return _memory(min(x.devices(), key=lambda device: device.id) if self.is_concrete(x) else jax.devices()[0])
+        return memory_of(min(x.devices(), key=lambda device: device.id) if self.is_concrete(x) else jax.devices()[0])
 
     def context(self, x: Array, /) -> contextlib.AbstractContextManager[Any]:
-        on_host = self.is_concrete(x) and _on_cpu(x)
+        on_host = self.is_concrete(x) and is_on_cpu(x)
         return self._on_one_thread() if on_host else self._full_precision()
 
     @contextlib.contextmanager
@@ -122,7 +127,7 @@ class JaxBackend(Backend):
 
     def device_block(self, x: Array, /) -> float:
         device = x.device if self.is_concrete(x) else jax.devices()[0]  # a tracer has no device: use the default one
-        if _platform(device) != "cuda":
+        if platform_of(device) != "cuda":
             return 0.0
         major, _, minor = str(device.compute_capability).partition(".")
         return whole_block(x.dtype == np.float64, (int(major), int(minor)))
@@ -136,7 +141,7 @@ class JaxBackend(Backend):
     def reduced_precision(self, precision: str, x: Array, /) -> tuple[Any, Callable]:
         if precision == "bfloat16":
             return xp.bfloat16, contextlib.nullcontext
-        platform = _platform(x.device) if self.is_concrete(x) else jax.default_backend()
+        platform = platform_of(x.device) if self.is_concrete(x) else jax.default_backend()
         if precision == "tf32" and platform not in ("cuda", "gpu"):
             msg = (
                 f"JAX supports tf32 products only on CUDA devices, not on {platform}; use precision='float32' or None."
@@ -149,18 +154,18 @@ class JaxBackend(Backend):
     def cond(self, predicate: Array, if_true: Callable, if_false: Callable, /, *, likely: bool | None = None) -> Any:
         if self.is_concrete(predicate):
             return super().cond(predicate, if_true, if_false, likely=likely)
-        branches = [_trace_once(branch) for branch in (if_true, if_false)]
-        kinds = _kinds(*(reports for _, _, reports in branches))
+        branches = [trace_once(branch) for branch in (if_true, if_false)]
+        kinds = kinds_of(*(reports for _, _, reports in branches))
 
         def padded(run: Callable) -> Callable:
             def branch() -> tuple[Any, list[Array]]:
                 value, reports = run()
-                return value, _rows(reports, kinds)
+                return value, numbers_of(reports, kinds)
 
             return branch
 
         value, rows = jax.lax.cond(predicate, *(padded(run) for run, _, _ in branches))
-        propagate_reports(_reports(kinds, rows))
+        propagate_reports(reports_of(kinds, rows))
         return value
 
     def while_loop(
@@ -170,15 +175,15 @@ class JaxBackend(Backend):
         if all(self.is_concrete(x) for x in carry):
             return super().while_loop(condition, body, carry, **known)
         carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), tuple(carry))
-        run, _, reports = _trace_once(lambda *c: tuple(body(*c)), *carry)
-        kinds = _kinds(reports)
+        run, _, reports = trace_once(lambda *c: tuple(body(*c)), *carry)
+        kinds = kinds_of(reports)
 
         def once(state: tuple) -> tuple:
             value, new = run(*state[0])
-            return value, _rows([*_reports(kinds, state[1]), *new], kinds)
+            return value, numbers_of([*reports_of(kinds, state[1]), *new], kinds)
 
-        value, rows = jax.lax.while_loop(lambda state: condition(*state[0]), once, (carry, _rows([], kinds)))
-        propagate_reports(_reports(kinds, rows))
+        value, rows = jax.lax.while_loop(lambda state: condition(*state[0]), once, (carry, numbers_of([], kinds)))
+        propagate_reports(reports_of(kinds, rows))
         return value
 
     def repeat(self, f: Callable, carry: Any, rows: Any, count: Array, /) -> tuple[Any, dict[str, Array]]:
@@ -186,19 +191,19 @@ class JaxBackend(Backend):
             return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i, keepdims=False), rows)
 
         carry = jax.tree.map(lambda x: xp.asarray(x, x.dtype), carry)
-        run, (_, logged), reports = _trace_once(f, carry, row(0))
-        length, kinds = jax.tree.leaves(rows)[0].shape[0], _kinds(reports)
+        run, (_, logged), reports = trace_once(f, carry, row(0))
+        length, kinds = jax.tree.leaves(rows)[0].shape[0], kinds_of(reports)
         empty = {name: xp.zeros((length,), x.dtype) for name, x in logged.items()}
 
         def once(state: tuple) -> tuple:
             i, carry, told, numbers = state
             (carry, logged), new = run(carry, row(i))
             told = {name: told[name].at[i].set(x) for name, x in logged.items()}
-            return i + 1, carry, told, _rows([*_reports(kinds, numbers), *new], kinds)
+            return i + 1, carry, told, numbers_of([*reports_of(kinds, numbers), *new], kinds)
 
-        start = xp.zeros((), count.dtype), carry, empty, _rows([], kinds)
+        start = xp.zeros((), count.dtype), carry, empty, numbers_of([], kinds)
         _, carry, told, numbers = jax.lax.while_loop(lambda state: state[0] < count, once, start)
-        propagate_reports(_reports(kinds, numbers))
+        propagate_reports(reports_of(kinds, numbers))
         return carry, told
 
     def fold(
@@ -209,7 +214,7 @@ class JaxBackend(Backend):
             return super().fold(f, params, rows, block_rows, add=add, kept_rows=kept_rows)
 
         def total_of(g: Callable) -> Any:
-            return _scan_blocks(lambda block: (g(block), None), rows, block_rows, add)[0]
+            return scan_blocks(lambda block: (g(block), None), rows, block_rows, add)[0]
 
         def pullback(bar: Any) -> Any:
             with collect_reports():  # repairs were reported with the value
@@ -226,13 +231,13 @@ class JaxBackend(Backend):
 
         def pullback(bar: Array) -> tuple[Any, Array]:
             with collect_reports():  # repairs were reported with the value
-                return _scan_blocks(lambda block: f(params, block[0])[1](block[1]), (X, bar), block_rows, add)
+                return scan_blocks(lambda block: f(params, block[0])[1](block[1]), (X, bar), block_rows, add)
 
         value_of = self.remat(lambda params, block: f(params, block)[0])
-        return _scan_blocks(lambda block: (None, value_of(params, block)), X, block_rows, add)[1], pullback
+        return scan_blocks(lambda block: (None, value_of(params, block)), X, block_rows, add)[1], pullback
 
     def remat(self, f: Callable, /) -> Callable:
-        again = _reporting(jax.checkpoint(_with_reports(f)))
+        again = pass_reports_on(jax.checkpoint(with_reports(f)))
 
         def evaluated(*args: Any) -> Any:
             # no checkpoint for concrete values, because it would compile f at every call
@@ -244,18 +249,18 @@ class JaxBackend(Backend):
     def compile(self, f: Callable, /) -> Callable:
         @wraps(f)  # for the name in JAX's logs and profiles
         def recorded(*args: Any) -> tuple[Any, list[Report]]:
-            value, reports = _with_reports(f)(*args)
+            value, reports = with_reports(f)(*args)
             return value, pack_reports(reports)
 
         # results of a compiled step are committed to a device; uncommitted arguments would compile it twice
         quick = jax.jit(recorded, compiler_options=QUICK_OPTIONS) if _takes(**QUICK_OPTIONS) else jax.jit(recorded)
-        anywhere, on_cpu = _reporting(jax.jit(recorded)), _reporting(quick)
+        anywhere, on_cpu = pass_reports_on(jax.jit(recorded)), pass_reports_on(quick)
 
         def compiled(*args: Any) -> Any:
-            if _trace() != OUTERMOST or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args)):
+            if current_trace() != OUTERMOST or any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(args)):
                 return anywhere(*args)  # inside another transformation, its options apply
-            bound = jax.tree.map(_bind_device, args)
-            return (on_cpu if _on_cpu(bound) else anywhere)(*bound)
+            bound = jax.tree.map(bind_device, args)
+            return (on_cpu if is_on_cpu(bound) else anywhere)(*bound)
 
         return compiled
 
@@ -288,7 +293,7 @@ class JaxBackend(Backend):
         return jax.lax.stop_gradient(x)
 
     def value_and_grad(self, f: Callable, leaves: dict[str, Array], /) -> tuple[Array, dict[str, Array]]:
-        (value, reports), grads = jax.value_and_grad(_with_reports(f), has_aux=True)(leaves)
+        (value, reports), grads = jax.value_and_grad(with_reports(f), has_aux=True)(leaves)
         propagate_reports(reports)
         return value, grads
 
@@ -350,37 +355,6 @@ def _cholesky_tangent(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Ar
     return L, safe @ (dS - 0.5 * dS * xp.eye(L.shape[-1], dtype=L.dtype))
 
 
-def _devices() -> list[Any]:
-    """List the devices on the CPU and the default platform."""
-    return [*jax.devices("cpu"), *(device for device in jax.devices() if device.platform != "cpu")]
-
-
-def _platform(device: Any) -> str:
-    return "cuda" if device.platform == "gpu" else device.platform
-
-
-def _name(device: Any) -> str:
-    return "cpu" if device.platform == "cpu" and device.id == 0 else f"{_platform(device)}:{device.id}"
-
-
-@cache
-def _memory(device: Any) -> float | None:
-    """Memory limit of a device's allocator in MiB, or None on the host; the result is cached."""
-    statistics = device.memory_stats()
-    return statistics["bytes_limit"] / 2**20 if statistics else None
-
-
-def _bind_device(x: Any) -> Any:
-    """Commit an array to its device; return other objects unchanged."""
-    return x if getattr(x, "committed", True) else jax.device_put(x, x.device)
-
-
-def _on_cpu(args: Any) -> bool:
-    """Whether the arrays are on a CPU; all arrays must be on the same device."""
-    first = next((x for x in jax.tree.leaves(args) if isinstance(x, jax.Array)), None)
-    return first is not None and all(device.platform == "cpu" for device in first.devices())
-
-
 @cache
 def _takes(**options: Any) -> bool:
     """Whether this version of JAX accepts all these options, and the user has set none of them."""
@@ -407,102 +381,3 @@ def _as_residual(pullback: Callable, value: Array) -> Callable:
 @cache  # JAX raises an error if a class is registered twice
 def _register(cls: type) -> None:
     jax.tree_util.register_pytree_node(cls, tree.split, lambda settings, arrays: tree.join(cls, settings, arrays))
-
-
-def _scan_blocks(g: Callable, rows: Any, block_rows: int, add: Callable) -> tuple[Any, Any]:
-    """Apply `g(block) -> (summed, by_row)` to blocks of rows; sum the first result and concatenate the second.
-
-    A single scan processes the blocks of equal size, and another call of g processes the remaining rows. Reports of the
-    same kind from the scan are combined into one.
-    """
-    g = _with_reports(g)
-    equal, rest = _stack_blocks(rows, block_rows)
-    first = jax.eval_shape(lambda blocks: g(jax.tree.map(lambda x: x[0], blocks)), equal)
-    (zeros, _), reports = jax.tree.map(lambda x: xp.zeros(x.shape, x.dtype), first)
-    kinds = _kinds(reports)
-
-    def step(state: tuple, block: Any) -> tuple:
-        (value, by_row), new = g(block)
-        old = _reports(kinds, state[1])
-        return (jax.tree.map(xp.add, state[0], value), _rows([*old, *new], kinds)), by_row
-
-    (total, found), by_row = jax.lax.scan(step, (zeros, _rows([], kinds)), equal)
-    propagate_reports(_reports(kinds, found))
-    by_row = jax.tree.map(lambda x: xp.reshape(x, (-1, *x.shape[2:])), by_row)
-    if rest is not None:
-        (value, others), new = g(rest)
-        propagate_reports(new)
-        total = add(total, value)
-        by_row = jax.tree.map(lambda *parts: xp.concat(parts, axis=0), by_row, others)
-    return total, by_row
-
-
-def _stack_blocks(rows: Any, block_rows: int) -> tuple[Any, Any]:
-    """Stack the blocks of equal size along a new leading axis; also return the remaining rows, or None."""
-    N = jax.tree.leaves(rows)[0].shape[0]
-    count, size = (N // block_rows, block_rows) if block_rows < N else (1, N)
-    equal = jax.tree.map(lambda x: xp.reshape(x[: count * size], (count, size, *x.shape[1:])), rows)
-    return equal, jax.tree.map(lambda x: x[count * size :], rows) if count * size < N else None
-
-
-# -- reports out of traces --------------------------------------------------------------------------------------------
-
-
-def _with_reports(f: Callable) -> Callable:
-    """Wrap f so that it returns its value together with the reports that are made inside f."""
-
-    def recorded(*args: Any) -> tuple[Any, list[Report]]:
-        with collect_reports(_Here()) as reports:
-            value = f(*args)
-        return value, list(reports)
-
-    return recorded
-
-
-class _Here(list):
-    """A list that accepts reports only from the trace that created the list; reports of other traces would leak."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trace = _trace()
-
-    def extend(self, reports: Iterable[Report], /) -> None:
-        if _trace() == self.trace:
-            super().extend(reports)
-
-
-def _reporting(f: Callable) -> Callable:
-    """Undo `_with_reports` after f has been transformed: return only the value, and pass the reports on."""
-
-    def reporting(*args: Any) -> Any:
-        value, reports = f(*args)
-        propagate_reports(reports)
-        return value
-
-    return reporting
-
-
-def _trace_once(f: Callable, *args: Any) -> tuple[Callable, Any, list[Report]]:
-    """Trace `_with_reports(f)` once; return the traced function, the shapes of its value, and its reports."""
-    closed, shapes = jax.make_jaxpr(_with_reports(f), return_shape=True)(*args)
-    structure = jax.tree.structure(shapes)
-
-    def run(*args: Any) -> tuple[Any, list[Report]]:
-        return jax.tree.unflatten(structure, jaxpr_as_fun(closed)(*jax.tree.leaves(args)))
-
-    return run, *shapes
-
-
-def _kinds(*reports: list[Report]) -> dict[Kind, Any]:
-    """The kinds of reports in the order of their first occurrence, with the dtype of their numbers."""
-    return {kind: x.numbers.dtype for several in reports for x in several for kind in x.kinds}
-
-
-def _rows(reports: list[Report], kinds: dict[Kind, Any]) -> list[Array]:
-    """The numbers of each kind of report; zeros for kinds that were not reported."""
-    known = sum_reports(reports)
-    return [known[kind] if kind in known else xp.zeros(1 + kind.size, dtype) for kind, dtype in kinds.items()]
-
-
-def _reports(kinds: dict[Kind, Any], rows: list[Array]) -> list[Report]:
-    return [Report((kind,), row) for kind, row in zip(kinds, rows, strict=True)]

@@ -118,7 +118,7 @@ def test_a_table_is_encoded_as_before(path):
     agp.save(estimator, path)
     found = agp.load(path)
     new = TABLE.assign(kind=["small", "unheard of"] * 20, size=np.nan)
-    np.testing.assert_array_equal(found._inputs(new, reset=False), estimator._inputs(new, reset=False))
+    np.testing.assert_array_equal(found.model_inputs(new), estimator.model_inputs(new))
     with pytest.raises(ValueError, match="feature names should match"):
         found.predict(TABLE.rename(columns={"size": "length"}))
 

@@ -13,7 +13,7 @@ WAYS = {"sample": (20, "auto"), "larger": (36, "auto"), "exact": (55, "auto"), "
 
 
 SIZES = {
-    "_regression": {
+    "_stages": {
         "SAMPLE": 24,
         "LARGER": 40,
         "EXACT_ROWS": 60,

@@ -11,7 +11,7 @@ from tables import WAYS, assert_predicts, bits, table
 
 import agp
 from agp.inducing import Points
-from agp.selection import Candidate, RegressionResult, Stage, _regression, fit_regression
+from agp.selection import Candidate, RegressionResult, Stage, _stages, fit_regression
 from agp.training import baseline
 
 KINDS = {"sample": "GPR", "larger": "GPR", "exact": "GPR", "collapsed": "SVGP"}
@@ -154,7 +154,7 @@ def test_kernels_are_compared_by_the_rows_that_are_held_out():
 def test_a_trend_far_from_the_origin(rows, monkeypatch):
     # far away X is rounded at 1e-10, and where a training is cut short depends on that: these come to their ends
     for name in ("ITERATIONS", "LAST_ITERATIONS"):
-        monkeypatch.setattr(_regression, name, 100)
+        monkeypatch.setattr(_stages, name, 100)
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, size=(rows, 2))
     y = 8.0 * X[:, 0] - 3.0 * X[:, 1] + np.sin(4.0 * X[:, 0]) + 0.1 * rng.normal(size=rows)
@@ -252,10 +252,10 @@ def test_callbacks_see_every_step_in_order():
 @pytest.mark.parametrize(("gain", "inducing", "rows"), [(4.0, 32, 64), (0.01, 24, 110)])
 def test_of_very_many_rows_some_serve_more_inducing_inputs(gain, inducing, rows, monkeypatch):
     # 2 N M^2 operations: 24 inducing inputs for all 110 rows, or 32 for 64 of them
-    monkeypatch.setattr("agp.selection._regression.COST", 2.0 * 110 * 24.5**2)
-    monkeypatch.setattr("agp.selection._regression.MIN_GAIN_PER_ROW", 1e-9)
-    usual = _regression._Fit._score_candidate
-    monkeypatch.setattr(_regression._Fit, "_score_candidate", lambda *one: usual(*one)._replace(gain=gain))
+    monkeypatch.setattr("agp.selection._sizes.COST", 2.0 * 110 * 24.5**2)
+    monkeypatch.setattr("agp.selection._sizes.MIN_GAIN_PER_ROW", 1e-9)
+    usual = _stages.Fit._score_candidate
+    monkeypatch.setattr(_stages.Fit, "_score_candidate", lambda *one: usual(*one)._replace(gain=gain))
     X, y = table(110)
     found = fit_regression(X, y, most=32)
     assert found.stages[-1].rows == rows

@@ -10,7 +10,7 @@ from tables import WAYS, At, assert_predicts, table
 
 import agp
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NotPositiveDefiniteError
-from agp.selection import _regression, fit_regression
+from agp.selection import _stages, fit_regression
 from agp.selection._rows import Data, subsample_rows
 from agp.selection._watch import Watch
 from agp.training import _resume
@@ -18,10 +18,10 @@ from agp.training import _resume
 pytestmark = pytest.mark.filterwarnings("ignore::agp.errors.NoSignalWarning")
 
 STAGES = {
-    "searched": "agp.selection._regression.search_hyperparameters",
-    "trained": "agp.selection._regression.train_exact",
-    "judged": "agp.selection._regression.evaluate_on",
-    "collapsed": "agp.selection._regression.collapse",
+    "searched": "agp.selection._stages.search_hyperparameters",
+    "trained": "agp.selection._stages.train_exact",
+    "judged": "agp.selection._stages.evaluate_on",
+    "collapsed": "agp.selection._stages.collapse",
     "profile": "agp.selection._collapse.Collapse.profile",
 }
 
@@ -88,7 +88,7 @@ def test_no_training_begins_that_the_time_left_cannot_end(limit, rows, enough, m
     X, y = table(30)
     everything = subsample_rows(Data(X, y[:, None], None), 30, 0, hold_out=False)
     watch = Watch(limit, (), progress=False)
-    found = _regression._Fit(None, everything, 8, None, watch)
+    found = _stages.Fit(None, everything, 8, None, watch)
     assert found._in_time(rows) is enough
     assert watch.late is not enough
 
@@ -156,13 +156,13 @@ def test_the_keyboard_interrupts_a_stage(way, stage, call, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_the_keyboard_interrupts_the_result(way, monkeypatch):
-    usual, calls = _regression._Fit.result, []
+    usual, calls = _stages.Fit.result, []
 
     def hit(self):
         calls.append(0)
         return interrupt() if len(calls) == 1 else usual(self)
 
-    monkeypatch.setattr(_regression._Fit, "result", hit)
+    monkeypatch.setattr(_stages.Fit, "result", hit)
     with pytest.raises(Interrupted) as caught:
         fit(way, kernel=agp.RBF())
     assert_interrupted(caught)
@@ -196,14 +196,14 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_a_kernel_that_cannot_be_factorised_is_left_out(monkeypatch):
-    usual = _regression.collapse
+    usual = _stages.collapse
 
     def collapse(hyper, *args, **options):
         if type(hyper.kernel).__name__ == "RBF":
             raise NotPositiveDefiniteError
         return usual(hyper, *args, **options)
 
-    monkeypatch.setattr(_regression, "collapse", collapse)
+    monkeypatch.setattr(_stages, "collapse", collapse)
     found = fit("collapsed")
     assert found.kernel != "rbf"
     alone = fit("collapsed", kernel=agp.RBF())

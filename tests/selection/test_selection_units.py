@@ -65,7 +65,7 @@ def test_units_of_a_column_that_is_constant_in_the_samples():
 @pytest.mark.parametrize("way", ["sample", "collapsed"])
 def test_nothing_but_rounding_where_nothing_is_trained(way, factors, scale, deviations, monkeypatch):
     for name in ("ITERATIONS", "LAST_ITERATIONS", "LONG"):
-        monkeypatch.setattr(f"agp.selection._regression.{name}", 0)
+        monkeypatch.setattr(f"agp.selection._stages.{name}", 0)
     for name in ("SHORT", "LONG"):
         monkeypatch.setattr(f"agp.selection._exact.{name}", 0)
     compare(way, factors, scale, deviations, 1e-6)

@@ -1,0 +1,48 @@
+"""Descriptions of estimators: their facts, and the tables that notebooks show."""
+
+from typing import Any
+
+from sklearn.utils.validation import check_is_fitted
+
+from agp.markup import html_with_fallback, table_html
+from agp.summaries import summary_html
+
+FACTS = {"kernel_": "kernel", "learned_": "learned", "n_rows_seen_": "rows", "growth_reason_": "growth ended by"}
+"""The attributes that notebooks show in addition to `facts`, and their labels."""
+TABLES = {"candidates_": "Candidates", "growth_": "Growth"}
+
+
+def describe(estimator: Any) -> dict[str, str]:
+    """Describe the estimator, its labels, and how its training ended."""
+    check_is_fitted(estimator, "model_")
+    here = vars(estimator)
+    kind = f"{type(estimator).__name__}, method {estimator.method_}, missing cells: {estimator.missing}"
+    likelihood = here["likelihood"]
+    name = likelihood if isinstance(likelihood, str) else type(likelihood).__name__
+    transform = f", transform: {here['target_transform']}" if here.get("target_transform") else ""
+    found = {"estimator": f"{kind}, likelihood: {name}{transform}"}
+    if "order_" in here:
+        found["labels"] = " < ".join(str(here["classes_"][k]) for k in here["order_"])
+    elif "classes_" in here:
+        found["labels"] = ", ".join(map(str, here["classes_"]))
+    if here.get("left_out_"):
+        found["left out"] = ", ".join(map(str, here["left_out_"]))
+    if "bound_" in here:
+        ending = "converged" if estimator.converged_ else "not converged"
+        found["training"] = f"{ending} after {estimator.n_iter_:,} steps, bound {estimator.bound_:.6g}"
+    return found
+
+
+def learned_html(estimator: Any) -> str:
+    """Return the HTML tables that notebooks show below scikit-learn's diagram; nothing before training."""
+
+    def tables() -> str:
+        here = vars(estimator)
+        more = [(title, here[name]) for name, title in FACTS.items() if name in here]
+        html = [table_html("Training", [*describe(estimator).items(), *more])]
+        for name, title in TABLES.items():
+            if name in here:
+                html.append(table_html(title, zip(*here[name].values(), strict=True), [*here[name]]))
+        return "".join([*html, summary_html(estimator.model_, columns=estimator.model_columns())])
+
+    return html_with_fallback(tables, estimator) if "model_" in vars(estimator) else ""

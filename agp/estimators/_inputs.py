@@ -1,0 +1,127 @@
+"""Conversion of rows of any type to model inputs.
+
+The functions read the parameters of an estimator. With `reset`, they also set the attributes of its columns.
+"""
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+
+from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.checks import check_inputs
+from agp.estimators._arrays import check_choice, fill_masked, floating, is_foreign, refuse_cells, refuse_words
+from agp.estimators._columns import MISSING, Columns, as_frame
+from agp.tree import to_backend
+
+
+def convert_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
+    """Convert rows to an array [N, D]: arrays keep their library, and all other rows become NumPy arrays."""
+    if is_foreign(X):
+        return _convert_foreign(estimator, X, reset=reset)
+    X = fill_masked(X)
+    check_choice("missing", estimator.missing, MISSING)
+    if reset:
+        vars(estimator).pop("columns_", None)
+        estimator.left_out_ = []
+    frame = as_frame(X)
+    if frame is not None and (reset or ("columns_" in vars(estimator) and estimator.columns_.named)):
+        return _convert_table(estimator, X, frame, reset=reset)
+    X = validate_data(estimator, X, dtype=None, ensure_all_finite=False, reset=reset)
+    refuse_words("X", X)
+    kinds: Any = [np.float64, np.float32]
+    X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X")
+    if reset and estimator.missing == "impute":
+        estimator.columns_ = Columns("impute").fit_array(X)
+    columns: Columns | None = vars(estimator).get("columns_")
+    refuse_cells("X", X, _remedy(estimator, columns))
+    return X if columns is None else columns.transform_array(X)
+
+
+def _remedy(estimator: Any, columns: Columns | None) -> str | None:
+    """Return advice on missing cells in an array, or None if they are imputed."""
+    if estimator.missing == "refuse":
+        return "fill it in, or set missing='impute'"
+    if columns is None or columns.missing == "refuse":
+        return "fill it in, or fit again to a NumPy array or a table with missing='impute'"
+    return None
+
+
+def _convert_table(estimator: Any, X: Any, frame: Any, *, reset: bool) -> Array:
+    if 0 in frame.shape:
+        msg = f"X has shape {frame.shape}, but must not be empty."
+        raise ValueError(msg)
+    if reset or not _lacks_only_left_out(estimator, frame):
+        validate_data(estimator, X, skip_check_array=True, reset=reset)
+    if reset:
+        estimator.columns_ = Columns(estimator.missing, _kept_columns(estimator)).fit(frame)
+        estimator.left_out_ = estimator.columns_.left_out
+    return estimator.columns_.transform(frame)
+
+
+def _lacks_only_left_out(estimator: Any, frame: Any) -> bool:
+    """Whether a data frame has the columns of the training table, except for some that were left out."""
+    if "feature_names_in_" not in vars(estimator):
+        return False
+    given = {*frame.columns}
+    expected = [name for name in estimator.feature_names_in_ if name in given or name not in estimator.left_out_]
+    return frame.columns == expected
+
+
+def _kept_columns(estimator: Any) -> tuple[Any, ...]:
+    """Return the names in `keep`. Raise TypeError unless it is a name or a sequence of names."""
+    if estimator.keep is None or isinstance(estimator.keep, str):
+        return () if estimator.keep is None else (estimator.keep,)
+    try:
+        return tuple(estimator.keep)
+    except TypeError as error:
+        msg = f"keep is {estimator.keep!r}, but must be a list of column names."
+        raise TypeError(msg) from error
+
+
+def _convert_foreign(estimator: Any, X: Array, *, reset: bool) -> Array:
+    X = floating(X)
+    B = backend_of(X)
+    if estimator.missing == "impute" and bool(B.xp.any(B.xp.isnan(X))):
+        msg = f"X is a {B.name} array with missing cells; to impute them, pass a NumPy array or a table."
+        raise ValueError(msg)
+    check_inputs("X", X)
+    if reset:
+        estimator.n_features_in_, estimator.left_out_ = X.shape[1], []
+        for name in ("feature_names_in_", "columns_"):
+            vars(estimator).pop(name, None)
+    elif X.shape[1] != estimator.n_features_in_:
+        name = type(estimator).__name__
+        msg = f"X has {X.shape[1]} features, but {name} is expecting {estimator.n_features_in_} features as input."
+        raise ValueError(msg)
+    elif "columns_" in vars(estimator):
+        return asarray_like(estimator.columns_.transform_array(to_numpy(X)), X)
+    return X
+
+
+def convert_training_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
+    """Convert training rows to model inputs. Raise ValueError for cells about which the first rows say nothing."""
+    A = convert_inputs(estimator, X, reset=reset)
+    if not reset and isinstance(A, np.ndarray) and (unknown := np.isnan(A)).any():
+        row, column = np.argwhere(unknown)[0].tolist()
+        name = estimator.columns_.sources()[column]
+        msg = (
+            f"column {name!r} has a cell in row {row} that is missing or has a value unseen in the first rows; "
+            "pass all values, and a missing cell, in the first call of partial_fit."
+        )
+        raise ValueError(msg)
+    return move_array(estimator, A)
+
+
+def move_array(estimator: Any, X: Any) -> Array:
+    """Convert an array to the library, device and precision of the parameters."""
+    if estimator.backend is None and estimator.device is None and estimator.dtype is None:
+        return X
+    B = backend_of(X)
+    if B.is_lazy:  # the model decides which library evaluates the rows
+        if estimator.dtype is None:
+            return X
+        return B.xp.astype(X, to_backend(np.zeros(1), "numpy", dtype=estimator.dtype).dtype)  # also checks the name
+    library = estimator.backend or B.name
+    return to_backend(X, library, device=estimator.device, dtype=estimator.dtype)

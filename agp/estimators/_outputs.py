@@ -1,0 +1,49 @@
+"""How several target columns are related, as a parameter of estimators and as an argument of models."""
+
+from typing import Any
+
+from agp.checks import check_whole
+from agp.methods import OUTPUTS
+from agp.models import Coregionalised
+
+NOISE_KINDS = ("shared", "separate")
+"""The values of `outputs` with independent outputs, which the likelihood "latent-noise" requires."""
+
+
+def resolve_outputs(outputs: str, num_latents: Any, count: int, latent_noise: str | None) -> Any:
+    """Return the argument `outputs` for `SVGP.from_data`; None if the outputs share one kernel.
+
+    Parameters
+    ----------
+    outputs, num_latents
+        The parameters of the estimator.
+    count
+        The number of target columns.
+    latent_noise
+        The name of the likelihood if its noise is a latent function; None otherwise.
+
+    Raises
+    ------
+    ValueError
+        If the parameters contradict each other, the targets or the likelihood.
+    """
+    if outputs not in OUTPUTS:
+        msg = f"unknown outputs {outputs!r}; choose from {', '.join(OUTPUTS)}."
+        raise ValueError(msg)
+    if latent_noise is not None and outputs not in NOISE_KINDS:
+        known = " or ".join(map(repr, NOISE_KINDS))
+        msg = f"outputs is {outputs!r}, but must be {known} for likelihood={latent_noise}."
+        raise ValueError(msg)
+    if outputs != "shared" and count == 1 and latent_noise is None:
+        msg = f"outputs is {outputs!r}, but y has one column; leave it out, or give y as [N, K]."
+        raise ValueError(msg)
+    if outputs in ("coregionalised", "intrinsic"):
+        latents = None if num_latents is None else check_whole("num_latents", num_latents)
+        if latents is not None and latents > count:
+            msg = f"num_latents is {latents}, but y has {count} columns; use at most {count} latent functions."
+            raise ValueError(msg)
+        return Coregionalised(latents, intrinsic=outputs == "intrinsic")
+    if num_latents is not None:
+        msg = f"num_latents is {num_latents!r}, but outputs={outputs!r} does not use it; leave it out."
+        raise ValueError(msg)
+    return None if outputs == "shared" else outputs

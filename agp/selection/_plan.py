@@ -1,0 +1,70 @@
+"""The arguments of `fit_regression` that describe the model, and the kernels to compare."""
+
+import re
+import zlib
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import to_numpy
+from agp.kernels import RBF, Kernel, Matern32, Matern52, Sum
+from agp.likelihoods import Gaussian, Likelihood
+from agp.means import Mean
+from agp.selection._exact import default_priors
+from agp.selection._rows import Data
+from agp.training import strip_addresses
+
+KERNELS: dict[str, type[Kernel]] = {"rbf": RBF, "matern52": Matern52, "matern32": Matern32}
+"""The kernels that "auto" compares, in addition to the sum of the best of them and a linear kernel."""
+
+
+class Plan(NamedTuple):
+    """The arguments of `fit_regression` that describe the model."""
+
+    kernel: Any
+    likelihood: Gaussian
+    mean_function: Any
+    priors: Any
+    memory: float | None
+    tolerance: float
+
+    @property
+    def least_gain(self) -> float:
+        """L-BFGS stops when 20 iterations gain less than this many nats per row."""
+        return 0.1 * self.tolerance
+
+    def facts(self) -> dict[str, Any]:
+        """Return the arguments as strings, by name. A fit resumes only if the checkpoint stores the same strings."""
+        return {name: _describe_part(part) for name, part in self._asdict().items()}
+
+    def kernels(self) -> dict[str, Kernel]:
+        """Return the kernels to compare, by name."""
+        if isinstance(self.kernel, str):
+            return {name: kind() for name, kind in KERNELS.items()}
+        return {type(self.kernel).__name__.lower(): self.kernel}
+
+    def parts(self, kernel: Kernel, data: Data) -> dict[str, Any]:
+        """Return the arguments of `GPR.from_data` other than the data and the kernel."""
+        priors = self.priors
+        if isinstance(priors, str):
+            priors = default_priors(data.observations, kernel, data.X.shape[1])
+        if isinstance(self.kernel, str) and isinstance(kernel, Sum):  # the kernel is now the first part of a sum
+            priors = {
+                re.sub(r"^kernel\.(?![*?])", "kernel.parts.0.", name): one for name, one in (priors or {}).items()
+            }
+        return {"likelihood": self.likelihood, "mean_function": self.mean_function, "priors": priors}
+
+
+def _describe_part(part: Any) -> str:
+    """Return an argument as text that depends on every bit of its leaves."""
+    text = strip_addresses(f"{part!r}")[:2000]
+    return f"{text} {checksum_of(part)}" if isinstance(part, Kernel | Likelihood | Mean) else text
+
+
+def checksum_of(part: Any) -> str:
+    """Return a checksum of all leaves."""
+    found = 0
+    for x in tree.leaves(part).values():
+        found = zlib.crc32(np.asarray(x if isinstance(x, int | float) else to_numpy(x)).tobytes(), found)
+    return f"{found:08x}"

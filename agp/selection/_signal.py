@@ -1,0 +1,77 @@
+"""Whether the inputs predict the targets, and a model that predicts their mean if not."""
+
+from typing import Any
+
+import numpy as np
+
+from agp import tree
+from agp.backend import Array, asarray_like, backend_of
+from agp.likelihoods import Likelihood
+from agp.models import GPR
+from agp.selection._rows import Data
+from agp.training import baseline
+
+CHANCE, SHARE, HELD_OUT_CHANCE = 2.0, 0.5, 5.0
+"""A model has learned something if its gain in nats exceeds the number of hyperparameters by `CHANCE`, or if its gain
+on the held-out rows exceeds `HELD_OUT_CHANCE`. The number of hyperparameters is capped at `SHARE` times the rows."""
+NO_SIGNAL_VARIANCE = 1e-6
+"""The latent function's variance if the inputs are uninformative, as a fraction of the targets' variance."""
+
+
+def exceeds_chance(gain: float, parameters: Any, observations: float) -> bool:
+    """Whether a gain in nats over the mean of the targets is too large for this number of hyperparameters."""
+    return gain > min(parameters, SHARE * observations) + CHANCE
+
+
+def predicts(log_density: float, seen: Data, left_out: Data) -> bool:
+    """Whether a model predicts the held-out rows better than the mean and variance of the other rows do."""
+    mean, variance = seen.moments()
+    held, weights = left_out.targets_on_host()
+    variance = np.maximum(variance, np.finfo(np.float64).tiny)
+    squares = (held - mean) ** 2 / variance
+    alone = -0.5 * float(np.average(np.sum(np.log(2.0 * np.pi * variance) + squares, axis=1), weights=weights))
+    return left_out.observations * (log_density - alone) > HELD_OUT_CHANCE
+
+
+def constant_model(started: GPR, X: Array, one: Data, data: Data) -> GPR | None:
+    """Return a model that predicts the mean and the variance of the targets; None if its mean function is no constant.
+
+    Parameters
+    ----------
+    started
+        A model with the parts of the result and the initial hyperparameters.
+    X
+        A sample of the inputs.
+    one
+        One row, which the model stores.
+    data
+        All rows.
+    """
+    if "mean_function.value" not in tree.leaves(started):
+        return None
+    parts = {"likelihood": started.likelihood, "mean_function": started.mean_function}
+    level, variances = data.moments()
+    spread = float(np.mean(variances)) or 1.0
+    kernel = started.kernel
+    xp = backend_of(X).xp
+    average, least = float(xp.mean(kernel.diag(X)[0])), 2.0 * float(xp.finfo(X.dtype).smallest_normal)
+    if average > 0.0:  # else the function is zero at the data
+        kernel = kernel.scale_by(asarray_like(np.asarray(max(NO_SIGNAL_VARIANCE * spread, least) / average), X))
+    leaves = {
+        "likelihood.noise_variance": asarray_like(np.asarray(_unknown_noise(spread, data.noise)), X),
+        "mean_function.value": asarray_like(level, X),
+    }
+    return tree.with_leaves(GPR.from_data(one.X, one.y, kernel=kernel, **parts), leaves)
+
+
+def _unknown_noise(variance: float, known: Array | None) -> float:
+    """Return the part of the targets' variance that is not due to known noise, or a small part of it if none is."""
+    average = 0.0 if known is None else float(backend_of(known).xp.mean(known))
+    return max(variance - average, NO_SIGNAL_VARIANCE * variance)
+
+
+def baseline_of(likelihood: Likelihood, targets: Data) -> float:
+    """Return the log density per observation of a normal distribution with the mean and variance of the targets."""
+    noise = None if targets.noise is None else targets.noise[:, None]
+    per_row = baseline(likelihood, targets.y, targets.weights, None, noise)
+    return per_row if targets.weights is None else per_row * targets.y.shape[0] / targets.observations
