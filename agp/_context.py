@@ -58,7 +58,7 @@ def public(
                 if B is not None and B.needs_context:  # if there is no array, f usually raises an error
                     settings.enter_context(B.context(x))
             if ignore is not None:
-                settings.enter_context(np.errstate(**_ignored(warnings=ignore == "warnings")))
+                settings.enter_context(np.errstate(**_ignored_conditions(warnings=ignore == "warnings")))
             found = call(*args, **kwargs)
         if reports:
             Tally(reports).tell()
@@ -67,7 +67,7 @@ def public(
     return run
 
 
-def _ignored(*, warnings: bool) -> Any:
+def _ignored_conditions(*, warnings: bool) -> Any:
     """Return the arguments of `numpy.errstate` that ignore underflow and, if asked for, what NumPy would warn about."""
     warned = [kind for kind, how in np.geterr().items() if how == "warn"] if warnings else []
     return dict.fromkeys([*warned, "under"], "ignore")

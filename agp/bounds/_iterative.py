@@ -76,13 +76,13 @@ class CovarianceSystem(NamedTuple):
 
         return cls(product, preconditioner(root, b, X.shape[0]), *limits)
 
-    def scaled(self, x: Array, /) -> Array:
+    def scale_rows(self, x: Array, /) -> Array:
         """Return R x for x [N, k]."""
         return x if self.scale is None else self.scale * x
 
     def solve_covariance(self, rhs: Array, tolerance: float, /) -> Array:
         """Solve (K + V) x = rhs for right-hand sides [N, k] in float64."""
-        return self.scaled(self.solve(self.scaled(rhs), tolerance).x)
+        return self.scale_rows(self.solve(self.scale_rows(rhs), tolerance).x)
 
     def solve(self, rhs: Array, tolerance: float, /, *, coefficients: bool = False) -> Solution:
         """Solve with the matrix R K R + b I for right-hand sides [N, k], and report columns that did not converge."""
@@ -213,10 +213,10 @@ def estimated_evidence(
     B = backend_of(X)
     xp = B.xp
     N, outputs = y.shape
-    noise = RowNoise.of(B.stop_gradient(model.likelihood.noise_variance), batch).widened()
+    noise = RowNoise.of(B.stop_gradient(model.likelihood.noise_variance), batch).widen()
     h, pull_mean = model.mean_function(X)
     system = CovarianceSystem.of(model, X, noise.by_row, block_rows)
-    residual = system.scaled(as_widest_float(y - B.stop_gradient(h)))
+    residual = system.scale_rows(as_widest_float(y - B.stop_gradient(h)))
     P = system.preconditioner
     probes = P.sample(None if low is None else as_widest_float(low), as_widest_float(full))
     found = system.solve(xp.concat([residual, probes], axis=1), model.tolerance, coefficients=True)
@@ -232,9 +232,9 @@ def estimated_evidence(
     value = tree.add(value, corrections)
     # the cotangent of A is left right^T
     share = -0.5 * outputs / full.shape[1]
-    alpha = system.scaled(alpha)
-    left = xp.concat([alpha, system.scaled(solved)], axis=1)
-    right = xp.concat([0.5 * alpha, share * system.scaled(P.solve(probes))], axis=1)
+    alpha = system.scale_rows(alpha)
+    left = xp.concat([alpha, system.scale_rows(solved)], axis=1)
+    right = xp.concat([0.5 * alpha, share * system.scale_rows(P.solve(probes))], axis=1)
     kernel_form, pull_kernel = _kernel_form(model.kernel, X, left, right, block_rows)
     trace = tree.add(noise.pull(xp.sum(left * right, axis=1)), pull_corrections(1.0))
 

@@ -32,7 +32,7 @@ class RowNoise(NamedTuple):
         """The variances v / w: 0-d if all rows have the same variance, otherwise [N]."""
         return self.variance if self.weights is None else self.variance / self.weights
 
-    def widened(self) -> "RowNoise":
+    def widen(self) -> "RowNoise":
         """The noise in float64, if the device has it."""
         return RowNoise(as_widest_float(self.variance), None if self.weights is None else as_widest_float(self.weights))
 

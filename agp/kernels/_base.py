@@ -235,6 +235,21 @@ class Kernel(ABC):
     __rmul__ = __mul__
 
 
+class ConstantVariance(Kernel):
+    """Base class for kernels whose variance k(x, x) is a scalar (0-d) leaf and is the same for all inputs."""
+
+    variance: Array
+    takes_groups: ClassVar[bool] = True
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        B = backend_of(X)
+
+        def pullback(bar):
+            return tree.cotangent(self, variance=B.xp.sum(bar)), None
+
+        return B.xp.zeros((X.shape[0],), **B.like(X)) + self.variance, pullback
+
+
 # -- sums and products ------------------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
-from agp.kernels._constant_variance import ConstantVariance
+from agp.kernels._base import ConstantVariance
 from agp.kernels._features import Features, features_of
 from agp.kernels._parameters import check_number
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, to_numpy
 from agp.constraints import POSITIVE
-from agp.kernels._constant_variance import ConstantVariance
+from agp.kernels._base import ConstantVariance
 from agp.kernels._distance import centre_of, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._parameters import check_number, check_per_column, per_column

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like, to_numpy
 from agp.constraints import POSITIVE
-from agp.kernels._constant_variance import ConstantVariance
+from agp.kernels._base import ConstantVariance
 from agp.kernels._distance import least_root, least_square, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._parameters import check_number, check_per_column

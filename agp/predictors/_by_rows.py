@@ -13,6 +13,7 @@ from agp.checks import check_by_row, check_finite, check_outputs, check_results,
 from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood
 from agp.predictors._imputed import Imputations
+from agp.predictors._mixture import mixture
 from agp.predictors._saturating import Saturation
 from agp.processes import Process
 from agp.random import Draws
@@ -87,12 +88,12 @@ def split_sets(X: Array) -> list[Array]:
     return [flat[i, :, :] for i in range(flat.shape[0])]
 
 
-def concat_rows(parts: list[tuple[Array, ...]], axis: int = 0) -> tuple[Array, ...]:
+def concat_rows(parts: list[tuple[Array, ...]]) -> tuple[Array, ...]:
     """Concatenate arrays for consecutive rows."""
     if len(parts) == 1:
         return tuple(parts[0])
     xp = backend_of(parts[0][0]).xp
-    return tuple(xp.concat(list(column), axis=axis) for column in zip(*parts, strict=True))
+    return tuple(xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
 
 
 class ByRows(ABC):
@@ -136,19 +137,20 @@ class ByRows(ABC):
         names: tuple[str, ...],
         *others: Array | None,
         of: Callable[..., Any] = latent_moments,
-        axis: int = 0,
+        are_moments: bool = False,
     ) -> tuple[Array, ...]:
         """Evaluate ``f(found, X, *others)`` in chunks of rows; return arrays [..., N, .].
 
         ``found`` is what ``of(predictor, process, factor, X)`` returns for the rows, by default the moments of the
-        latent functions [S n, P]. Rows with unknown cells are averaged over the imputations. The arrays that `f`
-        returns are concatenated along `axis`. `names` are the names of the first of them. Raises NonFiniteError if one
-        of these is not finite.
+        latent functions [S n, P], averaged over the imputations of unknown cells. If `are_moments` is true, f returns
+        means, or means and variances [S n, .], which are averaged over the imputations instead, and then over the
+        samples. `names` are the names of the first arrays that f returns. Raises NonFiniteError if one of these is not
+        finite.
         """
         self._check(X)
         B = backend_of(X)
         if B.is_lazy:
-            return self._lazily(f, X, memory, names, *others, of=of)
+            return self._lazily(f, X, memory, names, *others, of=of, are_moments=are_moments)
         batch = X.shape[:-1]
         rows = [x if x is None or x.ndim == 2 else B.xp.reshape(x, (-1, x.shape[-1])) for x in (X, *others)]
 
@@ -158,11 +160,16 @@ class ByRows(ABC):
                 parts = []
                 for chunk, *known in self._chunks(process, memory, *rows):
                     if self.imputations is None:
-                        parts.append(f(of(self, process, factor, chunk), chunk, *known))
-                    else:
+                        part = f(of(self, process, factor, chunk), chunk, *known)
+                    elif are_moments:
                         at = lambda x, *known: f(of(self, process, factor, x), x, *known)  # noqa: B023, E731
-                        parts.append(self.imputations.average(chunk, at, *known))
-                whole = concat_rows(parts, axis)
+                        part = self.imputations.average(chunk, at, *known)
+                    else:
+                        at = lambda x: of(self, process, factor, x)  # noqa: B023, E731
+                        part = f(self.imputations.average(chunk, at), chunk, *known)
+                    more = are_moments and part[0].shape[0] > chunk.shape[0]
+                    parts.append(mixture(part, chunk.shape[0]) if more else part)
+                whole = concat_rows(parts)
                 refuse_nonfinite(**dict(zip(names, whole, strict=False)))
                 found.append(whole)
             return found
@@ -171,7 +178,7 @@ class ByRows(ABC):
         return tuple(self._reshape_batch(list(parts), batch) for parts in zip(*found, strict=True))
 
     def _lazily(
-        self, f: Callable[..., Any], X: Array, memory: float | None, names: tuple[str, ...], *others: Any, of: Any
+        self, f: Callable[..., Any], X: Array, memory: float | None, names: tuple[str, ...], *others: Any, **how: Any
     ) -> tuple[Array, ...]:
         """Evaluate `_in_chunks` for the rows of a lazy array, with arrays in memory for its chunks."""
         given = [x for x in others if x is not None]
@@ -179,7 +186,7 @@ class ByRows(ABC):
         def gathered(X: Array, *rows: Array) -> tuple[Array, ...]:
             left = iter(rows)
             here = (None if x is None else self._gather(next(left)) for x in others)
-            return self._in_chunks(f, self._gather(X), memory, names, *here, of=of)
+            return self._in_chunks(f, self._gather(X), memory, names, *here, **how)
 
         example = gathered(*(x[:1, :] for x in (X, *given)))
         return backend_of(X).map_chunks(gathered, (X, *given), example)

@@ -8,7 +8,7 @@ import numpy as np
 from agp import tree
 from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.batch import Batch
-from agp.likelihoods import Gaussian, Likelihood, expected_row_density
+from agp.likelihoods import Likelihood, expected_row_density
 from agp.models import collapsed_model
 from agp.random import generator
 
@@ -52,7 +52,7 @@ def _best_constant(likelihood: Likelihood, data: Batch) -> float:
     xp = backend_of(y).xp
     zeros = xp.zeros((N, P), **like(y))
     start, unit = _levels(likelihood, y, P)
-    of_noise = isinstance(likelihood, Gaussian) and not (data.noise is None and data.offset is None)
+    of_noise = likelihood.takes_noise and not (data.noise is None and data.offset is None)
     scale = np.mean(unit**2)
 
     def loss(u: Any) -> tuple[float, Any]:

@@ -86,6 +86,12 @@ class Point(NamedTuple):
     """The repairs, which are counted only if the point becomes an iterate."""
 
 
+def raw_leaves(model: Any) -> dict[str, Array]:
+    """Return the raw leaves, without warnings about a noise variance of zero: its raw value is -inf, and is fixed."""
+    with np.errstate(divide="ignore"):
+        return tree.unconstrain(model)
+
+
 class Objective:
     """The loss -bound / N, for N observations, as a function of one float64 vector on the host."""
 
@@ -135,7 +141,7 @@ class Objective:
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
         """Return the moving raw leaves of a model in one vector."""
-        return self._on_host(tree.unconstrain(model))
+        return self._on_host(raw_leaves(model))
 
     def _on_host(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
         return np.array(to_numpy(self.unflatten.vector(raw)), dtype=np.float64)

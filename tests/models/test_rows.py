@@ -35,6 +35,7 @@ from agp.gradient import gradient_of_batch
 from agp.methods import METHODS, updates_of
 from agp.models import collapsed_model, exact_model
 from agp.posteriors import ProjectedInverseFree
+from agp.training import laplace
 
 JITTER = 1e-6
 MODES = ("closed-form", "autodiff")
@@ -357,6 +358,14 @@ def test_zero_trained_noise_stays_zero_in_lbfgs(kind):
     result = agp.fit_lbfgs(model, X, Y, max_iterations=3, **known)
     assert result.model.likelihood.noise_variance == 0.0
     assert result.trace["bound"][-1] > model.bound(X, Y, **known)[0]
+
+
+def test_zero_trained_noise_is_not_uncertain():
+    model = MODELS["gpr"](X, Y, likelihood=agp.Gaussian(0.0), **KNOWN)
+    found = laplace(model, X, Y, **KNOWN)
+    assert "likelihood.noise_variance" not in found.unflatten.names
+    assert np.isfinite(found.covariance).all()
+    assert found.unflatten(found.mean).likelihood.noise_variance == 0.0
 
 
 @pytest.mark.parametrize("train", [agp.fit_lbfgs, agp.train])

@@ -10,6 +10,7 @@ from helpers import NUMPY, TORCH, assert_close
 import agp
 from agp import CGGP, GPR, SGPR, SOLVEGPR, CaGP, tree
 from agp.errors import NoSignalWarning
+from agp.training import laplace
 
 ROWS = 12
 RNG = np.random.default_rng(4)
@@ -123,6 +124,12 @@ def test_functions_are_sampled_from_the_posterior_of_the_rows():
     mean, variance = model.predict(NEW)
     np.testing.assert_allclose(samples.mean(axis=0), mean, atol=0.08)
     np.testing.assert_allclose(samples.var(axis=0), variance, rtol=0.2, atol=0.01)
+
+
+@pytest.mark.parametrize("kind", BUILD)
+def test_hyperparameters_are_as_uncertain_as_with_repeated_rows(kind):
+    found, expected = (laplace(*some) for some in both(kind, NUMPY))
+    assert_close(found.covariance, expected.covariance, 1e-4)
 
 
 @pytest.mark.slow

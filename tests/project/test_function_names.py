@@ -16,6 +16,7 @@ TERMS = {
     "correlated": "a property: whether outputs depend on each other",
     "elapsed": "the time since a start",
     "fused": "as in a fused kernel of a GPU",
+    "known": "a property: the weights, the offset and the noise of rows",
     "reached": "the last state that a graph left",
 }
 
