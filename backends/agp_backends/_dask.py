@@ -97,8 +97,12 @@ class DaskBackend(Backend):
 
     def in_chunks(self, rows: tuple[Array, ...], /) -> tuple[tuple[Array, ...], tuple[int, ...]]:
         chunks = rows[0].chunks[0]
-        several = (x if isinstance(x, da.Array) else da.from_array(x) for x in rows)
-        return tuple(x.rechunk((chunks, *(-1 for _ in x.shape[1:]))) for x in several), chunks
+
+        def with_chunks(x: Array) -> Array:
+            layout: Any = (chunks, *(-1 for _ in x.shape[1:]))
+            return (x if isinstance(x, da.Array) else da.from_array(x)).rechunk(layout)
+
+        return tuple(map(with_chunks, rows)), chunks
 
     def chunks_of(self, several: tuple[Array, ...], chunks: Any, /) -> tuple[Array, ...]:
         return _compute(tuple(da.concatenate([x.blocks[int(i)] for i in chunks], axis=0) for x in several))
