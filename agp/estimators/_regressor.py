@@ -186,7 +186,8 @@ class GPRegressor(RegressorMixin, Distribution):
         self._forget("_largest")
         self._note_facts(data)
         self._note_largest(data)
-        data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED)
+        fixed = isinstance(self.likelihood, Gaussian) and not self.likelihood.noise_variance
+        data = data.distinct(spread_learned=self._likelihood_class in SPREAD_LEARNED and not fixed)
         if self._likelihood_class in NOISE_LEARNED and is_constant(data.rates()):
             text = "all targets are the same, so the model was not trained; do not rely on its error bars."
             warnings.warn(text, UserWarning, stacklevel=outside())
