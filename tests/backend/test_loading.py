@@ -74,7 +74,7 @@ for host, dtype in ((np.ones(2), None), (np.ones(2, "float32"), "float64")):
     try:
         agp.to_backend(host, "jax", dtype=dtype)
     except agp.errors.BackendError as error:
-        assert 'jax.config.update("jax_enable_x64", True), or ask for dtype="float32"' in str(error)
+        assert 'jax.config.update("jax_enable_x64", True), or use dtype="float32"' in str(error)
     else:
         raise AssertionError
 jax.config.update("jax_enable_x64", True)

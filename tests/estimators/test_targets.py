@@ -125,13 +125,16 @@ def test_exposures_are_factors_of_the_mean(name):
 
 
 @pytest.mark.long
-def test_exposures_in_parts_are_1_where_none_are_given():
-    estimator = GPRegressor(likelihood="poisson", num_inducing=15, random_state=0)
-    y = TARGETS["poisson"]
-    estimator.partial_fit(X, y, exposure=EXPOSURE).partial_fit(X, y)
-    assert estimator.n_iter_ == 2
-    with pytest.raises(ValueError, match="exposure was not given in the first call"):
-        GPRegressor(likelihood="poisson").partial_fit(X, y).partial_fit(X, y, exposure=EXPOSURE)
+@pytest.mark.parametrize("given", ["first", "later"])
+def test_exposures_in_parts_are_1_where_none_are_given(given):
+    def rates(others):
+        estimator = GPRegressor(likelihood="poisson", num_inducing=15, random_state=0)
+        for exposure in (EXPOSURE, others) if given == "first" else (others, EXPOSURE):
+            estimator.partial_fit(X, TARGETS["poisson"], exposure=exposure)
+        assert estimator.n_iter_ == 2
+        return estimator.predict(X)
+
+    np.testing.assert_allclose(rates(None), rates(np.ones(90)), rtol=1e-9)
 
 
 # -- weights ----------------------------------------------------------------------------------------------------------
