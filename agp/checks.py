@@ -228,6 +228,9 @@ def check_by_row(name: str, x: Array, X: Array, columns: int = 1) -> Array:
         raise ValueError(msg)
     if backend_of(x).is_concrete(x):
         check_finite(name, xp.reshape(found, (-1, found.shape[-1])))
+        if name == "weights" and not bool(xp.isfinite(xp.sum(found))):
+            msg = "weights must have a finite sum; divide them by a constant."
+            raise ValueError(msg)
         if name in RANGES and not bool(xp.all(RANGES[name][0](found))):
             msg = f"{RANGES[name][1]}, but the smallest is {float(xp.min(found)):g}."
             raise ValueError(msg)

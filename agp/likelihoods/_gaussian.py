@@ -109,10 +109,11 @@ class Gaussian(Likelihood):
         return -0.5 * xp.sum(terms if weight is None else weight * terms, axis=-1)
 
     def _quantiles(self, mu: Array, var: Array, levels: tuple[float, ...]) -> Array:
-        if mu.shape[0] > 1:
-            return super()._quantiles(mu, var, levels)
-        xp, mu = backend_of(mu).xp, mu[0, ...]
-        root = xp.sqrt(var[0, ...] + self.noise_variance)
+        xp, var = backend_of(mu).xp, var + self.noise_variance
+        if mu.shape[0] > 1:  # the search takes blocks of rows, which may have noise of their own
+            alone = tree.with_leaves(self, {"noise_variance": xp.zeros_like(var[0, 0, 0])})
+            return super(Gaussian, alone)._quantiles(mu, var, levels)
+        mu, root = mu[0, ...], xp.sqrt(var[0, ...])
         return xp.stack([mu + normal_quantile(level) * root for level in levels])
 
     def _cdf(self, mu: Array, var: Array, y: Array) -> Array:

@@ -202,10 +202,16 @@ class CaGP(HoldsData, InverseOwner):
     def _check(self, batch: Batch, /) -> None:
         super()._check(batch)
         check_without_white(type(self), self.kernel, self.X)
+        B = backend_of(self.X)
         for name in ("weights", "offset", "noise"):
-            given, held = getattr(batch, name) is not None, getattr(self, name) is not None
-            if (given and not held) or (held and not given and self.capped):
-                msg = f"{name} was given only to {'training' if given else 'from_data'}; give {name} to both."
+            given, held = getattr(batch, name), getattr(self, name)
+            if (held is None and given is not None) or (given is None and held is not None and self.capped):
+                msg = f"{name} was given only to {'from_data' if given is None else 'training'}; give {name} to both."
+                raise ValueError(msg)
+            if self.capped or given is None or batch.X.shape != self.X.shape:
+                continue
+            if not B.same_rows(B.xp.sort(given, axis=0), B.xp.sort(held, axis=0)):  # the rows may be in another order
+                msg = f"{name} differs from what {type(self).__name__} was built with; pass {name} to from_data."
                 raise ValueError(msg)
         if not self.capped and batch.X.shape != self.X.shape:
             msg = (
@@ -298,7 +304,8 @@ class CaGP(HoldsData, InverseOwner):
             )
             raise ValueError(msg)
         combined = self.predict(X).variance
-        exact = GPR(self.kernel, self.likelihood, X=known, y=xp.zeros_like(known[:, :1])).predict(X).variance
+        held = {"weights": self.weights, "noise": self.noise} if inputs is None else {}
+        exact = GPR(self.kernel, self.likelihood, X=known, y=xp.zeros_like(known[:, :1]), **held).predict(X).variance
         exact = xp.broadcast_to(exact, combined.shape)
         return Uncertainty(combined, exact, nonnegative(combined - exact)[0])
 

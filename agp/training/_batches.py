@@ -89,7 +89,9 @@ class Batches:
 
     def fingerprint(self) -> int:
         """Return a checksum of the data, for checkpoints."""
-        return backend_of(self.X).checksum(tuple(x for x in self.data if x is not None))
+        given = tuple(x is not None for x in self.data)
+        arrays = tuple(x for x in self.data if x is not None)
+        return backend_of(self.X).checksum(arrays) + sum(1 << 32 + i for i, x in enumerate(given[2:]) if x)
 
     @property
     def whole(self) -> bool:

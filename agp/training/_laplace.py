@@ -74,6 +74,7 @@ def laplace(
         msg = f"laplace needs natural gradients, but {type(model).__name__} does not support them; use another model."
         raise TypeError(msg)
     fixed = leaves_of(tree.nodes(model, Inducing) | tree.nodes(model, Actions)) | closed_form_leaves(model, inner)
+    fixed |= tree.zero_leaves(model)
     moving = [name for name in tree.leaves(model, "parameter") if name not in fixed]
     objective = Objective(model, data, moving, inner, "closed-form", None)
     mean = objective.vector_of(model)
@@ -81,7 +82,7 @@ def laplace(
         objective.settled = _point(objective, mean).model
     from scipy.optimize import approx_fprime
 
-    hessian = X.shape[0] * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
+    hessian = objective.count * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
     # a raw value r with softplus(r) = v has dr / dlog v = v / (1 - exp(-v))
     values = np.logaddexp(mean, 0.0)
     scale = np.where(objective.positive, values / -np.expm1(-values), 1.0)

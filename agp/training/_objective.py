@@ -116,6 +116,8 @@ class Objective:
         self.positive = np.concatenate(
             [np.full(math.prod(x.value.shape), isinstance(x.constraint, type(POSITIVE))) for x in leaves]
         )
+        # [n], True for entries that are zero and stay zero: their raw value -inf is no number for an optimiser
+        self.zero = np.isneginf(self._on_host(raw_leaves(model)))
         self.evaluations, self.seconds = 0, 0.0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
@@ -141,7 +143,7 @@ class Objective:
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
         """Return the moving raw leaves of a model in one vector."""
-        return self._on_host(raw_leaves(model))
+        return np.where(self.zero, 0.0, self._on_host(raw_leaves(model)))
 
     def _on_host(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
         return np.array(to_numpy(self.unflatten.vector(raw)), dtype=np.float64)
@@ -157,7 +159,8 @@ class Objective:
         with np.errstate(all="ignore"):  # overflow at trial points is detected below
             try:
                 with collect_reports() as reports:
-                    here = tree.constrain(self.settled, self.unflatten.raw(asarray_like(vector, self.reference)))
+                    full = np.where(self.zero, -np.inf, vector)
+                    here = tree.constrain(self.settled, self.unflatten.raw(asarray_like(full, self.reference)))
                     if self.B.reading_waits(self.reference):
                         found, _ = speculate(lambda: self._evaluated(here, *self._rest), self.reference)
                     else:
