@@ -20,7 +20,7 @@ from agp.selection._result import RegressionResult
 from agp.selection._rows import Data, subsample_rows
 from agp.selection._stages import Fit, is_exact
 from agp.selection._watch import Pieces, Watch
-from agp.training import Callback
+from agp.training import Callback, fingerprint_of
 
 MOST = 4096
 """The maximum number of inducing inputs."""
@@ -143,8 +143,7 @@ def fit_regression(
         facts: dict[str, Any] = {}
         if checkpoint is not None:
             facts = plan.facts() | {"method": "gpr" if exact else "sgpr", "most": most, "seed": seed}
-            arrays = tuple(x for x in data if x is not None)
-            facts |= {"data": backend_of(X).checksum(arrays), "library": backend_of(X).name}
+            facts |= {"data": fingerprint_of(data), "library": backend_of(X).name}
         rows = subsample_rows(data, X.shape[0] if exact else MOST_ROWS, seed, hold_out=not exact)
         fit = Fit(plan, rows, most, Pieces(checkpoint, facts, watch), watch)
         try:

@@ -30,7 +30,7 @@ __all__ = [
 __getattr__ = former_names(__name__, begun="initial_state")
 
 # for other subpackages
-from agp.training._batches import place_draws
+from agp.training._batches import fingerprint_of, place_draws
 from agp.training._begun import kept_leaves, untouched_leaves
 from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE

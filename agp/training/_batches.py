@@ -89,9 +89,7 @@ class Batches:
 
     def fingerprint(self) -> int:
         """Return a checksum of the data, for checkpoints."""
-        given = tuple(x is not None for x in self.data)
-        arrays = tuple(x for x in self.data if x is not None)
-        return backend_of(self.X).checksum(arrays) + sum(1 << 32 + i for i, x in enumerate(given[2:]) if x)
+        return fingerprint_of(self.data)
 
     @property
     def whole(self) -> bool:
@@ -164,6 +162,13 @@ class Batches:
         if self.draws is None:
             return NO_DRAWS
         return place_draws(X, self.draws(backend_of(X).generator(X, self.seed, 3, step), self.size))
+
+
+def fingerprint_of(data: tuple[Array | None, ...]) -> int:
+    """Return a checksum of the arrays X, y and what is known of rows, which depends on which of them are given."""
+    arrays = tuple(x for x in data if x is not None)
+    given = sum(1 << 32 + i for i, x in enumerate(data[2:]) if x is not None)
+    return backend_of(arrays[0]).checksum(arrays) + given
 
 
 def _batch(data: Any, scale: float, rows: Array | None, draws: Draws) -> Batch:

@@ -77,6 +77,14 @@ def _mean(x: Array, /, *, axis: Any = None, keepdims: bool = False) -> Array:
     return total / (x.size // total.size)
 
 
+def _broadcast_to(x: Array, /, shape: tuple[int, ...]) -> Array:
+    if math.prod(shape) > MAX_SMALL_ENTRIES:
+        return np.broadcast_to(x, shape)
+    out = np.empty(shape, dtype=x.dtype)  # copying few entries takes a tenth of the time of making a view
+    out[...] = x
+    return out
+
+
 def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002 - the standard's names
     above = x if min is None else np.maximum(x, min)
     return above if max is None else np.minimum(above, max)
@@ -84,10 +92,11 @@ def _clip(x: Array, /, min: Any = None, max: Any = None) -> Array:  # noqa: A002
 
 xp = SimpleNamespace(
     **vars(standard)
-    | {name: getattr(np, name) for name in ("empty", "eye", "full_like", "ones_like", "zeros", "zeros_like")}
+    | {name: getattr(np, name) for name in ("arange", "empty", "eye", "finfo", "full_like")}
+    | {name: getattr(np, name) for name in ("ones_like", "zeros", "zeros_like")}
     | {"sum": _reduction(np.add), "max": _reduction(np.maximum), "min": _reduction(np.minimum)}
     | {"all": _reduction(np.logical_and), "any": _reduction(np.logical_or), "tril": _tril, "clip": _clip}
-    | {"mean": _mean}
+    | {"broadcast_to": _broadcast_to, "mean": _mean}
 )
 """Array API namespace of NumPy, in which faster equivalents replace some functions."""
 
@@ -167,7 +176,7 @@ class NumpyBackend(Backend):
             (trsv,) = _routines("trsv", dtype=np.result_type(L, B))
             return trsv(L.T, B[:, 0], lower=0, trans=int(not transpose))[:, None]
         if L.shape[0] <= BLOCK and B.size <= TILE:
-            (trsm,) = _routines("trsm", dtype=np.result_type(L, B))
+            (trsm,) = _routines("trsm", dtype=L.dtype if L.dtype == B.dtype else np.result_type(L, B))
             return trsm(1.0, L.T, B.T, side=1, lower=0, trans_a=int(transpose)).T
         with THREADS.threads_for(L.shape[0] * B.size):
             return self._substitute(L, B, transpose)
