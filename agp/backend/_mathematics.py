@@ -50,6 +50,10 @@ class Mathematics(Library):
         """Linear interpolation (1 - share) * old + share * new of arrays of the same shape."""
         return (1.0 - share) * old + share * new
 
+    def inner_by_column(self, x: Array, y: Array, /) -> Array:
+        """Sums [D] of x y [..., N, D] over all axes but the last."""
+        return self.xp.sum(x * y, axis=tuple(range(x.ndim - 1)))
+
     def squared_differences(self, X: Array, Z: Array, scale: Array, /) -> Array:
         """Sums of squared differences [..., N, M] between the rows of X [..., N, D] and Z [..., M, D], without error.
 

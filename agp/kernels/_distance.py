@@ -119,10 +119,10 @@ def _pull_products(
         right = xp.concat([xs, xp.ones_like(xs[..., :1])], axis=-1)
         products = W @ right + W.mT @ right
         X_bar = factor * (products[..., -1:] * xs - products[..., :-1])
-        return X_bar, None, -per_column(sums_by_column(xp, xs * X_bar), lengthscale)
+        return X_bar, None, -per_column(B.inner_by_column(xs, X_bar), lengthscale)
     X_bar = factor * _sums_less_products(xp, W, xs, zs, a, b)
     Z_bar = factor * _sums_less_products(xp, W.mT, zs, xs, b, a)
-    by_column = sums_by_column(xp, xs * X_bar) + sums_by_column(xp, zs * Z_bar)
+    by_column = B.inner_by_column(xs, X_bar) + B.inner_by_column(zs, Z_bar)
     return X_bar, Z_bar, -per_column(by_column, lengthscale)
 
 

@@ -56,7 +56,7 @@ class RootSteps:
             length = xp.sqrt(xp.sum(pull * pull))
             means.append(mean[:, column] + C @ (pull / xp.maximum(length / reach, one)))
             scales.append(natural_step(C, H, rho)[None, ...])
-        return xp.concat(means, axis=1), xp.concat(scales, axis=0)
+        return (means[0], scales[0]) if len(means) == 1 else (xp.concat(means, axis=1), xp.concat(scales, axis=0))
 
 
 def step_of_moments(

@@ -44,6 +44,7 @@ class Plan:
         self.empty: dict[str, Standing] = {}
         """The leaves that are None."""
         self._of_kind: dict[type, list[tuple[str, int]]] = {}
+        self._by_entry: dict[tuple[str, tuple[str, ...]], tuple[list[tuple[Any, tuple[str, ...]]], list[str]]] = {}
         self._add(model, "", 0, None)
 
     def _add(self, x: Any, path: str, parent: int, key: Any) -> None:
@@ -71,6 +72,22 @@ class Plan:
     def constraints(self) -> dict[str, Constraint]:
         """The constraints of the leaves, by name."""
         return {name: standing.field.constraint for name, standing in self.leaves.items()}
+
+    def by_entry(self, method: str, names: tuple[str, ...], /) -> tuple[list[tuple[Any, tuple[str, ...]]], list[str]]:
+        """Group leaves by the elementwise function of their constraints, and return the names of the other leaves."""
+        found = self._by_entry.get((method, names))
+        if found is None:
+            together: dict[Any, tuple[str, ...]] = {}
+            others = []
+            for name in names:
+                constraint = self.constraints[name]
+                if constraint.by_entry:
+                    f = constraint.by_entry[method]
+                    together[f] = (*together.get(f, ()), name)
+                else:
+                    others.append(name)
+            found = self._by_entry[method, names] = [*together.items()], others
+        return found
 
     def nodes(self, model: Any, /) -> list[Any]:
         """Return the nodes of a model, or of its gradient, by place. Nodes missing from a gradient are None."""

@@ -59,17 +59,14 @@ def pull_raw(model: Any, bar: Any) -> dict[str, Array]:
 
 def _map_constraints(plan: Plan, method: str, given: Mapping[str, tuple[Array, ...]]) -> dict[str, Array]:
     """Apply a method of each leaf's constraint to its arrays, with one call for each elementwise constraint."""
-    out, together = {}, {}
-    for name, arrays in given.items():
-        constraint = plan.constraints[name]
-        if constraint.by_entry:
-            together.setdefault(constraint.by_entry[method], {})[name] = arrays
-        else:
-            out[name] = getattr(constraint, method)(*arrays)
-    for by_entry, several in together.items():
-        B = backend_of(next(iter(several.values()))[0])
-        found = B.elementwise_each(by_entry, [*several.values()], lower=[False] * len(several))
-        for name, (x,) in zip(several, found, strict=True):
+    groups, others = plan.by_entry(method, (*given,))
+    out = {}
+    for name in others:
+        out[name] = getattr(plan.constraints[name], method)(*given[name])
+    for by_entry, names in groups:
+        several = [given[name] for name in names]
+        found = backend_of(several[0][0]).elementwise_each(by_entry, several, lower=[False] * len(several))
+        for name, (x,) in zip(names, found, strict=True):
             out[name] = x
     return out
 

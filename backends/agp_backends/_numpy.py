@@ -277,6 +277,9 @@ class NumpyBackend(Backend):
                     parts.append(part if len(shape) == 1 else part.reshape(shape))
         return found
 
+    def inner_by_column(self, x: Array, y: Array, /) -> Array:
+        return np.vecdot(x, y, axis=0) if x.ndim == 2 else super().inner_by_column(x, y)
+
     def squared_differences(self, X: Array, Z: Array, scale: Array, /) -> Array:
         if X.ndim > 2 or Z.ndim > 2 or X.shape[1] == 1:
             return super().squared_differences(X, Z, scale)

@@ -32,7 +32,7 @@ BUDGETS = {
     "sgpr": (287, 1),
     "cggp": (1190, 7),
     "tsvgp": (800, 1),
-    "tvgp": (290, 1),
+    "tvgp": (300, 1),
     "solve": (440, 1),
     "solve-collapsed": (317, 1),
     "solve-relaxed": (930, 1),
