@@ -279,7 +279,7 @@ def check_test_inputs(X: Array, width: int, name: str, reference: Array) -> None
     if X.ndim > 2 and 0 in X.shape:
         msg = f"X has shape {tuple(X.shape)}, but must have at least one row and one column."
         raise ValueError(msg)
-    check_inputs("X", X if X.ndim <= 2 else X[(0,) * (X.ndim - 2)], finite=False)
+    check_inputs("X", X if X.ndim <= 2 else X[(*(0,) * (X.ndim - 2), ...)], finite=False)
     check_like("X", X, name, reference)
     if X.shape[-1] != width:
         msg = f"X has {X.shape[-1]} columns, but the model was built for {width}."

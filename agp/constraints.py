@@ -55,7 +55,7 @@ def _softplus(B: Backend, raw: Array) -> tuple[Array]:
 
 
 def _inverse_softplus(B: Backend, value: Array) -> tuple[Array]:
-    return (value + B.xp.log(-B.xp.expm1(-value)),)
+    return (value + B.log(-B.xp.expm1(-value)),)
 
 
 def _pull_softplus(B: Backend, value: Array, bar: Array) -> tuple[Array]:

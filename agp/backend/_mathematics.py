@@ -50,6 +50,10 @@ class Mathematics(Library):
         """Linear interpolation (1 - share) * old + share * new of arrays of the same shape."""
         return (1.0 - share) * old + share * new
 
+    def log(self, x: Array, /) -> Array:
+        """Natural logarithm, elementwise; that of zero is -inf, without a warning."""
+        return self.xp.log(x)
+
     def inner_by_column(self, x: Array, y: Array, /) -> Array:
         """Sums [D] of x y [..., N, D] over all axes but the last."""
         return self.xp.sum(x * y, axis=tuple(range(x.ndim - 1)))

@@ -8,10 +8,13 @@ N(y; f, v)^w = N(y; f, v / w) (2 pi v)^((1 - w) / 2) w^(-1/2), exact models use 
 import math
 from typing import Any, NamedTuple
 
-from agp.backend import Array, Pullback, as_widest_float, backend_of
+from agp import tree
+from agp.backend import Array, Pullback, as_widest_float, asarray_like, backend_of
 from agp.batch import Batch
 
 LOG_2PI = math.log(2.0 * math.pi)
+FOLDED_ROWS = 2**16
+"""The number of rows of a lazy array whose logarithms are computed together."""
 
 
 class RowNoise(NamedTuple):
@@ -70,21 +73,25 @@ class SplitNoise(NamedTuple):
         if batch.noise is None:
             return cls(trained, None)
         known = batch.noise[:, 0]
-        least = backend_of(trained).stop_gradient(backend_of(known).xp.min(known))
-        return cls(trained + least, known - least)
+        B = backend_of(known)
+        least = B.stop_gradient(B.gather(B.xp.min(known)))
+        return cls(trained + (asarray_like(least, trained) if B.is_lazy else least), known - least)
 
     def correction(self, weights: Array | None, outputs: float | Array, /) -> tuple[Array | None, Pullback]:
         """The logarithms -P / 2 sum_n w_n log((b + delta_n) / b), and ``bar -> common_bar`` (0-d).
 
         Both are None if all rows have the same noise.
         """
-        b, delta = self
-        if delta is None:
+        if self.excess is None:
             return None, lambda _: None
-        slopes = delta / (b * (b + delta))
-        slope = backend_of(b).xp.sum(slopes if weights is None else weights * slopes)
-        value = -0.5 * outputs * split_logarithms(b, weights, delta)
-        return value, lambda bar: 0.5 * outputs * bar * slope
+        rows = self.excess, weights
+        B = backend_of(self.excess)
+        total, pull = (
+            B.fold(_logarithms, self.common, rows, FOLDED_ROWS, add=tree.add)
+            if B.is_lazy
+            else (_logarithms(self.common, rows))
+        )
+        return -0.5 * outputs * total, lambda bar: pull(-0.5 * outputs * bar)
 
 
 def split_weights(common: Array, weights: Array | None, excess: Array | None, /) -> Array | None:
@@ -104,3 +111,11 @@ def split_logarithms(common: Array, weights: Array | None, excess: Array, /) -> 
     """The sum of w_n log((b + delta_n) / b), a 0-d array."""
     logs = backend_of(common).xp.log1p(excess / common)
     return backend_of(common).xp.sum(logs if weights is None else weights * logs)
+
+
+def _logarithms(common: Array, rows: tuple[Array, Array | None]) -> tuple[Array, Pullback]:
+    """Compute `split_logarithms` of rows, and its pullback ``bar -> common_bar``."""
+    excess, weights = rows
+    slopes = -excess / (common * (common + excess))
+    slope = backend_of(common).xp.sum(slopes if weights is None else weights * slopes)
+    return split_logarithms(common, weights, excess), lambda bar: bar * slope

@@ -78,7 +78,7 @@ def serialise(estimator: GPEstimator) -> Stored:
         facts["names"] = [str(name) for name in here["feature_names_in_"]]
     if "_largest" in here:
         facts["largest"] = here["_largest"]
-    if here.get("_row_facts"):
+    if "_row_facts" in here:
         facts["known of rows"] = here["_row_facts"]
     facts["left out"] = [str(name) for name in here["left_out_"]]
     if "columns_" in here:

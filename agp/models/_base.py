@@ -12,7 +12,6 @@ from agp.batch import Batch
 from agp.checks import (
     check_inputs,
     check_outputs,
-    check_parameters,
     check_targets,
     check_test_inputs,
     known_of_rows,
@@ -294,8 +293,6 @@ class Model(ABC):
 
     def _check(self, batch: Batch, /) -> None:
         """Raise an error if the data, all rows in one batch, or the model's parameters are not valid for training."""
-        name, reference = self._reference()
-        check_parameters(self, name, reference)
         self._check_same_data(batch)
         self.likelihood.check_targets(batch.y)
         self.likelihood.check_noise(batch.noise)

@@ -49,7 +49,7 @@ class Posterior(Generic[Factor], ABC):  # noqa: PYI059 - subclasses may also inh
 
     _built_by: ClassVar[str] = "pass the class itself with posterior={name}, and from_data will build it"
 
-    def check_noise(self, noise: Array | None, /) -> None:
+    def check_one_noise(self, noise: Array | None, /) -> None:
         """Raise ValueError if the outputs share one covariance, but known noise variances [k, P] differ by output."""
 
     holds_data: ClassVar[bool] = False

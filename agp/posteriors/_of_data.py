@@ -131,7 +131,7 @@ class Exact(DataPosterior[ExactFactor]):
     def floats_per_inducing(self) -> int:
         return 1
 
-    def check_noise(self, noise: Array | None, /) -> None:
+    def check_one_noise(self, noise: Array | None, /) -> None:
         if noise is not None and noise.shape[1] > 1:
             msg = (
                 f"noise has {noise.shape[1]} columns, but the outputs of an exact model share one covariance; pass one "

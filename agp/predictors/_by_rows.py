@@ -13,7 +13,6 @@ from agp.checks import check_by_row, check_finite, check_outputs, check_results,
 from agp.chunking import row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood
 from agp.predictors._imputed import Imputations
-from agp.predictors._mixture import mixture
 from agp.predictors._saturating import Saturation
 from agp.processes import Process
 from agp.random import Draws
@@ -143,9 +142,8 @@ class ByRows(ABC):
 
         ``found`` is what ``of(predictor, process, factor, X)`` returns for the rows, by default the moments of the
         latent functions [S n, P], averaged over the imputations of unknown cells. If `are_moments` is true, f returns
-        means, or means and variances [S n, .], which are averaged over the imputations instead, and then over the
-        samples. `names` are the names of the first arrays that f returns. Raises NonFiniteError if one of these is not
-        finite.
+        means, or means and variances [n, .], which are averaged over the imputations instead. `names` are the names of
+        the first arrays that f returns. Raises NonFiniteError if one of these is not finite.
         """
         self._check(X)
         B = backend_of(X)
@@ -167,8 +165,7 @@ class ByRows(ABC):
                     else:
                         at = lambda x: of(self, process, factor, x)  # noqa: B023, E731
                         part = f(self.imputations.average(chunk, at), chunk, *known)
-                    more = are_moments and part[0].shape[0] > chunk.shape[0]
-                    parts.append(mixture(part, chunk.shape[0]) if more else part)
+                    parts.append(part)
                 whole = concat_rows(parts)
                 refuse_nonfinite(**dict(zip(names, whole, strict=False)))
                 found.append(whole)

@@ -17,14 +17,11 @@ def average(x: Array, rows: int) -> Array:
     return x if x.shape[0] == rows else backend_of(x).xp.sum(_by_sample(x * (rows / x.shape[0]), rows), axis=0)
 
 
-def mixture(moments: tuple[Array, ...], rows: int) -> tuple[Array, ...]:
-    """Compute the mean and variance [N, P] of the mixture from the moments [S N, P] of its samples.
-
-    If only the means are given, return the mean of the mixture.
-    """
-    if len(moments) == 1:
-        return (average(moments[0], rows),)
+def mixture(moments: tuple[Array, Array], rows: int) -> tuple[Array, Array]:
+    """Compute the mean and variance [N, P] of the mixture from the moments [S N, P] of its samples."""
     mean, variance = moments
+    if mean.shape[0] == rows:
+        return moments
     xp, share = backend_of(mean).xp, (mean.shape[0] // rows) ** -0.5
     centre = average(mean, rows)
     apart = share * (_by_sample(mean, rows) - centre)

@@ -14,7 +14,7 @@ from agp.markup import html_with_fallback
 from agp.predictors._by_rows import latent_means, latent_projection, moved_by, refuse_nonfinite, split_sets
 from agp.predictors._functions import FunctionSamples
 from agp.predictors._imputed import Imputations
-from agp.predictors._mixture import combine, cross_covariances, slopes
+from agp.predictors._mixture import average, combine, cross_covariances, mixture, slopes
 from agp.predictors._saturating import Saturation
 from agp.predictors._scores import Scores
 from agp.processes import Process
@@ -118,7 +118,8 @@ class Predictor(Scores):
                 mean = moved_by(mean, offset, X.shape[0])
             if unbounded:
                 refuse_nonfinite(variance=variance)
-            return self._observe(mean, variance, noise, X.shape[0]) if observed else (mean, variance)
+            found = self._observe(mean, variance, noise, X.shape[0]) if observed else (mean, variance)
+            return found if mean.shape[0] == X.shape[0] else mixture(found, X.shape[0])
 
         names, known = ("mean",) if unbounded else ("mean", "variance"), self._by_row_terms(X, offset, noise)
         return Prediction(*self._in_chunks(predicted, X, memory, names, *known, are_moments=True))
@@ -138,7 +139,8 @@ class Predictor(Scores):
         """
 
         def predicted(mean: Array, X: Array, offset: Array | None) -> tuple[Array]:
-            return (moved_by(mean, offset, X.shape[0]),)
+            mean = average(mean, X.shape[0])
+            return (mean if offset is None else mean + offset,)
 
         offset = self._by_row_terms(X, offset, None)[0]
         return self._in_chunks(predicted, X, memory, ("mean",), offset, of=latent_means, are_moments=True)[0]
@@ -309,6 +311,8 @@ class Predictor(Scores):
         y = self._targets(X, y)
         check_finite("X", X)
         known = self._by_row_terms(X, offset, noise, weights)
+        if backend_of(X).is_concrete(X):
+            self.likelihood.check_noise(known[1])
         new = tuple(X.shape[:-2])
         if self.lead and new not in ((), self.lead):
             msg = (

@@ -297,7 +297,7 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def places(self, factor: Any, batch: Batch, /) -> dict[str, Place]:
         if not self.posterior.holds_data:
             return {"": InducingPlace.of(self, factor, batch.X)}
-        self.posterior.check_noise(batch.noise)
+        self.posterior.check_one_noise(batch.noise)
         return {"": DataPlace(self, factor, batch.X)}
 
     def inducing_moments(self) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from agp import tree
 from agp._context import public
 from agp.backend import Array, backend_of
 from agp.batch import Batch
-from agp.checks import check_model
+from agp.checks import check_model, check_parameters
 from agp.errors import UntouchedWarning
 from agp.models import valid_data
 from agp.posteriors import InverseOwner, Posterior
@@ -31,6 +31,7 @@ def check_training(
     """Return all rows as one batch; raise TypeError or ValueError if the model cannot be trained on them."""
     check_model(model)
     X, y = valid_data(X, y, missing=model.likelihood.missing)
+    check_parameters(model, *model._reference())
     batch = model._batch(X, y, weights=weights, offset=offset, noise=noise)
     model._check(batch)
     return batch

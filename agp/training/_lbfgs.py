@@ -20,7 +20,7 @@ from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import collect_reports
 from agp.training._begun import check_training, initial_state
-from agp.training._objective import Objective, Point, closed_form_leaves, raw_leaves
+from agp.training._objective import Objective, Point, closed_form_leaves
 from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all, progress_bar
 from agp.updates import Adam, Update, check_rate
 
@@ -163,7 +163,7 @@ def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> It
     model = objective.given
     yield objective.vector_of(model)
     for i in range(restarts):
-        rng, raw = generator(seed, 4, i), raw_leaves(model)
+        rng, raw = generator(seed, 4, i), tree.unconstrain(model)
         new, moved = {}, {}
         for leaf in tree.describe(model):
             name, value = leaf.name, leaf.value

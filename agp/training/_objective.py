@@ -86,12 +86,6 @@ class Point(NamedTuple):
     """The repairs, which are counted only if the point becomes an iterate."""
 
 
-def raw_leaves(model: Any) -> dict[str, Array]:
-    """Return the raw leaves, without warnings about a noise variance of zero: its raw value is -inf, and is fixed."""
-    with np.errstate(divide="ignore"):
-        return tree.unconstrain(model)
-
-
 class Objective:
     """The loss -bound / N, for N observations, as a function of one float64 vector on the host."""
 
@@ -117,7 +111,7 @@ class Objective:
             [np.full(math.prod(x.value.shape), isinstance(x.constraint, type(POSITIVE))) for x in leaves]
         )
         # [n], True for entries that are zero and stay zero: their raw value -inf is no number for an optimiser
-        self.zero = np.isneginf(self._on_host(raw_leaves(model)))
+        self.zero = np.isneginf(self._on_host(tree.unconstrain(model)))
         self.evaluations, self.seconds = 0, 0.0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
@@ -143,7 +137,7 @@ class Objective:
 
     def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
         """Return the moving raw leaves of a model in one vector."""
-        return np.where(self.zero, 0.0, self._on_host(raw_leaves(model)))
+        return np.where(self.zero, 0.0, self._on_host(tree.unconstrain(model)))
 
     def _on_host(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
         return np.array(to_numpy(self.unflatten.vector(raw)), dtype=np.float64)

@@ -277,6 +277,10 @@ class NumpyBackend(Backend):
                     parts.append(part if len(shape) == 1 else part.reshape(shape))
         return found
 
+    def log(self, x: Array, /) -> Array:
+        with np.errstate(divide="ignore"):
+            return np.log(x)
+
     def inner_by_column(self, x: Array, y: Array, /) -> Array:
         return np.vecdot(x, y, axis=0) if x.ndim == 2 else super().inner_by_column(x, y)
 

@@ -33,6 +33,10 @@ class StrictBackend(Backend):
     def to_numpy(self, x: Array, /) -> Any:
         return np.asarray(x.to_device(CPU))
 
+    def log(self, x: Array, /) -> Array:
+        with np.errstate(divide="ignore"):  # its arrays are those of NumPy
+            return xp.log(x)
+
     def row_major(self, x: Array, /) -> Array:
         # the standard has no strides; a view on the host has those of the array
         host = self.to_numpy(x)

@@ -321,6 +321,22 @@ def test_columns_in_the_span_of_others_are_left_out_with_a_warning():
         FixedActions.spanning(np.zeros((4, 2)))
 
 
+@pytest.mark.parametrize("name", ["weights", "offset", "noise"])
+@pytest.mark.parametrize("support", [None, 12])
+def test_what_is_known_of_rows_is_given_to_the_model_and_to_its_bound(support, name):
+    X, y = data(NUMPY)
+    known = {name: 0.1 + X[:, 0] ** 2}
+    without, model = (CaGP.from_data(X, y, num_actions=5, support=support, **given) for given in ({}, known))
+    for call in (without.bound, lambda *rows, **given: agp.value_and_gradient(without, *rows, **given)):
+        with pytest.raises(ValueError, match=f"{name} was given only to training; give {name} to both"):
+            call(X, y, **known)
+    if support is None:  # the model holds all rows
+        assert model.bound(X, y)[0] == model.bound(X, y, **known)[0]
+    else:
+        with pytest.raises(ValueError, match=f"{name} was given only to from_data; give {name} to both"):
+            model.bound(X, y)
+
+
 # -- starts -----------------------------------------------------------------------------------------------------------
 
 
