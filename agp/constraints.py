@@ -85,6 +85,13 @@ class _Positive(Constraint):
 
 class _Nonnegative(_Positive):
     # zero has the raw value -inf, where the slope is zero
+    def log_jacobian(self, raw: Array) -> tuple[Array, Array]:
+        xp = backend_of(raw).xp
+        moves = xp.isfinite(raw)  # zeros are constants
+        terms = -self.constrain(-xp.where(moves, raw, xp.zeros_like(raw)))
+        slopes = xp.exp(-self.constrain(raw))
+        return xp.sum(xp.where(moves, terms, xp.zeros_like(raw))), xp.where(moves, slopes, xp.zeros_like(raw))
+
     def is_violated(self, value: Array) -> Array:
         xp = backend_of(value).xp
         return ~xp.all(xp.isfinite(value) & (value >= 0))

@@ -100,8 +100,10 @@ class Subject:
         """Whether predictions are probabilities of several classes."""
         return bool(self.order) or isinstance(self.model.likelihood, (RobustMax, Softmax))
 
-    def predict(self, X: Array) -> Predicted:
+    def predict(self, X: Array, **known: Array | None) -> Predicted:
         """Return predictions of observations and 95 % intervals for the function at model inputs X [N, D].
+
+        `known` are the offset and the noise of the rows; intervals are those of the function without an offset.
 
         The ends of an interval are the mean of the function plus and minus 1.96 standard deviations, mapped through the
         link of the likelihood. For more than two classes the ends are NaN, because intervals are not defined.
@@ -111,7 +113,7 @@ class Subject:
             mean = host(level_probabilities(predictor, X))[:, np.argsort(self.order)]
             variance = mean * (1.0 - mean)
         else:
-            mean, variance = map(host, predictor.predict(X, observed=True))
+            mean, variance = map(host, predictor.predict(X, observed=True, **known))
         if self.several_classes:
             unknown = np.full_like(mean, np.nan)
             return Predicted(mean, variance, unknown, unknown)
@@ -140,9 +142,12 @@ class Subject:
         values = np.asarray(y, dtype=np.float64)
         return values.reshape(len(values), -1)
 
-    def pit(self, X: Array, y: Host, seed: int = 0) -> Host:
-        """Return the probability integral transforms [N, K] of targets; the transform of NaN is NaN."""
-        return host(self.predictor().pit(X, asarray_like(y, X), seed=seed))
+    def pit(self, X: Array, y: Host, seed: int = 0, **known: Array | None) -> Host:
+        """Return the probability integral transforms [N, K] of targets; the transform of NaN is NaN.
+
+        `known` are the offset and the noise of the rows.
+        """
+        return host(self.predictor().pit(X, asarray_like(y, X), seed=seed, **known))
 
 
 def subject_of(x: Any) -> Subject:

@@ -199,15 +199,21 @@ class CaGP(HoldsData, InverseOwner):
 
     # -- bound ------------------------------------------------------------------------------------------------------
 
+    def _batch(self, X: Array, y: Array, /, **known: Any) -> Batch:
+        batch = super()._batch(X, y, **known)
+        for name in ("weights", "offset", "noise"):
+            given, held = getattr(batch, name), getattr(self, name)
+            if (held is None and given is not None) or (given is None and held is not None and self.capped):
+                msg = f"{name} was given only to {'from_data' if given is None else 'training'}; give {name} to both."
+                raise ValueError(msg)
+        return batch
+
     def _check(self, batch: Batch, /) -> None:
         super()._check(batch)
         check_without_white(type(self), self.kernel, self.X)
         B = backend_of(self.X)
         for name in ("weights", "offset", "noise"):
             given, held = getattr(batch, name), getattr(self, name)
-            if (held is None and given is not None) or (given is None and held is not None and self.capped):
-                msg = f"{name} was given only to {'from_data' if given is None else 'training'}; give {name} to both."
-                raise ValueError(msg)
             if self.capped or given is None or batch.X.shape != self.X.shape:
                 continue
             if not B.same_rows(B.xp.sort(given, axis=0), B.xp.sort(held, axis=0)):  # the rows may be in another order
@@ -304,7 +310,7 @@ class CaGP(HoldsData, InverseOwner):
             )
             raise ValueError(msg)
         combined = self.predict(X).variance
-        held = {"weights": self.weights, "noise": self.noise} if inputs is None else {}
+        held: dict[str, Any] = {"weights": self.weights, "noise": self.noise} if inputs is None else {}
         exact = GPR(self.kernel, self.likelihood, X=known, y=xp.zeros_like(known[:, :1]), **held).predict(X).variance
         exact = xp.broadcast_to(exact, combined.shape)
         return Uncertainty(combined, exact, nonnegative(combined - exact)[0])

@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from agp.backend import asarray_like
 from agp.checks import check_whole
 from agp.inspection import Z95, Host, Subject, as_table, subject_of
 from agp.metrics import reliability, rmse
@@ -14,7 +15,9 @@ from agp.plot._panels import band, panels
 LEVELS = np.linspace(0.02, 0.98, 49)
 
 
-def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any = None) -> Figure:
+def plot_calibration(
+    model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any = None, offset: Any = None, noise: Any = None
+) -> Figure:
     """Plot observed frequencies against predicted frequencies, preferably for data unseen in training.
 
     For regression, the plot shows the fraction of targets inside central intervals of the predictive distribution as a
@@ -39,6 +42,8 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
         The number of equal-width probability bins.
     ax
         Axes to draw into; by default a new figure.
+    offset, noise
+        Known offsets and noise variances of the rows, as in `agp.Predictor.predict`.
 
     Raises
     ------
@@ -47,11 +52,12 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     """
     subject, inputs, targets = _predictions_and_targets(model, X, y)
     figure, (one,) = panels(ax, 1, size=(4.8, 4.6))
-    found = subject.predict(inputs)
+    known = _known_of_rows(inputs, offset, noise)
+    found = subject.predict(inputs, **known)
     if subject.classes:
         _draw_reliability(one, subject, found.mean, targets, bins)
     else:
-        _draw_coverage(one, found.mean, found.variance, targets, subject.pit(inputs, targets))
+        _draw_coverage(one, found.mean, found.variance, targets, subject.pit(inputs, targets, **known))
     one.plot([0.0, 1.0], [0.0, 1.0], color="0.35", linewidth=1.0, linestyle="--", zorder=1)
     one.set(xlim=(0.0, 1.0), ylim=(0.0, 1.0), aspect="equal")
     one.grid(alpha=0.25)
@@ -59,7 +65,18 @@ def plot_calibration(model: Any, X: Any, y: Any, /, *, bins: int = 10, ax: Any =
     return figure
 
 
-def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax: Any = None) -> Figure:
+def plot_pit(
+    model: Any,
+    X: Any,
+    y: Any,
+    /,
+    *,
+    bins: int = 10,
+    seed: int = 0,
+    ax: Any = None,
+    offset: Any = None,
+    noise: Any = None,
+) -> Figure:
     """Plot a histogram of the probability integral transforms F(y) for each output.
 
     The histogram of a calibrated model is flat. Peaks at the ends mean that predictive distributions are too narrow, a
@@ -79,6 +96,8 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
         The seed for randomised transforms.
     ax
         Axes to draw into; by default a new figure.
+    offset, noise
+        Known offsets and noise variances of the rows, as in `agp.Predictor.predict`.
 
     Raises
     ------
@@ -93,7 +112,10 @@ def plot_pit(model: Any, X: Any, y: Any, /, *, bins: int = 10, seed: int = 0, ax
         msg = "classes have no probability integral transforms; use plot_calibration."
         raise TypeError(msg)
     figure, (one,) = panels(ax, 1, size=(5.2, 3.6))
-    pit, edges = subject.pit(inputs, targets, seed), np.linspace(0.0, 1.0, bins + 1)
+    pit, edges = (
+        subject.pit(inputs, targets, seed, **_known_of_rows(inputs, offset, noise)),
+        np.linspace(0.0, 1.0, bins + 1),
+    )
     fewest = int(np.min(np.sum(np.isfinite(pit), axis=0)))
     for p in range(pit.shape[1]):
         density, _ = np.histogram(pit[np.isfinite(pit[:, p]), p], edges, density=True)
@@ -117,6 +139,12 @@ def _predictions_and_targets(model: Any, X: Any, y: Any) -> tuple[Subject, Any, 
         msg = f"X has {table.rows} rows, but y has {len(targets)}; give one target for each row."
         raise ValueError(msg)
     return subject, subject.inputs(X), targets
+
+
+def _known_of_rows(inputs: Any, offset: Any, noise: Any) -> dict[str, Any]:
+    """Return the offset and the noise as arrays beside the inputs."""
+    given = {"offset": offset, "noise": noise}
+    return {name: None if x is None else asarray_like(np.asarray(x, float), inputs) for name, x in given.items()}
 
 
 def _draw_coverage(ax: Axes, mean: Host, variance: Host, targets: Host, pit: Host) -> None:

@@ -113,21 +113,21 @@ class Predictor(Scores):
         def predicted(
             moments: tuple[Array, Array], X: Array, offset: Array | None, noise: Array | None
         ) -> tuple[Array, Array]:
-            mean, variance = moments
-            if offset is not None:
-                mean = moved_by(mean, offset, X.shape[0])
+            (mean, variance), rows = moments, X.shape[0]
             if unbounded:
                 refuse_nonfinite(variance=variance)
-            found = self._observe(mean, variance, noise, X.shape[0]) if observed else (mean, variance)
-            return found if mean.shape[0] == X.shape[0] else mixture(found, X.shape[0])
+            if observed and self.saturation is not None:  # the limits are those of rates without an offset
+                mean, variance = self.saturation.bound_moments(mean, variance)
+            if offset is not None:
+                mean = moved_by(mean, offset, rows)
+            found = self._observe(mean, variance, noise, rows) if observed else (mean, variance)
+            return found if mean.shape[0] == rows else mixture(found, rows)
 
         names, known = ("mean",) if unbounded else ("mean", "variance"), self._by_row_terms(X, offset, noise)
         return Prediction(*self._in_chunks(predicted, X, memory, names, *known, are_moments=True))
 
     def _observe(self, mean: Array, variance: Array, noise: Array | None, rows: int) -> Prediction:
         """Return the moments [S n, K] of observations, from those of the latent functions."""
-        if self.saturation is not None:
-            mean, variance = self.saturation.bound_moments(mean, variance)
         likelihood = self.likelihood if noise is None else with_row_noise(self.likelihood, noise, mean.shape[0] // rows)
         return likelihood.predict(mean, variance)
 

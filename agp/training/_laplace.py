@@ -82,7 +82,8 @@ def laplace(
         objective.settled = _point(objective, mean).model
     from scipy.optimize import approx_fprime
 
-    hessian = objective.count * approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
+    slopes: Any = approx_fprime(mean, lambda vector: _point(objective, vector).slope, STEP)
+    hessian = objective.count * slopes
     # a raw value r with softplus(r) = v has dr / dlog v = v / (1 - exp(-v))
     values = np.logaddexp(mean, 0.0)
     scale = np.where(objective.positive, values / -np.expm1(-values), 1.0)

@@ -282,7 +282,7 @@ class NumpyBackend(Backend):
             return np.log(x)
 
     def inner_by_column(self, x: Array, y: Array, /) -> Array:
-        return np.vecdot(x, y, axis=0) if x.ndim == 2 else super().inner_by_column(x, y)
+        return np.vecdot(x, y, axis=0) if x.ndim == 2 else super().inner_by_column(x, y)  # type: ignore[call-overload]
 
     def squared_differences(self, X: Array, Z: Array, scale: Array, /) -> Array:
         if X.ndim > 2 or Z.ndim > 2 or X.shape[1] == 1:

@@ -289,6 +289,15 @@ def test_targets_that_were_not_observed_are_left_out():
     assert second[24, 1] == coverage(mean[10:, 1:], variance[10:, 1:], both[10:, 1:], second[24, 0])
 
 
+def test_known_noise_belongs_to_the_intervals():
+    noise = np.full_like(Y, 100.0)
+    model = agp.SVGP.from_data(X, Y, likelihood=agp.Gaussian(0.0), noise=noise, num_inducing=5)
+    (ax,) = plot_calibration(model, X, Y, noise=noise).axes
+    assert points(ax.lines[0])[24, 1] == 1.0  # intervals of +-6.7 hold everything
+    (ax,) = plot_pit(model, X, Y, bins=4, noise=noise).axes
+    assert ax.get_xlabel() == "probability integral transform"
+
+
 @pytest.mark.long
 def test_calibration_of_probabilities_is_a_reliability_diagram(tmp_path):
     labels = labelled(X)

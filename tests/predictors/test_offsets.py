@@ -8,7 +8,7 @@ from helpers import NUMPY, assert_close
 from predictor_cases import BATCH, NEW, model_of, new_targets, predictor_of
 
 import agp
-from agp.predictors import Imputations
+from agp.predictors import Imputations, Saturation
 
 OFFSET = np.linspace(-1.0, 2.0, len(NEW))
 NOISE = np.linspace(0.0, 0.7, len(NEW))
@@ -60,6 +60,15 @@ def test_an_offset_is_the_logarithm_of_an_exposure(name):
     found = scores(model.predictor(), NEW, y, offset=np.full(len(NEW), np.log(5.0)))
     for what, expected in scores(exposed, NEW, y).items():
         assert_close(found[what], expected, 1e-9, what)
+
+
+def test_the_limits_of_rates_are_those_without_an_offset():
+    predictor = predictor_of("poisson-wsvgp")
+    limits, unit = predictor.predict(NEW).mean.mean(axis=0), np.ones(1)
+    predictor = dataclasses.replace(predictor, saturation=Saturation(limits, unit))
+    rates = predictor.predict(NEW, observed=True).mean
+    found = predictor.predict(NEW, observed=True, offset=OFFSET).mean
+    assert_close(found, np.exp(OFFSET)[:, None] * rates, 1e-12)
 
 
 # -- known noise ------------------------------------------------------------------------------------------------------

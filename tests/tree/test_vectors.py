@@ -179,6 +179,22 @@ def test_the_jacobian_is_that_of_all_values(case, torch_place):
     assert_close(pullback(2.0).detach(), 2.0 * slopes, 1e-12)
 
 
+def test_noise_that_stays_zero_is_no_part_of_the_jacobian(backend):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 2)), rng.normal(size=12)
+    found = []
+    for likelihood in (agp.Gaussian(0.0), agp.Gaussian(0.3)):
+        model = agp.GPR.from_data(X, y, likelihood=likelihood, noise=0.1 + X[:, 0] ** 2)
+        vector, unflatten = agp.flatten(backend.move(model))
+        value, pullback = unflatten.log_jacobian(vector)
+        at = [leaf.name for leaf in unflatten.leaves].index("likelihood.noise_variance")
+        found.append((float(value), backend.numpy(pullback()), at))
+    (zero, slopes, at), (trained, _, _) = found
+    unit = y.var()
+    assert zero == pytest.approx(trained - np.log(-np.expm1(-0.3 / unit)), rel=1e-9)
+    assert slopes[sum(int(np.prod(leaf.value.shape)) for leaf in unflatten.leaves[:at])] == 0.0
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_jacobian_is_the_same_everywhere(dtype, backend):
     model = exact()[0]
