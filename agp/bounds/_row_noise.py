@@ -89,7 +89,7 @@ class SplitNoise(NamedTuple):
         total, pull = (
             B.fold(_logarithms, self.common, rows, FOLDED_ROWS, add=tree.add)
             if B.is_lazy
-            else (_logarithms(self.common, rows))
+            else _logarithms(self.common, rows)
         )
         return -0.5 * outputs * total, lambda bar: pull(-0.5 * outputs * bar)
 

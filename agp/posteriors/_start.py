@@ -15,11 +15,12 @@ def _plain(name: str) -> str:
 
 @cache
 def _public_classes() -> dict[str, type[Posterior]]:
-    """Return the exported concrete posterior classes, keyed by name in lower case without separators."""
+    """Return the exported concrete classes without data, keyed by name in lower case without separators."""
     from agp import posteriors
 
     exported = (vars(posteriors)[name] for name in posteriors.__all__)
     classes = (cls for cls in exported if issubclass(cls, Posterior) and not inspect.isabstract(cls))
+    classes = (cls for cls in classes if not cls.holds_data)
     return {_plain(cls.__name__): cls for cls in classes}
 
 
