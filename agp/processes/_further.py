@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Self
 
 from agp import tree
-from agp.backend import Array, backend_of
+from agp.backend import Array, backend_of, like
 from agp.batch import Batch
 from agp.inducing import Points
 from agp.likelihoods import Likelihood, expected_row_density, row_site_gradients
@@ -92,7 +92,7 @@ def sites_of_new(
 
     sites = NewSites(xp.zeros_like(mean), xp.zeros_like(mean))
     if likelihood.quadratic:
-        return aim(*_marginals(mean, C, *sites)[:2])
+        return aim(mean, xp.sum(identity(C) * C, axis=-1).mT)
     mu, var, bound = state(sites)
     rate, change = RATE, None
     for _ in range(STEPS):
@@ -145,13 +145,16 @@ def _marginals(mean: Array, C: Array, shift: Array, precision: Array) -> tuple[A
 def condition_process(process: Any, factor: Any, batch: Batch, likelihood: Likelihood, /) -> tuple[Any, Any]:
     """Return the process and its factor given further data; see `agp.processes.Process.condition_on`."""
     places: dict[str, Place] = process.places(factor, batch)
-    X = batch.X
+    X, A = batch.X, process.mixing
     xp = backend_of(X).xp
-    parts = zip(*(place.marginals() for place in places.values()), strict=True)
-    mean, C, rest = (xp.concat(list(part), axis=axis) for part, axis in zip(parts, (1, 0, 1), strict=True))
-    A = process.mixing
-    outputs = _Outputs() if A is None else _Outputs(process.project_mean(factor, X) - mean @ A.mT, A)
-    new = sites_of_new(mean, C, rest, batch, likelihood, outputs)
+    if likelihood.quadratic and A is None:  # alpha + beta mu does not depend on mu
+        zeros = xp.zeros((X.shape[0], process.outputs), **like(X))
+        new = NewSites(*row_site_gradients(likelihood, zeros, zeros, batch))
+    else:
+        parts = zip(*(place.marginals() for place in places.values()), strict=True)
+        mean, C, rest = (xp.concat(list(part), axis=axis) for part, axis in zip(parts, (1, 0, 1), strict=True))
+        outputs = _Outputs() if A is None else _Outputs(process.project_mean(factor, X) - mean @ A.mT, A)
+        new = sites_of_new(mean, C, rest, batch, likelihood, outputs)
     found, start = {}, 0
     for path, place in places.items():
         stop = start + place.process.outputs
