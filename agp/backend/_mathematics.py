@@ -50,6 +50,11 @@ class Mathematics(Library):
         """Linear interpolation (1 - share) * old + share * new of arrays of the same shape."""
         return (1.0 - share) * old + share * new
 
+    def join_blocks(self, A11: Array, A12: Array, A21: Array, A22: Array, /) -> Array:
+        """Matrix [[A11, A12], [A21, A22]] of blocks [..., ., .]."""
+        xp = self.xp
+        return xp.concat([xp.concat([A11, A12], axis=-1), xp.concat([A21, A22], axis=-1)], axis=-2)
+
     def log(self, x: Array, /) -> Array:
         """Natural logarithm, elementwise; that of zero is -inf, without a warning."""
         return self.xp.log(x)

@@ -33,9 +33,8 @@ def _columns(A: Array) -> tuple[Array, Array]:
 
 
 def _join_lower(a11: Array, a21: Array, a22: Array) -> Array:
-    xp = backend_of(a11).xp
-    zeros = xp.zeros_like(a21).mT
-    return xp.concat([xp.concat([a11, zeros], axis=-1), xp.concat([a21, a22], axis=-1)], axis=-2)
+    B = backend_of(a11)
+    return B.join_blocks(a11, B.xp.zeros_like(a21).mT, a21, a22)
 
 
 def lower_of(X: Array, Y: Array) -> Array:
@@ -169,5 +168,4 @@ def symmetric_from_lower(A: Array) -> Array:
 
 def symmetric_from_blocks(A11: Array, A12: Array, A22: Array) -> Array:
     """Return the symmetric matrix [[A11, A12], [A12^T, A22]]."""
-    xp = backend_of(A11).xp
-    return xp.concat([xp.concat([A11, A12], axis=-1), xp.concat([A12.mT, A22], axis=-1)], axis=-2)
+    return backend_of(A11).join_blocks(A11, A12, A12.mT, A22)

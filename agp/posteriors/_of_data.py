@@ -162,13 +162,13 @@ class Exact(DataPosterior[ExactFactor]):
     ) -> tuple[Self, ExactFactor]:
         # The new rows of L are [A^T, L2] with A = L^-1 Kuf and L2 L2^T = Kff + diag(noise) - A^T A: O(k N^2).
         B = backend_of(Kuf)
-        xp, L = B.xp, factor.L
+        xp = B.xp
         values, noise = shift / precision, 1.0 / precision[:, 0]  # the outputs share the noise
         A = self.half(factor, Kuf)
         L2 = cholesky(add_diagonal(Kff - A.mT @ A, noise))
         rest = B.solve_triangular(L2, values - A.mT @ factor.white)
-        upper, lower = xp.concat([L, xp.zeros_like(A)], axis=1), xp.concat([A.mT, L2], axis=1)
-        new = _exact_factor(xp.concat([upper, lower], axis=0), xp.concat([factor.white, rest], axis=0))
+        L = B.join_blocks(factor.L, xp.zeros_like(A), A.mT, L2)
+        new = _exact_factor(L, xp.concat([factor.white, rest], axis=0))
         residual = xp.concat([self.residual, values], axis=0)
         return type(self)(residual, xp.concat([xp.broadcast_to(self.noise, (self.count,)), noise], axis=0)), new
 

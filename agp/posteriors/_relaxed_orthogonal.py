@@ -273,12 +273,11 @@ class RelaxedUnion(RelaxedGroups):
 
     def factorise(self, Kuu: Array, /) -> tuple[RelaxedGroupsFactor, Pullback]:
         # with v before u the factor G^T blkdiag(Lu, Lw) is lower triangular: [[Lw, 0], [-J^T Lw, Lu]]
-        xp = backend_of(Kuu).xp
+        B = backend_of(Kuu)
         K, Kvu, Kvv = self._blocks(Kuu)
         Lu, Lw = self.first_inverse, self.second_inverse
         J = self._regression(Kvu)
-        below = xp.concat([-times_lower(J.mT, Lw), Lu], axis=1)
-        L = xp.concat([xp.concat([Lw, xp.zeros_like(Kvu)], axis=1), below], axis=0)
+        L = B.join_blocks(Lw, B.xp.zeros_like(Kvu), -times_lower(J.mT, Lw), Lu)
         inner = Relaxed(self._swap_groups(self.mean), self._swap_groups(self.site), L, self.preconditioned)
         factor, pull_factor = inner.factorise(symmetric_from_blocks(Kvv, Kvu, K))
 

@@ -277,6 +277,12 @@ class NumpyBackend(Backend):
                     parts.append(part if len(shape) == 1 else part.reshape(shape))
         return found
 
+    def join_blocks(self, A11: Array, A12: Array, A21: Array, A22: Array, /) -> Array:
+        *lead, M, N = A11.shape
+        out = np.empty((*lead, M + A21.shape[-2], N + A12.shape[-1]), dtype=A11.dtype)
+        out[..., :M, :N], out[..., :M, N:], out[..., M:, :N], out[..., M:, N:] = A11, A12, A21, A22
+        return out
+
     def log(self, x: Array, /) -> Array:
         with np.errstate(divide="ignore"):
             return np.log(x)
