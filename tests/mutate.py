@@ -85,6 +85,13 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "s * cdf(f)",
     ): "gives the limit for a = 0, which SciPy computes too",
     ("baseline", "17", "18"): "names another random stream",
+    (
+        "DatumSites.path_weights",
+        "scale * values + noise",
+        "scale * values - noise",
+    ): "has the same distribution",
+    ("Sparse.sample_marginals.<locals>.pullback", "1.0 + zero", "1.0"): "is the same number, of the same dtype",
+    ("_Knots.of", "shift * 2.0", "shift"): "places knots elsewhere, and further knots follow until the error is small",
     ("_whole", "above + ROUNDING * (1.0 + above)", "above"): "removes a margin that the bisection removes anyway",
 }
 """Mutants without an observable effect: (function, code before, code after), and the reason."""

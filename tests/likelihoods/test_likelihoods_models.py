@@ -342,6 +342,15 @@ def test_edges_stay_in_order_in_training():
     assert "likelihood.edges" in tree.unconstrain(result.model)
 
 
+def test_latent_noise_starts_at_a_tenth_of_the_variance_of_the_targets():
+    X, y = toy("latent-noise")
+    y = np.concatenate([3.0 * y, 50.0 - 0.1 * y], axis=1)
+    model = SVGP.from_data(X, y, likelihood=LatentNoiseGaussian(), outputs="separate", num_inducing=9)
+    mean = model.predict_mean(X)
+    variance = model.likelihood.predict(mean, np.zeros_like(mean)).variance
+    np.testing.assert_allclose(variance, np.broadcast_to(0.1 * y.var(axis=0), variance.shape), rtol=1e-9)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("unit", [1e-4, 1.0, 1e5])
 def test_noise_that_depends_on_inputs_is_learnt_in_any_unit(unit):

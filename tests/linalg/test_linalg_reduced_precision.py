@@ -102,6 +102,16 @@ def test_products_that_promise_too_much_are_found_out(backend, monkeypatch):
     assert residual(A, backend.numpy(found.factor)) < 5e-3
 
 
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_a_residual_that_the_own_precision_does_not_confirm_counts_as_a_fallback(warm, monkeypatch):
+    monkeypatch.setattr("agp.linalg._reduced_steps.ROUNDINGS", 1e-6 * ROUNDINGS)
+    A = covariance(24, 1e-5, 2.0)
+    start = np.linalg.cholesky(np.linalg.inv(A)) * 1.01 if warm else None
+    found = inverse_factor(A, start, tolerance=1e-5, precision="float32")
+    assert float(found.fallbacks) == 1.0
+    assert residual(A, found.factor) < 1e-5
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-8, 1e8, 1e30])
 def test_the_units_of_the_matrix_do_not_matter(scale, backend):
     A = covariance(12, 1e-2)

@@ -9,6 +9,7 @@ from predictor_cases import COUNTS, LABELS, NEW, PAIR, ROWS, X, Y, model_of, new
 import agp
 from agp import tree
 from agp.processes import LinearMixing, Sparse, Stack
+from agp.processes._further import _marginals
 from agp.updates import NaturalGradient, SiteStep
 
 OLD = 30
@@ -498,6 +499,19 @@ def test_sites_settle_for_counts_far_from_what_was_expected(count):
     C = predictor.predict_covariance(MORE)[0]
     slope = np.linalg.solve(C, mean - predictor.predict_mean(MORE))  # E[d/df log p] where the bound is highest
     assert np.abs(np.exp(mean + 0.5 * variance) + slope - y).max() < 1e-5 * (1.0 + count)
+
+
+def test_sites_of_new_rows_have_the_divergence_of_a_gaussian():
+    k, rng = len(MORE), np.random.default_rng(3)
+    mean, shift, precision = rng.normal(size=(k, 1)), rng.normal(size=(k, 1)), rng.uniform(0.1, 3.0, (k, 1))
+    C = KERNEL(MORE)[0] + 1e-3 * np.eye(k)
+    V = np.linalg.inv(np.linalg.inv(C) + np.diag(precision[:, 0]))
+    change = V @ (shift - precision * mean)
+    solved = np.linalg.solve(C, np.concatenate([V, change], axis=1))
+    divergence = 0.5 * (np.trace(solved[:, :k]) + change[:, 0] @ solved[:, k] - k - np.linalg.slogdet(solved[:, :k])[1])
+    found = _marginals(mean, C[None], shift, precision)
+    for value, expected in zip(found, (mean + change, np.diag(V)[:, None], divergence), strict=True):
+        assert_close(value, expected, 1e-9)
 
 
 def test_targets_that_were_not_measured_add_nothing():

@@ -11,6 +11,7 @@ from tables import WAYS, At, assert_predicts, table
 import agp
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NotPositiveDefiniteError
 from agp.selection import _stages, fit_regression
+from agp.selection._exact import train_exact
 from agp.selection._rows import Data, subsample_rows
 from agp.selection._watch import Watch
 from agp.training import _resume
@@ -98,6 +99,21 @@ def test_an_ample_limit_changes_nothing():
     free, limited = (fit("collapsed", max_seconds=limit) for limit in (None, 1000.0))
     assert limited.converged
     assert limited.message == free.message
+
+
+def test_training_of_an_exact_gp_ends_by_its_gain_per_row():
+    X, y = table(40)
+    data = Data(X, y[:, None])
+    model = agp.GPR.from_data(X, y, kernel=agp.RBF(1.0, (5.0, 0.1)))
+
+    def bounds(least_gain):
+        with Watch(None, (), progress=False) as watch:
+            train_exact(model, data, 30, watch, least_gain)
+            return watch.bounds
+
+    free = bounds(1e-9)
+    gain = (free[20] - free[0]) / 40.0
+    assert len(bounds(1.01 * gain)) == 21 < len(bounds(0.99 * gain)) <= len(free)
 
 
 # -- callbacks ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from helpers import peak
 
 import agp
 from agp.errors import ConvergenceWarning, Interrupted, NoSignalWarning
-from agp.training import GROWTH_TOLERANCE, Round
+from agp.training import GROWTH_TOLERANCE, FitResult, Round
 from agp.training._growth import _Limits
 
 RNG = np.random.default_rng(0)
@@ -350,6 +350,16 @@ def test_arrays_of_all_pairs_of_inducing_inputs_must_fit_the_memory(build):
     used = peak(lambda: agp.value_and_gradient(larger, X, Y))
     enough = [_Limits(0.01, 1000, None, None, factor * used, len(X), ()).size(model) is None for factor in (0.6, 1.6)]
     assert enough == [False, True]
+
+
+def test_the_next_round_is_assumed_to_take_twice_as_long_as_the_last_alone():
+    limits, found = _Limits(0.01, 1000, None, 1000.0, None, len(X), ()), FitResult(None, 0, 0.0)
+    rounds = [Round(4, 0.0, 0.0, 0.0, 600.0, 5), Round(8, 0.0, 0.0, 0.0, 700.0, 5), Round(16, 0.0, 0.0, 0.0, 1300.0, 5)]
+    assert limits.budget(found, rounds[:2]) is None
+    for late in (rounds[:1], rounds):
+        reason, text = limits.budget(found, late)
+        assert reason == "time"
+        assert "needs about 1.2e+03 s" in text
 
 
 def test_hyperparameters_are_reset_twice_at_most():
