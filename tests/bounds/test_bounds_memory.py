@@ -8,6 +8,7 @@ from agp import RBF, SGPR, SVGP, CaGP, tree
 from agp.batch import Batch
 from agp.bounds import elbo
 from agp.inducing import Patches, PatchGrid
+from agp.likelihoods import Beta
 from agp.posteriors import InverseFree, Relaxed, Whitened
 from agp.processes import Patchwise
 
@@ -104,6 +105,21 @@ def few_actions(rng):
     process = CaGP.from_data(X, X[:, :1], num_actions=4)._posterior_process()
     factor = process.factorise()[0]
     return process.floats_per_row, 2, lambda X: process.project(factor, X)
+
+
+@pytest.mark.parametrize("points", [20, 200])
+def test_the_memory_of_a_beta_likelihood_is_estimated_within_a_factor_of_two(points):
+    rng, ones = np.random.default_rng(0), np.ones((100, 1))
+    likelihood = as_arrays(Beta(5.0, points=points))
+    mu, y = rng.normal(size=ones.shape), rng.uniform(0.1, 0.9, size=ones.shape)
+
+    def value_and_bars():
+        likelihood.expected_log_density(mu, ones, y)[1](ones[:, 0])
+        likelihood.predictive_log_density(mu, ones, y)
+
+    value_and_bars()
+    used = peak(value_and_bars) * 2**20 / 8 / len(y)
+    assert 0.5 * likelihood.floats_per_row < used < 1.6 * likelihood.floats_per_row
 
 
 @pytest.mark.parametrize("made", [patchwise, pixelwise, patches, few_actions])

@@ -304,7 +304,7 @@ class Wrapped(agp.kernels.Kernel):
         return self.inner.diag(X)
 
     def from_data(self, X, variance, /):
-        return Wrapped(self.inner.from_data(X, variance))
+        return type(self)(self.inner.from_data(X, variance))
 
     def check(self, width, /):
         self.inner.check(width)
@@ -318,6 +318,24 @@ def test_white_noise_is_seen_inside_a_kernel_of_the_user(model_class):
         model_class.from_data(X, y, kernel=Wrapped(agp.RBF() + agp.White(0.1)))
     with pytest.raises(ValueError, match="remove White from the kernel"):  # too small to be told from rounding
         model_class.from_data(X, y, kernel=agp.RBF() + agp.White(1e-6))
+
+
+@tree.model
+class Nugget(Wrapped):
+    """A user's kernel with white noise of its own."""
+
+    def __call__(self, X, Z=None, /):
+        value, pull = self.inner(X, Z)
+        return (value * (1.0 + 0.01 * np.eye(len(X))) if Z is None else value), pull
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_white_noise_of_a_user_is_seen_in_any_unit(unit):
+    X, y = toy_data(ROWS)
+    kernel = agp.RBF(unit**2, 1.0)
+    CGGP.from_data(X, y, kernel=Wrapped(kernel))
+    with pytest.raises(ValueError, match="remove White from the kernel"):
+        CGGP.from_data(X, y, kernel=Nugget(kernel))
 
 
 def test_other_data_and_other_likelihoods_are_refused():

@@ -12,6 +12,7 @@ from agp import tree
 from agp.backend import backend_of, get_backend
 from agp.errors import BackendError, WorkerError
 from agp.repairs import collect_reports, report
+from agp.training._order import Pooled
 from agp.updates import Adam, Batch
 
 da = pytest.importorskip("dask.array")
@@ -215,6 +216,14 @@ def test_whole_batches_train_as_in_memory(name, data):
     assert gap(agp.train(model, X, y, steps=20).model, agp.train(model, *data, steps=20).model) <= 1e-8
     lazy, given = (agp.train(model, *rows, steps=9, **known_of(rows[0])).model for rows in ((X, y), data))
     assert gap(lazy, given) <= 1e-8
+
+
+@pytest.mark.parametrize("columns", [1, 9])
+def test_the_memory_of_a_pool_does_not_depend_on_the_columns(columns, monkeypatch):
+    monkeypatch.setattr("agp.training._order.POOL_MIB", 8_000 / 2**20)  # of 1,000 numbers
+    rows = tuple(da.ones((2_000, width), chunks=(10, width)) for width in (columns, 1))
+    pooled = Pooled(rows, 1, 0, np.ones(1), in_place=False)
+    assert len(pooled.pools.numbers(0, 0)) == 1_000 // (columns + 1)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from agp.likelihoods import (
     Softmax,
     StudentT,
 )
-from agp.quantiles import Mixture, marginal_mixture, mixture_quantiles
+from agp.quantiles import Mixture, _root, marginal_mixture, mixture_quantiles
 from agp.repairs import collect_reports
 
 EDGES = (-0.6, 0.3, 1.4)
@@ -332,6 +332,14 @@ def test_a_search_takes_few_evaluations():
     found = mixture_quantiles(exponential, ONE, ONE, levels)
     np.testing.assert_allclose(found[:, 0, 0], scipy.stats.expon.ppf(levels), rtol=1e-12)
     assert len(evaluations) <= 9 * len(levels)
+
+
+def test_a_search_for_a_step_halves_the_interval():
+    low, high = np.zeros(1), np.ones(1)
+    with np.errstate(all="ignore"):
+        below, above, _ = _root(lambda x: np.where(x < 0.3, -1.0, 1.0), low, high, -high, high)
+    assert below <= 0.3 <= above
+    np.testing.assert_allclose([below, above], 0.3, rtol=1e-12)
 
 
 @pytest.mark.parametrize("level", [2.0**-6, 0.25, 0.75, 1.0 - 2.0**-6])

@@ -201,6 +201,21 @@ def test_a_score_of_narrow_and_distant_bumps_is_that_of_two_points(width):
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+def test_a_score_of_a_smooth_distribution_takes_few_evaluations():
+    evaluations = []
+
+    def tail(v, upper):
+        evaluations.append(v)
+        return np.exp(-np.exp(v)) if upper else -np.expm1(-np.exp(v))
+
+    def exponential(mu, var):
+        return Mixture(tail, np.exp, mu[0] - 0.5, mu[0] + 1.3)
+
+    found = mixture_crps(exponential, np.zeros((1, 1, 1)), np.zeros((1, 1, 1)), column(1.0))
+    np.testing.assert_allclose(found, 2.0 * math.exp(-1.0) - 0.5, rtol=1e-4)
+    assert sum(v.size for v in evaluations) <= 90
+
+
 def test_a_distribution_between_two_ends_has_a_score_inside_and_outside():
     # the distribution function is 0 or 1 at the outer knots, and bends at the ends
     def uniform(mu, var):

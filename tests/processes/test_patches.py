@@ -10,6 +10,7 @@ from agp.backend import backend_of
 from agp.chunking import CACHE, mebibytes
 from agp.inducing import JointInducing, Patches, PatchGrid, Points, some_rows
 from agp.inducing import _equal_patches as equal_patches
+from agp.inducing import _patches as patches_module
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.kernels import _quadratic_forms as forms
 from agp.processes import Deep, LinearMixing, Patchwise, Sparse, Stack
@@ -187,6 +188,17 @@ def test_on_a_device_images_follow_the_budget_as_rows_do(located, monkeypatch):
         assert float(value) == pytest.approx(float(on_host[0]), rel=1e-12)
         for name, x in gradient.items():
             assert_close(x, on_host[1][name], 1e-10, name)
+
+
+@pytest.mark.parametrize(("fit", "evaluated"), [(6, [6]), (5, [5, 1, 5, 1])])
+def test_on_a_device_images_that_fit_are_evaluated_once(fit, evaluated, monkeypatch):
+    sizes, usual = [], patches_module._responses
+    monkeypatch.setattr(NumpyBackend, "device_memory", lambda _self, _x: 80.0 * 2**10)
+    monkeypatch.setattr(patches_module, "cached_rows", lambda _floats, _X: fit)
+    monkeypatch.setattr(patches_module, "_responses", lambda p, x: sizes.append(x.shape[0]) or usual(p, x))
+    value, pull = Patches((3, 4), (2, 2), _images(5, 4)).cross(as_arrays(RBF(1.0, 1.0)), _images(6, 12))
+    pull(value)
+    assert sizes == evaluated
 
 
 @pytest.mark.long

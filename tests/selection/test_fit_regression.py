@@ -3,6 +3,7 @@
 import math
 import re
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,10 @@ from tables import WAYS, assert_predicts, bits, table
 import agp
 from agp.inducing import Points
 from agp.selection import Candidate, RegressionResult, Stage, _stages, fit_regression
+from agp.selection._candidates import Chosen
+from agp.selection._exact import Tuned, exact_gp
+from agp.selection._plan import Plan
+from agp.selection._rows import Data
 from agp.training import baseline
 
 KINDS = {"sample": "GPR", "larger": "GPR", "exact": "GPR", "collapsed": "SVGP"}
@@ -173,6 +178,17 @@ def test_no_linear_part_where_there_is_no_trend():
     rng = np.random.default_rng(0)
     X = rng.uniform(-3.0, 3.0, size=(24, 1))
     assert " + linear" not in fit_regression(X, np.cos(2.0 * X[:, 0]) + 0.1 * rng.normal(size=24)).kernel
+
+
+@pytest.mark.parametrize(("gain", "added"), [(3.5, False), (4.5, True)])
+def test_a_linear_part_gains_more_than_chance(gain, added):
+    data = Data(*table(20, outputs=1))
+    plan = Plan("auto", agp.Gaussian(), None, None, None, 1e-3)
+    tuned = Tuned(exact_gp(data, kernel=agp.RBF(), **plan.parts(agp.RBF(), data)), -1.0, -1.0)
+    improved = tuned._replace(evidence=gain / 20 - 1.0)
+    trained = SimpleNamespace(plan=plan, _train_model=lambda *_: improved)
+    found = _stages.Fit._with_linear(trained, Chosen("rbf", tuned), data)
+    assert [one.name for one in found] == ["rbf + linear"] * added
 
 
 # -- manners -----------------------------------------------------------------------------------------------------------

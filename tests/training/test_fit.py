@@ -9,6 +9,7 @@ import pytest
 
 import agp
 from agp.errors import ConvergenceWarning, Interrupted
+from agp.training._fit import _Slope
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, size=(200, 1))
@@ -40,6 +41,14 @@ def test_steps_end_when_the_bound_rises_no_more(posterior):
     assert slope * 100 / len(X) < 5e-3  # an epoch has one step here, so that 100 steps are meant
     best = float(agp.fit(agp.SGPR.from_data(X, Y, num_inducing=15), X, Y).model.bound(X, Y)[0])
     assert float(found.model.bound(X, Y)[0]) > best - 0.1 * len(X)
+
+
+@pytest.mark.parametrize(("gain", "converged"), [(4e-3, True), (6e-3, False)])
+def test_the_slope_is_in_nats_per_datum_and_epoch(gain, converged):
+    slope = _Slope(300, 100, 5e-3, noisy=True)  # an epoch has 100 steps
+    slope.resume((3.0 * gain * np.arange(500)).tolist())
+    assert slope.converged == converged
+    assert f"100 steps gain {gain:.1e} nats per datum" in slope.message
 
 
 @pytest.mark.long

@@ -340,6 +340,13 @@ def test_from_data_says_where_auto_belongs():
             build(X, Y, num_inducing="auto")
 
 
+@pytest.mark.parametrize(("bound", "reason"), [(-1.195, "gain"), (-1.1, None), (-1.3, "gain")])
+def test_the_gain_of_a_doubling_is_the_difference_of_two_bounds(bound, reason):
+    rounds = [Round(M, value, 0.0, -value, 1.0, 10) for M, value in ((4, -1.2), (8, bound))]
+    ending = _Limits(0.01, 1000, None, None, None, len(X), ()).assess(rounds)
+    assert (ending and ending[0]) == reason
+
+
 def test_rounds_have_names():
     assert Round._fields == ("num_inducing", "bound", "upper", "gap", "seconds", "steps")
 
