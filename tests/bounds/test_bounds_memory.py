@@ -9,8 +9,9 @@ from agp.batch import Batch
 from agp.bounds import elbo
 from agp.inducing import Patches, PatchGrid
 from agp.likelihoods import Beta
+from agp.means import LinearMean
 from agp.posteriors import InverseFree, Relaxed, Whitened
-from agp.processes import Patchwise
+from agp.processes import FixedMap, Patchwise
 
 ROWS, COLUMNS, INDUCING = 20_000, 2, 32
 WHOLE = ROWS * INDUCING * 8 / 2**20
@@ -122,7 +123,13 @@ def test_the_memory_of_a_beta_likelihood_is_estimated_within_a_factor_of_two(poi
     assert 0.5 * likelihood.floats_per_row < used < 1.6 * likelihood.floats_per_row
 
 
-@pytest.mark.parametrize("made", [patchwise, pixelwise, patches, few_actions])
+def known_paths(rng):
+    """A known function of several outputs, in several samples with inputs of their own."""
+    paths = FixedMap(LinearMean(rng.normal(size=(2, 6)), np.zeros(6))).paths(None, rng, 8, 1)
+    return paths.floats_per_row, 2, lambda X: paths.evaluate(np.tile(X, (8, 1, 1)))
+
+
+@pytest.mark.parametrize("made", [patchwise, pixelwise, patches, few_actions, known_paths])
 def test_the_memory_of_a_row_is_estimated_within_a_factor_of_two(made, monkeypatch):
     # blocks of images have a limit of their own, which the estimate omits; here it is small
     monkeypatch.setattr("agp.chunking.CACHE", 0.125)

@@ -318,6 +318,15 @@ def test_bad_rows_are_named(data):
         get_backend("dask").cholesky(X)
 
 
+def test_the_next_pool_is_fetched_while_steps_run(data, monkeypatch):
+    monkeypatch.setattr("agp.training._order.POOL_MIB", 1e-6)
+    pooled = Pooled(in_chunks(data, 100), 5, 0, data[0], in_place=False)  # three pools of a chunk each
+    pooled.rows(0, 0, 5)
+    assert list(pooled.fetched) == [(0, 0), (0, 1)]
+    pooled.rows(0, 295, 300)
+    assert list(pooled.fetched)[-2:] == [(0, 2), (1, 0)]
+
+
 def test_a_task_without_memory_names_smaller_chunks(data):
     def exhausted(block):
         raise MemoryError

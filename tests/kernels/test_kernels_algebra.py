@@ -377,6 +377,14 @@ def test_memory_is_what_the_kernel_says(name, call, columns):
     assert isinstance(kernel, Kernel)
 
 
+@pytest.mark.parametrize("cls", [RBF, Matern12, Matern32, Matern52])
+def test_stationary_kernels_hold_as_many_arrays_as_they_say(cls):
+    kernel, (X, Z) = as_arrays(cls(1.3, 0.8)), inputs(3, rows=300, others=280)
+    kernel(X[:2], X[:2])  # what is imported and remembered at the first call is not the kernel's
+    entry = 8.0 * 300 * 280 / 2**20
+    assert peak(lambda: kernel(X, Z)) / entry == pytest.approx(kernel.floats_per_entry, abs=0.4)
+
+
 def test_gradients_keep_the_columns():
     kernel = kernel_case("on-linear", 3)
     kernel_bar = kernel(inputs(3)[0])[1](np.ones((9, 9)))[0]

@@ -465,6 +465,13 @@ def test_noise_that_is_small_beside_the_spread_makes_no_staircase(var):
     np.testing.assert_allclose(found[large], counts[large], rtol=1e-3)
 
 
+def test_noise_of_a_hundredth_of_the_spread_is_resolved():
+    (y,) = quantiles_of(StudentT(0.01), 0.3, 1.0, (0.6,))
+    f = np.linspace(-8.0, 8.0, 20_001)  # the rule converges exponentially: the step is a tenth of the noise
+    below = np.sum(scipy.stats.norm.pdf(f) * scipy.stats.t(3.0, 0.3 + f, 0.01).cdf(y)) * (f[1] - f[0])
+    assert below == pytest.approx(0.6, abs=1e-9)
+
+
 def test_gaussian_samples_agree_with_the_closed_form_of_one():
     expected = scipy.stats.norm(0.3, math.sqrt(0.9)).ppf(LEVELS)
     np.testing.assert_allclose(quantiles_of(Gaussian(0.2), 0.3, 0.7, LEVELS), expected, rtol=1e-12)

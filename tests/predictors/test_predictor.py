@@ -468,6 +468,12 @@ def test_every_predictor_has_transforms_and_scores(name):
     assert np.all((pit > 0.0) & (pit < 1.0) & (scores > 0.0))
 
 
+def test_targets_that_are_all_missing_have_no_transforms():
+    y = np.asarray(np.arange(9) % 3, dtype=float)[:, None]
+    model = agp.SVGP.from_data(X[:9], y, num_inducing=4, likelihood=agp.likelihoods.Ordinal(3))
+    assert np.all(np.isnan(model.predictor().pit(NEW, np.full((len(NEW), 1), np.nan))))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", [STRICT, TORCH, JAX], ids=lambda b: b.name)
 def test_transforms_and_scores_are_the_same_on_every_library(backend, available):

@@ -11,6 +11,7 @@ from agp.chunking import CACHE, mebibytes
 from agp.inducing import JointInducing, Patches, PatchGrid, Points, some_rows
 from agp.inducing import _equal_patches as equal_patches
 from agp.inducing import _patches as patches_module
+from agp.inducing._patch_grid import _scatter
 from agp.kernels import RBF, Matern12, Matern32, White
 from agp.kernels import _quadratic_forms as forms
 from agp.processes import Deep, LinearMixing, Patchwise, Sparse, Stack
@@ -44,6 +45,14 @@ def test_cuts_are_those_of_loops_and_their_adjoint(grid, torch_place):
     assert np.sum(bar * linear) == pytest.approx(np.sum(pull(bar) * moved), rel=1e-12)
     stage = lambda leaves: ((grid(leaves["X"])[0],), lambda b: {"X": grid(leaves["X"])[1](b)})  # noqa: E731
     assert_closed_form_is_autograd(stage, {"X": X})
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_scattered_values_fill_an_axis_of_the_size_asked_for(step):
+    x = np.arange(1.0, 7.0).reshape(2, 3)
+    expected = np.zeros((2, 11))
+    expected[:, 2 : 3 + 2 * step : step] = x
+    np.testing.assert_array_equal(_scatter(x, 1, 2, step, 11), expected)
 
 
 @pytest.mark.parametrize("backend", ["torch", "strict-device1", "cupy", "cupy-stand-in"], indirect=True)

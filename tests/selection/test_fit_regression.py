@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import assert_close, inducing_inputs, process
+from helpers import as_arrays, assert_close, inducing_inputs, process
 from tables import WAYS, assert_predicts, bits, table
 
 import agp
@@ -16,6 +16,7 @@ from agp.selection import Candidate, RegressionResult, Stage, _stages, fit_regre
 from agp.selection._candidates import Chosen
 from agp.selection._exact import Tuned, exact_gp
 from agp.selection._plan import Plan
+from agp.selection._collapse import collapse
 from agp.selection._rows import Data
 from agp.training import baseline
 
@@ -68,6 +69,17 @@ def test_the_collapsed_posterior_is_that_of_sgpr(outputs, most):
         assert_close(one, two, 1e-8)
     assert_close(found.bound, float(by_hand.bound(X, targets)[0]), 1e-8)
     assert_close(found.bound, float(found.model.bound(X, targets)[0]), 1e-6)
+
+
+@pytest.mark.parametrize("count", [5, 12])
+def test_the_log_density_of_held_out_rows_is_that_of_sgpr(count):
+    X, y = table(50)
+    y = y.reshape(-1, 1)
+    kernel, noise = as_arrays(agp.RBF(1.3, 0.8)), as_arrays(agp.Gaussian(0.2))
+    model = agp.SGPR(kernel, noise, Points(X[:count]), X[:40], y[:40])
+    found = collapse(model, X[:12], Data(X[:40], y[:40]), Data(X[40:], y[40:]), None, inside=False)
+    expected = np.mean(model.log_density(X[40:], y[40:]))
+    assert found.log_density(1.0, 0.2, count) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.slow

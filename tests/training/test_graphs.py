@@ -165,6 +165,20 @@ def test_a_wrong_guess_takes_back_what_came_of_it(steps, device):
     assert device.replays > STEPS // 3
 
 
+def test_the_first_steps_are_taken_one_call_after_another(device):
+    run = Run(sparse(), [Adam(1e-2)], Batches(X, Y, 10, 0), None, {}, graphs=True)
+    run.advance_to(graphs.EAGER_STEPS, [], None, 1000)
+    assert (device.recorded, device.replays) == (0, 0)
+
+
+@pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
+def test_steps_taken_back_do_not_count_as_launched(device):
+    model, updates = collided([graphs.EAGER_STEPS])
+    found = trained(model, graphs.EAGER_STEPS + 2, updates=updates)
+    assert device.replays > 0
+    assert "guesses about the branches" in found.launched_singly
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agp.errors.RepairWarning")
 def test_a_wrong_guess_costs_two_launches_and_a_pause(device):
