@@ -6,12 +6,15 @@ import warnings
 
 import numpy as np
 import pytest
-from helpers import assert_close, inducing_inputs, process
+import scipy.stats
+from helpers import as_arrays, assert_close, inducing_inputs, process
 from tables import WAYS, assert_predicts, bits, table
 
 import agp
 from agp.inducing import Points
 from agp.selection import Candidate, RegressionResult, Stage, _stages, fit_regression
+from agp.selection._collapse import collapse
+from agp.selection._rows import Data
 from agp.training import baseline
 
 KINDS = {"sample": "GPR", "larger": "GPR", "exact": "GPR", "collapsed": "SVGP"}
@@ -63,6 +66,16 @@ def test_the_collapsed_posterior_is_that_of_sgpr(outputs, most):
         assert_close(one, two, 1e-8)
     assert_close(found.bound, float(by_hand.bound(X, targets)[0]), 1e-8)
     assert_close(found.bound, float(found.model.bound(X, targets)[0]), 1e-6)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_held_out_log_density_of_collapsed_sums_is_that_of_sgpr(outputs):
+    (X, y), (new, targets) = (table(rows, seed=seed, outputs=outputs) for rows, seed in ((40, 0), (15, 1)))
+    model = as_arrays(agp.SGPR(agp.RBF(1.2, 0.9), agp.Gaussian(0.1), Points(X[:6]), X, y))
+    sums = collapse(model, X[:6], Data(X, y), Data(new, targets), None, inside=False)
+    mean, variance = model.predict(new, observed=True)
+    expected = scipy.stats.norm(mean, np.sqrt(variance)).logpdf(targets).sum(axis=1).mean()
+    assert_close(sums.log_density(1.0, 0.1), expected, 1e-8)
 
 
 @pytest.mark.slow
