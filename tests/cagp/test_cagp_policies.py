@@ -20,6 +20,7 @@ from agp.actions import (
     UnitVectors,
     whole_numbers,
 )
+from agp.chunking import mebibytes
 from agp.updates import ActionsUpdate, Adam, InverseUpdate, Normalise
 
 POLICIES = {
@@ -87,6 +88,19 @@ def test_greedy_rows_are_the_pivots_of_the_noisy_covariance():
         left = np.diag(p.noisy) - np.sum(k * np.linalg.solve(p.noisy[np.ix_(seen, seen)], k), axis=0)
         left[seen] = -1.0
         assert left[rows[i]] >= np.max(left) - 1e-9
+
+
+def test_greedy_rows_begin_with_the_largest_variance_including_known_noise():
+    p = Problem()
+    noise = np.where(np.arange(p.rows) == 7, 2.0, 0.0)[:, None]
+    actions = UnitVectors(3)(dataclasses.replace(p.model("fixed"), noise=noise))
+    assert np.argmax(actions.values[:, 0]) == 7
+
+
+def test_the_budget_for_kernel_eigenvectors_includes_covariances_and_vectors():
+    p = Problem()
+    with pytest.raises(ValueError, match="the eigenvectors of 17 rows takes"):
+        KernelEigenvectors(3, memory=mebibytes(2 * p.rows**2, p.X))(p.model())
 
 
 def test_conjugate_gradients_stop_when_the_residual_is_small():

@@ -74,6 +74,11 @@ def test_repeated_rows_give_finite_centres_among_them(X):
     assert cdist(Z, X).min(axis=1).max() < 1e-9
 
 
+def test_rows_that_differ_by_more_than_rounding_get_their_own_centres():
+    X = np.repeat([1.0, 1.0 + 14.0 * 2.0**-52], 5)[:, None]
+    np.testing.assert_array_equal(np.sort(kmeans(X, 2), axis=0), X[[0, -1]])
+
+
 def test_centres_stay_inside_the_data():
     X = clusters()
     Z = kmeans(X, 9)

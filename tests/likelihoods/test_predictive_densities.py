@@ -146,6 +146,12 @@ def test_targets_far_from_the_prior_have_the_densities_of_integrals():
     np.testing.assert_allclose(found, integrated(log_density, 300.0, 30.0, 1e-6), rtol=1e-9)
 
 
+def test_precise_shares_far_from_the_prior_have_the_densities_of_integrals():
+    log_density = log_share(1e3, scipy.special.log_expit)
+    found = as_arrays(Beta(1e3, link="logit")).predictive_log_density(*(np.array([[x]]) for x in (-3.0, 0.01, 0.97)))
+    np.testing.assert_allclose(found, integrated(log_density, -3.0, 0.01, 0.97), rtol=1e-8)
+
+
 @pytest.mark.parametrize(("mu", "var", "y"), [(300.0, 1.0, 0.2), (-300.0, 1.0, 0.8), (60.0, 0.1, 0.2)])
 def test_the_higher_of_two_peaks_may_be_the_one_near_the_prior(mu, var, y):
     # between the peaks log p(y | f) falls steeply, and beyond only like the logarithm of the link

@@ -28,7 +28,7 @@ from agp.likelihoods import (
     Softmax,
     StudentT,
 )
-from agp.quantiles import Mixture, _root, marginal_mixture, mixture_quantiles
+from agp.quantiles import Mixture, _root, beta_tail, marginal_mixture, mixture_quantiles, normal_quantile
 from agp.repairs import collect_reports
 
 EDGES = (-0.6, 0.3, 1.4)
@@ -368,6 +368,17 @@ def test_large_counts_with_dispersion_need_no_more_nodes_than_small_ones():
     for count in (5.0, 1e12):
         mixture.tail(model.place(np.array([[count]])), False)
     assert nodes[1] == nodes[0]
+
+
+@pytest.mark.parametrize("x", [1e-3, 0.5, 2.0])
+def test_a_share_near_zero_with_an_enormous_parameter_has_the_tail_of_a_gamma_variable(x):
+    b = np.array([1e250])
+    expected = scipy.stats.gamma(2.0).cdf(x)
+    np.testing.assert_allclose(beta_tail(2.0, b, x / b, np.ones(1), False), expected, rtol=1e-12)
+
+
+def test_the_median_of_a_normal_variable_is_zero_without_a_sign():
+    assert str(normal_quantile(0.5)) == "0.0"
 
 
 @pytest.mark.parametrize("v", [-2.0, 0.0, 1.5])

@@ -12,7 +12,7 @@ from test_predictive_quantiles import CASES, CONTINUOUS, DISCRETE, MOMENTS
 
 from agp.likelihoods import Beta, Gamma, Gaussian, NegativeBinomial, Poisson, Softmax, StudentT
 from agp.quantiles import Mixture
-from agp.scores import mixture_crps
+from agp.scores import _Knots, mixture_crps
 
 FINITE = [name for name in DISCRETE if name.startswith(("bern", "ord"))]
 
@@ -241,6 +241,12 @@ def test_scores_at_extremes_are_numbers(name, moments):
     with np.errstate(all="raise"):
         assert 0.0 <= likelihood.predictive_cdf(mu, var, y)[0, 0] <= 1.0
         assert likelihood.predictive_crps(mu, var, y)[0, 0] >= 0.0
+
+
+def test_interpolated_distribution_functions_ascend_beside_a_flat_part():
+    z = np.array([0.0, 1.0, 1.01, 2.01])[:, None, None]
+    knots = _Knots(np.arange(4.0)[:, None, None], z)
+    assert np.all(np.diff(knots.share(np.linspace(0.0, 3.0, 61)[:, None, None]), axis=0) > 0.0)
 
 
 def test_classes_have_no_distribution_function():

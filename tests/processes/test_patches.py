@@ -323,6 +323,10 @@ def test_settings_that_are_none_are_refused_where_patches_are_built(build, messa
             "Z has 4 columns, but patches of 2 x 2 pixels and 2 channels need 8",
         ),
         (
+            Patches((2, 3), (2, 2), np.ones((2, 3)), channels=2, per_channel=True),
+            "Z has 3 columns, but patches of 2 x 2 pixels need 4",
+        ),
+        (
             Patches((3, 4), (2, 2), weights=np.ones(5)),
             r"weights has shape \(5,\), but the images have 6 patches",
         ),

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.stats
 from helpers import as_arrays, assert_close, inducing_inputs, process
 from tables import WAYS, assert_predicts, bits, table
 
@@ -14,9 +15,9 @@ import agp
 from agp.inducing import Points
 from agp.selection import Candidate, RegressionResult, Stage, _stages, fit_regression
 from agp.selection._candidates import Chosen
+from agp.selection._collapse import collapse
 from agp.selection._exact import Tuned, exact_gp
 from agp.selection._plan import Plan
-from agp.selection._collapse import collapse
 from agp.selection._rows import Data
 from agp.training import baseline
 
@@ -80,6 +81,16 @@ def test_the_log_density_of_held_out_rows_is_that_of_sgpr(count):
     found = collapse(model, X[:12], Data(X[:40], y[:40]), Data(X[40:], y[40:]), None, inside=False)
     expected = np.mean(model.log_density(X[40:], y[40:]))
     assert found.log_density(1.0, 0.2, count) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_held_out_log_density_of_collapsed_sums_is_that_of_sgpr(outputs):
+    (X, y), (new, targets) = (table(rows, seed=seed, outputs=outputs) for rows, seed in ((40, 0), (15, 1)))
+    model = as_arrays(agp.SGPR(agp.RBF(1.2, 0.9), agp.Gaussian(0.1), Points(X[:6]), X, y))
+    sums = collapse(model, X[:6], Data(X, y), Data(new, targets), None, inside=False)
+    mean, variance = model.predict(new, observed=True)
+    expected = scipy.stats.norm(mean, np.sqrt(variance)).logpdf(targets).sum(axis=1).mean()
+    assert_close(sums.log_density(1.0, 0.1), expected, 1e-8)
 
 
 @pytest.mark.slow

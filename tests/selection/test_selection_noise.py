@@ -8,6 +8,8 @@ import agp
 from agp.errors import NoSignalWarning
 from agp.means import LinearMean
 from agp.selection import fit_regression
+from agp.selection._rows import Data
+from agp.selection._signal import predicts
 from agp.training import baseline
 
 SHAPES = {"sample": (20, 1), "wide": (20, 30), "larger": (36, 2), "exact": (55, 3), "collapsed": (110, 2)}
@@ -41,6 +43,13 @@ def test_noise_is_predicted_by_its_mean(shape, seed):
     mean, variance = found.model.predict(new, observed=True)
     assert abs(log_density(targets, mean, variance) - log_density(targets, y.mean(), y.var())) < 0.005
     assert abs(log_density(y, *found.model.predict(X, observed=True)) - baseline(agp.Gaussian(), y)) < 0.005
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(0.2, True), (0.1, True), (0.0, False), (-0.2, False)])
+def test_a_model_predicts_if_it_exceeds_the_moments_on_held_out_rows(gain, expected):
+    y, held = noise(90, 1, outputs=2)[1], noise(60, 1, outputs=2, seed=1)[1]
+    alone = log_density(held, y.mean(axis=0), y.var(axis=0))
+    assert predicts(alone + gain, Data(None, y), Data(None, held)) is expected
 
 
 @pytest.mark.slow

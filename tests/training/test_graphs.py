@@ -87,6 +87,11 @@ def test_replayed_steps_are_single_steps_to_the_bit(method, device):
     assert device.replays == STEPS - graphs.EAGER_STEPS if method not in ("rsvgp", "asvgp") else device.replays > 20
 
 
+def test_a_few_replayed_steps_have_the_trace_of_single_steps(device):
+    assert_same(trained(sparse(), 6), trained(sparse(), 6, graphs=False))
+    assert device.replays == 6 - graphs.EAGER_STEPS
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["wsvgp", "sgpr"])
 def test_what_is_known_of_rows_is_taken_along(method, device):
