@@ -153,6 +153,9 @@ class Likelihood(ABC):
     def check_noise(self, noise: Array | None, /) -> None:  # noqa: B027 - most likelihoods have no such variance
         """Raise ValueError if the trained and the known noise variance of a row are both zero."""
 
+    def check_offset(self, offset: Array | None, /) -> None:  # noqa: B027 - most latent functions are alike
+        """Raise ValueError if one offset for all latent functions, [..., N, 1], does not make sense."""
+
     def check_takes_noise(self) -> None:
         """Raise TypeError unless rows may have known noise variances."""
         if not self.takes_noise:

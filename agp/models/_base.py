@@ -289,7 +289,9 @@ class Model(ABC):
             raise ValueError(msg)
         if noise is not None:
             self.likelihood.check_takes_noise()
-        return Batch(X, y, scale, **known_of_rows(X, self.outputs, weights, offset, noise))
+        known = known_of_rows(X, self.outputs, weights, offset, noise)
+        self.likelihood.check_offset(known["offset"])
+        return Batch(X, y, scale, **known)
 
     def _check(self, batch: Batch, /) -> None:
         """Raise an error if the data, all rows in one batch, or the model's parameters are not valid for training."""

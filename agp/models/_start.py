@@ -93,6 +93,7 @@ def _known_of_rows(X: Array, outputs: int, likelihood: Likelihood, parts: Mappin
     if parts["noise"] is not None:
         likelihood.check_takes_noise()
     found = known_of_rows(X, outputs, *(parts[name] for name in ("weights", "offset", "noise")))
+    likelihood.check_offset(found["offset"])
     return {name: None if x is None else copy_array(*constant_data(x)) for name, x in found.items()}
 
 

@@ -255,8 +255,10 @@ class ByRows(ABC):
             self.likelihood.check_takes_noise()
         names = ("offset", "noise", "weights")
         sizes = (self.outputs, self.outputs, 1)
-        found = zip(names, (offset, noise, *weights), sizes, strict=False)
-        return tuple(None if x is None else check_by_row(name, x, X, size) for name, x, size in found)
+        given = zip(names, (offset, noise, *weights), sizes, strict=False)
+        found = tuple(None if x is None else check_by_row(name, x, X, size) for name, x, size in given)
+        self.likelihood.check_offset(found[0])
+        return found
 
     def _targets(self, X: Array, y: Array) -> Array:
         """Check targets, and return them as [..., N, K]."""

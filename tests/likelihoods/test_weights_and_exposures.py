@@ -303,3 +303,18 @@ def test_only_gaussian_noise_may_be_known(kind):
         return
     with pytest.raises(TypeError, match=f"noise is given, but the likelihood is {type(likelihood).__name__}; omit"):
         likelihood.with_noise(noise)
+
+
+def test_one_offset_is_refused_where_latent_functions_define_the_noise():
+    X, y = toy_data(20)[:2]
+    rows = {"likelihood": agp.likelihoods.LatentNoiseGaussian(), "num_inducing": 5}
+    model = SVGP.from_data(X, y, **rows)
+    offset, both = np.ones(len(X)), np.ones((len(X), 1)) * [1.0, 0.0]
+    for call in (
+        lambda: SVGP.from_data(X, y, offset=offset, **rows),
+        lambda: model.bound(X, y, offset=offset),
+        lambda: model.predict(X, offset=offset),
+    ):
+        with pytest.raises(ValueError, match=r"offset has one column, .* pass offset \[N, 2 K\], with zeros"):
+            call()
+    assert_close(model.predict(X, offset=both).mean, model.predict(X).mean + both, 1e-12)
