@@ -249,6 +249,12 @@ def test_interpolated_distribution_functions_ascend_beside_a_flat_part():
     assert np.all(np.diff(knots.share(np.linspace(0.0, 3.0, 61)[:, None, None]), axis=0) > 0.0)
 
 
+def test_a_score_between_two_knots_is_found_on_the_line_through_them():
+    knots = _Knots(*(np.array(one)[:, None, None] for one in ([0.0, 1.0, 5.0], [-3.0, 1.0, 2.0])))
+    found = [float(knots.of_score(z).item()) for z in (-4.0, -2.0, 1.25, 3.0)]
+    np.testing.assert_allclose(found, [0.0, 0.25, 2.0, 5.0], rtol=1e-15)
+
+
 def test_classes_have_no_distribution_function():
     with pytest.raises(
         TypeError, match="classes without an order, so there are no distribution functions; call `predict`"

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from tables import WAYS, table
 
+import agp
 from agp.selection import fit_regression
+from agp.selection._exact import on_rows
 from agp.selection._kernel import _sample
 from agp.selection._rows import Data
 
@@ -78,3 +80,12 @@ def test_a_sample_does_not_depend_on_the_level_of_the_targets():
     y = np.round(100.0 * np.sin(X[:, :1])).astype("float32")
     here, far = (_sample(Data(X, y + level, None)).y for level in (np.float32(0.0), np.float32(2**23)))
     np.testing.assert_allclose(far, here, rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_noise_near_zero_becomes_a_share_of_the_variance_of_the_targets(scale):
+    X, y = table(20)
+    y = scale * y
+    model = agp.GPR.from_data(X, y, likelihood=agp.Gaussian(1e-12 * scale**2))
+    noise = float(on_rows(model, Data(X, y, None), {}).likelihood.noise_variance)
+    np.testing.assert_allclose(noise, 1e-4 * np.var(y), rtol=1e-12)

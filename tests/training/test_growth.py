@@ -347,6 +347,14 @@ def test_the_gain_of_a_doubling_is_the_difference_of_two_bounds(bound, reason):
     assert (ending and ending[0]) == reason
 
 
+def test_a_gain_as_large_as_the_tolerance_is_not_small():
+    limits = _Limits(0.25, 1000, None, None, None, len(X), ())
+    for bound, small in ((-0.875, True), (-0.75, False)):
+        rounds = [Round(M, value, 0.0, -value, 1.0, 10) for M, value in ((4, -1.0), (8, bound))]
+        assert limits.stands(("gain", ""), rounds) is small
+        assert (limits.assess(rounds) is not None) is small
+
+
 def test_rounds_have_names():
     assert Round._fields == ("num_inducing", "bound", "upper", "gap", "seconds", "steps")
 

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from helpers import toy_data
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agp import SVGP, train
 from agp.backend import get_backend
-from agp.updates import Plateau, delayed, exponential, linear, stepped
+from agp.updates import NaturalGradient, Plateau, delayed, exponential, linear, stepped
 from agp.updates._schedules import rate_at
 
 THIRD = 10.0 ** (-1.0 / 3.0)
@@ -53,6 +55,15 @@ def test_steps_are_taken_at_the_right_count(dtype, every, backend):
 
 def test_a_number_is_a_rate_for_every_step():
     assert rate_at(0.25, np.asarray(7.0)) == 0.25
+
+
+def test_natural_gradient_steps_count_for_their_schedule():
+    X, y = toy_data(20)
+    model = SVGP.from_data(X, y, num_inducing=4, posterior="whitened")
+    counts = []
+    update = NaturalGradient(lambda count: counts.append(float(count)) or 0.5)
+    train(model, X, y, steps=3, updates=[update])
+    assert counts == [0.0, 1.0, 2.0]
 
 
 @pytest.mark.slow
