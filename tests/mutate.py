@@ -92,6 +92,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "has the same distribution",
     ("Sparse.sample_marginals.<locals>.pullback", "1.0 + zero", "1.0"): "is the same number, of the same dtype",
     ("_Knots.of", "shift * 2.0", "shift"): "places knots elsewhere, and further knots follow until the error is small",
+    (
+        "_Knots.of",
+        "shift * 2.0 * REACH",
+        "shift * 2.0 / REACH",
+    ): "places knots elsewhere, and further knots follow until the error is small",
     ("pivoted_cholesky", "1", "2"): "counts the columns twice, and only the first count is read",
     ("_whole", "above + ROUNDING * (1.0 + above)", "above"): "removes a margin that the bisection removes anyway",
 }

@@ -442,6 +442,25 @@ def test_after_a_wrong_guess_steps_do_without_guesses_for_a_while(monkeypatch):
     assert guessed == [0, CHECK_EVERY + 1, 2 * (CHECK_EVERY + 1)]
 
 
+def test_calls_of_many_steps_end_where_a_checkpoint_is_due():
+    class Calls(list):
+        """What `Epochs` does where loops are compiled: as many steps in one call as are allowed."""
+
+        def to(self, first, last):
+            assert first < last
+            return last
+
+        def __call__(self, model, states, first, last):
+            self.append((first, last))
+            return model, states, {"bound": np.zeros(last - first)}
+
+    run = still_run()
+    run.epochs = Calls()
+    run.advance_to(4, [], None, 3)
+    run.advance_to(11, [], None, 3)
+    assert run.epochs == [(0, 3), (3, 4), (4, 6), (6, 9), (9, 11)]
+
+
 def test_steps_of_one_call_are_logged_one_by_one():
     class Calls:
         """What `Epochs` does where loops are compiled: four steps in one call."""
