@@ -260,6 +260,15 @@ def test_all_calls_see_the_same_functions(case):
         np.testing.assert_allclose(functions(own, memory=memory), expected, rtol=1e-12, atol=1e-13)
 
 
+def test_functions_of_a_stack_of_one_process_are_those_of_the_process():
+    single, X = process_case("points"), data(1)[0]
+    alone, stacked = (
+        SVGP(process, as_arrays(Gaussian(0.2))).sample_functions(3, features=5)
+        for process in (single, Stack((single,)))
+    )
+    np.testing.assert_array_equal(stacked(X), alone(X))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_are_slopes(case):
     functions, X = functions_of(case)

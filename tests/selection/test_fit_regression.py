@@ -13,10 +13,11 @@ from tables import WAYS, assert_predicts, bits, table
 
 import agp
 from agp.inducing import Points
+from agp.priors import LogNormal
 from agp.selection import Candidate, RegressionResult, Stage, _stages, fit_regression
 from agp.selection._candidates import Chosen
 from agp.selection._collapse import collapse
-from agp.selection._exact import Tuned, exact_gp
+from agp.selection._exact import Tuned, evaluate_on, exact_gp
 from agp.selection._plan import Plan
 from agp.selection._rows import Data
 from agp.training import baseline
@@ -154,6 +155,17 @@ def test_stages_follow_kernels_in_the_table():
     assert words[1] == ["rbf", "12", "-0.5000", "-0.2500", "nan", "nan"]
     assert words[2:5] == [["stage", "rows", "seconds"], ["search", "12", "0.8"], ["posterior", "34", "0.2"]]
     assert words[5:] == [["the", "end"]]
+
+
+def test_the_evidence_of_a_candidate_includes_its_priors_and_is_in_nats_per_row():
+    X, y = table(12)
+    kernel = agp.RBF(np.asarray(1.3), np.asarray(0.7))
+    model = agp.GPR(
+        kernel, agp.Gaussian(np.asarray(0.2)), X=X, y=y[:, None], priors={"kernel.lengthscale": LogNormal(0.3, 0.5)}
+    )
+    evidence = scipy.stats.multivariate_normal(np.zeros(12), kernel(X, X)[0] + 0.2 * np.eye(12)).logpdf(y)
+    prior = scipy.stats.lognorm(0.5, scale=np.exp(0.3)).logpdf(0.7)
+    assert_close(evaluate_on(model, Data(X, y[:, None])).evidence, (evidence + prior) / 12, 1e-10)
 
 
 @pytest.mark.slow

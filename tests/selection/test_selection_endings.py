@@ -11,7 +11,8 @@ from tables import WAYS, At, assert_predicts, table
 import agp
 from agp.errors import CheckpointError, ConvergenceWarning, Interrupted, NotPositiveDefiniteError
 from agp.selection import _stages, fit_regression
-from agp.selection._exact import train_exact
+from agp.selection._candidates import Chosen
+from agp.selection._exact import evaluate_on, train_exact
 from agp.selection._rows import Data, subsample_rows
 from agp.selection._watch import Watch
 from agp.training import _resume
@@ -92,6 +93,20 @@ def test_no_training_begins_that_the_time_left_cannot_end(limit, rows, enough, m
     found = _stages.Fit(None, everything, 8, None, watch)
     assert found._in_time(rows) is enough
     assert watch.late is not enough
+
+
+@pytest.mark.parametrize(("limit", "now", "rows"), [(5e-5, 0.0, 79), (5e-5, 1.0, 46), (1e-7, 0.0, 24), (1.0, 0.0, 90)])
+def test_exact_posteriors_have_the_rows_that_fit_in_the_time_left(limit, now, rows, monkeypatch):
+    clock = Clock(0.0)
+    monkeypatch.setattr("agp.selection._watch.time.perf_counter", clock)
+    X, y = table(90)
+    data = Data(X, y[:, None])
+    watch = Watch(limit, (), progress=False)
+    clock.now = now
+    found = _stages.Fit(None, subsample_rows(data, 90, 0, hold_out=False), 8, None, watch)
+    model = agp.GPR.from_data(X, y, kernel=agp.RBF(1.0, 1.0))
+    found._keep_exact(Chosen("rbf", evaluate_on(model, data)))
+    assert found.best().model.X.shape[0] == rows
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from helpers import peak
 import agp
 from agp.errors import ConvergenceWarning, Interrupted, NoSignalWarning
 from agp.training import GROWTH_TOLERANCE, FitResult, Round
-from agp.training._growth import _Limits
+from agp.training._growth import SQUARES, _Limits
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-4.0, 4.0, size=(150, 1))
@@ -365,6 +365,13 @@ def test_arrays_of_all_pairs_of_inducing_inputs_must_fit_the_memory(build):
     used = peak(lambda: agp.value_and_gradient(larger, X, Y))
     enough = [_Limits(0.01, 1000, None, None, factor * used, len(X), ()).size(model) is None for factor in (0.6, 1.6)]
     assert enough == [False, True]
+
+
+def test_memory_of_exactly_the_required_size_is_enough():
+    needed = sum(SQUARES) * 8**2 * 8 / 2**20
+    endings = [_Limits(0.01, 1000, None, None, memory, len(X), ()).size(few()) for memory in (needed, 0.99 * needed)]
+    assert endings[0] is None
+    assert endings[1][0] == "memory"
 
 
 def test_the_next_round_is_assumed_to_take_twice_as_long_as_the_last_alone():
