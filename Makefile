@@ -17,7 +17,7 @@ FACTOR ?= 1.3
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-all test-quick test-jax test-jax-all test-botorch
-.PHONY: test-oldest test-wheel rehearse lint docs
+.PHONY: test-oldest test-wheel test-board board rehearse lint docs
 .PHONY: bench bench-compare bench-html
 
 help: ## list the targets
@@ -71,6 +71,20 @@ $(OLDEST)/bin/.oldest: pyproject.toml .ci/oldest.py
 	$(OLDEST)/bin/python -m pip install --disable-pip-version-check -c $(OLDEST)/constraints.txt -e ".[sklearn]" \
 	  pandas pyarrow array-api-strict hypothesis pytest pytest-xdist
 	touch $@
+
+# The board: tables of other packages, and the libraries with which agp is compared.
+BOARD := $(VENV)-board
+BOARD_OUT ?= build/board
+$(BOARD)/bin/.test: pyproject.toml
+	$(MAKE) VENV=$(BOARD) TEST_EXTRAS=board,test $@
+
+test-board: $(BOARD)/bin/.test ## test the board, and run it in small
+	$(ONE_THREAD) $(BOARD)/bin/python -m pytest -n auto tests/project/test_board.py
+	$(BOARD)/bin/python asv_benchmarks/board.py run --small --out build/board-small
+
+board: $(BOARD)/bin/.test ## compare the defaults with other libraries on real tables (hours) and write docs/board.md
+	$(BOARD)/bin/python asv_benchmarks/board.py run --out $(BOARD_OUT)
+	$(BOARD)/bin/python asv_benchmarks/board.py page --out $(BOARD_OUT)
 
 test-wheel: ## build the wheel and the source archive, inspect and install them
 	test -x $(VENV)-wheel/bin/python || python3 -m venv $(VENV)-wheel

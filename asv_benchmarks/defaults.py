@@ -3,7 +3,7 @@
 ``python asv_benchmarks/defaults.py run --out OUT --data DIR`` measures one cell after another, each in a new process
 with one thread, and writes each result to a file in OUT. Run the same command again to continue. ``python
 asv_benchmarks/defaults.py page --out OUT`` writes docs/defaults.json from these files, and from it the tables of
-docs/defaults.md and the README. Without ``--out``, it writes the tables from the existing JSON file.
+docs/defaults.md. Without ``--out``, it writes the tables from the existing JSON file.
 """
 
 import argparse
@@ -11,13 +11,12 @@ import json
 import os
 import shutil
 import sys
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from defaults_parts import page
-from defaults_parts.sides import AGAINST, EXACT_ROWS, SIDES
+from defaults_parts.sides import EXACT_ROWS, SIDES
+from options import AGAINST, ROOT, checkouts_of, chosen
 
-ROOT = Path(__file__).parents[1]
 STOPPED = 130
 """Exit status after Ctrl-C."""
 
@@ -35,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(a: argparse.Namespace) -> int:
     """Measure the cells that have no results yet."""
     from defaults_parts.tables import tables  # the page does not need agp
-    from defaults_parts.work import Work, checkouts_of
+    from defaults_parts.work import Work
 
     if a.data and not a.data.is_dir():
         msg = f"--data is {a.data}, but there is no folder with this name."
@@ -75,17 +74,6 @@ def is_peer(name: str) -> bool:
     return not name.startswith(AGAINST) and SIDES[name].is_peer
 
 
-def chosen(option: str, patterns: list[str] | None, known: list[str]) -> list[str]:
-    """The known names that match the patterns, in the order of the patterns; all names if there are no patterns."""
-    unknown = [pattern for pattern in patterns or [] if not any(fnmatchcase(name, pattern) for name in known)]
-    if unknown:
-        msg = f"{option} has no {unknown[0]}; use one of {', '.join(known)}."
-        raise SystemExit(msg)
-    if patterns is None:
-        return known
-    return list(dict.fromkeys(name for pattern in patterns for name in known if fnmatchcase(name, pattern)))
-
-
 def make_page(a: argparse.Namespace) -> int:
     """Write the JSON file, if results are given, and the tables."""
     document = a.root / "docs" / "defaults.json"
@@ -93,9 +81,8 @@ def make_page(a: argparse.Namespace) -> int:
         found = page.collect_reports(json.loads(path.read_text("utf-8")) for path in sorted(a.out.glob("*.json")))
         document.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     found = json.loads(document.read_text("utf-8"))
-    for name, inside in (("docs/defaults.md", page.tables(found)), ("README.md", page.short(found))):
-        path = a.root / name
-        path.write_text(page.written(path.read_text("utf-8"), inside), encoding="utf-8")
+    path = a.root / "docs" / "defaults.md"
+    path.write_text(page.written(path.read_text("utf-8"), page.tables(found)), encoding="utf-8")
     return 0
 
 
@@ -116,9 +103,9 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     one.add_argument("--exact-rows", type=int, default=EXACT_ROWS, metavar="N", help="row limit of gpytorch-exact")
     one.add_argument("--again", action="store_true", help="repeat cells that failed")
     one.add_argument("--small", action="store_true", help="rehearsal on a few rows; its figures are meaningless")
-    one = commands.add_parser("page", help="write the page and the README's table")
+    one = commands.add_parser("page", help="write the page")
     one.add_argument("--out", type=Path, metavar="OUT", help="results to write to docs/defaults.json first")
-    one.add_argument("--root", type=Path, default=ROOT, help="folder of docs and README.md (default: this checkout)")
+    one.add_argument("--root", type=Path, default=ROOT, help="folder of docs (default: this checkout)")
     return parser.parse_args(arguments)
 
 

@@ -3,16 +3,13 @@
 import argparse
 import json
 import math
-import os
-import resource
-import sys
-import threading
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import check_agp, end_with_parent, peak_memory, versions
 
 from defaults_parts.job import Job
 from defaults_parts.sides import side_of
@@ -38,7 +35,7 @@ def measured(job: Job, side: str, seed: int) -> dict[str, Any]:
         msg = f"the predictions are not finite: {scores}"
         raise ValueError(msg)
     texts = list(dict.fromkeys(f"{one.category.__name__}: {one.message}"[:LONGEST] for one in said))
-    own = {"facts": facts, "warnings": texts[:MOST], "versions": versions()}
+    own = {"facts": facts, "warnings": texts[:MOST], "versions": versions(LIBRARIES)}
     return {**scores, "seconds": round(seconds, 3), "mebibytes": round(peak_memory(), 1), **own}
 
 
@@ -50,36 +47,6 @@ def predicted(predict: Any, X: Any) -> Any:
     return np.concatenate(blocks)
 
 
-def versions() -> dict[str, str]:
-    """Versions of the imported libraries."""
-    found = {name: str(sys.modules[name].__version__) for name in LIBRARIES if name in sys.modules}
-    return {"python": ".".join(map(str, sys.version_info[:3])), **found}
-
-
-def peak_memory() -> float:
-    """Peak resident memory of this process in MiB."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux: `resource` would include the memory of the parent process
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return float(line.split()[1]) / 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
-
-
-def check_agp(checkout: Path) -> None:
-    """Raise ImportError unless agp is imported from the checkout."""
-    import agp
-
-    if not Path(str(agp.__file__)).is_relative_to(checkout):
-        msg = f"agp is imported from {Path(str(agp.__file__)).parents[1]}, not from {checkout}"
-        raise ImportError(msg)
-
-
-def end_with_parent() -> None:
-    """Exit when the parent process ends, which closes standard input."""
-    os.read(0, 1)
-    os._exit(1)
-
-
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -89,7 +56,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--checkout", type=Path, help="where agp must come from")
     a = parser.parse_args()
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    end_with_parent()
     if a.checkout:
         check_agp(a.checkout)
     a.out.write_text(json.dumps(measured(Job.read(a.job), a.side, a.seed)), encoding="utf-8")

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from options import AGAINST
 
-from defaults_parts.sides import AGAINST, SIDES, title
+from defaults_parts.sides import SIDES, title
 
 MEASURES = {
     "regression": {"nlpd": "NLPD", "rmse": "RMSE"},
@@ -15,14 +16,6 @@ MEASURES = {
 COSTS = {"seconds": "Seconds of CPU", "mebibytes": "Peak MiB"}
 KEPT = ("table", "split", "seed", "side", "rows", "test_rows", "columns", "classes")
 FIGURES = ("nlpd", "rmse", "log_loss", "error_rate", "seconds", "mebibytes", "facts", "error")
-SHORT_TABLES = ("energy", "concrete", "airfoil", "elevators", "bike", "kin40k")
-SHORT_SIDES = ("agp", "sklearn-gpr", "gpytorch-exact", "gpytorch-svgp", "boosting")
-SHORT_WORDS = (
-    "Each cell shows the test NLPD and the CPU time of training in one thread. The NLPD is the negative log\n"
-    "predictive density of standardised targets; a lower NLPD is better. The column *agp* shows the results of\n"
-    "`GPRegressor().fit(X, y)`.\n"
-    "The [Defaults](docs/defaults.md#tables) page also shows results for other data sets and other measures."
-)
 NOTHING = "Nothing is measured yet."
 REHEARSAL = "**These figures are from a rehearsal on a few rows. Do not use them as results.**"
 PLACE = re.compile(r"(<!-- defaults -->\n).*?(<!-- /defaults -->)", re.DOTALL)
@@ -88,21 +81,6 @@ def words(document: dict[str, Any]) -> str:
     text = f"The machine has {machine['threads']} hardware threads. The processor type is {machine['processor']}. "
     text += f"Versions: {', '.join(named)}."
     return f"{REHEARSAL} {text}" if document["small"] else text
-
-
-def short(document: dict[str, Any]) -> str:
-    """The table of the README: NLPD and CPU seconds of a few sides on a few tables; empty without results."""
-    cells = [cell for cell in document["cells"] if cell["table"] in SHORT_TABLES and not cell["classes"]]
-    sides = [side for side in SHORT_SIDES if any(cell["side"] == side for cell in cells)]
-    if not cells or document["small"]:
-        return ""
-    rows = [["data", "rows", *map(title, sides)], ["---"] * (2 + len(sides))]
-    for table, of_table in _grouped(cells, "table").items():
-        figures = [_figure(of_table, side, "nlpd") for side in sides]
-        times = [_figure(of_table, side, "seconds") for side in sides]
-        both = [f"{nlpd}, {time} s" if time else nlpd for nlpd, time in zip(figures, times, strict=True)]
-        rows.append([table, f"{of_table[0]['rows']:,}", *both])
-    return f"{SHORT_WORDS}\n\n{_markdown(rows)}"
 
 
 def _table(cells: list[dict[str, Any]], measure: str) -> str:

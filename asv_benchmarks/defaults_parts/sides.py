@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from options import AGAINST
+
 EVERY = ("regression", "binary", "classes")
 EXACT_ROWS = 4000
 """Maximum number of training rows for GPyTorch's exact GP."""
-AGAINST = "agp@"
-"""Prefix of sides that are other checkouts of agp."""
 
 
 @dataclass(frozen=True)

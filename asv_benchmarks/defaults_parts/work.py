@@ -1,23 +1,18 @@
 """Run the cells one after another, each in its own process, and write their results."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exchange import ONE_THREAD  # in peers/
+from processes import CellError, run_process
 from results import commit, machine, read_result, write_result
 
-from defaults_parts.sides import AGAINST, side_of
+from defaults_parts.sides import side_of
 from defaults_parts.tables import Table
 
-HERE = Path(__file__).parents[1]
-ROOT = HERE.parent
 SHOWN = ("nlpd", "rmse", "log_loss", "error_rate")
 
 
@@ -37,10 +32,6 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.table}, split {self.split}, seed {self.seed}, {self.side}"
-
-
-class CellError(Exception):
-    """The error of a cell, in one line."""
 
 
 @dataclass
@@ -131,33 +122,16 @@ class Work:
         return {**figures, "machine": self.machine}
 
     def _measured(self, cell: Cell, folder: Path) -> dict[str, Any]:
-        out, said, checkout = folder / "cell.json", folder / "said.txt", self.checkouts.get(cell.side)
+        out, checkout = folder / "cell.json", self.checkouts.get(cell.side)
         out.unlink(missing_ok=True)
         python = self.peer_python if side_of(cell.side).is_peer else sys.executable
         command = [str(python), "-m", "defaults_parts.cell", str(folder / "job.npz"), "--out", str(out)]
         command += ["--side", cell.side, "--seed", str(cell.seed), *(["--checkout", str(checkout)] if checkout else [])]
-        paths = [str(HERE), *([str(checkout), str(checkout / "backends")] if checkout else [])]
-        environment = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(paths)}
-        with said.open("w") as words:
-            streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": words}
-            # Python imports modules in the working directory first
-            process = subprocess.Popen(command, env=environment, cwd=folder, **streams)
-            try:
-                status = process.wait()  # its standard input stays open until this process ends
-            finally:
-                process.kill()
-                process.wait()
-                process.stdin.close()
-        if status or not out.exists():
-            raise CellError(reason(status, said.read_text(errors="replace")))
+        run_process(command, folder, checkout=checkout)
+        if not out.exists():
+            msg = "ended without a result"
+            raise CellError(msg)
         return json.loads(out.read_text(encoding="utf-8"))
-
-
-def reason(status: int, said: str) -> str:
-    """Describe in one line why a process ended."""
-    if status < 0:
-        return f"ended by {signal.Signals(-status).name}"
-    return next(reversed(said.strip().splitlines()), f"ended with code {status}")
 
 
 def sentence(result: dict[str, Any]) -> str:
@@ -167,12 +141,3 @@ def sentence(result: dict[str, Any]) -> str:
     scores = ", ".join(f"{name} {result[name]:.4f}" for name in SHOWN if name in result)
     facts = " ".join(str(fact) for fact in result["facts"].values() if fact is not None)
     return f"{scores}, {result['seconds']:.1f} s, {result['mebibytes']:.0f} MiB {facts}".rstrip()
-
-
-def checkouts_of(others: list[Path]) -> dict[str, Path]:
-    """Map the names of sides to checkouts: this one, and the others by the names of their folders."""
-    named = {"agp": ROOT} | {f"{AGAINST}{path.resolve().name}": path.resolve() for path in others}
-    if len(named) <= len(others):
-        msg = "--against has two folders with the same name; rename one of them."
-        raise SystemExit(msg)
-    return named

@@ -15,11 +15,11 @@ sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks"))
 
 import defaults
 from defaults_parts import page
-from defaults_parts.cell import versions
 from defaults_parts.job import Job
 from defaults_parts.sides import SIDES
 from defaults_parts.tables import held_out, tables
-from defaults_parts.work import checkouts_of, reason
+from options import checkouts_of, chosen
+from processes import reason, versions
 
 ROOT = defaults.ROOT
 PLACES = "# A page\n\n<!-- defaults -->\nold\n<!-- /defaults -->\n"
@@ -62,8 +62,7 @@ def test_cells_in_small_from_start_to_page(tmp_path, capsys):
     assert "1 of 2 cells have results" in capsys.readouterr().out
 
     (tmp_path / "docs").mkdir()
-    for name in ("docs/defaults.md", "README.md"):
-        (tmp_path / name).write_text(PLACES)
+    (tmp_path / "docs" / "defaults.md").write_text(PLACES)
     assert defaults.main(["page", "--out", str(out), "--root", str(tmp_path)]) == 0
     text = (tmp_path / "docs" / "defaults.md").read_text()
     assert page.REHEARSAL in text
@@ -105,9 +104,8 @@ def test_a_peer_in_small(tmp_path, side):
 
 def test_the_page_shows_what_its_file_holds():
     document = json.loads((ROOT / "docs" / "defaults.json").read_text(encoding="utf-8"))
-    for name, inside in (("docs/defaults.md", page.tables(document)), ("README.md", page.short(document))):
-        text = (ROOT / name).read_text(encoding="utf-8")
-        assert text == page.written(text, inside), "run python asv_benchmarks/defaults.py page"
+    text = (ROOT / "docs" / "defaults.md").read_text(encoding="utf-8")
+    assert text == page.written(text, page.tables(document)), "run python asv_benchmarks/defaults.py page"
 
 
 def test_tables_are_made_of_cells():
@@ -121,13 +119,12 @@ def test_tables_are_made_of_cells():
     assert "- airfoil, split 0, seed 0, agp@old: `MemoryError`" in text
     assert "The machine has 2 hardware threads. The processor type is abacus" in text
     assert "agp 0.2.0 (0123456), agp@old 0.2.0 (0123456), scikit-learn 1.9." in text
-    assert page.short(document).splitlines()[-1] == "| airfoil | 1,353 | -0.270 (0.020), 8.2 s | -0.250, 0.41 s |"
 
 
 def test_an_empty_document_has_no_tables():
     document = page.collect_reports([])
     assert page.tables(document) == page.NOTHING
-    assert page.written(PLACES, page.short(document)) == PLACES.replace("old\n", "")
+    assert page.written(PLACES, "") == PLACES.replace("old\n", "")
 
 
 def test_cells_of_two_machines_are_refused():
@@ -175,9 +172,9 @@ def test_scores_of_classes():
 
 
 def test_what_is_asked_for_is_known():
-    assert defaults.chosen("--tables", ["wine", "f*"], ["friedman", "iris", "wine"]) == ["wine", "friedman"]
+    assert chosen("--tables", ["wine", "f*"], ["friedman", "iris", "wine"]) == ["wine", "friedman"]
     with pytest.raises(SystemExit, match="--tables has no gauge; use one of iris"):
-        defaults.chosen("--tables", ["gauge"], ["iris"])
+        chosen("--tables", ["gauge"], ["iris"])
     with pytest.raises(SystemExit, match="no/such/python, but there is no program"):
         defaults.interpreter("no/such/python")
     with pytest.raises(SystemExit, match="nowhere, but there is no folder"):
@@ -188,4 +185,4 @@ def test_what_is_asked_for_is_known():
     assert list(checkouts_of([Path("a/old")])) == ["agp", "agp@old"]
     assert reason(-9, "") == "ended by SIGKILL"
     assert reason(1, "Traceback\nValueError: no\n") == "ValueError: no"
-    assert {"python", "numpy"} <= set(versions())
+    assert {"python", "numpy"} <= set(versions(["numpy"]))

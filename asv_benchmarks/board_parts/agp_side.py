@@ -1,0 +1,60 @@
+"""agp's estimators with their defaults, on the frame as it is; missing cells are imputed if there are any."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from agp import tree
+from agp.estimators import GPClassifier, GPRegressor
+from board_parts.predictions import Normal, Prediction
+from board_parts.splits import Job
+
+
+class Estimated(Prediction):
+    """The predictive distributions of a trained estimator at the rows of a frame."""
+
+    def __init__(self, model: GPRegressor, X: Any) -> None:
+        self.model, self.X = model, X
+        self.mean, self.deviation = model.predict(X, return_std=True)
+
+    def quantiles(self, levels: Sequence[float]) -> Any:
+        return self.model.predict_quantiles(self.X, list(levels))
+
+    def log_density(self, y: Any) -> Any:
+        return self.model.log_density(self.X, y)
+
+    def cdf(self, y: Any) -> Any:
+        return Normal(self.mean, self.deviation).cdf(y)
+
+    def log_probability(self, y: Any) -> Any:
+        whole = self.model.predictor_.likelihood.whole_numbers
+        return self.log_density(y) if whole else super().log_probability(y)
+
+
+def fit(job: Job, seed: int) -> tuple[Callable[[Any], Any], dict[str, Any]]:
+    """Fit an estimator with no arguments except the seed and, for a table with missing cells, ``missing="impute"``."""
+    missing = {"missing": "impute"} if job.X.isna().any(axis=None) or job.X_test.isna().any(axis=None) else {}
+    model: Any = (GPClassifier if job.classes else GPRegressor)(random_state=seed, **missing).fit(job.X, job.y)
+
+    def predict(X: Any) -> Any:
+        if not job.classes:
+            return Estimated(model, X)
+        found = np.zeros((len(X), job.classes))
+        found[:, model.classes_] = model.predict_proba(X)
+        return found
+
+    return predict, facts(model)
+
+
+def facts(model: Any) -> dict[str, Any]:
+    """The choices of the estimator, and the end of its training."""
+    inducing = [len(leaf) for name, leaf in tree.leaves(model.model_).items() if name.endswith("inducing.Z")]
+    converged = getattr(model, "converged_", None)
+    return {
+        "method": model.method_,
+        "num_inducing": inducing[0] if inducing else None,
+        "converged": None if converged is None else bool(converged),
+        "left_out": list(getattr(model, "left_out_", [])),
+        "learned": bool(getattr(model, "learned_", True)),
+    }

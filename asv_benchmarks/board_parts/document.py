@@ -1,0 +1,124 @@
+"""The contents of docs/board.json: the figures of the first half of the tables, and what the second half gives.
+
+The figures of single tables of the second half are not kept, so that nobody can work on them.
+"""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from board_parts.overview import behind, distances, scores_of, standings
+from board_parts.tables import TABLES, traits
+
+SCORES = ("crps", "log_score", "rmse", "coverage", "width")
+CLASS_SCORES = ("log_loss", "error_rate")
+COSTS = ("seconds", "prediction_seconds", "mebibytes")
+LIST = re.compile(r"\[[^][{}]*\]")
+"""A list in JSON without lists or objects in it."""
+DIGITS = 5
+"""Number of significant digits of the figures."""
+
+
+def updated(document: dict[str, Any], cells: list[dict[str, Any]], *, final: bool) -> dict[str, Any]:
+    """Return the contents with the results of the cells, which replace those of the first half.
+
+    Parameters
+    ----------
+    document
+        The contents so far; empty if there are none.
+    cells
+        The results of the cells of either half.
+    final
+        Whether to take what the second half gives. If not, its cells are ignored.
+
+    Raises
+    ------
+    ValueError
+        If the results of a half are of several commits of agp or of several limits.
+    """
+    halves: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for cell in cells:
+        halves[TABLES[cell["table"]].in_first_half].append(cell)
+    found = {"final": document.get("final", {}), **_collected(halves[True])}
+    if final and halves[False]:
+        second = _collected(halves[False])
+        found["final"] = {**found["final"], second["commit"]: summary(second)}
+    return found
+
+
+def as_text(document: dict[str, Any]) -> str:
+    """The contents in JSON, with each list of numbers or words on one line."""
+    return LIST.sub(lambda match: re.sub(r"\n *", " ", match[0]), json.dumps(document, indent=1)) + "\n"
+
+
+def _collected(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """The settings, versions, machines and figures of the cells of one half."""
+    versions: dict[str, set[str]] = defaultdict(set)
+    for cell in cells:
+        for library, version in cell.get("versions", {}).items():
+            versions[library].add(version)
+    groups = {name: [cell for cell in cells if cell["table"] == name] for name in TABLES}
+    return {
+        "commit": _single("commits of agp", (cell["commit"] for cell in cells if cell["side"] == "agp")),
+        "limit": _single("limits", (cell["limit"] for cell in cells)),
+        "small": any(cell["small"] for cell in cells),
+        "machines": [dict(one) for one in sorted({tuple(cell["machine"].items()) for cell in cells})],
+        "versions": {name: sorted(found) for name, found in sorted(versions.items())},
+        "tables": {name: _table(name, group) for name, group in groups.items() if group},
+    }
+
+
+def _single(what: str, values: Iterable[Any]) -> Any:
+    found = sorted(set(values))
+    if len(found) > 1:
+        msg = f"the results are of several {what}: {', '.join(map(str, found))}; run the missing cells again."
+        raise ValueError(msg)
+    return found[0] if found else None
+
+
+def _table(name: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """The description of a table and the figures of its sides, as lists over the splits."""
+    table = TABLES[name]
+    frame = table.frame()
+    sides = sorted({cell["side"] for cell in cells})
+    scores = CLASS_SCORES if table.is_classes else SCORES
+    return {
+        "kind": table.kind,
+        "package": table.package,
+        "target": table.target,
+        "rows": len(frame),
+        "columns": frame.shape[1] - 1,
+        "classes": int(frame[table.target].nunique()) if table.is_classes else 0,
+        "traits": sorted(traits(table, frame)),
+        "sides": {side: _side([cell for cell in cells if cell["side"] == side], scores) for side in sides},
+    }
+
+
+def _side(cells: list[dict[str, Any]], scores: tuple[str, ...]) -> dict[str, Any]:
+    """The figures of one side on one table; None for the splits in which it failed."""
+    cells = sorted(cells, key=lambda cell: cell["split"])
+    found: dict[str, Any] = {name: [_rounded(cell.get(name)) for cell in cells] for name in (*scores, *COSTS)}
+    if errors := list(dict.fromkeys(cell["error"] for cell in cells if "error" in cell)):
+        found["errors"] = errors
+    choices = [cell["facts"] for cell in cells if cell.get("facts")]
+    return found | ({"facts": choices[0]} if choices else {})
+
+
+def _rounded(x: float | None) -> float | None:
+    return None if x is None else float(f"{x:.{DIGITS}g}")
+
+
+def summary(document: dict[str, Any]) -> dict[str, Any]:
+    """What a half says as a whole: standings by the main score, and how far agp is from the best other side."""
+    scores = scores_of(document, "main")
+    found = distances(scores)
+    return {
+        "tables": len(scores),
+        "behind": len(behind(found)),
+        "median ratio": _rounded(float(np.median([one.ratio for one in found]))) if found else None,
+        "standings": [vars(one) for one in standings(scores)],
+    }

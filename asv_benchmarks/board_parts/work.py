@@ -1,0 +1,152 @@
+"""Run the cells, several at a time, each in its own process, and write their results."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from processes import CellError, LimitError, run_process
+from results import machine, read_result, write_result
+
+from board_parts.sides import side_of
+from board_parts.splits import splits_of
+from board_parts.tables import Table
+
+REHEARSED = ("agp", "boosting", "linear")
+"""The sides that take all tables in a rehearsal."""
+SHOWN = ("crps", "log_score", "rmse", "coverage", "log_loss", "error_rate")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement: a table, a split and a side."""
+
+    table: str
+    split: int
+    side: str
+
+    @property
+    def file(self) -> str:
+        """Name of its results file."""
+        return f"{self.table}.{self.split}.{self.side}.json"
+
+    def __str__(self) -> str:
+        return f"{self.table}, split {self.split}, {self.side}"
+
+
+@dataclass
+class Work:
+    """The cells of a run, and the settings of their processes.
+
+    Parameters
+    ----------
+    out
+        The folder for the results.
+    tables, sides
+        The cells are all combinations with the splits of the tables, except for sides that do not take a table.
+    limit
+        The CPU seconds that the process of a cell may use.
+    jobs
+        The number of processes at a time.
+    checkouts
+        The checkouts of agp, by the name of the side.
+    small, again
+        Whether the run is a rehearsal, and whether it repeats cells that failed.
+    """
+
+    out: Path
+    tables: list[Table]
+    sides: list[str]
+    limit: int
+    jobs: int
+    checkouts: dict[str, Path]
+    small: bool
+    again: bool
+    cells: list[Cell] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.commits = {side: commit_of_agp(path) for side, path in self.checkouts.items()}
+        self.machine = machine()
+        self.cells, weights = [], {}
+        for table in self.tables:
+            rows = len(table.frame())
+            sides = self._sides(table, rows)
+            cells = [Cell(table.name, s, side) for s in range(splits_of(rows, small=self.small)) for side in sides]
+            self.cells += cells
+            weights |= dict.fromkeys(cells, rows)
+        # the longest first, so that no long one is left alone in the end
+        self.cells.sort(key=lambda cell: (cell.side not in self.checkouts, -weights[cell]))
+        self.done = 0
+
+    def _sides(self, table: Table, rows: int) -> list[str]:
+        """The sides that take a table; in a rehearsal, some of them take only the first table of numbers or classes."""
+        first = next(one for one in self.tables if one.is_classes == table.is_classes)
+        sides = [side for side in self.sides if side_of(side).takes(rows, table.is_classes)]
+        return [side for side in sides if not self.small or table is first or side in REHEARSED]
+
+    def run(self) -> int:
+        """Measure the cells that have no results yet; return the number of cells that failed, now or before."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        lacking = [cell for cell in self.cells if self.lacks(cell)]
+        self.done = len(self.cells) - len(lacking)
+        print(f"{self.done} of {len(self.cells)} cells have results", flush=True)
+        pool = ThreadPoolExecutor(self.jobs)
+        try:
+            for future in as_completed([pool.submit(self._run, cell) for cell in lacking]):
+                cell, result = future.result()
+                self.done += 1
+                print(f"[{self.done}/{len(self.cells)}] {cell}: {sentence(result)}", flush=True)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        return sum("error" in (read_result(self.out / cell.file) or {}) for cell in self.cells)
+
+    def lacks(self, cell: Cell) -> bool:
+        """Whether a cell must be measured: it has no result, or one of another commit of agp, or of other settings."""
+        found = read_result(self.out / cell.file)
+        if found is None or found["small"] != self.small or found["commit"] != self.commits.get(cell.side):
+            return True
+        return "error" in found and (self.again or found["limit"] < self.limit)
+
+    def _run(self, cell: Cell) -> tuple[Cell, dict[str, Any]]:
+        with tempfile.TemporaryDirectory() as folder:
+            result = self._outcome(cell, Path(folder))
+        settings = {"small": self.small, "limit": self.limit, "commit": self.commits.get(cell.side)}
+        result = {**vars(cell), **settings, **result, "machine": self.machine}
+        write_result(self.out / cell.file, result)
+        return cell, result
+
+    def _outcome(self, cell: Cell, folder: Path) -> dict[str, Any]:
+        out, checkout = folder / "cell.json", self.checkouts.get(cell.side)
+        command = [sys.executable, "-m", "board_parts.cell", cell.table, "--split", str(cell.split)]
+        command += ["--side", cell.side, "--limit", str(self.limit), "--out", str(out)]
+        command += [*(["--small"] if self.small else []), *(["--checkout", str(checkout)] if checkout else [])]
+        try:
+            run_process(command, folder, checkout=checkout, limit=self.limit)
+        except CellError as failure:
+            return {"error": str(failure), "limited": isinstance(failure, LimitError)}
+        return json.loads(out.read_text(encoding="utf-8"))
+
+
+def sentence(result: dict[str, Any]) -> str:
+    """Format the figures of a cell for the progress line."""
+    if "error" in result:
+        return f"FAILED, {result['error']}"
+    scores = ", ".join(f"{name} {result[name]:.4f}" for name in SHOWN if name in result)
+    facts = " ".join(str(fact) for fact in result["facts"].values() if fact not in (None, [], True, False))
+    return f"{scores}, {result['seconds']:.1f} s, {result['mebibytes']:.0f} MiB {facts}".rstrip()
+
+
+def commit_of_agp(checkout: Path) -> str:
+    """The last commit of a checkout that changed the code of agp, with a suffix if it has changed since."""
+    code = ["--", "agp", "backends"]
+    last = _git(checkout, "log", "-1", "--format=%h", *code)
+    return (last or "no commit") + ("-dirty" if _git(checkout, "status", "--porcelain", *code) else "")
+
+
+def _git(checkout: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(checkout), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
