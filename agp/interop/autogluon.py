@@ -31,10 +31,10 @@ MIN_COMPARISON_SECONDS = 60.0
 """The time limit below which classifiers use an RBF kernel, because `max_seconds` does not limit their comparison."""
 FIXED_MEMORY = 300_000_000
 """The memory that a process with agp takes for small data, in bytes."""
-EXACT_ROWS = 4000
-"""The number of rows above which models have inducing inputs, as in `agp.fit_regression`."""
-MATRICES = 10
-"""The number of matrices [N, M] of float64 that training stores at the same time, with M up to `EXACT_ROWS`."""
+MAX_COLUMNS = {"regression": 4096, "quantile": 4096, "binary": 1000, "multiclass": 1000}
+"""The default limit of the number M of inducing inputs for each problem type."""
+MATRICES = 5
+"""The number of matrices [N, M] of float64 for which training needs memory."""
 
 
 class AGPModel(AbstractModel):
@@ -62,15 +62,13 @@ class AGPModel(AbstractModel):
 
     Examples
     --------
-    ::
-
-        from autogluon.tabular import TabularPredictor
-        from agp.interop.autogluon import AGPModel
-
-        predictor = TabularPredictor(label="y").fit(table, hyperparameters={AGPModel: {}}, num_bag_folds=5)
-        predictor.leaderboard()
+    >>> from autogluon.tabular import TabularPredictor
+    >>> from agp.interop.autogluon import AGPModel
+    >>> predictor = TabularPredictor(label="y").fit(table, hyperparameters={AGPModel: {}}, num_bag_folds=5)
+    >>> predictor.leaderboard()
     """
 
+    model: Any
     ag_key = "AGP"
     ag_name = "AGP"
     seed_name = "random_state"
@@ -91,7 +89,7 @@ class AGPModel(AbstractModel):
         time_limit: float | None = None,
         num_cpus: Any = None,
         sample_weight: Any = None,
-        **kwargs: Any,
+        **_: Any,
     ) -> None:
         """Train on a pandas data frame X [N, D] and a series y [N]."""
         start = time.monotonic()
@@ -125,10 +123,12 @@ class AGPModel(AbstractModel):
         return {"can_refit_full": True}
 
     @classmethod
-    def _estimate_memory_usage_static(cls, *, X: Any, num_classes: int | None = 1, **kwargs: Any) -> int:
-        """Return the peak memory of training, in bytes."""
-        rows, functions = X.shape[0], num_classes if num_classes is not None and num_classes > 2 else 1
-        return FIXED_MEMORY + 8 * MATRICES * rows * min(rows, EXACT_ROWS) * functions
+    def _estimate_memory_usage_static(
+        cls, *, X: Any, problem_type: str = "regression", num_classes: int | None = 1, **_: Any
+    ) -> int:
+        """Return an upper limit of the peak memory of training, in bytes."""
+        rows, functions = X.shape[0], num_classes if num_classes is not None and problem_type == "multiclass" else 1
+        return FIXED_MEMORY + 8 * MATRICES * rows * min(rows, MAX_COLUMNS[problem_type]) * functions
 
 
 def tabarena_info() -> Any:
@@ -145,15 +145,12 @@ def tabarena_info() -> Any:
 
     Examples
     --------
-    ::
-
-        from agp.interop.autogluon import tabarena_info
-        from tabarena.benchmark.experiment import TabArenaV0pt1ExperimentBundle
-        from tabarena.models import register_model_info
-
-        info = tabarena_info()
-        register_model_info(info)
-        experiments = TabArenaV0pt1ExperimentBundle(models=[(info.search_space, 0)]).build_experiments()
+    >>> from agp.interop.autogluon import tabarena_info
+    >>> from tabarena.benchmark.experiment import TabArenaV0pt1ExperimentBundle
+    >>> from tabarena.models import register_model_info
+    >>> info = tabarena_info()
+    >>> register_model_info(info)
+    >>> experiments = TabArenaV0pt1ExperimentBundle(models=[(info.search_space, 0)]).build_experiments()
     """
     try:
         from tabarena.models import MethodMetadata, ModelInfo

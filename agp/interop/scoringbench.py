@@ -23,6 +23,12 @@ REGISTRY_KEY = "agp_gpregressor_v" + re.sub(r"[^0-9a-z]+", "_", __version__.lowe
 """The key of `AGPWrapper` in the registry of ScoringBench. It contains the version of agp, because results are stored
 under the key and must not be mixed with those of other versions."""
 
+TAIL_LEVELS = (1e-5, 1e-4, 1e-3)
+"""Levels of the lower tail that are added to the equally spaced ones, and of the upper tail by symmetry.
+
+The benchmark sets the density outside the outermost quantiles to zero.
+"""
+
 
 class AGPWrapper:
     """A model of ScoringBench that trains `agp.estimators.GPRegressor` and returns its predictive distributions.
@@ -37,12 +43,15 @@ class AGPWrapper:
     Parameters
     ----------
     num_quantiles
-        The number of quantiles, at the levels k / (num_quantiles + 1), that describe the distribution of a row.
+        The number of equally spaced levels of the quantiles that describe the distribution of a row. Six levels in the
+        tails, the outermost 0.00001 and 0.99999, are added.
     settings
         Parameters of `GPRegressor`. By default ``missing="impute"`` and ``random_state=0``.
 
     Attributes
     ----------
+    levels
+        The levels [Q] of the quantiles, in ascending order.
     model_
         The trained `GPRegressor`.
 
@@ -59,14 +68,15 @@ class AGPWrapper:
     >>> X = rng.uniform(-2.0, 2.0, (60, 2))
     >>> wrapper = AGPWrapper(kernel="rbf").fit(X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(60))
     >>> wrapper.predict_quantiles(X[:5]).shape
-    (5, 199)
+    (5, 205)
     """
 
     _y_train_range: tuple[float, float] | None = None
 
     def __init__(self, *, num_quantiles: int = 199, **settings: Any) -> None:
         count = check_whole("num_quantiles", num_quantiles)
-        self.levels = np.arange(1, count + 1) / (count + 1)
+        tails = np.asarray(TAIL_LEVELS)
+        self.levels = np.unique(np.concatenate([np.arange(1, count + 1) / (count + 1), tails, 1.0 - tails]))
         self.settings = {"missing": "impute", "random_state": 0} | settings
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -94,8 +104,9 @@ class AGPWrapper:
         return np.asarray(self.model_.predict(_as_table(X)[self._names]), dtype=np.float64).reshape(-1)
 
     def predict_quantiles(self, X: Any) -> npt.NDArray[np.float64]:
-        """Return quantiles [N, num_quantiles] of new observations at X [N, D], in the unit of the targets."""
-        return np.asarray(self.model_.predict_quantiles(_as_table(X)[self._names], self.levels), dtype=np.float64)
+        """Return the quantiles [N, Q] at `levels` of new observations at X [N, D], in the unit of the targets."""
+        quantiles = self.model_.predict_quantiles(_as_table(X)[self._names], self.levels.tolist())
+        return np.asarray(quantiles, dtype=np.float64)
 
     def predict_distribution(self, X: Any) -> Any:
         """Return the predictive distributions at X [N, D] as a ``DistributionPrediction`` of ScoringBench.
