@@ -12,8 +12,6 @@ from threadpoolctl import threadpool_limits
 
 from agp import __version__
 from agp.errors import missing_package_message
-from agp.estimators import GPClassifier, GPRegressor
-from agp.interop._tables import without_infinities
 
 try:
     from autogluon.common.space import Categorical
@@ -22,6 +20,9 @@ try:
 except ImportError as error:
     msg = f"agp.interop.autogluon needs {missing_package_message('autogluon.tabular', 'autogluon')}."
     raise ImportError(msg) from error
+
+from agp.estimators import GPClassifier, GPRegressor
+from agp.interop._tables import without_infinities
 
 __all__ = ["AGPModel", "tabarena_info"]
 
@@ -50,8 +51,8 @@ class AGPModel(AbstractModel):
     - Weights of rows are divided by their mean.
     - Training ends after 80 % of AutoGluon's time limit. If the limit is below 60 seconds, classifiers use an RBF
       kernel without a comparison of kernels.
-    - Training uses as many threads as AutoGluon provides CPUs. The seed is ``random_state``; AutoGluon sets a different
-      seed for each fold.
+    - Training uses as many threads as AutoGluon provides CPUs. The seed is ``random_state``, by default 0, or the seed
+      that AutoGluon sets.
     - AutoGluon stores models with pickle. The attribute `model` is the estimator; store it with `agp.save` for a file
       without code.
 

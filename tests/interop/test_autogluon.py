@@ -71,7 +71,8 @@ def test_predictions_are_those_of_the_estimator(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", ["regression", "multiclass"])
 def test_bagged_models_are_stored_and_loaded_in_a_new_process(kind, tmp_path):
-    options = {"num_bag_folds": 3, "ag_args_ensemble": {"fold_fitting_strategy": "sequential_local"}}
+    ensemble = {"fold_fitting_strategy": "sequential_local", "vary_seed_across_folds": True}
+    options = {"num_bag_folds": 3, "ag_args_ensemble": ensemble}
     predictor, table = fit(tmp_path / "models", kind, **options), table_of(kind)
     assert predictor.model_names() == ["AGP_BAG_L1"]
     assert len(predictor.leaderboard(table)) == 1
