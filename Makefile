@@ -17,7 +17,7 @@ FACTOR ?= 1.3
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-all test-quick test-jax test-jax-all test-botorch
-.PHONY: test-oldest test-wheel test-board board rehearse lint docs
+.PHONY: test-autogluon test-board test-oldest test-wheel board rehearse lint docs
 .PHONY: bench bench-compare bench-html
 
 help: ## list the targets
@@ -57,6 +57,13 @@ test-botorch: $(OTHERS)/bin/.test ## test BoTorch, GPyTorch, MAPIE, SHAP and Opt
 	  tests/interop tests/properties/test_conformance.py tests/project/test_docs.py tests/project/test_papers.py \
 	  tests/project/test_printed.py
 
+# An environment of its own, because AutoGluon requires older versions of pandas and pyarrow.
+AUTOGLUON := $(VENV)-autogluon
+$(AUTOGLUON)/bin/.test: pyproject.toml
+	$(MAKE) VENV=$(AUTOGLUON) TEST_EXTRAS=autogluon,test $@
+
+test-autogluon: $(AUTOGLUON)/bin/.test ## test AutoGluon, in an environment of its own
+	$(ONE_THREAD) $(AUTOGLUON)/bin/python -m pytest -n auto tests/interop/test_autogluon.py
 
 # Reference values, gradients, files and estimators, on NumPy: the stand-in for CuPy needs newer versions.
 OLDEST := $(VENV)-oldest

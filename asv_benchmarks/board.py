@@ -16,7 +16,7 @@ from pathlib import Path
 
 from options import ROOT, checkouts_of, chosen
 
-LIMIT = 300
+LIMIT = 180
 """Default limit of the CPU seconds of a cell."""
 STOPPED = 130
 """Exit status after Ctrl-C."""

@@ -68,7 +68,9 @@ html_copy_source = False
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 autodoc_default_options = {"members": True, "show-inheritance": True}
-autodoc_mock_imports = [name for name in ("botorch", "gpytorch", "linear_operator") if find_spec(name) is None]
+autodoc_mock_imports = [
+    name for name in ("autogluon", "botorch", "gpytorch", "linear_operator") if find_spec(name) is None
+]
 autodoc_inherit_docstrings = False  # what overrides a method is explained where the method is
 autosummary_ignore_module_all = False
 autodoc_member_order = "bysource"

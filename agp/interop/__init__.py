@@ -1,7 +1,8 @@
 """Adapters to other libraries.
 
 `agp.interop.botorch` is for Bayesian optimisation with BoTorch, and `agp.interop.torch` for models inside torch
-modules. Each module requires the library of the same name, and is imported on first use.
+modules. `agp.interop.autogluon` and `agp.interop.scoringbench` enter agp on the public boards TabArena and
+ScoringBench. Each module requires the library of the same name, and is imported on first use.
 """
 
 import importlib
@@ -11,7 +12,7 @@ __all__: list[str] = []
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("botorch", "torch"):
+    if name in ("autogluon", "botorch", "scoringbench", "torch"):
         return importlib.import_module(f"agp.interop.{name}")
     msg = f"module 'agp.interop' has no attribute {name!r}"
     raise AttributeError(msg)

@@ -108,9 +108,10 @@ def claim(document: dict[str, Any], link: str) -> str:
     general = [side for side in COMPARED if side in general_sides(scores)]
     compared = [(title(side), *wins(scores, "agp", side)) for side in general]
     against = _listed(f"{name}: {better}, {level} and {less}" for name, better, level, less in compared)
+    level = len(found) - worse
     return (
         f"On {len(found)} real tables with names, dates, categories and missing cells, agp with its defaults is the\n"
-        f"best of {len(SIDES) - 1} models or level with the best on {len(found) - worse} tables, and behind on {worse}.\n"
+        f"best of {len(SIDES) - 1} models or level with the best on {level} tables, and behind on {worse}.\n"
         f"Numbers of tables on which agp is better, level and worse: {against}.\nThe [board]({link}) names the tables."
     )
 

@@ -55,6 +55,7 @@ ENTRIES = {
     "agp.plot": ("ImportError", "agp.plot needs matplotlib", "plot"),
     "agp.estimators": ("ImportError", "agp.estimators needs narwhals", "sklearn"),
     "agp.GPRegressor": ("ImportError", "agp.estimators needs narwhals", "sklearn"),
+    "agp.interop.autogluon": ("ImportError", "agp.interop.autogluon needs autogluon.tabular", "autogluon"),
     "agp.interop.botorch": ("ImportError", "agp.interop.botorch needs botorch", "botorch"),
     "agp.interop.torch": ("ImportError", "agp.interop.torch needs torch", "torch"),
     "agp.to_backend(X, 'torch')": ("BackendError", "backend 'torch' needs the package torch", "torch"),
