@@ -162,7 +162,7 @@ def results(document: dict[str, Any]) -> str:
     """The overall view, a table for each score and cost, failures, and the list of tables."""
     if not document["tables"]:
         return NOTHING
-    parts = [_words(document)]
+    parts = [_words(document), "### Overall", SUMMARY_WORDS, _overall(document)]
     for classes, name, score in ((False, "Numbers", "CRPS"), (True, "Classes", "log loss")):
         part = {key: table for key, table in document["tables"].items() if bool(table["classes"]) == classes}
         if part:
