@@ -42,7 +42,7 @@ def run(a: argparse.Namespace) -> int:
     if others := [name for name in a.tables or () if name in TABLES and TABLES[name] not in half]:
         msg = f"{others[0]} is in the {'first' if a.final else 'second'} half; {'omit' if a.final else 'add'} --final."
         raise SystemExit(msg)
-    if a.small:
+    if a.small and not a.tables:
         half = list({table.kind: table for table in reversed(half)}.values())[::-1]
     checkouts = checkouts_of(a.against)
     sides = chosen("--sides", a.sides, [*checkouts, *(name for name in SIDES if name not in checkouts)])

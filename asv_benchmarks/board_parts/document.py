@@ -38,7 +38,7 @@ def updated(document: dict[str, Any], cells: list[dict[str, Any]], *, final: boo
     Raises
     ------
     ValueError
-        If the results of a half are of several commits of agp or of several limits.
+        If the results of a half are of several commits of agp, or if cells were stopped at different limits.
     """
     halves: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for cell in cells:
@@ -64,12 +64,23 @@ def _collected(cells: list[dict[str, Any]]) -> dict[str, Any]:
     groups = {name: [cell for cell in cells if cell["table"] == name] for name in TABLES}
     return {
         "commit": _single("commits of agp", (cell["commit"] for cell in cells if cell["side"] == "agp")),
-        "limit": _single("limits", (cell["limit"] for cell in cells)),
+        "limit": _limit(cells),
         "small": any(cell["small"] for cell in cells),
         "machines": [dict(one) for one in sorted({tuple(cell["machine"].items()) for cell in cells})],
         "versions": {name: sorted(found) for name, found in sorted(versions.items())},
         "tables": {name: _table(name, group) for name, group in groups.items() if group},
     }
+
+
+def _limit(cells: list[dict[str, Any]]) -> int | None:
+    """The largest limit, which all cells that were stopped must have had."""
+    limit = max((cell["limit"] for cell in cells), default=None)
+    for cell in cells:
+        if cell.get("limited") and cell["limit"] != limit:
+            where = f"{cell['table']}, split {cell['split']}, {cell['side']}"
+            msg = f"{where} was stopped after {cell['limit']} s, others had {limit} s; run again with --limit {limit}."
+            raise ValueError(msg)
+    return limit
 
 
 def _single(what: str, values: Iterable[Any]) -> Any:
