@@ -9,9 +9,13 @@ tables`` lists the tables.
 """
 
 import argparse
+import fcntl
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from options import ROOT, checkouts_of, chosen
@@ -30,36 +34,55 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped; run the same command again to continue.")
         return STOPPED
+    except ValueError as error:
+        raise SystemExit(str(error)) from error
 
 
 def run(a: argparse.Namespace) -> int:
     """Measure the cells that have no results yet."""
-    from board_parts.sides import SIDES
+    from board_parts.sides import BASELINE, SIDES
     from board_parts.tables import TABLES
     from board_parts.work import Work
 
     half = [table for table in TABLES.values() if table.in_first_half != a.final]
-    if others := [name for name in a.tables or () if name in TABLES and TABLES[name] not in half]:
-        msg = f"{others[0]} is in the {'first' if a.final else 'second'} half; {'omit' if a.final else 'add'} --final."
-        raise SystemExit(msg)
-    if a.small and not a.tables:
-        half = list({table.kind: table for table in reversed(half)}.values())[::-1]
+    for pattern in a.tables or ():
+        found = [table for name, table in TABLES.items() if fnmatchcase(name, pattern)]
+        if found and not any(table in half for table in found):
+            where = "the first half; omit" if a.final else "the second half; add"
+            msg = f"{found[0].name} is in {where} --final."
+            raise SystemExit(msg)
+    if a.small and not a.tables:  # the first table of each kind
+        half = [table for i, table in enumerate(half) if table.kind not in [other.kind for other in half[:i]]]
     checkouts = checkouts_of(a.against)
     sides = chosen("--sides", a.sides, [*checkouts, *(name for name in SIDES if name not in checkouts)])
     names = chosen("--tables", a.tables, [table.name for table in half])
+    a.out.mkdir(parents=True, exist_ok=True)
     work = Work(
         out=a.out.resolve(),
         tables=[TABLES[name] for name in names],
-        sides=installed(sides),
+        sides=installed(list(dict.fromkeys([*sides, BASELINE]))),
         limit=a.limit,
         jobs=a.jobs,
         checkouts=checkouts,
         small=a.small,
         again=a.again,
     )
-    failed = work.run()
+    with alone(a.out):
+        failed = work.run()
     print(f"done; {failed} cells failed, which --again repeats." if failed else "done.")
     return 1 if failed else 0
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Context in which no other command writes results to the folder."""
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            msg = f"another command writes results to {out}; wait for it, or use another folder."
+            raise SystemExit(msg) from None
+        yield
 
 
 def installed(sides: list[str]) -> list[str]:
@@ -82,6 +105,9 @@ def make_page(a: argparse.Namespace) -> int:
     found = json.loads(path.read_text("utf-8"))
     if a.out:
         cells = [json.loads(one.read_text("utf-8")) for one in sorted(a.out.glob("*.json"))]
+        if not cells:
+            msg = f"--out is {a.out}, but there are no results."
+            raise SystemExit(msg)
         found = document.updated(found, cells, final=a.final)
         path.write_text(document.as_text(found), encoding="utf-8")
     for name, passages in page.passages(found).items():
@@ -106,6 +132,14 @@ def list_tables(_: argparse.Namespace) -> int:
     return 0
 
 
+def positive(text: str) -> int:
+    """Parse a whole number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"{text!r} is not a whole number of at least 1."
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
     """Parse the arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -114,8 +148,12 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     one.add_argument("--out", type=Path, required=True, metavar="OUT", help="folder for the results, one file per cell")
     one.add_argument("--tables", nargs="+", metavar="NAME", help="only these tables, or patterns such as 'seattle-*'")
     one.add_argument("--sides", nargs="+", metavar="NAME", help="only these sides, or patterns")
-    one.add_argument("--limit", type=int, default=LIMIT, metavar="S", help=f"CPU seconds of a cell (default: {LIMIT})")
-    one.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="cells at a time (default: cores)")
+    one.add_argument(
+        "--limit", type=positive, default=LIMIT, metavar="S", help=f"CPU seconds of a cell (default: {LIMIT})"
+    )
+    one.add_argument(
+        "--jobs", type=positive, default=os.cpu_count(), metavar="N", help="cells at a time (default: cores)"
+    )
     one.add_argument("--against", nargs="+", type=Path, default=[], metavar="CHECKOUT", help="other checkouts of agp")
     one.add_argument("--again", action="store_true", help="repeat cells that failed")
     one.add_argument("--small", action="store_true", help="rehearsal on a few rows; its figures are meaningless")

@@ -27,4 +27,7 @@ def checkouts_of(others: Iterable[Path]) -> dict[str, Path]:
     if len(named) <= len(paths):
         msg = "--against has two folders with the same name; rename one of them."
         raise SystemExit(msg)
+    if absent := [path for path in paths if not path.is_dir()]:
+        msg = f"--against names {absent[0]}, but there is no folder with this name."
+        raise SystemExit(msg)
     return named

@@ -1,17 +1,21 @@
 """Processes that measure one cell of a benchmark: how they are run, limited and ended, and what they report."""
 
+import math
 import os
 import resource
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 HERE = Path(__file__).parent
+POLL = 0.2
+"""Seconds between two looks at the event that ends a process."""
 WALL_FACTOR = 4
 """The limit of the elapsed time, as a multiple of the limit of the CPU time."""
 
@@ -24,7 +28,18 @@ class LimitError(CellError):
     """The process of a cell has used the CPU time that it may use."""
 
 
-def run_process(command: list[str], folder: Path, *, checkout: Path | None = None, limit: int | None = None) -> None:
+class StoppedError(CellError):
+    """The run was stopped, and the process of a cell with it."""
+
+
+def run_process(
+    command: list[str],
+    folder: Path,
+    *,
+    checkout: Path | None = None,
+    limit: int | None = None,
+    stopping: threading.Event | None = None,
+) -> None:
     """Run the process of a cell in an empty working directory, with one thread, until it ends.
 
     Its standard input stays open until this process ends (see `end_with_parent`).
@@ -39,11 +54,15 @@ def run_process(command: list[str], folder: Path, *, checkout: Path | None = Non
         The checkout from which agp is imported; by default the one that is installed.
     limit
         The CPU seconds to which the process limits itself (see `limit_cpu`).
+    stopping
+        An event that ends the process.
 
     Raises
     ------
     LimitError
         If the process exceeds the limit.
+    StoppedError
+        If the event is set before the process ends.
     CellError
         If the process fails in another way.
     """
@@ -53,11 +72,10 @@ def run_process(command: list[str], folder: Path, *, checkout: Path | None = Non
     with said.open("w") as words:
         streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": words}
         # Python imports modules in the working directory first
-        process = subprocess.Popen(command, env=environment, cwd=folder, **streams)
+        # in a session of its own, Ctrl-C does not reach it, and its result is not taken for a failure
+        process = subprocess.Popen(command, env=environment, cwd=folder, start_new_session=True, **streams)
         try:
-            status = process.wait(None if limit is None else WALL_FACTOR * limit)
-        except subprocess.TimeoutExpired:
-            status = -signal.SIGXCPU
+            status = _wait(process, None if limit is None else WALL_FACTOR * limit, stopping or threading.Event())
         finally:
             process.kill()
             process.wait()
@@ -67,6 +85,21 @@ def run_process(command: list[str], folder: Path, *, checkout: Path | None = Non
         raise LimitError(msg)
     if status:
         raise CellError(reason(status, said.read_text(errors="replace")))
+
+
+def _wait(process: subprocess.Popen, seconds: int | None, stopping: threading.Event) -> int:
+    """Wait for the exit status of a process, for so many seconds at most."""
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    while True:
+        try:
+            return process.wait(POLL)
+        except subprocess.TimeoutExpired:
+            if stopping.is_set():
+                msg = "stopped"
+                raise StoppedError(msg) from None
+            if time.monotonic() > end:
+                msg = f"stopped after {seconds} s of elapsed time"
+                raise CellError(msg) from None
 
 
 def reason(status: int, said: str) -> str:

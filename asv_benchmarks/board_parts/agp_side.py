@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from defaults_parts.agp_side import facts
 
-from agp import tree
 from agp.estimators import GPClassifier, GPRegressor
 from board_parts.predictions import Normal, Prediction
 from board_parts.splits import Job
@@ -34,7 +34,7 @@ class Estimated(Prediction):
 
 def fit(job: Job, seed: int) -> tuple[Callable[[Any], Any], dict[str, Any]]:
     """Fit an estimator with no arguments except the seed and, for a table with missing cells, ``missing="impute"``."""
-    missing = {"missing": "impute"} if job.X.isna().any(axis=None) or job.X_test.isna().any(axis=None) else {}
+    missing = {"missing": "impute"} if job.missing else {}
     model: Any = (GPClassifier if job.classes else GPRegressor)(random_state=seed, **missing).fit(job.X, job.y)
 
     def predict(X: Any) -> Any:
@@ -44,17 +44,4 @@ def fit(job: Job, seed: int) -> tuple[Callable[[Any], Any], dict[str, Any]]:
         found[:, model.classes_] = model.predict_proba(X)
         return found
 
-    return predict, facts(model)
-
-
-def facts(model: Any) -> dict[str, Any]:
-    """The choices of the estimator, and the end of its training."""
-    inducing = [len(leaf) for name, leaf in tree.leaves(model.model_).items() if name.endswith("inducing.Z")]
-    converged = getattr(model, "converged_", None)
-    return {
-        "method": model.method_,
-        "num_inducing": inducing[0] if inducing else None,
-        "converged": None if converged is None else bool(converged),
-        "left_out": list(getattr(model, "left_out_", [])),
-        "learned": bool(getattr(model, "learned_", True)),
-    }
+    return predict, facts(model) | {"left_out": list(getattr(model, "left_out_", []))}

@@ -34,15 +34,15 @@ def measured(job: Job, side: str, seed: int) -> dict[str, Any]:
         figures = {"seconds": seconds, "prediction_seconds": seconds_of_predictions(predict, job)}
         found = predict(job.X_test)
         figures |= (
-            class_scores(found, job.y_test)
-            if job.classes
-            else scores(found, job.y_test, job.spread, counts=job.kind == "counts")
+            class_scores(found, job.y_test) if job.classes else scores(found, job.y_test, job.spread, whole=job.whole)
         )
-    if bad := [name for name, x in figures.items() if not math.isfinite(x)]:
-        msg = f"the predictions are not finite: {bad[0]} is {figures[bad[0]]}"
+    main = "log_loss" if job.classes else "crps"
+    if not math.isfinite(figures[main]):
+        msg = f"the predictions are not finite: {main} is {figures[main]}"
         raise ValueError(msg)
     texts = list(dict.fromkeys(f"{one.category.__name__}: {one.message}"[:LONGEST] for one in said))
     own = {"facts": facts, "warnings": texts[:MOST], "versions": versions(LIBRARIES)}
+    figures = {name: x if math.isfinite(x) else None for name, x in figures.items()}  # as a mean may overflow
     return {**figures, "mebibytes": peak_memory(), **own}
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from board_parts.overview import behind, distances, scores_of, standings
+from board_parts.sides import BASELINE
+from board_parts.splits import splits_of
 from board_parts.tables import TABLES, traits
 
 SCORES = ("crps", "log_score", "rmse", "coverage", "width")
@@ -29,7 +31,7 @@ def updated(document: dict[str, Any], cells: list[dict[str, Any]], *, final: boo
     Parameters
     ----------
     document
-        The contents so far; empty if there are none.
+        The contents so far.
     cells
         The results of the cells of either half.
     final
@@ -38,15 +40,19 @@ def updated(document: dict[str, Any], cells: list[dict[str, Any]], *, final: boo
     Raises
     ------
     ValueError
-        If the results of a half are of several commits of agp, or if cells were stopped at different limits.
+        If the results of a half are of several commits of agp, if cells were stopped at different limits, or if some
+        splits of a side lack results.
     """
     halves: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for cell in cells:
         halves[TABLES[cell["table"]].in_first_half].append(cell)
-    found = {"final": document.get("final", {}), **_collected(halves[True])}
-    if final and halves[False]:
+    found = {**document, **(_collected(halves[True]) if halves[True] else {})}
+    if final:
         second = _collected(halves[False])
-        found["final"] = {**found["final"], second["commit"]: summary(second)}
+        if second["small"] or not second["commit"]:
+            msg = "the second half needs results of agp from a full run: run board.py run --final."
+            raise ValueError(msg)
+        found["final"] = {**document["final"], second["commit"]: summary(second)}
     return found
 
 
@@ -95,7 +101,14 @@ def _table(name: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
     """The description of a table and the figures of its sides, as lists over the splits."""
     table = TABLES[name]
     frame = table.frame()
-    sides = sorted({cell["side"] for cell in cells})
+    sides: dict[str, dict[int, Any]] = {}
+    for cell in cells:
+        sides.setdefault(cell["side"], {})[cell["split"]] = cell
+    splits = splits_of(table, len(frame), small=cells[0]["small"])
+    for side in [BASELINE, *sides]:
+        if lacking := set(range(splits)) - set(sides.get(side, {})):
+            msg = f"{name}, split {min(lacking)}, {side} has no result; repeat board.py run until it is done."
+            raise ValueError(msg)
     scores = CLASS_SCORES if table.is_classes else SCORES
     return {
         "kind": table.kind,
@@ -105,13 +118,12 @@ def _table(name: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
         "columns": frame.shape[1] - 1,
         "classes": int(frame[table.target].nunique()) if table.is_classes else 0,
         "traits": sorted(traits(table, frame)),
-        "sides": {side: _side([cell for cell in cells if cell["side"] == side], scores) for side in sides},
+        "sides": {side: _side([sides[side][split] for split in range(splits)], scores) for side in sorted(sides)},
     }
 
 
 def _side(cells: list[dict[str, Any]], scores: tuple[str, ...]) -> dict[str, Any]:
     """The figures of one side on one table; None for the splits in which it failed."""
-    cells = sorted(cells, key=lambda cell: cell["split"])
     found: dict[str, Any] = {name: [_rounded(cell.get(name)) for cell in cells] for name in (*scores, *COSTS)}
     if errors := list(dict.fromkeys(cell["error"] for cell in cells if "error" in cell)):
         found["errors"] = errors

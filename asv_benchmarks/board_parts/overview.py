@@ -72,9 +72,9 @@ def main_measure(table: dict[str, Any]) -> str:
 
 def _mean(values: list[float | None] | None, base: list[float | None] | None) -> float | None:
     """Mean over splits, with the baseline's value where a side failed; None without values."""
-    if values is None:
+    if values is None or base is None:
         return None
-    filled = [x if x is not None else (base[i] if base else None) for i, x in enumerate(values)]
+    filled = [b if x is None else x for x, b in zip(values, base, strict=True)]
     return None if None in filled else float(np.mean(filled))  # type: ignore[arg-type]
 
 

@@ -189,17 +189,18 @@ def _overall(document: dict[str, Any]) -> str:
     rows = [head, ["---"] * len(head)]
     for one in standings(scores):
         compared = ", ".join(map(str, wins(scores, "agp", one.side))) if one.side != "agp" else ""
-        seconds = _rounded(float(np.median(_values(document, one.side, "seconds"))))
+        seconds = _rounded(float(np.median(_means(document, one.side, "seconds"))))
         rank = [f"{one.rank:.2f}", f"{one.low:.2f} to {one.high:.2f}"]
         rank += [f"{logs[one.side]:.2f}"] if logs else []
         rows.append([title(one.side), *rank, f"{one.near:.0%}".replace("%", " %"), compared, seconds])
     return _markdown(rows)
 
 
-def _values(document: dict[str, Any], side: str, measure: str) -> list[float]:
-    """The values of all tables and splits in which a side did not fail."""
+def _means(document: dict[str, Any], side: str, measure: str) -> list[float]:
+    """The means of the known values of each table."""
     lists = [table["sides"].get(side, {}).get(measure, []) for table in document["tables"].values()]
-    return [x for values in lists for x in values if x is not None]
+    known = [[x for x in values if x is not None] for values in lists]
+    return [float(np.mean(values)) for values in known if values]
 
 
 def _by_table(tables: dict[str, Any], measure: str, *, best: bool) -> str:
@@ -241,7 +242,10 @@ def _failures(document: dict[str, Any]) -> str:
         for side, figures in table["sides"].items()
         if "errors" in figures
     ]
-    words = "In these splits, the scores of the side *mean* stand in; tables mark means that contain them by \\*."
+    words = (
+        "In these splits, scores are replaced by those of the model *mean*. An asterisk marks the affected means. CPU "
+        "times of stopped models count as the limit; other costs and the coverage are those of the remaining splits."
+    )
     return "\n\n".join([words, "\n".join(lines)]) if lines else "No side failed."
 
 

@@ -1,7 +1,7 @@
 """Predictive distributions of the sides, and their scores.
 
-All continuous ranked probability scores are computed in the same way, from quantiles at the levels `LEVELS`. The log
-score is the log density of a target or, for tables of counts, the log probability of the whole number.
+All continuous ranked probability scores are computed in the same way, from quantiles at the levels `LEVELS`. If all
+targets of a table are whole numbers, the density of a target is the probability of the interval of length 1 around it.
 """
 
 from abc import ABC, abstractmethod
@@ -18,8 +18,9 @@ LEVELS = (np.arange(COUNT) + 0.5) / COUNT
 INTERVAL = (0.05, 0.95)
 """The levels that bound the interval whose coverage and width are reported."""
 LEAST_PROBABILITY = 1e-15
-"""Minimum probability of a class or a whole number in log scores."""
-LEAST_SPACING = 1e-3
+"""Minimum probability of a class in log losses, and minimum density of a target in units of the training targets'
+standard deviation in log scores, so that no single row decides a score."""
+LEAST_SPACING = 1e-2
 """Minimum distance between quantiles per unit of probability, relative to the standard deviation of the targets."""
 
 
@@ -42,10 +43,9 @@ class Prediction(ABC):
         """Probabilities [N] of numbers up to y [N]."""
 
     def log_probability(self, y: Any) -> Any:
-        """Log probabilities [N] of the whole numbers y [N], that is of the interval from y - 1/2 to y + 1/2."""
-        # the smallest possible count also takes what lies below it
-        below = np.where(y > 0, self.cdf(y - 0.5), 0.0)
-        return np.log(np.maximum(self.cdf(y + 0.5) - below, LEAST_PROBABILITY))
+        """Log probabilities [N] of the intervals of length 1 around the whole numbers y [N]."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.cdf(y + 0.5) - self.cdf(y - 0.5))
 
 
 @dataclass(frozen=True)
@@ -79,37 +79,39 @@ class LogNormal(Prediction):
         return np.exp(self.logs.quantiles(levels))
 
     def log_density(self, y: Any) -> Any:
-        return self.logs.log_density(np.log(y)) - np.log(y)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(y > 0.0, self.logs.log_density(np.log(y)) - np.log(y), -np.inf)
 
     def cdf(self, y: Any) -> Any:
         with np.errstate(divide="ignore"):
             return self.logs.cdf(np.log(np.maximum(y, 0.0)))
 
 
-@dataclass(frozen=True)
-class Poisson(Prediction):
-    """Poisson distributions with means [N]."""
+class Counts(Prediction):
+    """Negative binomial distributions with means m [N] and variances m + dispersion m^2; Poisson without dispersion."""
 
-    mean: Any
+    def __init__(self, mean: Any, dispersion: float) -> None:
+        self.mean = mean
+        self.found = (
+            stats.nbinom(1.0 / dispersion, 1.0 / (1.0 + dispersion * mean)) if dispersion > 0.0 else stats.poisson(mean)
+        )
 
     def quantiles(self, levels: Sequence[float]) -> Any:
-        return stats.poisson.ppf(np.asarray(levels), self.mean[:, None])
+        return np.stack([self.found.ppf(level) for level in levels], axis=1)
 
     def log_density(self, y: Any) -> Any:
-        return stats.poisson.logpmf(y, self.mean)
+        return self.found.logpmf(y)
 
     def cdf(self, y: Any) -> Any:
-        return stats.poisson.cdf(y, self.mean)
-
-    def log_probability(self, y: Any) -> Any:
-        return np.maximum(self.log_density(y), np.log(LEAST_PROBABILITY))
+        return self.found.cdf(y)
 
 
 class Quantiles(Prediction):
     """Distributions with given quantiles, uniform between neighbouring ones and with exponential tails outside.
 
-    The outermost quantile and its neighbour determine the scale of a tail, because for an exponential distribution,
-    the quantiles at which probabilities a and b remain have the distance scale * log(a / b).
+    For an exponential distribution, the quantiles at which probabilities a and b remain have the distance
+    scale * log(a / b). The scale of a tail is the larger one of those that follow from the outermost quantile and its
+    neighbour, and from the outermost quantile and the one in the middle.
 
     Parameters
     ----------
@@ -126,13 +128,17 @@ class Quantiles(Prediction):
         least = np.concatenate([[0.0], np.cumsum(np.diff(self.levels))]) * LEAST_SPACING * scale
         # ties get the minimum distance: x_i = max over j <= i of (v_j - least_j) + least_i
         self.values = np.maximum.accumulate(np.sort(values, axis=1) - least, axis=1) + least
-        a, b = self.levels[:2]
-        self.low = (self.values[:, 1] - self.values[:, 0]) / np.log(b / a)
-        a, b = 1.0 - self.levels[:-3:-1]
-        self.high = (self.values[:, -1] - self.values[:, -2]) / np.log(b / a)
+        self.low = self._tail_scale(self.levels, self.values)
+        self.high = self._tail_scale(1.0 - self.levels[::-1], -self.values[:, ::-1])
         middle = 0.5 * (self.values[:, 1:] + self.values[:, :-1]) @ np.diff(self.levels)
-        tails = self.levels[0] * (self.values[:, 0] - self.low) + a * (self.values[:, -1] + self.high)
-        self.mean = middle + tails
+        self.mean = middle + self.levels[0] * (self.values[:, 0] - self.low)
+        self.mean += (1.0 - self.levels[-1]) * (self.values[:, -1] + self.high)
+
+    @staticmethod
+    def _tail_scale(levels: Any, values: Any) -> Any:
+        """Scales [N] of the lower tails."""
+        others = [1, len(levels) // 2]
+        return np.max((values[:, others] - values[:, :1]) / np.log(levels[others] / levels[0]), axis=1)
 
     def quantiles(self, levels: Sequence[float]) -> Any:
         wanted = np.asarray(levels)
@@ -169,16 +175,16 @@ def crps(prediction: Prediction, y: Any) -> Any:
     return 2.0 * np.mean(np.maximum(LEVELS * distance, (LEVELS - 1.0) * distance), axis=1)
 
 
-def scores(prediction: Prediction, y: Any, spread: float, *, counts: bool) -> dict[str, float]:
+def scores(prediction: Prediction, y: Any, spread: float, *, whole: bool) -> dict[str, float]:
     """Mean scores for targets y [N], in units of the standard deviation of the training targets.
 
-    For `counts`, the log score is the log probability of the whole number, which has no unit.
+    `whole` states that all targets of the table are whole numbers.
     """
     lower, upper = prediction.quantiles(INTERVAL).T
-    logs = prediction.log_probability(y) if counts else prediction.log_density(y) + np.log(spread)
+    logs = (prediction.log_probability(y) if whole else prediction.log_density(y)) + np.log(spread)
     return {
         "crps": float(np.mean(crps(prediction, y)) / spread),
-        "log_score": float(-np.mean(logs)),
+        "log_score": float(-np.mean(np.maximum(logs, np.log(LEAST_PROBABILITY)))),
         "rmse": float(np.sqrt(np.mean((prediction.mean - y) ** 2)) / spread),
         "coverage": float(np.mean((lower <= y) & (y <= upper))),
         "width": float(np.mean(upper - lower) / spread),
@@ -186,8 +192,8 @@ def scores(prediction: Prediction, y: Any, spread: float, *, counts: bool) -> di
 
 
 def class_scores(probabilities: Any, y: Any) -> dict[str, float]:
-    """Log loss in nats and error rate of probabilities [N, C] for classes y [N], which are -1 if unseen in training."""
-    known = np.where(y < 0, 0.0, probabilities[np.arange(len(y)), y])
+    """Log loss in nats and error rate of probabilities [N, C] for classes y [N]."""
+    known = probabilities[np.arange(len(y)), y]
     return {
         "log_loss": float(-np.mean(np.log(np.maximum(known, LEAST_PROBABILITY)))),
         "error_rate": float(np.mean(np.argmax(probabilities, axis=1) != y)),

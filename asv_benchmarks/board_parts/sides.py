@@ -52,9 +52,9 @@ SIDES = {
     "boosting-quantiles": Side(
         "boosting, quantiles", "sklearn_sides", "fit_boosting_quantiles", "skrub", classes=False
     ),
-    "catboost": Side("CatBoost", "boosting_sides", "fit_catboost", "catboost"),
-    "lightgbm": Side("LightGBM, quantiles", "boosting_sides", "fit_lightgbm", "lightgbm"),
-    "ngboost": Side("NGBoost", "boosting_sides", "fit_ngboost", "ngboost"),
+    "catboost": Side("CatBoost", "catboost_side", "fit", "catboost"),
+    "lightgbm": Side("LightGBM, quantiles", "lightgbm_side", "fit", "lightgbm"),
+    "ngboost": Side("NGBoost", "ngboost_side", "fit", "ngboost"),
     "linear": Side("linear", "sklearn_sides", "fit_linear", "skrub"),
     "sklearn-gp": Side("scikit-learn GP", "sklearn_sides", "fit_gp", "skrub", max_rows=GP_ROWS),
     "mean": Side("mean", "mean_side", "fit", "numpy"),

@@ -27,11 +27,19 @@ class Job:
     """Training targets [N]: numbers, or classes counted from 0."""
     X_test: pd.DataFrame
     y_test: Any
-    """Test targets; classes that no training row has are -1."""
     kind: str
     """What the table is about, one of `tables.KINDS`."""
     classes: int
     """Number of classes; 0 if targets are numbers."""
+    missing: bool
+    """Whether the table has missing cells."""
+    ordered: bool
+    """Whether the rows are a series."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether all targets are whole numbers."""
+        return bool(np.all(np.concatenate([self.y, self.y_test]) % 1 == 0))
 
     @property
     def spread(self) -> float:
@@ -39,9 +47,9 @@ class Job:
         return float(np.std(self.y)) or 1.0
 
 
-def splits_of(rows: int, *, small: bool) -> int:
+def splits_of(table: Table, rows: int, *, small: bool) -> int:
     """Number of splits of a table with this number of rows."""
-    return 1 if small else MANY_SPLITS if rows < FEW_ROWS else SPLITS
+    return 1 if small else MANY_SPLITS if rows < FEW_ROWS and not table.order else SPLITS
 
 
 def job_of(table: Table, split: int, *, small: bool) -> Job:
@@ -50,17 +58,20 @@ def job_of(table: Table, split: int, *, small: bool) -> Job:
     train, test = (series_rows if table.order else random_rows)(len(frame), split)
     if small:
         train, test = train[-REHEARSAL_ROWS:], test[:REHEARSAL_ROWS]
-    X, y = frame.drop(columns=table.target), frame[table.target]
-    y_train, y_test, classes = y.iloc[train].to_numpy(), y.iloc[test].to_numpy(), 0
+    y = frame[table.target].to_numpy()
     if table.is_classes:
-        labels = sorted(set(y_train), key=str)
-        number = {label: i for i, label in enumerate(labels)}
-        y_train, y_test = (np.asarray([number.get(label, -1) for label in part]) for part in (y_train, y_test))
-        classes = len(labels)
+        test = test[np.isin(y[test], y[train])]  # nothing can be said about a class without training rows
+        labels = sorted(set(y[train]), key=str)
+        numbers = {label: i for i, label in enumerate(labels)}
+        targets = [np.asarray([numbers[label] for label in y[rows]]) for rows in (train, test)]
     else:
-        y_train, y_test = y_train.astype(float), y_test.astype(float)
-    frames = (X.iloc[rows].reset_index(drop=True) for rows in (train, test))
-    return Job(next(frames), y_train, next(frames), y_test, table.kind, classes)
+        labels, targets = [], [y[rows].astype(float) for rows in (train, test)]
+    X = frame.drop(columns=table.target)
+    frames = [X.iloc[rows].reset_index(drop=True) for rows in (train, test)]
+    return Job(
+        X=frames[0], y=targets[0], X_test=frames[1], y_test=targets[1], kind=table.kind, classes=len(labels),
+        missing=bool(X.isna().any(axis=None)), ordered=table.order is not None,
+    )  # fmt: skip
 
 
 def random_rows(rows: int, split: int) -> tuple[Any, Any]:
@@ -73,5 +84,5 @@ def random_rows(rows: int, split: int) -> tuple[Any, Any]:
 def series_rows(rows: int, split: int) -> tuple[Any, Any]:
     """Numbers of training and test rows of a series: split 0 ends with the last row, and others end earlier."""
     count = min(MAX_TEST_ROWS, round(rows * SERIES_SHARE))
-    last = rows - (split % SPLITS) * count
+    last = rows - split * count
     return np.arange(last - count), np.arange(last - count, last)

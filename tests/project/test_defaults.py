@@ -171,7 +171,7 @@ def test_scores_of_classes():
     assert found["error_rate"] == 0.5
 
 
-def test_what_is_asked_for_is_known():
+def test_what_is_asked_for_is_known(tmp_path):
     assert chosen("--tables", ["wine", "f*"], ["friedman", "iris", "wine"]) == ["wine", "friedman"]
     with pytest.raises(SystemExit, match="--tables has no gauge; use one of iris"):
         chosen("--tables", ["gauge"], ["iris"])
@@ -182,7 +182,10 @@ def test_what_is_asked_for_is_known():
     assert defaults.interpreter(os.path.relpath(sys.executable)) == sys.executable
     with pytest.raises(SystemExit, match="two folders with the same name"):
         checkouts_of([Path("a/agp"), Path("b/agp")])
-    assert list(checkouts_of([Path("a/old")])) == ["agp", "agp@old"]
+    (tmp_path / "old").mkdir()
+    assert list(checkouts_of([tmp_path / "old"])) == ["agp", "agp@old"]
+    with pytest.raises(SystemExit, match="nowhere, but there is no folder"):
+        checkouts_of([tmp_path / "nowhere"])
     assert reason(-9, "") == "ended by SIGKILL"
     assert reason(1, "Traceback\nValueError: no\n") == "ValueError: no"
     assert {"python", "numpy"} <= set(versions(["numpy"]))
