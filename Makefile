@@ -90,7 +90,7 @@ test-board: $(BOARD)/bin/.test ## test the board, and run it in small
 	$(BOARD)/bin/python asv_benchmarks/board.py run --small --out build/board-small
 
 board: $(BOARD)/bin/.test ## compare the defaults with other libraries on real tables (hours) and write docs/board.md
-	$(BOARD)/bin/python asv_benchmarks/board.py run --out $(BOARD_OUT)
+	$(BOARD)/bin/python asv_benchmarks/board.py run --out $(BOARD_OUT) || test $$? = 1  # some models fail on some tables
 	$(BOARD)/bin/python asv_benchmarks/board.py page --out $(BOARD_OUT)
 
 test-wheel: ## build the wheel and the source archive, inspect and install them

@@ -29,8 +29,8 @@ SHOWN_FACTOR = 2.0
 COMPARED = ("linear", "boosting", "catboost")
 """The sides with which other pages compare agp."""
 SUMMARY_WORDS = (
-    "Ranks compare the continuous ranked probability score or, for classes, the log loss. *Best or level* is the\n"
-    "share of tables on which a model is within 3 % of the best. Seconds are CPU time of training, in one thread."
+    "Ranks compare the continuous ranked probability score (CRPS) or, for classes, the log loss. *Best or level* is\n"
+    "the share of tables on which a model is within 3 % of the best. Seconds are CPU time of training, in one thread."
 )
 FIGURES = {
     "log_score": "Log score",
@@ -81,7 +81,7 @@ def lead(document: dict[str, Any]) -> str:
     found = distances(scores_of(document, "main"))
     worse, failed = behind(found), _failed(document)
     text = (
-        f"With its defaults, agp is behind the best other library on {len(worse)} of the {len(found)} tables of the "
+        f"With its defaults, agp is behind the best other model on {len(worse)} of the {len(found)} tables of the "
         f"first half, by more than {_percent(NEAR)} of the CRPS or, for classes, of the log loss: "
         f"{_listed(_distance(one, document) for one in worse)}. "
     )
@@ -102,16 +102,21 @@ def claim(document: dict[str, Any], link: str) -> str:
         return NOTHING
     scores = scores_of(document, "main")
     found = distances(scores)
-    worse = len(behind(found))
-    general = [side for side in COMPARED if side in general_sides(scores)]
-    compared = [(title(side), *wins(scores, "agp", side)) for side in general]
-    against = _listed(f"{name}: {better}, {level} and {less}" for name, better, level, less in compared)
-    level = len(found) - worse
-    return (
-        f"On {len(found)} real tables with names, dates, categories and missing cells, agp with its defaults is the\n"
-        f"best of {len(SIDES) - 1} models or level with the best on {level} tables, and behind on {worse}.\n"
-        f"Numbers of tables on which agp is better, level and worse: {against}.\nThe [board]({link}) names the tables."
+    worse, models = len(behind(found)), len({side for of_sides in scores.values() for side in of_sides})
+    compared = [side for side in COMPARED if side in general_sides(scores)]
+    figures = [(title(side), *wins(scores, "agp", side)) for side in compared]
+    against = _listed(f"{name}: {better}, {level} and {less}" for name, better, level, less in figures)
+    text = (
+        f"On the {len(found)} real tables of the first half of the [board]({link}), read as published, agp with its\n"
+        f"defaults is the best of {models} models or level with the best on {len(found) - worse} tables, and behind on "
+        f"{worse}.\nNumbers of tables on which agp is better, level and worse: {against}."
     )
+    if document["final"]:
+        last = [*document["final"].values()][-1]
+        text += (
+            f"\nOn the second half, which checks the defaults, agp is behind on {last['behind']} of {last['tables']}."
+        )
+    return text
 
 
 def summary(document: dict[str, Any], link: str) -> str:
@@ -177,14 +182,15 @@ def _words(document: dict[str, Any]) -> str:
     machines = [f"{one['processor']} with {one['threads']} hardware threads" for one in document["machines"]]
     named = [f"{LIBRARIES.get(name, name)} {_listed(versions)}" for name, versions in document["versions"].items()]
     text = f"Processor: {_listed(machines)}. Versions: {', '.join(named)}; agp at commit {document['commit']}. "
-    return text + f"A cell may use {document['limit']} s of CPU time. The best score of each table is in bold."
+    text += f"A model may use {document['limit']} s of CPU time for training and predictions. "
+    return text + "The best score of each table is in bold."
 
 
 def _overall(document: dict[str, Any]) -> str:
     scores = scores_of(document, "main")
     densities = scores_of(document, "log_score")
     logs = {one.side: one.rank for one in standings(densities)} if len(densities) == len(scores) else {}
-    head = ["side", "mean rank", "90 % interval", *(["mean rank, log score"] if logs else [])]
+    head = ["model", "mean rank", "90 % interval", *(["mean rank, log score"] if logs else [])]
     head += ["best or level", "agp better, level, worse", "median CPU seconds"]
     rows = [head, ["---"] * len(head)]
     for one in standings(scores):
@@ -246,7 +252,7 @@ def _failures(document: dict[str, Any]) -> str:
         "In these splits, scores are replaced by those of the model *mean*. An asterisk marks the affected means. CPU "
         "times of stopped models count as the limit; other costs and the coverage are those of the remaining splits."
     )
-    return "\n\n".join([words, "\n".join(lines)]) if lines else "No side failed."
+    return "\n\n".join([words, "\n".join(lines)]) if lines else "No model failed."
 
 
 def _list_of_tables(document: dict[str, Any]) -> str:
@@ -264,7 +270,7 @@ def final(document: dict[str, Any]) -> str:
     commits = document["final"]
     parts = [f"The second half was run for {_listed(f'`{one}`' for one in commits)}."]
     for one, found in commits.items():
-        rows = [["side", "mean rank", "90 % interval", "best or level"], ["---"] * 4]
+        rows = [["model", "mean rank", "90 % interval", "best or level"], ["---"] * 4]
         for side in found["standings"]:
             interval = f"{side['low']:.2f} to {side['high']:.2f}"
             near = f"{side['near']:.0%}".replace("%", " %")
