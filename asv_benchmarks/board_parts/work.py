@@ -85,8 +85,8 @@ class Work:
             cells = [Cell(table.name, split, side) for split in splits for side in sides]
             self.cells += cells
             weights |= dict.fromkeys(cells, rows)
-        # the longest first, so that no long one is left alone in the end
-        self.cells.sort(key=lambda cell: (cell.side not in self.checkouts, -weights[cell]))
+        # the longest first, so that no long one is left alone in the end, and first splits before others (see `_outcome`)
+        self.cells.sort(key=lambda cell: (cell.side not in self.checkouts, cell.split > 0, -weights[cell]))
         self.done = 0
 
     def _sides(self, table: Table, rows: int) -> list[str]:
@@ -137,6 +137,10 @@ class Work:
         return cell, result
 
     def _outcome(self, cell: Cell, folder: Path) -> dict[str, Any]:
+        first = read_result(self.out / Cell(cell.table, 0, cell.side).file) if cell.split else None
+        if first and first.get("limited") and not self.lacks(Cell(cell.table, 0, cell.side)):
+            # all splits of a table take about the same time
+            return {"error": f"not tried, as split 0 was {first['error']}", "limited": True, "seconds": self.limit}
         out, checkout = folder / "cell.json", self.checkouts.get(cell.side)
         command = [sys.executable, "-m", "board_parts.cell", cell.table, "--split", str(cell.split)]
         command += ["--side", cell.side, "--limit", str(self.limit), "--out", str(out)]

@@ -374,6 +374,14 @@ def test_a_cell_beyond_its_limit_is_stopped_and_repeated_with_a_higher_limit(tmp
 
 
 @pytest.mark.slow
+def test_other_splits_are_not_tried_if_the_first_was_stopped(tmp_path, capsys):
+    assert run(tmp_path, "--sides", "agp", "--limit", "1", "--jobs", "1") == 1
+    said = capsys.readouterr().out
+    assert said.count("agp: FAILED, stopped after 1 s of CPU time") == 1
+    assert said.count("agp: FAILED, not tried, as split 0 was stopped after 1 s of CPU time") == 2
+
+
+@pytest.mark.slow
 def test_results_of_another_commit_are_measured_again(tmp_path, capsys):
     assert run(tmp_path, "--sides", "agp", "mean", "--small") == 0
     path = tmp_path / "out" / "disease-progression.0.agp.json"
