@@ -85,7 +85,8 @@ class Work:
             cells = [Cell(table.name, split, side) for split in splits for side in sides]
             self.cells += cells
             weights |= dict.fromkeys(cells, rows)
-        # the longest first, so that no long one is left alone in the end, and first splits before others (see `_outcome`)
+        # the longest first, so that no long one is left alone in the end, but first splits before others, because the
+        # others are not tried if the first is stopped
         self.cells.sort(key=lambda cell: (cell.side not in self.checkouts, cell.split > 0, -weights[cell]))
         self.done = 0
 
