@@ -104,7 +104,7 @@ def _table(name: str, cells: list[dict[str, Any]]) -> dict[str, Any]:
     sides: dict[str, dict[int, Any]] = {}
     for cell in cells:
         sides.setdefault(cell["side"], {})[cell["split"]] = cell
-    splits = splits_of(table, len(frame), small=cells[0]["small"])
+    splits = splits_of(small=cells[0]["small"])
     for side in [BASELINE, *sides]:
         if lacking := set(range(splits)) - set(sides.get(side, {})):
             msg = f"{name}, split {min(lacking)}, {side} has no result; repeat board.py run until it is done."

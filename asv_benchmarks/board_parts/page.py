@@ -105,11 +105,11 @@ def claim(document: dict[str, Any], link: str) -> str:
     worse, models = len(behind(found)), len({side for of_sides in scores.values() for side in of_sides})
     compared = [side for side in COMPARED if side in general_sides(scores)]
     figures = [(title(side), *wins(scores, "agp", side)) for side in compared]
-    against = _listed(f"{name}: {better}, {level} and {less}" for name, better, level, less in figures)
+    against = "; ".join(f"{name} {better}, {level}, {less}" for name, better, level, less in figures)
     text = (
         f"On the {len(found)} real tables of the first half of the [board]({link}), read as published, agp with its\n"
-        f"defaults is the best of {models} models or level with the best on {len(found) - worse} tables, and behind on "
-        f"{worse}.\nNumbers of tables on which agp is better, level and worse: {against}."
+        f"defaults is the best of up to {models} models, or level with the best, on {len(found) - worse} tables, and "
+        f"behind on {worse}.\nNumbers of tables on which agp is better, level, worse: {against}."
     )
     if document["final"]:
         last = [*document["final"].values()][-1]

@@ -12,8 +12,8 @@ from typing import Any
 
 from options import AGAINST
 
-GP_ROWS = 1000
-"""Maximum number of rows of a table for scikit-learn's GP."""
+GP_ROWS, NGBOOST_ROWS = 1000, 10_000
+"""Maximum number of rows of a table for scikit-learn's GP and for NGBoost, which take minutes for more rows."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ SIDES = {
     ),
     "catboost": Side("CatBoost", "catboost_side", "fit", "catboost"),
     "lightgbm": Side("LightGBM, quantiles", "lightgbm_side", "fit", "lightgbm"),
-    "ngboost": Side("NGBoost", "ngboost_side", "fit", "ngboost"),
+    "ngboost": Side("NGBoost", "ngboost_side", "fit", "ngboost", max_rows=NGBOOST_ROWS),
     "linear": Side("linear", "sklearn_sides", "fit_linear", "skrub"),
     "sklearn-gp": Side("scikit-learn GP", "sklearn_sides", "fit_gp", "skrub", max_rows=GP_ROWS),
     "mean": Side("mean", "mean_side", "fit", "numpy"),

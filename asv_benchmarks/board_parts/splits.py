@@ -8,8 +8,7 @@ import pandas as pd
 
 from board_parts.tables import Table
 
-SPLITS, MANY_SPLITS, FEW_ROWS = 3, 9, 100
-"""Number of splits of a table, and of a table with few rows, whose scores vary more."""
+SPLITS = 3
 TEST_SHARE, SMALL_TABLE, SMALL_SHARE = 0.2, 500, 1 / 3
 """Share of test rows, also of small tables."""
 MAX_TEST_ROWS = 2000
@@ -47,9 +46,9 @@ class Job:
         return float(np.std(self.y)) or 1.0
 
 
-def splits_of(table: Table, rows: int, *, small: bool) -> int:
-    """Number of splits of a table with this number of rows."""
-    return 1 if small else MANY_SPLITS if rows < FEW_ROWS and not table.order else SPLITS
+def splits_of(*, small: bool) -> int:
+    """Number of splits of a table."""
+    return 1 if small else SPLITS
 
 
 def job_of(table: Table, split: int, *, small: bool) -> Job:

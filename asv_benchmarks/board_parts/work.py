@@ -81,7 +81,7 @@ class Work:
         for table in self.tables:
             rows = len(table.frame())
             sides = self._sides(table, rows)
-            splits = range(splits_of(table, rows, small=self.small))
+            splits = range(splits_of(small=self.small))
             cells = [Cell(table.name, split, side) for split in splits for side in sides]
             self.cells += cells
             weights |= dict.fromkeys(cells, rows)

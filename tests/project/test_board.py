@@ -178,7 +178,7 @@ def test_the_tables_are_those_that_the_board_promises():
         assert not frame[table.target].isna().any(), name
         assert not {table.target, *table.leave_out} & set(frame.columns.drop(table.target)), name
         assert not table.order or frame[table.order].is_monotonic_increasing, name
-        for split in range(splits.splits_of(table, len(frame), small=False)):
+        for split in range(splits.splits_of(small=False)):
             job = job_of(table, split, small=False)
             assert set(job.y_test) <= set(job.y) if job.classes else job.spread > 0.0, name
             assert len(job.y_test) == len(job.X_test) > 0, name
@@ -213,9 +213,7 @@ def test_splits_divide_the_rows(rows, divide):
         else:
             assert sorted([*train, *test]) == list(range(rows))
     assert len({tuple(test) for _, test in parts}) == 3
-    table = TABLES["sunspots" if divide is splits.series_rows else "disease-progression"]
-    count = 9 if rows < 100 and not table.order else 3
-    assert [splits.splits_of(table, rows, small=small) for small in (False, True)] == [count, 1]
+    assert [splits.splits_of(small=small) for small in (False, True)] == [3, 1]
 
 
 def test_classes_of_test_rows_are_numbered_as_in_training():
@@ -456,7 +454,7 @@ EMPTY = {"final": {}, "tables": {}}
 
 @pytest.fixture
 def two_splits(monkeypatch):
-    monkeypatch.setattr(document, "splits_of", lambda table, rows, *, small: 2)
+    monkeypatch.setattr(document, "splits_of", lambda *, small: 2)
 
 
 def cell(table, side, split=0, **figures):
@@ -492,7 +490,7 @@ def test_the_page_says_where_agp_is_behind(monkeypatch, two_splits):
     assert "| disease-progression | 442 | 0.600* | **0.400** | 0.600 |" in page.results(found)
     assert "- disease-progression, agp: `MemoryError`" in page.results(found)
     assert "has not been run" in page.final(found)
-    assert "linear: 0, 0 and 1" in page.claim(found, "board.md")
+    assert "linear 0, 0, 1" in page.claim(found, "board.md")
 
     found = document.updated(found, cells, final=True)
     assert second not in json.dumps(found)
