@@ -53,7 +53,7 @@ SIDES = {
         "boosting, quantiles", "sklearn_sides", "fit_boosting_quantiles", "skrub", classes=False
     ),
     "catboost": Side("CatBoost", "catboost_side", "fit", "catboost"),
-    "lightgbm": Side("LightGBM, quantiles", "lightgbm_side", "fit", "lightgbm"),
+    "lightgbm": Side("LightGBM", "lightgbm_side", "fit", "lightgbm"),
     "ngboost": Side("NGBoost", "ngboost_side", "fit", "ngboost", max_rows=NGBOOST_ROWS),
     "linear": Side("linear", "sklearn_sides", "fit_linear", "skrub"),
     "sklearn-gp": Side("scikit-learn GP", "sklearn_sides", "fit_gp", "skrub", max_rows=GP_ROWS),
