@@ -88,7 +88,7 @@ def lead(document: dict[str, Any]) -> str:
     rest = [one for one in found if one not in worse]
     text += f"On the other {len(rest)} tables, agp is the best or level with the best: {_listed(map(_name, rest))}. "
     if failed:
-        text += f"On {_listed(failed)}, agp gave no result in some splits; see [Failures](#failures). "
+        text += f"On {_listed(failed)}, agp gave no result in some or all splits; see [Failures](#failures). "
     nats = sorted(_log_distances(document), key=lambda pair: -pair[1])
     if nats:
         named = _listed(f"{name} ({x:.2f})" for name, x in nats)
