@@ -56,7 +56,8 @@ def job_of(table: Table, split: int, *, small: bool) -> Job:
     frame = table.frame()
     train, test = (series_rows if table.order else random_rows)(len(frame), split)
     if small:
-        train, test = train[-REHEARSAL_ROWS:], test[:REHEARSAL_ROWS]
+        step = 1 if table.order else -(-len(train) // REHEARSAL_ROWS)  # rows from all parts of the table
+        train, test = train[::step][-REHEARSAL_ROWS:], test[:REHEARSAL_ROWS]
     y = frame[table.target].to_numpy()
     if table.is_classes:
         test = test[np.isin(y[test], y[train])]  # nothing can be said about a class without training rows
