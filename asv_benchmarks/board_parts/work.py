@@ -20,7 +20,7 @@ from board_parts.tables import Table
 
 MEASURING = ("cell.py", "predictions.py", "splits.py")
 """The files that measure every side, beside the module of the side."""
-REHEARSED = ("agp", "boosting", "linear")
+REHEARSED = ("agp", "linear", "mean")
 """The sides that take all tables in a rehearsal."""
 SHOWN = ("crps", "log_score", "rmse", "coverage", "log_loss", "error_rate")
 
