@@ -56,6 +56,9 @@ def run(a: argparse.Namespace) -> int:
     checkouts = checkouts_of(a.against)
     sides = chosen("--sides", a.sides, [*checkouts, *(name for name in SIDES if name not in checkouts)])
     names = chosen("--tables", a.tables, [table.name for table in half])
+    if a.out.exists() and not a.out.is_dir():
+        msg = f"--out is {a.out}, which is not a folder; name a folder for the results."
+        raise SystemExit(msg)
     a.out.mkdir(parents=True, exist_ok=True)
     work = Work(
         out=a.out.resolve(),
@@ -102,6 +105,9 @@ def make_page(a: argparse.Namespace) -> int:
     from board_parts import document, page
 
     path = a.root / "docs" / "board.json"
+    if not path.exists():
+        msg = f"--root is {a.root}, but {path} does not exist; name a checkout of agp."
+        raise SystemExit(msg)
     found = json.loads(path.read_text("utf-8"))
     if a.out:
         cells = [json.loads(one.read_text("utf-8")) for one in sorted(a.out.glob("*.json"))]

@@ -426,6 +426,12 @@ def test_unknown_and_misplaced_tables_are_named(tmp_path):
         board.main(["run", "--out", str(tmp_path), "--sides", "abacus"])
     with pytest.raises(SystemExit, match="nowhere, but there is no folder"):
         board.main(["run", "--out", str(tmp_path), "--against", str(tmp_path / "nowhere")])
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(SystemExit, match="file, which is not a folder; name a folder for the results"):
+        board.main(["run", "--out", str(tmp_path / "file")])
+    assert (tmp_path / "file").read_text() == "kept"
+    with pytest.raises(SystemExit, match=r"board.json does not exist; name a checkout of agp"):
+        board.main(["page", "--root", str(tmp_path)])
     with pytest.raises(SystemExit, match="but there are no results"):
         board.main(["page", "--out", str(tmp_path)])
 
