@@ -26,6 +26,14 @@ class Mean(ABC):
         The pullback is ``h_bar [N, P] -> (mean_bar, X_bar)``. None stands for a zero cotangent.
         """
 
+    def basis(self, X: Array, outputs: int, /) -> Any:  # noqa: ARG002
+        """Return dh(X)/dtheta for each parameter theta, if h is linear in its parameters; otherwise None.
+
+        The result is a tree like the mean function. The leaf for a parameter of shape S is ``[N, P, *S]``. Newton's
+        method for exact GPs needs this function. For mean functions without it, training uses L-BFGS.
+        """
+        return None
+
     @abstractmethod
     def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
         """Return the function for inputs X [N, D]; missing leaves are computed from the levels [P] of the outputs.
@@ -46,6 +54,9 @@ class ZeroMean(Mean):
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         zeros = backend_of(X).xp.zeros((X.shape[0], 1), **like(X))
         return zeros, lambda _h_bar: (tree.cotangent(self), None)
+
+    def basis(self, _X: Array, _outputs: int, /) -> Self:
+        return tree.cotangent(self)
 
     def from_data(self, _X: Array, _level: Array, _spread: float | Array, /) -> Self:
         return self
@@ -74,6 +85,9 @@ class ConstantMean(Mean):
             return tree.cotangent(self, value=_over_rows(h_bar, self.value)), None
 
         return B.xp.broadcast_to(self.value, (X.shape[0], *(self.value.shape or (1,)))), pullback
+
+    def basis(self, X: Array, outputs: int, /) -> Self:
+        return tree.cotangent(self, value=_ones_by_output(X, outputs, self.value))
 
     def from_data(self, _X: Array, level: Array, spread: float | Array, /) -> Self:
         return tree.with_defaults(self, value=level, value_unit=_unit(self.value, spread))
@@ -106,6 +120,12 @@ class LinearMean(Mean):
 
         return X @ self.weights + self.offset, pullback
 
+    def basis(self, X: Array, outputs: int, /) -> Self:
+        xp = backend_of(X).xp
+        each = xp.eye(outputs, **like(X))
+        slopes = X[:, None, :, None] * each[None, :, None, :]
+        return tree.cotangent(self, weights=slopes, offset=_ones_by_output(X, outputs, self.offset))
+
     def from_data(self, X: Array, level: Array, spread: float | Array, /) -> Self:
         weights = backend_of(X).xp.zeros((X.shape[1], level.shape[0]), **like(X))
         units = {"weights_unit": spread / column_spreads(X)[:, None], "offset_unit": _unit(self.offset, spread)}
@@ -134,6 +154,9 @@ class Projection(Mean):
     def __call__(self, X: Array, /) -> tuple[Array, Pullback]:
         return (X - self.centre) @ self.weights, lambda h_bar: (tree.cotangent(self), h_bar @ self.weights.mT)
 
+    def basis(self, _X: Array, _outputs: int, /) -> Self:
+        return tree.cotangent(self)
+
     def from_data(self, _X: Array, _level: Array, _spread: float | Array, /) -> Self:
         return self
 
@@ -151,6 +174,13 @@ def _over_rows(h_bar: Array, leaf: Array) -> Array:
     """Sum the cotangent [N, P] over rows to the shape of the leaf, and also over outputs if the leaf is 0-d."""
     xp = backend_of(h_bar).xp
     return xp.sum(h_bar) if leaf.ndim == 0 else xp.sum(h_bar, axis=0)
+
+
+def _ones_by_output(X: Array, outputs: int, leaf: Array) -> Array:
+    """Return the derivatives [N, P, *S] of the P outputs by an offset of shape S = [P], or 0-d for all outputs."""
+    xp = backend_of(X).xp
+    each = xp.eye(outputs, **like(X)) if leaf.ndim else xp.ones((outputs,), **like(X))
+    return xp.broadcast_to(each[None, ...], (X.shape[0], *each.shape))
 
 
 def _check_shape(name: str, x: Array, allowed: tuple[tuple[int, ...], ...]) -> None:

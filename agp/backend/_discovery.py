@@ -35,6 +35,8 @@ class BackendStatus(NamedTuple):
 
 _REGISTERED: dict[str, Backend] = {}
 _BY_TYPE: dict[type, Backend] = {}
+_NO_ARRAYS: dict[type, int] = {}
+"""Types of other objects, with the number of imported modules when they were tested, because imports add libraries."""
 
 backend_of_type: Callable[[type], Backend | None] = _BY_TYPE.get
 """Cache of `backend_of`: the backend of each array type seen so far."""
@@ -64,6 +66,7 @@ def register_backend(plugin: Backend, /) -> None:
         raise BackendError(msg)
     _REGISTERED[plugin.name] = plugin
     _BY_TYPE.clear()
+    _NO_ARRAYS.clear()
 
 
 def get_backend(name: str) -> Backend:
@@ -138,6 +141,18 @@ def backend_of(x: Array, /) -> Backend:
         return _BY_TYPE[type(x)]
     except KeyError:
         return _BY_TYPE.setdefault(type(x), _resolve(x, "x"))
+
+
+def find_backend(x: Any, /) -> Backend | None:
+    """Return the backend of x, or None if x is not an array of a known library."""
+    kind, imported = type(x), len(sys.modules)
+    if kind not in _BY_TYPE and _NO_ARRAYS.get(kind) == imported:
+        return None
+    try:
+        return backend_of(x)
+    except TypeError:
+        _NO_ARRAYS[kind] = imported
+        return None
 
 
 def check_array_type(name: str, x: Any, /) -> None:

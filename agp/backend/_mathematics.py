@@ -167,6 +167,41 @@ class Mathematics(Library):
         half = self.solve_triangular(L, self.xp.eye(L.shape[-1], **self.like(L)))
         return half.mT @ half
 
+    # -- symmetric matrices [M, M] given by their lower triangles; other entries are unspecified ----------------------
+
+    def lower_cholesky(self, A: Array, d: Array, /) -> Array:
+        """Lower triangle of the factor L of A + diag(d) [M, M], for a symmetric A and d, 0-d or [M].
+
+        If the factorisation fails, the diagonal of L contains NaN.
+        """
+        return self.cholesky(self.add_diagonal(A, d))
+
+    def lower_inverse_from_cholesky(self, L: Array, /) -> Array:
+        """Lower triangle of the inverse (L L^T)^-1 [M, M], for the lower triangle of L [M, M]."""
+        return self.inverse_from_cholesky(self.tril(L))
+
+    def lower_tiles(self, f: Callable[[int, int], tuple[Array, ...]], M: int, /) -> tuple[Array, ...]:
+        """Lower triangles of several matrices [M, M] from ``f(start, stop)``.
+
+        The function f returns the rows from `start` to `stop` of each matrix, without the columns from `stop` on. A
+        library may call f for all rows at once.
+        """
+        return f(0, M)
+
+    def hollow_tile(self, A: Array, start: int, /) -> Array:
+        """Return a tile [m, n] of rows, as in `lower_tiles`, with zeros on the diagonal of the matrix."""
+        xp, (m, n) = self.xp, A.shape
+        return xp.where(xp.eye(m, n, k=start, **self.like(A)) > 0.0, xp.zeros_like(A), A)
+
+    def symmetric_product(self, A: Array, X: Array, /) -> Array:
+        """Product A X [M, N] of a symmetric A, given by its lower triangle, and X [M, N]."""
+        return self.symmetric_from_lower(A) @ X
+
+    def symmetric_inner(self, A: Array, C: Array, /) -> Array:
+        """Sum (0-d) of all entries of A * C, for symmetric matrices given by their lower triangles."""
+        diagonals = self.diagonal(A) * self.diagonal(C)
+        return 2.0 * self.inner(self.xp.tril(A), self.xp.tril(C)) - self.xp.sum(diagonals)
+
     def reduced_precision(
         self, precision: str, x: Array, /
     ) -> tuple[Any, Callable[[], contextlib.AbstractContextManager[Any]]]:

@@ -4,15 +4,18 @@ from agp.bounds._collapsed import collapsed_bound, evidence_upper_bound
 from agp.bounds._computation_aware import computation_aware_bound
 from agp.bounds._elbo import elbo
 from agp.bounds._evidence import leave_one_out, log_evidence
+from agp.bounds._expansion import Expansion, expand_evidence
 from agp.bounds._iterative import estimated_evidence
 from agp.bounds._orthogonal import free_collapsed_bound, tight_bound
 
 __all__ = [
+    "Expansion",
     "collapsed_bound",
     "computation_aware_bound",
     "elbo",
     "estimated_evidence",
     "evidence_upper_bound",
+    "expand_evidence",
     "free_collapsed_bound",
     "leave_one_out",
     "log_evidence",
@@ -34,7 +37,7 @@ from agp.bounds._collapsed import (
     totals_of,
 )
 from agp.bounds._computation_aware import Loss, projection_of, support_moments
-from agp.bounds._evidence import targets_of
+from agp.bounds._evidence import evidence_and_left_out, targets_of
 from agp.bounds._iterative import CovarianceSystem, preconditioning_root
 from agp.bounds._orthogonal import optimal_first_group
 from agp.bounds._row_noise import RowNoise, SplitNoise, split_logarithms, split_weights

@@ -73,23 +73,38 @@ def leave_one_out(model: Any, batch: Batch, /) -> Array:
 
     Source: Rasmussen & Williams, "Gaussian processes for machine learning", 2006, section 5.4.2.
     """
-    X = batch.X
+    return evidence_and_left_out(model, batch)[1]
+
+
+def evidence_and_left_out(model: Any, batch: Batch, /) -> tuple[Array, Array]:
+    """Compute `log_evidence` without its pullback, and `leave_one_out`, from one factorisation."""
+    X, y = batch.X, targets_of(batch)
     B = backend_of(X)
-    xp = B.xp
+    xp, (N, P) = B.xp, y.shape
     noise = RowNoise.of(model.likelihood.noise_variance, batch)
-    inverse = B.inverse_from_cholesky(noisy_cholesky(model.kernel(X)[0], noise.by_row))
-    residual = targets_of(batch) - model.mean_function(X)[0]
+    L = noisy_cholesky(model.kernel(X)[0], noise.by_row)
+    residual = y - model.mean_function(X)[0]
+    inverse = B.inverse_from_cholesky(L)
+    al = inverse @ residual
+    log_det = 2.0 * xp.sum(xp.log(diagonal(L)))
+    value = -0.5 * (xp.sum(residual * al) + P * log_det + N * P * LOG_2PI)
+    return tree.add(value, noise.correction(P)[0]), left_out_densities(noise, residual, al, diagonal(inverse))
+
+
+def left_out_densities(noise: RowNoise, residual: Array, al: Array, precisions: Array, /) -> Array:
+    """Compute `leave_one_out` from the residuals r [N, P], al = K^-1 r, and the diagonal [N] of K^-1."""
+    xp = backend_of(residual).xp
     if noise.weights is None:
-        variance = 1.0 / diagonal(inverse)[:, None]
-        error = (inverse @ residual) * variance
+        variance = 1.0 / precisions[:, None]
+        error = al * variance
     else:
         # Given all rows, f_n has the variance p = v (1 - v (K^-1)_nn) with v = s / w, and the mean y_n - v (K^-1 r)_n.
         # Removing the weight d = min(w, 1) multiplies p and the error by 1 / (1 - p d / s).
         weights, one = noise.weights, noise.variance
         own = noise.by_row[:, None]
-        share = own * diagonal(inverse)[:, None]
+        share = own * precisions[:, None]
         part = (xp.minimum(weights, xp.ones_like(weights)) / weights)[:, None]
         left = (1.0 - part) + part * share
         variance = own * nonnegative(1.0 - share)[0] / left + (one[:, None] if one.ndim else one)
-        error = own * (inverse @ residual) / left
+        error = own * al / left
     return -0.5 * xp.sum(LOG_2PI + xp.log(variance) + error * error / variance, axis=1)

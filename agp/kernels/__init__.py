@@ -1,9 +1,11 @@
 """Covariance functions and their pullbacks to hyperparameters and inputs."""
 
-from agp.kernels._base import ActiveDims, Kernel, Product, Scaled, Sum
+from agp.kernels._active_dims import ActiveDims
+from agp.kernels._base import Kernel, Product, Scaled, Sum
 from agp.kernels._constant import Constant, White
 from agp.kernels._features import Features, Waves, features_of
 from agp.kernels._linear import Linear
+from agp.kernels._linearisation import Linearisation
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.kernels._periodic import Periodic, Seasonal
 from agp.kernels._stationary import RBF, Matern12, Matern32, Matern52, RationalQuadratic, Stationary
@@ -15,6 +17,7 @@ __all__ = [
     "Features",
     "Kernel",
     "Linear",
+    "Linearisation",
     "Matern12",
     "Matern32",
     "Matern52",

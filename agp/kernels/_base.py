@@ -5,17 +5,21 @@ import math
 import numbers
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from agp import tree
 from agp._context import at_inputs
 from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of
 from agp.constraints import POSITIVE
-from agp.kernels._features import Features, features_of, scatter_columns, select_columns
+from agp.kernels._features import Features, features_of
+from agp.kernels._linearisation import Linearisation, apply_weights, multiply_linearisations, sum_linearisations
 from agp.kernels._parameters import check_number
 from agp.kernels._quadratic_forms import quadratic_forms
+
+if TYPE_CHECKING:
+    from agp.kernels._active_dims import ActiveDims
 
 
 @former_methods(scaled_by="scale_by")
@@ -52,6 +56,13 @@ class Kernel(ABC):
         pullback
             A function ``K_bar -> (kernel_bar, X_bar, Z_bar)``, or ``K_bar -> (kernel_bar, X_bar)`` for one argument.
         """
+
+    def linearise(self, X: Array, /) -> Linearisation | None:  # noqa: ARG002
+        """Return k(X, X) [N, N] to first order in the kernel's parameters, or None if the kernel has no such function.
+
+        Newton's method for exact GPs needs this function. For kernels without it, training uses L-BFGS.
+        """
+        return None
 
     @abstractmethod
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
@@ -215,6 +226,8 @@ class Kernel(ABC):
             If no column is given, or if a column is negative or repeated. `check` raises an error if the inputs have
             too few columns.
         """
+        from agp.kernels._active_dims import ActiveDims  # a subclass
+
         several = columns if isinstance(columns, Iterable) and not isinstance(columns, str) else (columns,)
         kernel = ActiveDims(self, tuple(x if isinstance(x, str) else operator.index(x) for x in several))
         kernel.check_columns()
@@ -257,7 +270,7 @@ def _parts_of(kernel: Kernel, cls: "type[Sum | Product]") -> tuple[Kernel, ...]:
     return kernel.parts if isinstance(kernel, cls) else (kernel,)
 
 
-def _evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
+def evaluate(kernel: Kernel, X: Array, Z: Array | None) -> tuple[Array, Pullback]:
     """Return the covariances of a kernel for inputs [N, D] or for groups of inputs [G, N, D]."""
     if X.ndim == 3:
         return kernel.grouped_covariance(X, Z)
@@ -269,6 +282,7 @@ class _Composite(Kernel):
     # base class for sums and products: each part receives a cotangent, and the inputs receive the total
     parts: tuple[Kernel, ...]
     takes_groups: ClassVar[bool] = True
+    _join: ClassVar[Callable[[Any, list[Linearisation]], Linearisation]]
 
     def _pull_parts(self, pulls: list[Pullback], part_bars: Iterable[Array]) -> tuple[Any, ...]:
         bars: list[Any] = []
@@ -278,6 +292,10 @@ class _Composite(Kernel):
             bars.append(bar)
             inputs_bar = tree.add(inputs_bar, tuple(input_bars))
         return tree.cotangent(self, parts=tuple(bars)), *inputs_bar
+
+    def linearise(self, X: Array, /) -> Linearisation | None:
+        found = [part.linearise(X) for part in self.parts]
+        return None if None in found else self._join(self, found)  # type: ignore[arg-type]
 
     @property
     def floats_per_entry(self) -> int:
@@ -292,8 +310,10 @@ class _Composite(Kernel):
 class Sum(_Composite):
     """The sum of kernels, k(x, z) = sum_i k_i(x, z), also written ``k1 + k2``."""
 
+    _join = staticmethod(sum_linearisations)
+
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._sum(_evaluate(part, X, Z) for part in self.parts)
+        return self._sum(evaluate(part, X, Z) for part in self.parts)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._sum(part.diag(X) for part in self.parts)
@@ -328,8 +348,10 @@ class Product(_Composite):
     A missing variance starts at the variance of the targets in the first kernel, and at 1 in the other kernels.
     """
 
+    _join = staticmethod(multiply_linearisations)
+
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._product([_evaluate(part, X, Z) for part in self.parts])
+        return self._product([evaluate(part, X, Z) for part in self.parts])
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._product([part.diag(X) for part in self.parts])
@@ -387,7 +409,23 @@ class Scaled(Kernel):
     takes_groups: ClassVar[bool] = True
 
     def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        return self._scale_parts(*_evaluate(self.kernel, X, Z))
+        return self._scale_parts(*evaluate(self.kernel, X, Z))
+
+    def linearise(self, X: Array, /) -> Linearisation | None:
+        found = self.kernel.linearise(X)
+        if found is None:
+            return None
+        K, pull, times = found
+
+        def pull_both(K_bar: Array) -> Any:
+            variance_bar = backend_of(K).symmetric_inner(K_bar, K)
+            return tree.cotangent(self, variance=variance_bar, kernel=pull(self.variance * K_bar))
+
+        def times_both(a: Array, W: Array | None = None) -> Any:
+            by_variance = backend_of(K).symmetric_product(apply_weights(W, K), a)
+            return tree.cotangent(self, variance=by_variance, kernel=times(self.variance * a, W))
+
+        return Linearisation(self.variance * K, pull_both, times_both)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         return self._scale_parts(*self.kernel.diag(X))
@@ -418,77 +456,3 @@ class Scaled(Kernel):
     def check(self, width: int, /) -> None:
         check_number(self, "variance")
         self.kernel.check(width)
-
-
-# -- some columns -----------------------------------------------------------------------------------------------------
-
-
-@tree.model
-class ActiveDims(Kernel):
-    """A kernel on selected input columns, k(x[columns], z[columns]), also written ``k.on(columns)``.
-
-    Parameters
-    ----------
-    kernel
-        Any kernel. Parameters with one entry per column refer to the selected columns, in the order of `columns`.
-    columns
-        Distinct columns of the inputs, counted from 0. Kernels for estimators may contain names of table columns.
-    """
-
-    kernel: Kernel
-    columns: tuple[int | str, ...]
-    takes_groups: ClassVar[bool] = True
-
-    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
-        others = None if Z is None else select_columns(Z, self.columns)
-        return self._on(X.shape[-1], *_evaluate(self.kernel, select_columns(X, self.columns), others))
-
-    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
-        return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))
-
-    def _on(self, width: int, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
-        def pullback(bar):
-            kernel_bar, *input_bars = pull(bar)
-            bar = tree.cotangent(self, kernel=kernel_bar)
-            return bar, *(scatter_columns(x, self.columns, width) for x in input_bars)
-
-        return K, pullback
-
-    def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
-        return self.kernel.random_features(rng, count, len(self.columns)).on(self.columns)
-
-    @property
-    def floats_per_entry(self) -> int:
-        return self.kernel.floats_per_entry
-
-    def scale_by(self, factor: Array | float, /) -> Kernel:
-        return type(self)(self.kernel.scale_by(factor), self.columns)
-
-    def from_data(self, X: Array, variance: float, /) -> Self:
-        self.check_columns(X.shape[1])
-        return type(self)(self.kernel.from_data(select_columns(X, self.columns), variance), self.columns)
-
-    def check(self, width: int, /) -> None:
-        self.check_columns(width)
-        self.kernel.check(len(self.columns))
-
-    def check_columns(self, width: int | None = None, /) -> None:
-        """Raise ValueError unless the columns are distinct and at least 0.
-
-        If `width` is given, the columns must also be below `width`.
-        """
-        numbers = [column for column in self.columns if not isinstance(column, str)]
-        problem = None
-        if not self.columns or any(column < 0 for column in numbers):
-            problem = "pass one or more columns, counted from 0"
-        elif len(set(self.columns)) < len(self.columns):
-            problem = "each column may appear only once"
-        elif width is not None and len(numbers) < len(self.columns):
-            problem = (
-                "columns of arrays have no names; use numbers, or pass this kernel to an estimator with a data frame"
-            )
-        elif width is not None and max(numbers) >= width:
-            problem = f"the inputs have {width} columns, numbered from 0 to {width - 1}"
-        if problem is not None:
-            msg = f"{type(self.kernel).__name__} on columns {self.columns}: {problem}."
-            raise ValueError(msg)

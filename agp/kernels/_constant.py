@@ -7,6 +7,7 @@ from agp.backend import Array, Pullback, backend_of, like
 from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance
 from agp.kernels._features import Features, features_of
+from agp.kernels._linearisation import Linearisation
 from agp.kernels._parameters import check_number
 
 
@@ -50,6 +51,20 @@ class Constant(_WithoutInputs):
 
         return xp.broadcast_to(self.variance, _shape(X, Z)), pullback
 
+    def linearise(self, X: Array, /) -> Linearisation:
+        B, N = backend_of(X), X.shape[0]
+        xp = B.xp
+        ones = xp.ones((N, N), **B.like(X))
+
+        def pull(K_bar):
+            return tree.cotangent(self, variance=B.symmetric_inner(K_bar, ones))
+
+        def times(a, W=None):
+            sums = xp.sum(a, axis=0, keepdims=True) if W is None else B.symmetric_product(W, a)
+            return tree.cotangent(self, variance=xp.broadcast_to(sums, a.shape))
+
+        return Linearisation(self.variance * ones, pull, times)
+
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         return features_of(self.variance)
 
@@ -82,6 +97,17 @@ class White(_WithoutInputs):
         # the factor self.variance makes automatic differentiation return a zero gradient
         K = xp.broadcast_to(0.0 * self.variance, _shape(X, Z))
         return K, lambda _: (tree.cotangent(self, variance=xp.zeros_like(self.variance)), *self._zeros(X, Z))
+
+    def linearise(self, X: Array, /) -> Linearisation:
+        B = backend_of(X)
+
+        def pull(K_bar):
+            return tree.cotangent(self, variance=B.xp.sum(B.diagonal(K_bar)))
+
+        def times(a, W=None):
+            return tree.cotangent(self, variance=a if W is None else B.diagonal(W)[:, None] * a)
+
+        return Linearisation(self.variance * B.xp.eye(X.shape[0], **B.like(X)), pull, times)
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
         msg = (

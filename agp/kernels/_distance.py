@@ -62,6 +62,37 @@ def squared_distances(
     return B.cond(largest < SMALL_ROUNDOFF / roundoff, by_expansion, by_differences, likely=True), pullback
 
 
+def own_distances(
+    X: Array, lengthscale: Array, *, differences: bool = False
+) -> tuple[Array, Callable[[int, int], Array]]:
+    """Return scaled centred inputs [N, D], and a function ``(start, stop) -> r2`` for tiles of their squared distances.
+
+    The tile contains the distances between the rows from `start` to `stop` and all rows before `stop`. As in
+    `squared_distances`, distances are computed from differences if there are at most four columns, if `differences` is
+    True, or if the inputs are large.
+    """
+    B = backend_of(X)
+    scaled, _ = _centre(B, X, None, lengthscale)
+
+    def by_differences(start: int, stop: int) -> Array:
+        return _by_differences(X[start:stop, :], X[:stop, :], lengthscale)
+
+    if differences or X.shape[1] <= FEW_COLUMNS:
+        return scaled, by_differences
+    squares = B.xp.sum(scaled * scaled, axis=-1)
+    roundoff = 0.5 * float(B.xp.finfo(X.dtype).eps)
+    small = B.xp.max(squares) < SMALL_ROUNDOFF / roundoff
+
+    def tile(start: int, stop: int) -> Array:
+        def by_expansion() -> Array:
+            rows = scaled[start:stop, :], scaled[:stop, :], squares[start:stop], squares[:stop]
+            return B.hollow_tile(B.squared_distances(*rows), start)
+
+        return B.cond(small, by_expansion, partial(by_differences, start, stop), likely=True)
+
+    return scaled, tile
+
+
 def _centre(B: Any, X: Array, Z: Array | None, lengthscale: Array) -> tuple[Array, Array | None]:
     """Subtract the mean row of Z, or of X if Z is None, from X and Z; divide both by the lengthscales."""
     other = X if Z is None else Z

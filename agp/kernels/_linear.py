@@ -9,6 +9,7 @@ from agp.constraints import POSITIVE
 from agp.kernels._base import Kernel
 from agp.kernels._distance import sums_by_column
 from agp.kernels._features import Features, Slopes, Term
+from agp.kernels._linearisation import Linearisation, times_vectors
 from agp.kernels._parameters import check_per_column, per_column
 from agp.scaling import unit_by_column
 
@@ -60,6 +61,21 @@ class Linear(Kernel):
             return scaled @ (root * Z).mT, pullback
         products = scaled @ scaled.mT
         return 0.5 * (products + products.mT), pullback  # exactly symmetric
+
+    def linearise(self, X: Array, /) -> Linearisation:
+        B, X = backend_of(X), self._from_centre(X)
+        xp = B.xp
+        scaled = xp.sqrt(self.variance) * X
+
+        def pull(K_bar):
+            return self._bar(B.inner_by_column(X, B.symmetric_product(K_bar, X)))
+
+        def times(a, W=None):
+            inner = (a.mT @ X)[None, :, :] if W is None else times_vectors(W, a, X)
+            by_column = X[:, None, :] * inner
+            return tree.cotangent(self, variance=by_column if self.variance.ndim else xp.sum(by_column, axis=2))
+
+        return Linearisation(scaled @ scaled.mT, pull, times)
 
     def diag(self, X: Array, /) -> tuple[Array, Pullback]:
         xp, X = backend_of(X).xp, self._from_centre(X)

@@ -2,16 +2,54 @@
 
 import math
 from abc import abstractmethod
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance
-from agp.kernels._distance import centre_of, squared_distances, sums_by_column
+from agp.kernels._distance import centre_of, own_distances, squared_distances, sums_by_column
 from agp.kernels._features import Features, Waves, features_of
+from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights, times_vectors
 from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.scaling import column_spreads, unit_by_column
+
+
+class TurnSums(NamedTuple):
+    """Sums over pairs of rows that contain the derivatives of r2 = sum_d sin^2(pi (x_d - z_d) / p_d) / l_d^2 by p.
+
+    The derivative by p_d is -pi (x_d - z_d) sin(2 pi (x_d - z_d) / p_d) / (p_d l_d)^2, and the sine is that of a
+    difference of angles: sin(a - b) = sin a cos b - cos a sin b.
+    """
+
+    x: Array
+    """Centred inputs [N, D]."""
+    circle: Array
+    """Cosines and sines [N, 2 D] of 2 pi x / p."""
+    period: Array
+    lengthscale: Array
+
+    def total(self, W: Array, /) -> Array:
+        """Return the sum [D] of W_nm times the derivative of r2_nm, for a symmetric W [N, N]."""
+        B, D = backend_of(W), self.x.shape[1]
+        products, cos, sin = B.symmetric_product(W, self.circle), self.circle[:, :D], self.circle[:, D:]
+        found = B.inner_by_column(self.x, sin * products[:, :D] - cos * products[:, D:])
+        return 2.0 * self._factor * found
+
+    def times(self, W: Array, a: Array, /) -> Array:
+        """Return sum_m W_nm (dr2_nm / dp_d) a_mp [N, P, D] for a symmetric W [N, N] and a [N, P]."""
+        xp, D = backend_of(W).xp, self.x.shape[1]
+        x, cos, sin = self.x, self.circle[:, :D], self.circle[:, D:]
+        products = times_vectors(W, a, xp.concat([cos, sin, x * cos, x * sin], axis=1))
+        x, cos, sin = x[:, None, :], cos[:, None, :], sin[:, None, :]
+        own = x * (sin * products[:, :, :D] - cos * products[:, :, D : 2 * D])
+        return self._factor * (own - sin * products[:, :, 2 * D : 3 * D] + cos * products[:, :, 3 * D :])
+
+    @property
+    def _factor(self) -> Array:
+        scale = self.period * self.lengthscale
+        return -math.pi / (scale * scale)
 
 
 @tree.model
@@ -52,6 +90,36 @@ class Winding(ConstantVariance):
 
         return self.variance * g, pullback
 
+    def linearise(self, X: Array, /) -> Linearisation:
+        B, D = backend_of(X), X.shape[1]
+        xp = B.xp
+        Xc = X - B.stop_gradient(centre_of(xp, X))
+        circle, _ = self._map_to_circle(Xc)
+        scale = xp.concat([self.lengthscale, self.lengthscale]) if self.lengthscale.ndim else self.lengthscale
+        x, distances = own_distances(circle, 2.0 * scale)
+        (K,) = B.lower_tiles(lambda i, j: (self.variance * xp.exp(-0.5 * distances(i, j)),), X.shape[0])
+        sums, turns = DistanceSums(x), TurnSums(Xc, circle, self.period, self.lengthscale)
+
+        def pull(K_bar):
+            W = K_bar * K  # dk = -k dr2 / 2, and r2 is proportional to 1 / lengthscale^2
+            by_feature = sums.total(W)
+            by_column = (by_feature[:D] + by_feature[D:]) / self.lengthscale
+            lengthscale_bar = per_column(by_column, self.lengthscale)
+            period_bar = self._pull_period(-0.5 * turns.total(W))
+            variance_bar = B.symmetric_inner(K_bar, K) / self.variance
+            return tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar, period=period_bar)
+
+        def times(a, W=None):
+            W = apply_weights(W, K)
+            by_feature = sums.times(W, a)
+            by_column = (by_feature[:, :, :D] + by_feature[:, :, D:]) / self.lengthscale
+            by_lengthscale = by_column if self.lengthscale.ndim else xp.sum(by_column, axis=2)
+            by_variance = B.symmetric_product(W, a) / self.variance
+            by_period = self._times_period(lambda: -0.5 * turns.times(W, a))
+            return tree.cotangent(self, variance=by_variance, lengthscale=by_lengthscale, period=by_period)
+
+        return Linearisation(K, pull, times)
+
     def _map_to_circle(self, Xc: Array) -> tuple[Array, Pullback]:
         """Return cosines and sines [..., N, 2 D] of angles 2 pi Xc / period for centred inputs Xc, and the pullback.
 
@@ -71,6 +139,10 @@ class Winding(ConstantVariance):
     @abstractmethod
     def _pull_period(self, bar: Array) -> Array | None:
         """Return the cotangent of the period, given one cotangent per column [D]; None if the period is constant."""
+
+    @abstractmethod
+    def _times_period(self, by_column: Callable[[], Array]) -> Array | None:
+        """Return the products [N, P] or [N, P, D] with the derivatives by the period; None if it is constant."""
 
     def random_features(self, rng: Any, count: int, width: int, /) -> Features:
         # exp(c (cos a - 1)) = sum_n e^-c I_n(c) cos(n a) with c = 1 / (4 lengthscale^2), a = 2 pi (x - z) / period. The
@@ -111,6 +183,10 @@ class Periodic(Winding):
     def _pull_period(self, bar: Array) -> Array:
         return per_column(bar, self.period)
 
+    def _times_period(self, by_column: Callable[[], Array]) -> Array:
+        products = by_column()
+        return products if self.period.ndim else backend_of(products).xp.sum(products, axis=2)
+
     def from_data(self, X: Array, variance: float, /) -> Self:
         spread = column_spreads(X)
         ones = backend_of(X).xp.ones_like(spread)
@@ -139,6 +215,9 @@ class Seasonal(Winding):
     """
 
     def _pull_period(self, bar: Array) -> None:  # noqa: ARG002 - a constant has no gradient
+        return None
+
+    def _times_period(self, by_column: Callable[[], Array]) -> None:  # noqa: ARG002 - a constant has no derivative
         return None
 
     def from_data(self, X: Array, variance: float, /) -> Self:

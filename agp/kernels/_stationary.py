@@ -1,7 +1,7 @@
 """Stationary kernels k(x, z) = variance g(r2), with r2 = sum_d (x_d - z_d)^2 / lengthscale_d^2.
 
 Each kernel defines its profile g and the slope g' = dg/dr2. A kernel whose profile has parameters of its own also
-defines their pullback, `pull_shape`. The base class does everything else.
+defines the derivatives of g with respect to them, `shape_slopes`. The base class does everything else.
 """
 
 import math
@@ -13,9 +13,10 @@ from agp import tree
 from agp.backend import Array, Backend, Pullback, asarray_like, backend_of, like, to_numpy
 from agp.constraints import POSITIVE
 from agp.kernels._base import ConstantVariance
-from agp.kernels._distance import least_root, least_square, safe_sqrt, squared_distances
+from agp.kernels._distance import least_root, least_square, own_distances, safe_sqrt, squared_distances
 from agp.kernels._features import Features, Waves, features_of
-from agp.kernels._parameters import check_number, check_per_column
+from agp.kernels._linearisation import DistanceSums, Linearisation, apply_weights
+from agp.kernels._parameters import check_number, check_per_column, per_column
 from agp.scaling import column_spreads, unit_by_column
 
 SQRT3, SQRT5 = math.sqrt(3.0), math.sqrt(5.0)
@@ -36,12 +37,26 @@ class Stationary(ConstantVariance):
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
         """Return g(r2), and a function without arguments that returns the slope dg/dr2."""
 
-    def pull_shape(self, _r2: Array, /) -> Callable[[Array], dict[str, Array]]:
-        """Return a function that maps the cotangent of K to the cotangents of the profile's own parameters, by name.
+    def shape_slopes(self, _r2: Array, /) -> dict[str, Array]:
+        """Return the derivatives of g(r2) with respect to the profile's own parameters (0-d), by name.
 
         By default, the profile has no parameters.
         """
-        return lambda _: {}
+        return {}
+
+    def pull_shape(self, r2: Array, /) -> Callable[[Array], dict[str, Array]]:
+        """Return a function that maps the cotangent of K to the cotangents of the profile's own parameters, by name.
+
+        By default, it uses `shape_slopes`. Newton's method for exact GPs requires `shape_slopes`.
+        """
+        if type(self).shape_slopes is Stationary.shape_slopes:
+            return lambda _: {}
+
+        def pullback(K_bar):
+            xp, slopes = backend_of(r2).xp, self.shape_slopes(r2)
+            return {name: self.variance * xp.sum(K_bar * slope) for name, slope in slopes.items()}
+
+        return pullback
 
     def frequencies(self, rng: Any, count: int, width: int, /) -> Any:  # noqa: ARG002
         """Draw frequencies [count, width] from the spectral density of g at lengthscale 1, with a NumPy generator.
@@ -71,6 +86,45 @@ class Stationary(ConstantVariance):
             return (bar, X_bar) if Z is None else (bar, X_bar, Z_bar)
 
         return self.variance * g, pullback
+
+    def linearise(self, X: Array, /) -> Linearisation | None:
+        # dK/dlog l_d = -2 v g'(r2) (x_d - z_d)^2 / l_d^2
+        if type(self).pull_shape is not Stationary.pull_shape:
+            return None
+        B = backend_of(X)
+        x, distances = own_distances(X, self.lengthscale, differences=self.differences)
+        names: list[str] = []
+
+        def entries(start: int, stop: int) -> tuple[Array, ...]:
+            r2 = distances(start, stop)
+            (g, slope), shape = self.profile(r2), self.shape_slopes(r2)
+            names[:] = shape
+            return self.variance * g, slope(), *shape.values()
+
+        K, slope, *shape = B.lower_tiles(entries, X.shape[0])
+        sums = DistanceSums(x, self.differences)
+
+        def pull(K_bar):
+            (W,) = B.lower_tiles(lambda i, j: (K_bar[i:j, :j] * slope[i:j, :j],), X.shape[0])
+            by_column = (-2.0 * self.variance) / self.lengthscale * sums.total(W)
+            shape_bars = {
+                name: self.variance * B.symmetric_inner(K_bar, by) for name, by in zip(names, shape, strict=True)
+            }
+            variance_bar = B.symmetric_inner(K_bar, K) / self.variance
+            lengthscale_bar = per_column(by_column, self.lengthscale)
+            return tree.cotangent(self, variance=variance_bar, lengthscale=lengthscale_bar, **shape_bars)
+
+        def times(a, W=None):
+            by_column = (-2.0 * self.variance) / self.lengthscale * sums.times(apply_weights(W, slope), a)
+            by_lengthscale = by_column if self.lengthscale.ndim else B.xp.sum(by_column, axis=2)
+            by_variance = B.symmetric_product(apply_weights(W, K), a) / self.variance
+            by_shape = {
+                name: self.variance * B.symmetric_product(apply_weights(W, by), a)
+                for name, by in zip(names, shape, strict=True)
+            }
+            return tree.cotangent(self, variance=by_variance, lengthscale=by_lengthscale, **by_shape)
+
+        return Linearisation(K, pull, times)
 
     def grouped_sums(self, X: Array, Z: Array, w: Array, /) -> tuple[Array, Pullback]:
         # K_bar = bar w^T has rank one in each group: its factors scale the narrow arrays of the pullback
@@ -104,7 +158,8 @@ class Stationary(ConstantVariance):
     @property
     def _scales_cotangents(self) -> bool:
         """Whether distances are computed from products and the profile has no parameters of its own."""
-        return not self.differences and type(self).pull_shape is Stationary.pull_shape
+        usual = (Stationary.pull_shape, Stationary.shape_slopes)
+        return not self.differences and (type(self).pull_shape, type(self).shape_slopes) == usual
 
     def _scale_pullback(self, pull: Callable, slope: Array, sums: Array, scales: tuple[Array, Array]) -> tuple:
         X_bar, Z_bar, lengthscale_bar = pull(slope, self.variance, scales)
@@ -207,9 +262,9 @@ class Matern32(Matern):
 
 
 def _matern32(B: Backend, r2: Array, least: Array) -> tuple[Array, Array]:
-    scaled = SQRT3 * B.xp.sqrt(B.xp.maximum(r2, least))  # as `safe_sqrt`
-    decay = B.xp.exp(-scaled)
-    return (1.0 + scaled) * decay, decay
+    minus = -SQRT3 * B.xp.sqrt(B.xp.maximum(r2, least))  # as `safe_sqrt`; few passes over the entries
+    decay = B.xp.exp(minus)
+    return (1.0 - minus) * decay, decay
 
 
 @tree.model
@@ -227,14 +282,16 @@ class Matern52(Matern):
     degrees: ClassVar[int] = 5
 
     def profile(self, r2: Array, /) -> tuple[Array, Callable[[], Array]]:
-        g, scaled, decay = backend_of(r2).fused(_matern52, r2, least_square(r2))
-        return g, lambda: (-5.0 / 6.0) * (1.0 + scaled) * decay
+        g, linear, decay = backend_of(r2).fused(_matern52, r2, least_square(r2))
+        return g, lambda: (-5.0 / 6.0) * (linear * decay)
 
 
 def _matern52(B: Backend, r2: Array, least: Array) -> tuple[Array, Array, Array]:
-    scaled = SQRT5 * B.xp.sqrt(B.xp.maximum(r2, least))  # as `safe_sqrt`
-    decay = B.xp.exp(-scaled)
-    return (1.0 + scaled * (1.0 + scaled / 3.0)) * decay, scaled, decay
+    minus = -SQRT5 * B.xp.sqrt(B.xp.maximum(r2, least))  # as `safe_sqrt`; few passes over the entries
+    decay = B.xp.exp(minus)
+    linear = 1.0 - minus
+    del minus
+    return (linear + (5.0 / 3.0) * r2) * decay, linear, decay
 
 
 @tree.model
@@ -264,16 +321,12 @@ class RationalQuadratic(Stationary):
         normals = rng.standard_normal((count, width))
         return normals * (rng.standard_gamma(alpha, (count, 1)) / alpha) ** 0.5
 
-    def pull_shape(self, r2: Array, /) -> Callable[[Array], dict[str, Array]]:
+    def shape_slopes(self, r2: Array, /) -> dict[str, Array]:
         # dg/dalpha = g (t / (1 + t) - log(1 + t)), t = r2 / (2 alpha), log g = -alpha log(1 + t)
-        def pullback(K_bar):
-            xp = backend_of(r2).xp
-            t = 0.5 * r2 / self.alpha
-            log1p = xp.log1p(t)
-            by_entry = (t / (1.0 + t) - log1p) * xp.exp(-self.alpha * log1p)
-            return {"alpha": self.variance * xp.sum(K_bar * by_entry)}
-
-        return pullback
+        xp = backend_of(r2).xp
+        t = 0.5 * r2 / self.alpha
+        log1p = xp.log1p(t)
+        return {"alpha": (t / (1.0 + t) - log1p) * xp.exp(-self.alpha * log1p)}
 
     @property
     def floats_per_entry(self) -> int:

@@ -24,6 +24,8 @@ PANEL = 128
 """Number of rows or columns per panel of a triangular product."""
 TILE = 2**14
 """Number of entries that an elementwise operation processes together; a few such pieces fit into the caches."""
+MIN_ROWS = 32
+"""Minimum number of rows in a panel of a lower triangle."""
 MAX_SMALL_ENTRIES = 2**10
 """Maximum number of entries in arrays that are concatenated with others."""
 MAX_ARRAY_BYTES = 2**25 - 2**16
@@ -63,6 +65,17 @@ _is_row_major = functools.lru_cache(maxsize=1024)(is_row_major)
 def _distances() -> Any:
     """SciPy's distances, whose import takes long."""
     return importlib.import_module("scipy.spatial.distance")
+
+
+@functools.lru_cache(maxsize=256)
+def _triangle_panels(M: int) -> tuple[tuple[int, int], ...]:
+    """Ranges of rows of a lower triangle [M, M], each with at most `TILE` entries unless it has `MIN_ROWS` rows."""
+    stops = [0]
+    while stops[-1] < M:
+        start = stops[-1]  # the largest h with h (start + h) <= TILE
+        rows = int(0.5 * (math.sqrt(start * start + 4 * TILE) - start))
+        stops.append(min(M, start + max(MIN_ROWS, rows - rows % 8)))
+    return tuple(itertools.pairwise(stops))
 
 
 @functools.lru_cache(maxsize=256)
@@ -329,6 +342,51 @@ class NumpyBackend(Backend):
         with THREADS.threads_for(2 * L.shape[-1] ** 3 / 3):
             inverse, _ = potri(L.T, lower=False)
         return self.symmetric_from_lower(inverse.T)
+
+    def lower_cholesky(self, A: Array, d: Array, /) -> Array:
+        (potrf,) = _routines("potrf", dtype=A.dtype)
+        with THREADS.threads_for(A.shape[-1] ** 3 / 3):
+            upper, info = potrf(self.add_diagonal(A, d).T, lower=False, clean=False, overwrite_a=True)
+        return upper.T if info == 0 else np.full_like(A, np.nan)
+
+    def lower_inverse_from_cholesky(self, L: Array, /) -> Array:
+        (potri,) = _routines("potri", dtype=L.dtype)
+        with THREADS.threads_for(2 * L.shape[-1] ** 3 / 3):
+            inverse, _ = potri(L.T, lower=False)
+        return inverse.T
+
+    def lower_tiles(self, f: Callable[[int, int], tuple[Array, ...]], M: int, /) -> tuple[Array, ...]:
+        if M * M <= TILE:
+            return f(0, M)
+        found: list[Any] = []
+        for start, stop in _triangle_panels(M):
+            parts = f(start, stop)
+            found = found or [np.empty((M, M), dtype=part.dtype) for part in parts]
+            for x, part in zip(found, parts, strict=True):
+                x[start:stop, :stop] = part
+        return tuple(found)
+
+    def hollow_tile(self, A: Array, start: int, /) -> Array:
+        rows = np.arange(A.shape[0])
+        A[rows, start + rows] = 0.0
+        return A
+
+    def symmetric_product(self, A: Array, X: Array, /) -> Array:
+        if X.shape[1] == 1:  # reading A dominates the time
+            (symv,) = _routines("symv", dtype=A.dtype)
+            return symv(1.0, A.T, X[:, 0], lower=0)[:, None]
+        (symm,) = _routines("symm", dtype=A.dtype)
+        with THREADS.threads_for(A.size * X.shape[1]):
+            return symm(1.0, A.T, X.T, side=1, lower=0).T  # X^T A, whose factors and result are in Fortran order
+
+    def symmetric_inner(self, A: Array, C: Array, /) -> Array:
+        total = 0.0
+        for start, stop in row_ranges(A.shape[-1], PANEL):
+            own = A[start:stop, start:stop] * C[start:stop, start:stop]
+            np.copyto(own, 0.0, where=_above(*own.shape, -1))
+            total += np.add.reduce(own, axis=None)
+            total += np.add.reduce(np.vecdot(A[start:stop, :start], C[start:stop, :start]))
+        return 2.0 * total + np.vdot(self.diagonal(A), self.diagonal(C))
 
     def tril(self, A: Array, /) -> Array:
         if A.shape[-1] <= PANEL:

@@ -1,0 +1,90 @@
+"""Kernels on some of the input columns."""
+
+from typing import Any, ClassVar, Self
+
+from agp import tree
+from agp.backend import Array, Pullback
+from agp.kernels._base import Kernel, evaluate
+from agp.kernels._features import Features, scatter_columns, select_columns
+from agp.kernels._linearisation import Linearisation
+
+
+@tree.model
+class ActiveDims(Kernel):
+    """A kernel on selected input columns, k(x[columns], z[columns]), also written ``k.on(columns)``.
+
+    Parameters
+    ----------
+    kernel
+        Any kernel. Parameters with one entry per column refer to the selected columns, in the order of `columns`.
+    columns
+        Distinct columns of the inputs, counted from 0. Kernels for estimators may contain names of table columns.
+    """
+
+    kernel: Kernel
+    columns: tuple[int | str, ...]
+    takes_groups: ClassVar[bool] = True
+
+    def __call__(self, X: Array, Z: Array | None = None, /) -> tuple[Array, Pullback]:
+        others = None if Z is None else select_columns(Z, self.columns)
+        return self._on(X.shape[-1], *evaluate(self.kernel, select_columns(X, self.columns), others))
+
+    def linearise(self, X: Array, /) -> Linearisation | None:
+        found = self.kernel.linearise(select_columns(X, self.columns))
+        if found is None:
+            return None
+        return Linearisation(
+            found.K,
+            lambda K_bar: tree.cotangent(self, kernel=found.pull(K_bar)),
+            lambda a, W=None: tree.cotangent(self, kernel=found.times(a, W)),
+        )
+
+    def diag(self, X: Array, /) -> tuple[Array, Pullback]:
+        return self._on(X.shape[1], *self.kernel.diag(select_columns(X, self.columns)))
+
+    def _on(self, width: int, K: Array, pull: Pullback) -> tuple[Array, Pullback]:
+        def pullback(bar):
+            kernel_bar, *input_bars = pull(bar)
+            bar = tree.cotangent(self, kernel=kernel_bar)
+            return bar, *(scatter_columns(x, self.columns, width) for x in input_bars)
+
+        return K, pullback
+
+    def random_features(self, rng: Any, count: int, width: int, /) -> Features:  # noqa: ARG002
+        return self.kernel.random_features(rng, count, len(self.columns)).on(self.columns)
+
+    @property
+    def floats_per_entry(self) -> int:
+        return self.kernel.floats_per_entry
+
+    def scale_by(self, factor: Array | float, /) -> Kernel:
+        return type(self)(self.kernel.scale_by(factor), self.columns)
+
+    def from_data(self, X: Array, variance: float, /) -> Self:
+        self.check_columns(X.shape[1])
+        return type(self)(self.kernel.from_data(select_columns(X, self.columns), variance), self.columns)
+
+    def check(self, width: int, /) -> None:
+        self.check_columns(width)
+        self.kernel.check(len(self.columns))
+
+    def check_columns(self, width: int | None = None, /) -> None:
+        """Raise ValueError unless the columns are distinct and at least 0.
+
+        If `width` is given, the columns must also be below `width`.
+        """
+        numbers = [column for column in self.columns if not isinstance(column, str)]
+        problem = None
+        if not self.columns or any(column < 0 for column in numbers):
+            problem = "pass one or more columns, counted from 0"
+        elif len(set(self.columns)) < len(self.columns):
+            problem = "each column may appear only once"
+        elif width is not None and len(numbers) < len(self.columns):
+            problem = (
+                "columns of arrays have no names; use numbers, or pass this kernel to an estimator with a data frame"
+            )
+        elif width is not None and max(numbers) >= width:
+            problem = f"the inputs have {width} columns, numbered from 0 to {width - 1}"
+        if problem is not None:
+            msg = f"{type(self.kernel).__name__} on columns {self.columns}: {problem}."
+            raise ValueError(msg)
