@@ -48,8 +48,17 @@ class Likelihood(ABC):
     slopes_vanish: ClassVar[bool] = False
     """Whether log p(y | f) is flat where y is unlikely, so that the gradient there is too small to improve q(u)."""
 
+    labels: ClassVar[bool] = False
+    """Whether y consists of labels. Hyperparameters at the optimum of the bound then tend to fit them too closely."""
+
     log_link: ClassVar[bool] = False
     """Whether the mean of y is a multiple of exp(f). An exposure then adds its logarithm to f."""
+
+    mean_is_latent: ClassVar[bool] = False
+    """Whether the mean of y [N, K] given f is the first K columns of f, so that predicted means need no variances."""
+
+    decided_by_sign: ClassVar[bool] = False
+    """Whether, of two classes, 1 is more probable than 0 if and only if the mean of f is positive, for any variance."""
 
     support: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     """Bounds on quantiles and draws, both excluded: 0 and infinity for positive targets, 0 and 1 for proportions.

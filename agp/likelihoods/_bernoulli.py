@@ -79,6 +79,8 @@ class Bernoulli(OrderedCategories, ByQuadrature):
 
     bounded_curvature: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
+    decided_by_sign: ClassVar[bool] = True
+    labels: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
         B, link = backend_of(f), LINKS[self.link]

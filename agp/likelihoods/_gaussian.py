@@ -63,6 +63,7 @@ class Gaussian(Likelihood):
     bounded_curvature: ClassVar[bool] = True
     log_concave: ClassVar[bool] = True
     quadratic: ClassVar[bool] = True
+    mean_is_latent: ClassVar[bool] = True
     takes_noise: ClassVar[bool] = True
 
     def with_noise(self, noise: Array, /) -> tuple[Self, Pullback]:

@@ -38,6 +38,7 @@ class LatentNoiseGaussian(Likelihood):
     unit: Array | None = tree.unit(default=None)
 
     couples_outputs: ClassVar[bool] = True
+    mean_is_latent: ClassVar[bool] = True
 
     def latents(self, columns: int, /) -> int:
         return 2 * columns

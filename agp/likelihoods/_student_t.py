@@ -57,6 +57,7 @@ class StudentT(ByPanels, ByQuadrature):
     points: int = 20
 
     bounded_curvature: ClassVar[bool] = True
+    mean_is_latent: ClassVar[bool] = True
 
     def _log_density(self, f: Array, y: Array) -> tuple[Array, Pullback]:
         B, nu, scale = backend_of(f), self.degrees_of_freedom, self._by_node()

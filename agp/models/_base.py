@@ -2,7 +2,7 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -145,7 +145,7 @@ class Model(ABC):
 
         def factorised() -> tuple[Process, Any]:
             process = self._posterior_process(memory=memory).recompute_factors()
-            return process, process.factorise()[0]
+            return process, process.prepare_means(process.factorise()[0])
 
         (process, factor), _ = speculate(factorised, self._reference()[1])
         return Predictor((process,), (factor,), self.likelihood)
@@ -172,9 +172,19 @@ class Model(ABC):
         return self._predictor_at(X, memory).predict(X, observed=observed, **known)
 
     @public
-    def predict_mean(self, X: Array, /, *, offset: Array | None = None, memory: float | None = None) -> Array:
+    def predict_mean(
+        self,
+        X: Array,
+        /,
+        *,
+        observed: bool = False,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
         """Predict only the means [..., N, P]; see `Predictor.predict_mean`."""
-        return self._predictor_at(X, memory).predict_mean(X, offset=offset, memory=memory)
+        known = {"offset": offset, "noise": noise, "memory": memory}
+        return self._predictor_at(X, memory).predict_mean(X, observed=observed, **known)
 
     @public
     def gradient(self, X: Array, /, *, memory: float | None = None) -> Prediction:
@@ -310,6 +320,10 @@ class Model(ABC):
     @abstractmethod
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:
         """Compute `bound` for a batch, without checks."""
+
+    def _expand(self, _batch: Batch, _scales: Mapping[str, Array], /) -> Any:
+        """Return the bound of a batch to second order, as `agp.bounds.Expansion`, or None by default."""
+        return None
 
     def _draws(self, rng: Any, rows: int, /) -> Draws:
         """Draw the noise for a training step on `rows` rows, with a NumPy generator or an `agp.random.Noise`."""

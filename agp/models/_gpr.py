@@ -1,5 +1,6 @@
 """Exact GP regression."""
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import ClassVar, Self, Unpack
 
@@ -7,7 +8,7 @@ from agp import tree
 from agp._context import public
 from agp.backend import Array, Pullback
 from agp.batch import Batch
-from agp.bounds import leave_one_out, log_evidence
+from agp.bounds import Expansion, expand_evidence, leave_one_out, log_evidence
 from agp.kernels import Kernel
 from agp.likelihoods import Gaussian
 from agp.linalg import add_diagonal
@@ -68,6 +69,9 @@ class GPR(Regression):
 
     def _objective(self, batch: Batch, /, *, memory: float | None = None) -> tuple[Array, Pullback]:  # noqa: ARG002
         return log_evidence(self, batch)  # ignores the budget, because the whole N x N matrix is stored
+
+    def _expand(self, batch: Batch, scales: Mapping[str, Array], /) -> Expansion | None:
+        return expand_evidence(self, batch, scales)
 
     @public(ignore="underflow")
     def leave_one_out(self) -> Array:

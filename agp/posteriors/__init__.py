@@ -8,7 +8,7 @@ from agp.posteriors._factored import WhiteFactor, WhitePosterior, WhiteState
 from agp.posteriors._inverse_free import InverseFree
 from agp.posteriors._likelihood import FullSiteLikelihoodForm, LikelihoodForm
 from agp.posteriors._marginal import Marginal
-from agp.posteriors._natural_steps import RootSteps
+from agp.posteriors._natural_steps import RootSteps, WhiteSteps
 from agp.posteriors._of_data import DatumSites, Exact
 from agp.posteriors._orthogonal import Orthogonal, PriorSpread
 from agp.posteriors._relaxed import FullSiteRelaxed, Relaxed
@@ -45,6 +45,7 @@ __all__ = [
     "WhiteFactor",
     "WhitePosterior",
     "WhiteState",
+    "WhiteSteps",
     "Whitened",
 ]
 
@@ -61,5 +62,5 @@ from agp.posteriors._orthogonal import OrthogonalState
 from agp.posteriors._projected_observations import Projected, ProjectedCholesky, ProjectedInverse, ProjectedInverseFree
 from agp.posteriors._relaxed import RelaxedFactor
 from agp.posteriors._relaxed_orthogonal import RelaxedGroupsFactor
-from agp.posteriors._sites import GuardedSums, KeepsSums, Sums, limit_sites, safeguarded_step
+from agp.posteriors._sites import GuardedSums, KeepsSums, Sums, limit_sites, safeguarded_step, sums_of
 from agp.posteriors._start import find_posterior, start_of

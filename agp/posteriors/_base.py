@@ -108,6 +108,15 @@ class Posterior(Generic[Factor], ABC):  # noqa: PYI059 - subclasses may also inh
     def project_covariance(self, factor: Factor, Kuf: Array, Kff: Array, /) -> Array:
         """Return the joint covariances [P, N, N] of f at N inputs, given Kuf [M, N] and Kff [N, N]."""
 
+    def weights_of_mean(self, factor: Factor, /) -> Array | None:
+        """Return the weights w [M, P] of the mean Kuf^T w, or None (default) if the factor already contains them."""
+        return None
+
+    def prepare_means(self, factor: Factor, /) -> Factor:
+        """Return the factor for many calls of `project_mean`, with weights that do not depend on the inputs."""
+        weights: Any = self.weights_of_mean(factor)
+        return factor if weights is None else tree.with_leaves(factor, {"weights": weights})
+
     def path_weights(self, factor: Factor, values: Array, noise: Array, /) -> Array:
         """Return weights w [P, M, S] such that prior + Kuf^T w is a sample of f, for each of S prior samples.
 
@@ -207,6 +216,12 @@ class Posterior(Generic[Factor], ABC):  # noqa: PYI059 - subclasses may also inh
     @abstractmethod
     def from_prior(cls, Kuu: Array, outputs: int, /) -> Self:
         """Return the q(u) of an untrained model with P outputs: the prior, with covariance Kuu [M, M]."""
+
+
+def weighted_mean(posterior: Posterior[Any], factor: Any, Kuf: Array, /) -> Array:
+    """Return the means Kuf^T w [N, P], with the weights w from `Posterior.prepare_means` if the factor has them."""
+    weights = posterior.weights_of_mean(factor) if factor.weights is None else factor.weights
+    return Kuf.mT @ weights
 
 
 class MeanPosterior(Posterior[Factor]):

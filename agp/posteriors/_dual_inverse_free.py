@@ -35,7 +35,7 @@ from agp.linalg import (
     nonnegative,
     report_restarts,
 )
-from agp.posteriors._base import STALE_TOLERANCE, InverseFactored, SitePosterior
+from agp.posteriors._base import STALE_TOLERANCE, InverseFactored, SitePosterior, weighted_mean
 from agp.posteriors._growth import new_weights, transform_sites
 from agp.posteriors._sites import GuardedSums, SiteGradients, SiteHolder, Sums, safeguarded_step, sums_with_fallback
 from agp.repairs import report
@@ -57,6 +57,8 @@ class DualInverses:
     """I - L_0^T Kuu L_0 [M, M]."""
     E: Array = tree.auxiliary()
     """I - L_p^T R_p L_p [P, M, M]."""
+    weights: Array | None = tree.constant(default=None, optional=True)
+    """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
 @former_methods(followed="update_from_sites")
@@ -173,7 +175,10 @@ class DualInverseFree(InverseFactored[DualInverses], SitePosterior[DualInverses]
             raise NonFiniteError(msg)
 
     def project_mean(self, factor: DualInverses, Kuf: Array, /) -> Array:
-        return Kuf.mT @ self._weights(factor)[0]
+        return weighted_mean(self, factor, Kuf)
+
+    def weights_of_mean(self, factor: DualInverses, /) -> Array:
+        return self._weights(factor)[0]
 
     def project_covariance(self, factor: DualInverses, Kuf: Array, Kff: Array, /) -> Array:
         V0, V = self.prior_factor.mT @ Kuf, self.site_factor.mT @ Kuf

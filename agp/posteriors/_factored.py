@@ -21,7 +21,7 @@ from agp.linalg import (
     relative_cholesky_pullback,
     solve_each,
 )
-from agp.posteriors._base import Posterior
+from agp.posteriors._base import Posterior, weighted_mean
 
 
 class WhiteState(ABC):
@@ -85,6 +85,8 @@ class WhiteFactor:
 
     Lu: Array = tree.auxiliary()
     state: Any = None
+    weights: Array | None = tree.constant(default=None, optional=True)
+    """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
 @former_methods(whitened="whitened_state")
@@ -156,7 +158,10 @@ class WhitePosterior(Posterior[WhiteFactor]):
         return solve_each(factor.Lu, change, transpose=True)
 
     def project_mean(self, factor: WhiteFactor, Kuf: Array, /) -> Array:
-        return Kuf.mT @ backend_of(Kuf).solve_triangular(factor.Lu, factor.state.white_mean, transpose=True)
+        return weighted_mean(self, factor, Kuf)
+
+    def weights_of_mean(self, factor: WhiteFactor, /) -> Array:
+        return backend_of(factor.Lu).solve_triangular(factor.Lu, factor.state.white_mean, transpose=True)
 
     def project_covariance(self, factor: WhiteFactor, Kuf: Array, Kff: Array, /) -> Array:
         A = backend_of(Kuf).solve_triangular(factor.Lu, Kuf)

@@ -31,7 +31,7 @@ from agp.linalg import (
     phi,
     symmetric_from_lower,
 )
-from agp.posteriors._base import InverseFactored, MeanPosterior
+from agp.posteriors._base import InverseFactored, MeanPosterior, weighted_mean
 from agp.posteriors._growth import append_diagonal_block, append_rows
 from agp.posteriors._natural_steps import RootSteps
 
@@ -42,6 +42,8 @@ class InverseFreeFactor:
 
     R: Array = tree.auxiliary()
     A: Array = tree.auxiliary()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
 @tree.model
@@ -138,7 +140,10 @@ class InverseFree(InverseFactored[InverseFreeFactor], MeanPosterior[InverseFreeF
         return xp.maximum(xp.log(largest) - 1.0, xp.full_like(largest, 0.5))
 
     def project_mean(self, factor: InverseFreeFactor, Kuf: Array, /) -> Array:
-        return Kuf.mT @ lower_times(factor.R, self.mean)
+        return weighted_mean(self, factor, Kuf)
+
+    def weights_of_mean(self, factor: InverseFreeFactor, /) -> Array:
+        return lower_times(factor.R, self.mean)
 
     def project_covariance(self, factor: InverseFreeFactor, Kuf: Array, Kff: Array, /) -> Array:
         V = lower_transposed_times(factor.R, Kuf)

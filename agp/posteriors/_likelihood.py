@@ -21,6 +21,8 @@ class LikelihoodFactor:
 
     Kuu: Array = tree.auxiliary()
     Lt: Array = tree.auxiliary()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
 class CholeskySiteForm(GrowingSiteForm[LikelihoodFactor]):

@@ -9,13 +9,13 @@ from agp.linalg import cholesky, diagonal, identity, lower_of, solve_each_lower,
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhitePosterior
 from agp.posteriors._growth import new_weights
-from agp.posteriors._natural_steps import RootSteps, step_of_moments
-from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
+from agp.posteriors._natural_steps import RootSteps, WhiteSteps, moments_of_sites, step_of_moments
+from agp.posteriors._sites import SiteGradients, Sums, sums_of
 from agp.posteriors._whitened import Whitened
 
 
 @tree.model
-class Marginal(WhitePosterior, MeanPosterior[WhiteFactor], NaturalSteps, RootSteps):
+class Marginal(WhitePosterior, MeanPosterior[WhiteFactor], WhiteSteps, RootSteps):
     """The unwhitened parameterisation: the mean and the covariance of u itself (Hensman, Fusi & Lawrence, 2013).
 
     Computations use the whitened parameterisation at n = Lu^-1 m and E = Lu^-1 C. Gradients are therefore summed in
@@ -57,6 +57,13 @@ class Marginal(WhitePosterior, MeanPosterior[WhiteFactor], NaturalSteps, RootSte
         prior = root.mT @ root
         mean, scale, halvings = step_of_moments(self.mean, self.scale, prior, found.sums, rate, coordinates)
         return tree.with_leaves(self, {"mean": mean, "scale": scale}), halvings
+
+    def white_sites(self, Lu: Array, /) -> Sums:
+        return self.whitened_state(Lu)[0].white_sites(Lu)
+
+    def with_white_sites(self, sites: Sums, Lu: Array, /) -> Self:
+        mean, scale = moments_of_sites(sites)
+        return tree.with_leaves(self, {"mean": Lu @ mean, "scale": Lu @ scale})
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # w = J u + e with J = Kwu Kuu^-1, so that m = [m; J m] and C = [[C, 0], [J C, Lw]]

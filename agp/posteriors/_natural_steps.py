@@ -1,9 +1,13 @@
 """Natural-gradient steps of q(u) = N(m, C C^T), in natural coordinates or in root coordinates (m, C)."""
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, Self
 
 from agp.backend import Array, backend_of
 from agp.linalg import (
+    add_diagonal,
+    each_inverse,
+    each_times,
     identity,
     largest_eigenvalue,
     lower_of,
@@ -14,11 +18,42 @@ from agp.linalg import (
     starting_vector,
     symmetric_from_lower,
 )
-from agp.posteriors._sites import MAX_HALVINGS, Sums
+from agp.posteriors._sites import MAX_HALVINGS, NaturalSteps, Sums
 from agp.repairs import report
 
 POWER_STEPS = 6
 """The number of power iterations that estimate the largest eigenvalue of the curvature."""
+
+
+class WhiteSteps(NaturalSteps):
+    """A q(u) that can be converted to and from Gaussian sites of v = Lu^-1 u.
+
+    With the prior v ~ N(0, I), sites with a shift t [M, P] and precisions S [P, M, M] describe q(v_p) = N(W_p^-1 t_p,
+    W_p^-1) for W_p = I + S_p.
+    """
+
+    @abstractmethod
+    def white_sites(self, Lu: Array, /) -> Sums:
+        """Return the sites of q(u), given Lu [M, M]."""
+
+    @abstractmethod
+    def with_white_sites(self, sites: Sums, Lu: Array, /) -> Self:
+        """Return the q(u) with these sites, which must make every W_p positive definite, given Lu [M, M]."""
+
+
+def sites_of_moments(mean: Array, scale: Array) -> Sums:
+    """Return the sites of N(m_p, C_p C_p^T), for m [M, P] and lower triangular C [P, M, M]."""
+    roots = each_inverse(scale)
+    W = roots.mT @ roots
+    return Sums(each_times(W, mean), add_diagonal(W, -1.0))
+
+
+def moments_of_sites(sites: Sums) -> tuple[Array, Array]:
+    """Return m [M, P] and C [P, M, M] of sites, by a Cholesky factorisation from the last row to the first."""
+    B = backend_of(sites.shift)
+    W = B.xp.flip(add_diagonal(sites.precision, 1.0), axis=(-2, -1))
+    scale = B.xp.flip(each_inverse(B.cholesky(W)), axis=(-2, -1)).mT  # C C^T = W^-1
+    return each_times(scale, each_times(scale.mT, sites.shift)), scale
 
 
 class RootSteps:

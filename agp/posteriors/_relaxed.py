@@ -81,6 +81,8 @@ class RelaxedFactor:
 
     Kuu: Array = tree.auxiliary()
     G: Array = tree.auxiliary()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
 class ExactRelaxed(RelaxedForm[RelaxedFactor]):
@@ -242,6 +244,8 @@ class ProbedFactor:
 
     Kuu: Array = tree.auxiliary()
     Kt: Array = tree.auxiliary()
+    weights: Array | None = tree.constant(default=None, optional=True)
+    """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
 @tree.model

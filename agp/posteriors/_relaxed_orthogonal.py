@@ -22,7 +22,7 @@ from agp.linalg import (
     symmetric_from_lower,
     times_lower,
 )
-from agp.posteriors._base import GroupPosterior, InverseFactored
+from agp.posteriors._base import GroupPosterior, InverseFactored, weighted_mean
 from agp.posteriors._relaxed import Relaxed, RelaxedFactor
 from agp.posteriors._site_form import Preconditioned, SiteForm
 
@@ -34,6 +34,8 @@ class RelaxedGroupsFactor:
     J: Array = tree.auxiliary()
     inner: Relaxed
     factor: RelaxedFactor
+    weights: Array | None = tree.constant(default=None, optional=True)
+    """The weights [M, P] of means, after `Posterior.prepare_means`."""
 
 
 class RelaxedGroups(
@@ -68,7 +70,12 @@ class RelaxedGroups(
         return kl, lambda bar: (None, RelaxedGroupsFactor(None, *pull(bar)))
 
     def project_mean(self, factor: RelaxedGroupsFactor, Kuf: Array, /) -> Array:
-        return factor.inner.project_mean(factor.factor, self._features(factor.J, Kuf)[0])
+        return weighted_mean(self, factor, Kuf)
+
+    def weights_of_mean(self, factor: RelaxedGroupsFactor, /) -> Array:
+        # with the covariances G Kuf of the transformed inducing variables, w = G^T w'
+        inner = factor.inner.weights_of_mean(factor.factor)
+        return self._features(factor.J, backend_of(inner).xp.zeros_like(inner))[1](inner)[1]
 
     def project_covariance(self, factor: RelaxedGroupsFactor, Kuf: Array, Kff: Array, /) -> Array:
         return factor.inner.project_covariance(factor.factor, self._features(factor.J, Kuf)[0], Kff)

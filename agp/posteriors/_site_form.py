@@ -7,7 +7,7 @@ from agp import tree
 from agp._deprecated import former_methods
 from agp.backend import Array, Pullback, backend_of, like
 from agp.linalg import diagonal, nonnegative
-from agp.posteriors._base import Factor, MeanPosterior
+from agp.posteriors._base import Factor, MeanPosterior, weighted_mean
 from agp.posteriors._growth import append_rows
 from agp.posteriors._site_noise import DiagonalNoise, SiteNoise
 
@@ -166,7 +166,10 @@ class GrowingSiteForm(SiteForm[PairFactor]):
         return kl, pullback
 
     def project_mean(self, factor: PairFactor, Kuf: Array, /) -> Array:
-        return Kuf.mT @ self._weights(factor)[0]
+        return weighted_mean(self, factor, Kuf)
+
+    def weights_of_mean(self, factor: PairFactor, /) -> Array:
+        return self._weights(factor)[0]
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # the pseudo-observations of w equal its mean under q(u), so that mh = [mh; 0] for any variance; large variances

@@ -9,12 +9,12 @@ from agp.linalg import identity, lower_of, lower_times, lower_transposed_times
 from agp.posteriors._base import MeanPosterior
 from agp.posteriors._factored import WhiteFactor, WhiteItself
 from agp.posteriors._growth import append_diagonal_block, append_rows
-from agp.posteriors._natural_steps import RootSteps, step_of_moments
-from agp.posteriors._sites import NaturalSteps, SiteGradients, Sums, sums_of
+from agp.posteriors._natural_steps import RootSteps, WhiteSteps, moments_of_sites, sites_of_moments, step_of_moments
+from agp.posteriors._sites import SiteGradients, Sums, sums_of
 
 
 @tree.model
-class Whitened(WhiteItself, MeanPosterior[WhiteFactor], NaturalSteps, RootSteps):
+class Whitened(WhiteItself, MeanPosterior[WhiteFactor], WhiteSteps, RootSteps):
     """The whitened parameterisation of sparse variational GPs (Hensman, Matthews & Ghahramani, 2015).
 
     Parameters
@@ -76,6 +76,12 @@ class Whitened(WhiteItself, MeanPosterior[WhiteFactor], NaturalSteps, RootSteps)
         prior = identity(found.factor.Lu)
         mean, scale, halvings = step_of_moments(self.mean, self.scale, prior, found.sums, rate, coordinates)
         return type(self)(mean, scale), halvings
+
+    def white_sites(self, Lu: Array, /) -> Sums:
+        return sites_of_moments(self.mean, self.scale)
+
+    def with_white_sites(self, sites: Sums, Lu: Array, /) -> Self:
+        return type(self)(*moments_of_sites(sites))
 
     def add_inducing(self, Kuu: Array, /, *, begun: bool = False) -> Self:
         # the leading block of the joint Lu is the Lu of u, so m = [m; 0] and C = diag(C, I)

@@ -10,7 +10,7 @@ from agp import tree
 from agp.backend import Array, Pullback, asarray_like, backend_of, check_array_type
 from agp.batch import repeat_rows
 from agp.checks import check_by_row, check_finite, check_outputs, check_results, check_targets, check_test_inputs
-from agp.chunking import row_ranges, rows_within, tile_rows
+from agp.chunking import cached_rows, row_ranges, rows_within, tile_rows
 from agp.likelihoods import Likelihood
 from agp.predictors._imputed import Imputations
 from agp.predictors._saturating import Saturation
@@ -126,6 +126,12 @@ class ByRows(ABC):
         copies = 1 if self.imputations is None else self.imputations.count
         return copies * self.processes[0].floats_per_row + self.likelihood.floats_per_row * self.outputs
 
+    @property
+    def floats_per_mean(self) -> int:
+        """The number of floats in memory per row for which only the means of latent functions are computed."""
+        copies = 1 if self.imputations is None else self.imputations.count
+        return copies * self.processes[0].floats_per_mean
+
     # -- rows, sets, chunks -----------------------------------------------------------------------------------------
 
     def _in_chunks(
@@ -156,7 +162,7 @@ class ByRows(ABC):
             found = []
             for process, factor in zip(self.processes, self.factors, strict=True):
                 parts = []
-                for chunk, *known in self._chunks(process, memory, *rows):
+                for chunk, *known in self._chunks(self._chunk_rows(process, memory, rows[0], of), *rows):
                     if self.imputations is None:
                         part = f(of(self, process, factor, chunk), chunk, *known)
                     elif are_moments:
@@ -223,12 +229,20 @@ class ByRows(ABC):
         x = backend_of(X).gather(X)
         return x if backend_of(x) is backend_of(reference) else asarray_like(x, reference)
 
-    def _chunks(
-        self, process: Process, memory: float | None, X: Any, *others: Array | None
-    ) -> Iterator[tuple[Any, ...]]:
+    def _chunk_rows(self, process: Process, memory: float | None, X: Any, of: Callable[..., Any]) -> int:
+        """Return the number of rows per chunk.
+
+        Chunks for means alone are small enough for the caches of a CPU. For `Deep`, they would take many operations.
+        """
+        if process.rows_share_work:
+            return rows_within(memory, self.floats_per_row, X)
+        if of is latent_means and process.depth == 1:
+            return min(rows_within(memory, self.floats_per_mean, X), cached_rows(self.floats_per_mean, X))
+        return tile_rows(memory, self.floats_per_row, X)
+
+    def _chunks(self, rows: int, X: Any, *others: Array | None) -> Iterator[tuple[Any, ...]]:
         """Yield chunks of rows of X and of the other arrays, which may be None."""
-        rows_of = rows_within if process.rows_share_work else tile_rows
-        for start, stop in row_ranges(X.shape[0], rows_of(memory, self.floats_per_row, X)):
+        for start, stop in row_ranges(X.shape[0], rows):
             chunk = X[start:stop, :]
             self._check_cells(chunk, first_row=start)
             yield chunk, *(None if x is None else x[start:stop, :] for x in others)
@@ -237,6 +251,12 @@ class ByRows(ABC):
 
     def _check(self, X: Array) -> None:
         check_test_inputs(X, self.width, *self.reference)
+
+    def _check_observed(self, noise: Array | None, *, observed: bool) -> None:
+        """Raise ValueError if noise variances are given for latent functions."""
+        if noise is not None and not observed:
+            msg = "noise is given, but latent functions have no noise; pass observed=True, or omit noise=."
+            raise ValueError(msg)
 
     def _check_cells(self, X: Array, first_row: int = 0) -> None:
         """Raise ValueError for infinite entries of X and, unless unknown cells are imputed, for NaN."""

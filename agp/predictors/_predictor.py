@@ -105,9 +105,7 @@ class Predictor(Scores):
             If a prediction is NaN or infinite, for example because of overflow. Student-t noise may have infinite
             variance, which does not raise an error.
         """
-        if noise is not None and not observed:
-            msg = "noise is given, but latent functions have no noise; pass observed=True, or omit noise=."
-            raise ValueError(msg)
+        self._check_observed(noise, observed=observed)
         unbounded = observed and self.likelihood.infinite_variance
 
         def predicted(
@@ -132,17 +130,31 @@ class Predictor(Scores):
         return likelihood.predict(mean, variance)
 
     @public
-    def predict_mean(self, X: Array, /, *, offset: Array | None = None, memory: float | None = None) -> Array:
-        """Predict only the means [..., N, P] of the latent functions, without computing their variances.
+    def predict_mean(
+        self,
+        X: Array,
+        /,
+        *,
+        observed: bool = False,
+        offset: Array | None = None,
+        noise: Array | None = None,
+        memory: float | None = None,
+    ) -> Array:
+        """Predict only the means [..., N, P] of the latent functions or the observations.
 
-        See `predict` for the arguments and errors.
+        No variances are computed, unless the mean of observations depends on them (`Likelihood.mean_is_latent`), as for
+        logarithmic links. See `predict` for the arguments and errors.
         """
+        if observed and not self.likelihood.mean_is_latent:
+            return self.predict(X, observed=True, offset=offset, noise=noise, memory=memory).mean
+        self._check_observed(noise, observed=observed)
+        columns = self.outputs // self.likelihood.latents(1) if observed else self.outputs
 
         def predicted(mean: Array, X: Array, offset: Array | None) -> tuple[Array]:
             mean = average(mean, X.shape[0])
-            return (mean if offset is None else mean + offset,)
+            return ((mean if offset is None else mean + offset)[:, :columns],)
 
-        offset = self._by_row_terms(X, offset, None)[0]
+        offset = self._by_row_terms(X, offset, noise)[0]
         return self._in_chunks(predicted, X, memory, ("mean",), offset, of=latent_means, are_moments=True)[0]
 
     @public
@@ -331,5 +343,5 @@ class Predictor(Scores):
         )
         pairs = zip(olds, batches, strict=True)
         more = [process.condition_on(factor, batch, self.likelihood) for (process, factor), batch in pairs]
-        processes, factors = zip(*more, strict=True)
+        processes, factors = zip(*((process, process.prepare_means(factor)) for process, factor in more), strict=True)
         return dataclasses.replace(self, processes=processes, factors=factors, lead=self.lead or new)

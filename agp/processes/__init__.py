@@ -30,6 +30,7 @@ __all__ = [
 __getattr__ = former_names(__name__, EachPatch="Patchwise", Known="FixedMap", Mixed="LinearMixing")
 
 # for other subpackages
+from agp.processes._at_rows import can_fix_rows, fix_rows, sites_of, with_sites, without_residuals
 from agp.processes._base import MixedPrecision, check_process
 from agp.processes._of_data import IterativeFactor, ProjectedFactor
 from agp.processes._paths import conditional_paths

@@ -39,6 +39,9 @@ class Process(MixedPrecision, MultiOutput):
     rows_share_work: ClassVar[bool] = False
     """Whether most of the work in `project` does not depend on the number of rows. If so, chunks should be large."""
 
+    shares_inputs: ClassVar[bool] = False
+    """Whether all processes inside take the inputs of the process itself, and the marginals are not sampled."""
+
     @property
     def samples(self) -> int:
         """The number of samples S."""
@@ -67,6 +70,15 @@ class Process(MixedPrecision, MultiOutput):
     @abstractmethod
     def factorise(self) -> tuple[Any, Pullback]:
         """Return the factor, which depends only on the parameters, and its pullback ``factor_bar -> process_bar``."""
+
+    def prepare_means(self, factor: Any, /) -> Any:
+        """Return the factor with all that `project_mean` needs and that does not depend on X; by default, unchanged."""
+        return factor
+
+    @property
+    def floats_per_mean(self) -> int:
+        """The number of floats that `project_mean` stores per input row, by default `floats_per_row`."""
+        return self.floats_per_row
 
     @abstractmethod
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
@@ -184,6 +196,9 @@ class Transformed(Process):
         factor, pull = self.process.factorise()
         return factor, lambda factor_bar: tree.cotangent(self, process=pull(factor_bar))
 
+    def prepare_means(self, factor: Any, /) -> Any:
+        return self.process.prepare_means(factor)
+
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
         kl, pull = self.process.kl_divergence(factor)
 
@@ -227,6 +242,9 @@ class Composite(Process):
             return tree.cotangent(self, **{self.children: own})
 
         return tuple(factor for factor, _ in found), pullback
+
+    def prepare_means(self, factor: Any, /) -> Any:
+        return tuple(child.prepare_means(one) for child, one in zip(self._children, factor, strict=True))
 
     def kl_divergence(self, factor: Any, /) -> tuple[Array, Pullback]:
         found = [child.kl_divergence(one) for child, one in zip(self._children, factor, strict=True)]

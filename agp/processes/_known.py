@@ -1,6 +1,6 @@
 """A fixed map of the inputs, for use as part of a stack or as a layer."""
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, like
@@ -23,6 +23,8 @@ class FixedMap(Mapped, Process):
     """
 
     mean_function: Projection
+
+    shares_inputs: ClassVar[bool] = True
 
     @property
     def floats_per_row(self) -> int:

@@ -1,6 +1,6 @@
 """Coregionalisation: outputs as mixtures of latent processes."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from agp import tree
 from agp.backend import Array, Pullback, backend_of, check_array_type, like
@@ -37,6 +37,8 @@ class LinearMixing(Transformed):
     mean_function: Mean = ZeroMean()
     weights_unit: Array | None = tree.unit(default=None)
 
+    shares_inputs: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_process("the process of a LinearMixing", self.process)
 
@@ -51,6 +53,10 @@ class LinearMixing(Transformed):
     @property
     def floats_per_row(self) -> int:
         return self.process.floats_per_row + 4 * self.outputs
+
+    @property
+    def floats_per_mean(self) -> int:
+        return self.process.floats_per_mean + 4 * self.outputs
 
     @property
     def samples(self) -> int:

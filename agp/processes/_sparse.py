@@ -1,7 +1,7 @@
 """A sparse Gaussian process: a prior, inducing variables and q(u)."""
 
 from abc import ABC
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from agp import tree
 from agp._context import public
@@ -49,6 +49,8 @@ class SparsePrior(ABC):
         Kuu, pull = self.inducing.covariance(self.kernel)
 
         def pullback(Kuu_bar, **others):
+            if Kuu_bar is not None and self.jitter is None:  # the default is a share of the diagonal of Kuu
+                Kuu_bar = add_jitter(Kuu_bar)
             inducing_bar, kernel_bar = pull(Kuu_bar)
             return tree.cotangent(self, kernel=kernel_bar, inducing=inducing_bar, **others)
 
@@ -140,6 +142,8 @@ class Sparse(Process, SparsePrior, InverseOwner):
     mean_function: Mean = ZeroMean()
     jitter: float | None = None
 
+    shares_inputs: ClassVar[bool] = True
+
     @classmethod
     @public(repairs=False)
     def from_data(
@@ -221,6 +225,10 @@ class Sparse(Process, SparsePrior, InverseOwner):
     def floats_per_row(self) -> int:
         return self.inducing.floats_per_row(self.kernel) + self.inducing.count * self.posterior.floats_per_inducing
 
+    @property
+    def floats_per_mean(self) -> int:
+        return self.inducing.floats_per_row(self.kernel) + self.outputs
+
     def factorise(self) -> tuple[Any, Pullback]:
         Kuu, pull_Kuu = self.inducing_covariance()
         factor, pull_factor = self.posterior.factorise(Kuu)
@@ -275,6 +283,9 @@ class Sparse(Process, SparsePrior, InverseOwner):
         return xp.reshape(samples, (-1, self.outputs)), pullback
 
     # -- prediction -------------------------------------------------------------------------------------------------
+
+    def prepare_means(self, factor: Any, /) -> Any:
+        return self.posterior.prepare_means(factor)
 
     def project_mean(self, factor: Any, X: Array, /) -> Array:
         Kuf = self.inducing.cross(self.kernel, X)[0]

@@ -30,6 +30,7 @@ class Stack(SideBySide, Composite):
     parts: tuple[Process, ...]
 
     children: ClassVar[str] = "parts"
+    shares_inputs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_processes("parts of a Stack", self.parts)
@@ -56,6 +57,10 @@ class Stack(SideBySide, Composite):
         parts = zip(self.parts, found, strict=True)
         blocks = [xp.eye(part.outputs, **like(place)) if A is None else A for part, A in parts]
         return block_diagonal(blocks, [A.shape[0] for A in blocks], [A.shape[1] for A in blocks])
+
+    @property
+    def floats_per_mean(self) -> int:
+        return self.outputs + max(part.floats_per_mean for part in self.parts)
 
     def project(self, factor: Any, X: Array, /) -> tuple[tuple[Array, Array], Pullback]:
         found = [part.project(one, X) for part, one in self._with(factor)]
