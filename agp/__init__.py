@@ -86,7 +86,7 @@ if TYPE_CHECKING:  # the names of `__getattr__`, for type checkers and editors
     from agp.predictors import Predictor
     from agp.selection import fit_regression
     from agp.summaries import summary
-    from agp.training import fit, fit_growing, fit_lbfgs, recipe, train
+    from agp.training import fit, fit_growing, fit_lbfgs, fit_newton, recipe, train
     from agp.tree import to_backend
     from agp.vectors import flatten
 
@@ -139,6 +139,7 @@ __all__ = [
     "fit",
     "fit_growing",
     "fit_lbfgs",
+    "fit_newton",
     "fit_regression",
     "flatten",
     "get_backend",
@@ -190,7 +191,7 @@ _HOMES: dict[str, str] = {
     "predictors": "Predictor",
     "selection": "fit_regression",
     "summaries": "summary",
-    "training": "fit fit_growing fit_lbfgs recipe train",
+    "training": "fit fit_growing fit_lbfgs fit_newton recipe train",
     "tree": "to_backend",
     "vectors": "flatten",
 }

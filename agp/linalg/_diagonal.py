@@ -20,10 +20,13 @@ def add_diagonal(A: Array, d: Array | float) -> Array:
 
 
 def default_jitter(A: Array) -> Array:
-    """Return 1e-6 (float64) or 1e-4 (float32) times the mean diagonal entry of A [..., M, M], as a constant."""
+    """Return 1e-6 (float64) or 1e-4 (float32) times the mean diagonal entry of A [..., M, M].
+
+    The function is linear and, as a map from the diagonal to a multiple of the identity, equal to its own pullback.
+    """
     B = backend_of(A)
     relative = 1e-6 if float(B.xp.finfo(A.dtype).eps) < 1e-10 else 1e-4
-    return B.stop_gradient(relative * B.xp.mean(B.diagonal(A), axis=-1))
+    return relative * B.xp.mean(B.diagonal(A), axis=-1)
 
 
 def add_jitter(A: Array, jitter: float | None = None) -> Array:

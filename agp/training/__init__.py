@@ -3,12 +3,15 @@
 from agp._deprecated import former_names
 from agp.training._batches import Batches
 from agp.training._begun import initial_state
-from agp.training._fit import FitResult, Gain, fit
+from agp.training._fit import fit
+from agp.training._fit_newton import fit_newton
+from agp.training._gain import Gain
 from agp.training._growth import GrowthResult, Round, fit_growing
 from agp.training._lbfgs import fit_lbfgs
 from agp.training._loop import train
 from agp.training._recipe import recipe
 from agp.training._result import LBFGSResult, Progress, Result
+from agp.training._stages import FitResult
 
 __all__ = [
     "Batches",
@@ -22,6 +25,7 @@ __all__ = [
     "fit",
     "fit_growing",
     "fit_lbfgs",
+    "fit_newton",
     "initial_state",
     "recipe",
     "train",
@@ -35,6 +39,8 @@ from agp.training._begun import kept_leaves, untouched_leaves
 from agp.training._certificate import baseline
 from agp.training._growth import GROWTH_TOLERANCE
 from agp.training._laplace import laplace
+from agp.training._newton import Coordinates, Evidence, Expanded, ascend, newton_names, why_not_newton
+from agp.training._objective import has_optimal_posterior
 from agp.training._recipe import FINAL_RATE_FRACTION, RATE, SITE_RATE
 from agp.training._result import Callback, call_all, progress_bar
 from agp.training._resume import check_checkpoint, checkpoint_exists, strip_addresses, write_checkpoint

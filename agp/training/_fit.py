@@ -1,9 +1,8 @@
-"""Training to convergence, by L-BFGS if the model allows it and by the updates of `recipe` otherwise."""
+"""Training to convergence, by Newton's method or L-BFGS if the model allows it, and by `recipe` otherwise."""
 
-import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,19 +13,23 @@ from agp._context import public
 from agp.backend import Array, backend_of, to_numpy
 from agp.batch import Batch
 from agp.checks import check_callables, check_positive, check_whole
-from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NoSignalWarning
+from agp.errors import NonFiniteError, NoSignalWarning
 from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import outside
 from agp.training._batches import Place, check_place
-from agp.training._begun import check_training, observations_of
+from agp.training._begun import check_training
 from agp.training._certificate import baseline
-from agp.training._lbfgs import fit_lbfgs, why_not_lbfgs
+from agp.training._fit_newton import fit_newton
+from agp.training._gain import LAST_ITERATIONS
+from agp.training._lbfgs import why_not_lbfgs
 from agp.training._loop import train
-from agp.training._objective import inner_updates, moves_posteriors
+from agp.training._newton import why_not_newton
+from agp.training._objective import inner_updates
 from agp.training._recipe import FINAL_RATE_FRACTION, RATE, recipe
 from agp.training._result import Callback, ModelType, Progress, Result
 from agp.training._resume import checkpoint_exists, load_trace
+from agp.training._stages import Clock, FitResult, by_lbfgs, ending_of, resume_training, with_message
 from agp.updates import Update
 
 BATCH_ROWS = 1024
@@ -41,26 +44,13 @@ WINDOW_STEPS, WINDOW_EPOCHS = 500, 5
 """The slope of a noisy bound is estimated over this many steps or passes, whichever takes more steps."""
 MIN_EPOCH_STEPS = 100
 """The minimum number of steps whose gain is compared with the tolerance, and the window for a bound without noise."""
-FIRST_STEPS = 200
-"""The number of steps of `recipe` before L-BFGS, if L-BFGS moves a q(u)."""
-LAST_ITERATIONS = 20
-"""L-BFGS stops when this many iterations together gain less than the tolerance."""
+NEWTON_TOLERANCE = 1e-2
+"""Newton's method stops when the predicted gain in nats is below this fraction of the tolerance."""
+LEAST_GAIN = 1e-3
+"""A gain over the density of the targets without the inputs counts if it exceeds this many nats."""
 COOLING_SHARE, COOLING_STEPS = 0.2, 100
 """After convergence, training continues for `COOLING_SHARE` times the number of steps so far, but at least for
 `COOLING_STEPS` steps, while the learning rates fall to a tenth."""
-
-
-@dataclass
-class FitResult(Result[ModelType]):
-    """The result of `fit`, with the reason why the training ended."""
-
-    converged: bool = False
-    """True if the training ended because the tolerance was met, False if a limit or a callback ended it."""
-    message: str = ""
-    """Why the training ended."""
-    learned: bool = True
-    """True if the bound exceeds the log density of the targets without the inputs, or if the training did not converge.
-    The log density without inputs is that of a normal distribution or of the class frequencies."""
 
 
 @public(repairs=False, ignore=None)
@@ -89,9 +79,17 @@ def fit(
 ) -> FitResult[ModelType]:
     """Train a model to convergence, or until a limit is reached.
 
-    Training uses L-BFGS (`fit_lbfgs`) if the bound is deterministic and each step uses all rows. Otherwise, it uses
-    minibatches and the updates of `recipe`. Each L-BFGS evaluation solves for the sites, the inverse factors and, if
-    the likelihood is Gaussian, q(u). If L-BFGS has to optimise a q(u) itself, 200 steps of `recipe` come first.
+    Training uses Newton's method (`fit_newton`) for exact GPs, and L-BFGS (`fit_lbfgs`) if the bound is deterministic
+    and each step uses all rows. Otherwise, it uses minibatches and the updates of `recipe`. Each L-BFGS evaluation
+    solves for the sites, the inverse factors and the q(u) of W-SVGP and M-SVGP (`agp.updates.OptimalPosterior`). If
+    L-BFGS has to optimise a q(u) itself, 200 steps of `recipe` come first. That is the case for other methods, and for
+    likelihoods with Monte Carlo estimates, such as `Softmax`, or vanishing slopes, such as `RobustMax`, or labels, such
+    as `Bernoulli`.
+
+    If only the parameters of the kernel, the likelihood and the mean function move, converged means at the optimum: a
+    Newton step would gain next to nothing (see `tolerance`). With an `OptimalPosterior`, inducing inputs are therefore
+    fixed. Only if there are so few of them that the model loses more than 0.002 nats per datum, they move first, and
+    are then fixed.
 
     Parameters
     ----------
@@ -104,19 +102,23 @@ def fit(
         (at least 100 steps) gains less than the tolerance. The gain is estimated from the slope of the bound over the
         last 5 epochs or 500 steps, whichever is more. If each step uses all rows, it is estimated from the last 100
         steps. After convergence, training continues for a fifth of the steps taken so far, while the learning rates
-        fall to a tenth. L-BFGS stops when 20 iterations gain less than the tolerance, or when no entry of the gradient
-        with respect to the dimensionless raw leaves exceeds a thousandth of the tolerance.
+        fall to a tenth. Newton's method stops when the predicted gain of a step is below a hundredth of the tolerance,
+        in nats instead of nats per datum. L-BFGS on hyperparameters alone stops when the predicted gain of a Newton
+        step is below 1e-4 times the tolerance, also in nats, for two iterations in a row. The prediction uses the
+        curvature that L-BFGS has seen, and is logged as "gain". If L-BFGS also moves inducing inputs or a q(u), whose
+        curvature it does not know, it stops when 20 iterations gain less than the tolerance, or when no entry of the
+        gradient with respect to the dimensionless raw leaves exceeds a thousandth of the tolerance.
     max_steps
-        Maximum number of steps; the default is 5,000 or 20 epochs, whichever is more. With L-BFGS, each iteration
-        counts as a step, and the default is 1,000.
+        Maximum number of steps; the default is 5,000 or 20 epochs, whichever is more. With L-BFGS or Newton's method,
+        each iteration counts as a step, and the default is 1,000.
     max_seconds
         Maximum time in seconds; unlimited by default.
     batch_size
         The number of rows in a minibatch; by default 1,024, or all rows if the model requires them. If you pass
-        `batch_size`, training does not use L-BFGS.
+        `batch_size`, training uses neither L-BFGS nor Newton's method.
     updates
-        A function that returns the updates to use instead of `recipe` and L-BFGS. Like `recipe`, the function takes a
-        model, the number of steps, and the keywords `rate`, `gradient` and `memory`.
+        A function that returns the updates to use instead of `recipe`, L-BFGS and Newton's method. Like `recipe`, the
+        function takes a model, the number of steps, and the keywords `rate`, `gradient` and `memory`.
     gradient, memory
         See `agp.recipe`.
     seed
@@ -128,9 +130,9 @@ def fit(
     draws, graphs
         See `agp.train`.
     checkpoint
-        See `agp.train`. L-BFGS writes no checkpoints, so training with a checkpoint uses `recipe`. If `fit` can train
-        the model only by L-BFGS, passing a checkpoint raises an error. The final steps, with falling learning rates,
-        are stored in a second file, whose name ends in "-last".
+        See `agp.train`. L-BFGS and Newton's method write no checkpoints, so training with a checkpoint uses `recipe`.
+        If `fit` can train the model only by L-BFGS or Newton's method, passing a checkpoint raises an error. The final
+        steps, with falling learning rates, are stored in a second file, whose name ends in "-last".
     weights, offset, noise
         What is known of each row; see `agp.models.Model.bound`.
 
@@ -151,7 +153,7 @@ def fit(
     check_plan(updates)
     tolerance = check_positive("tolerance", tolerance)
     check_place(draws)
-    clock = _Clock(None if max_seconds is None else check_positive("max_seconds", max_seconds))
+    clock = Clock(None if max_seconds is None else check_positive("max_seconds", max_seconds))
     watchers = [*check_callables("callbacks", callbacks), clock]
     settings: dict[str, Any] = {"callbacks": watchers, "progress": progress, "seed": seed}
     settings |= {"weights": weights, "offset": offset, "noise": noise}
@@ -163,8 +165,12 @@ def fit(
         if checkpoint is None and batch_size is None and (not model.stochastic or X.shape[0] <= LBFGS_ROWS):
             limit = ITERATIONS if max_steps is None else check_whole("max_steps", max_steps)
             how = {"gradient": gradient, "memory": memory}
-            found = _by_lbfgs(model, data, limit, tolerance, clock, inner, how, settings, graphs)
-            return warn_without_signal(found, data)
+            found = None
+            if gradient == "closed-form" and not why_not_newton(model):
+                found = _by_newton(model, data, limit, tolerance, clock, settings)
+            if found is None:
+                found = by_lbfgs(model, data, limit, tolerance, clock, inner, how, settings, graphs)
+            return warn_without_signal(found, data, 1)
     size = min(X.shape[0], BATCH_ROWS) if batch_size is None and model.stochastic else batch_size
     epoch = max(1, X.shape[0] // (size or X.shape[0]))
     noisy = size not in (None, X.shape[0]) or any(model._draws(generator(0), X.shape[0]))
@@ -178,8 +184,8 @@ def fit(
     if slope.converged:
         settings |= _cooling(found, steps, planned) | {"batch_size": size, "checkpoint": cooled, **launched}
         found = resume_training(found, train, X, y, settings)
-        return warn_without_signal(_with_message(found, True, clock, slope.message), data)
-    return _with_message(found, False, clock, _ending(found, steps))
+        return warn_without_signal(with_message(found, True, clock, slope.message), data)
+    return with_message(found, False, clock, ending_of(found, steps))
 
 
 def _cooling(found: Result[Any], steps: int, planned: Callable[..., list[Update]]) -> dict[str, Any]:
@@ -206,43 +212,17 @@ def _beside(checkpoint: str | Path | None, slope: "_Slope") -> Path | None:
     return last
 
 
-def _by_lbfgs(
-    model: ModelType,
-    data: Batch,
-    limit: int,
-    tolerance: float,
-    clock: "_Clock",
-    inner: list[Update],
-    how: dict[str, Any],
-    watched: dict[str, Any],
-    graphs: bool,
-) -> FitResult[ModelType]:
-    """Run L-BFGS until the gain is below the tolerance; restart it once if rounding has ended a line search.
-
-    If L-BFGS moves a q(u), steps of `recipe` come first, because L-BFGS from a poor start may mistake the signal for
-    noise.
-    """
-    X, y = data.X, data.y
-    gain, found = Gain(tolerance * observations_of(data)), Result(model, 0, 0.0)
-    if moves_posteriors(model, inner):
-        steps = min(FIRST_STEPS, limit)
-        found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
-        if found.steps < steps or steps == limit:
-            return _with_message(found, False, clock, _ending(found, steps))
-    settings = {**watched, **how, "inner": inner, "tolerance": 1e-3 * tolerance}
-    settings["callbacks"] = [*watched["callbacks"], gain]
-
-    def search(before: Result[Any]) -> Any:
-        return resume_training(before, fit_lbfgs, X, y, {**settings, "max_iterations": limit - before.steps})
-
-    found = search(found)
-    if "ABNORMAL" in found.message and found.steps < limit and not clock.ended:
-        height = gain.bounds[-1:]
-        found = search(found)
-        if "ABNORMAL" in found.message and gain.since(height) < gain.least:
-            found = replace(found, converged=True, message="the line search finds no further gain above rounding")
-    ending = f"the limit of {limit} iterations was reached" if found.steps >= limit else found.message
-    return _with_message(found, found.converged or gain.converged, clock, gain.message or ending)
+def _by_newton(
+    model: ModelType, data: Batch, limit: int, tolerance: float, clock: Clock, settings: dict[str, Any]
+) -> FitResult[ModelType] | None:
+    """Run Newton's method; return None if the covariance matrix of the given model needs jitter, as for L-BFGS."""
+    settings = {name: value for name, value in settings.items() if name != "seed"}
+    settings |= {"max_iterations": limit, "tolerance": NEWTON_TOLERANCE * tolerance}
+    try:
+        found = fit_newton(model, data.X, data.y, **settings)
+    except NonFiniteError:
+        return None
+    return with_message(found, found.converged, clock, found.message)
 
 
 def check_plan(updates: Any) -> None:
@@ -259,98 +239,33 @@ def _refuse(checkpoint: Any, batch_size: Any) -> None:
     given = {"checkpoint": checkpoint, "batch_size": batch_size}
     if named := [name for name, value in given.items() if value is not None]:
         names = " and ".join(named)
-        msg = f"{names} cannot be used with L-BFGS, which trains this model on all rows; omit {names} or use agp.train."
+        remedy = f"omit {names} or use agp.train"
+        msg = f"{names} cannot be used with the optimiser that trains this model on all rows; {remedy}."
         raise ValueError(msg)
 
 
-def _ending(found: Result[Any], steps: int) -> str:
-    return "a callback ended the training" if found.steps < steps else f"the limit of {steps} steps was reached"
+def warn_without_signal(found: FitResult[ModelType], data: Batch, last: int = LAST_ITERATIONS) -> FitResult[ModelType]:
+    """Return the result; if the model has learned nothing about the targets, warn and set `learned` to False.
 
-
-def _with_message(found: Any, converged: bool, clock: "_Clock", message: str) -> FitResult[Any]:
-    if clock.ended and not converged:
-        message = f"the limit of {clock.budget:g} s was reached"
-    if not converged:
-        text = f"the training has not converged after {found.steps} steps: {message}; train longer or raise tolerance."
-        warnings.warn(text, ConvergenceWarning, stacklevel=outside())
-    shared = {each.name: getattr(found, each.name) for each in fields(Result)}
-    return FitResult(**shared, converged=converged, message=message)
-
-
-def warn_without_signal(found: FitResult[ModelType], data: Batch) -> FitResult[ModelType]:
-    """Return the result; if the model has learned nothing about the targets, warn and set `learned` to False."""
-    bounds = found.trace.get("bound", [])[-LAST_ITERATIONS:]
-    if not (found.converged and bounds):
+    The bound, which may be noisy, is the average over the `last` steps.
+    """
+    if not found.converged:
         return found
+    bounds = found.trace.get("bound", [])[-last:]
+    if not bounds:  # the given model is at its optimum
+        known = dict(zip(("weights", "offset", "noise"), data.known, strict=True))
+        bounds = [float(found.model.bound(data.X, data.y, **known)[0])]
     alone = data.X.shape[0] * baseline(found.model.likelihood, data.y, *data.known)
     gain = float(np.mean(bounds)) - alone
-    if gain > 0.0:
+    if gain > LEAST_GAIN:
         return found
     text = (
-        f"the model has learned nothing: after {found.steps} steps, its bound is {-gain:.3g} nats below the log "
-        "density of the targets without the inputs; if the inputs are informative, try other lengthscales, another "
+        f"the model has learned nothing: after {found.steps} steps, its bound is {max(-gain, 0.0):.3g} nats below the "
+        "log density of the targets without the inputs; if the inputs are informative, try other lengthscales, another "
         "kernel or more inducing inputs."
     )
     warnings.warn(text, NoSignalWarning, stacklevel=outside())
     return replace(found, learned=False)
-
-
-def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
-    """Continue training after the result `first`, which is included in the new result or in an error's `.result`."""
-    settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
-    try:
-        return _join_results(first, training(first.model, X, y, **settings))
-    except (Interrupted, NonFiniteError) as error:
-        error.result = first if error.result is None else _join_results(first, error.result)
-        raise
-
-
-def _join_results(first: Any, second: Any) -> Any:
-    """Combine the results of two training runs: add steps, times and repairs, join traces, keep the second model."""
-    trace = {name: [*first.trace.get(name, []), *steps] for name, steps in second.trace.items()} or first.trace
-    steps, seconds = first.steps + second.steps, first.seconds + second.seconds
-    return replace(second, steps=steps, seconds=seconds, trace=trace, repairs=first.repairs + second.repairs)
-
-
-def _later(callback: Callback, first: Result[Any]) -> Callback:
-    """Return a callback that adds the steps and seconds of the result `first` to the progress."""
-
-    def seen(progress: Progress) -> Any:
-        step, seconds = progress.step + first.steps, progress.seconds + first.seconds
-        return callback(progress._replace(step=step, seconds=seconds))
-
-    return seen
-
-
-class _Clock:
-    """A callback that ends the training when the time limit is reached."""
-
-    def __init__(self, budget: float | None) -> None:
-        self.budget, self.ended = budget, False
-        self.start = time.perf_counter()
-
-    def __call__(self, _seen: Progress) -> bool:
-        self.ended = self.budget is not None and time.perf_counter() - self.start >= self.budget
-        return self.ended
-
-
-class Gain:
-    """A callback that ends L-BFGS when the last 20 iterations have gained less than `least`, in nats."""
-
-    def __init__(self, least: float) -> None:
-        self.least, self.converged, self.message = least, False, ""
-        self.bounds: list[float] = []
-
-    def __call__(self, seen: Progress) -> bool:
-        self.bounds.append(float(seen.info["bound"]))
-        if len(self.bounds) > LAST_ITERATIONS and self.since(self.bounds[-1 - LAST_ITERATIONS :]) < self.least:
-            self.converged = True
-            self.message = f"the last {LAST_ITERATIONS} iterations gained less than {self.least:.2g} nats"
-        return self.converged
-
-    def since(self, bounds: list[float]) -> float:
-        """Return the gain since the first of these bounds, or 0 if the list is empty."""
-        return self.bounds[-1] - bounds[0] if bounds else 0.0
 
 
 class _Slope:

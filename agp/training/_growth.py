@@ -21,9 +21,10 @@ from agp.random import generator
 from agp.repairs import outside
 from agp.training._begun import check_training
 from agp.training._certificate import CERTIFIED_ROWS, baseline, certify
-from agp.training._fit import FitResult, check_plan, fit, resume_training
+from agp.training._fit import check_plan, fit
 from agp.training._lbfgs import fit_lbfgs
 from agp.training._result import Callback, ModelType, Progress, call_all
+from agp.training._stages import FitResult, resume_training
 from agp.updates import Update
 
 MAX_INDUCING = 1024

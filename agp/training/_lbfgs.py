@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from agp import tree
 from agp._context import public
@@ -20,7 +19,8 @@ from agp.gradient import GradientMode
 from agp.random import generator
 from agp.repairs import collect_reports
 from agp.training._begun import check_training, initial_state
-from agp.training._objective import Objective, Point, closed_form_leaves
+from agp.training._gain import Curvature
+from agp.training._objective import Objective, Point, Vector, closed_form_leaves
 from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all, progress_bar
 from agp.updates import Adam, Update, check_rate
 
@@ -40,6 +40,7 @@ def fit_lbfgs(
     spread: float = 1.0,
     frozen: str | Sequence[str] = (),
     inner: Sequence[Update] = (),
+    logarithms: bool = False,
     gradient: GradientMode = "closed-form",
     memory: float | None = None,
     seed: int = 0,
@@ -79,6 +80,9 @@ def fit_lbfgs(
         Updates that set some leaves to their optimal values given the others, such as ``NaturalGradient(1.0)`` with a
         Gaussian likelihood, or ``InverseUpdate(1e-9, jumps=True)``. These updates run before each evaluation. L-BFGS
         moves the other leaves.
+    logarithms
+        Whether L-BFGS moves the logarithms of positive leaves instead of their raw values, and `tolerance` refers to
+        them. Lengthscales that tend to infinity then do so in a few iterations.
     gradient
         "closed-form" (every backend) or "autodiff" (torch, JAX).
     memory
@@ -118,7 +122,7 @@ def fit_lbfgs(
     moving = _moving(model, frozen, inner, gradient)
     if max_iterations:
         model = initial_state(model, tree.leaves(model).keys() - moving - closed_form_leaves(model, inner))
-    objective = Objective(model, data, moving, inner, gradient, memory)
+    objective = Objective(model, data, moving, inner, gradient, memory, logarithms=bool(logarithms))
     search = _Search(objective, max_iterations, float(tolerance), check_callables("callbacks", callbacks))
     total = max_iterations * (restarts + 1)
     with progress_bar(total) if progress else nullcontext() as bar, collect_reports(objective.aside):
@@ -158,7 +162,7 @@ def _moving(model: Any, frozen: str | Sequence[str], inner: Sequence[Update], gr
 # -- the search -------------------------------------------------------------------------------------------------------
 
 
-def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> Iterator[npt.NDArray[np.float64]]:
+def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> Iterator[Vector]:
     """Yield the starting vector of the model itself, then those of the restarts."""
     model = objective.given
     yield objective.vector_of(model)
@@ -179,12 +183,21 @@ def _starts(objective: Objective, restarts: int, seed: int, spread: float) -> It
 class _Start:
     """One run of the optimiser, with its last iterate and the trace up to that iterate."""
 
-    def __init__(self, first: Point) -> None:
+    def __init__(self, first: Point, limits: tuple[Vector, Vector]) -> None:
         self.iterate = self.latest = first
-        self.trace: dict[str, list[float]] = {"bound": [], "gradient": []}
+        self.lowest, self.highest = limits
+        self.curvature = Curvature()
+        self.curvature.add(first.vector, first.slope)
+        self.trace: dict[str, list[float]] = {"bound": [], "gradient": [], "gain": []}
         self.message, self.converged = "stopped before the optimiser finished", False
 
-    def height(self, vector: npt.NDArray[np.float64]) -> float:
+    def decrement(self) -> float:
+        """Return the predicted decrease of the loss by a Newton step along the entries that are not held by a bound."""
+        x, slope = self.iterate.vector, self.iterate.slope
+        held = (x <= self.lowest) & (slope > 0.0) | (x >= self.highest) & (slope < 0.0)
+        return self.curvature.decrement(np.where(held, 0.0, slope))
+
+    def height(self, vector: Vector) -> float:
         """Return a high loss for a rejected point: the loss at the last iterate plus a change based on the slope."""
         promised = abs(float(self.iterate.slope @ (vector - self.iterate.vector)))
         size = 1.0 + abs(self.iterate.loss)
@@ -207,7 +220,7 @@ class _Search:
         """The time in seconds spent in evaluations."""
         return self.objective.seconds
 
-    def run(self, starts: Iterator[npt.NDArray[np.float64]]) -> None:
+    def run(self, starts: Iterator[Vector]) -> None:
         """Optimise from each start in turn; stop early if a callback ends the search."""
         for vector in starts:
             self.objective.settled = self.objective.given
@@ -219,7 +232,7 @@ class _Search:
             if first is None:
                 self.runs.append(None)
                 continue
-            run = _Start(first)
+            run = _Start(first, self.objective.limits(vector))
             self.objective.repairs.merge(first.repairs)
             self.runs.append(run)
             if self.max_iterations:
@@ -232,7 +245,7 @@ class _Search:
     def _minimise(self, run: _Start) -> None:
         from scipy import optimize
 
-        def loss(vector: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
+        def loss(vector: Vector) -> tuple[float, Vector]:
             if np.array_equal(vector, run.latest.vector):  # the first point has already been evaluated
                 return run.latest.loss, run.latest.slope
             point = self.objective(vector)
@@ -244,6 +257,7 @@ class _Search:
         def iterated(intermediate_result: Any) -> None:
             if np.array_equal(intermediate_result.x, run.latest.vector):
                 run.iterate = run.latest
+                run.curvature.add(run.latest.vector, run.latest.slope)
                 self.objective.settled = run.latest.model
                 self.objective.repairs.merge(run.latest.repairs)
             self._finish_iteration(run)
@@ -260,7 +274,7 @@ class _Search:
             start,
             method="L-BFGS-B",
             jac=True,
-            bounds=[(least, None) for least in self.objective.lowest(start)],
+            bounds=[*zip(run.lowest, run.highest, strict=True)],
             callback=iterated,
             options=options,
         )
@@ -273,9 +287,11 @@ class _Search:
         at = run.iterate
         run.trace["bound"].append(float(at.bound))
         run.trace["gradient"].append(float(np.max(np.abs(at.slope))))
+        run.trace["gain"].append(self.objective.count * run.decrement())
+        info = {"bound": at.bound, "gain": run.trace["gain"][-1]}
         if self.bar is not None:
             self.bar.show(self.steps, {"bound": float(at.bound)}, self.objective.repairs.total)
-        if call_all(self.callbacks, Progress(self.steps, at.model, {"bound": at.bound}, self.seconds)):
+        if call_all(self.callbacks, Progress(self.steps, at.model, info, self.seconds)):
             self.stopped = True
             raise StopIteration
 

@@ -16,12 +16,26 @@ from agp.batch import Batch
 from agp.constraints import POSITIVE
 from agp.errors import NotPositiveDefiniteError
 from agp.gradient import GradientMode, gradient_of_batch
+from agp.likelihoods import Likelihood
 from agp.posteriors import Posterior
+from agp.random import generator
 from agp.repairs import Report, Tally, collect_reports
 from agp.speculation import speculate
 from agp.training._begun import observations_of
-from agp.updates import InverseUpdate, MovesLeaves, NaturalGradient, Repeat, SiteStep, Update, leaves_of, moves_of
+from agp.updates import (
+    InverseUpdate,
+    MovesLeaves,
+    NaturalGradient,
+    OptimalPosterior,
+    Repeat,
+    SiteStep,
+    Update,
+    leaves_of,
+    moves_of,
+)
 from agp.vectors import Unflatten
+
+Vector = npt.NDArray[np.float64]
 
 ROUNDING = 1e3
 """The minimum of a positive leaf, as a multiple of machine precision times the leaf's unit."""
@@ -39,7 +53,8 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
     """Return the updates that set some leaves of a model to their optimal values, given the other leaves and all rows.
 
     Sites are not updated if the likelihood is not log-concave or if inverse factors depend on the sites, because site
-    steps may then not converge.
+    steps may then not converge. q(u) is not updated if the likelihood uses Monte Carlo estimates, whose site gradients
+    are not derivatives of the bound, if its slopes vanish, because q(u) may then stay where it starts, or for labels.
     """
     inverses = InverseUpdate.moves(model).leaves
     likelihood = model.likelihood
@@ -51,7 +66,15 @@ def inner_updates(model: Any, memory: float | None) -> list[Update]:
     found: list[Update] = [InverseUpdate(TOLERANCE, jumps=True)] if inverses else []
     if likelihood.quadratic and NaturalGradient.stepping(model):
         found.append(NaturalGradient(1.0, memory=memory))
+    elif not inverses and has_optimal_posterior(likelihood) and OptimalPosterior.applies(model):
+        found.append(OptimalPosterior(memory=memory))
     return found
+
+
+def has_optimal_posterior(likelihood: Likelihood, /) -> bool:
+    """Return whether `OptimalPosterior` suits a likelihood; for Gaussian noise, a single step does the same."""
+    sampled = likelihood.draws(generator(0), 1, likelihood.latents(1))
+    return not (likelihood.quadratic or likelihood.slopes_vanish or likelihood.labels or sampled)
 
 
 def closed_form_leaves(model: Any, inner: Sequence[Update]) -> frozenset[str]:
@@ -76,10 +99,10 @@ def moves_posteriors(model: Any, inner: Sequence[Update]) -> bool:
 class Point(NamedTuple):
     """The loss -bound / N and its gradient [n] at a vector [n]."""
 
-    vector: npt.NDArray[np.float64]
+    vector: Vector
     model: Any
     loss: float
-    slope: npt.NDArray[np.float64]
+    slope: Vector
     bound: Array
     """The bound, a 0-d array on the device that computed it."""
     repairs: Tally
@@ -87,7 +110,11 @@ class Point(NamedTuple):
 
 
 class Objective:
-    """The loss -bound / N, for N observations, as a function of one float64 vector on the host."""
+    """The loss -bound / N, for N observations, as a function of one float64 vector on the host.
+
+    The vector contains the raw leaves, or, if `logarithms` is true, the logarithms of positive leaves in their units.
+    Raw values of large leaves are the leaves themselves, in which a lengthscale that tends to infinity is badly scaled.
+    """
 
     def __init__(
         self,
@@ -97,6 +124,8 @@ class Objective:
         inner: Sequence[Update],
         gradient: GradientMode,
         memory: float | None,
+        *,
+        logarithms: bool = False,
     ) -> None:
         self.given = self.settled = model
         self.moving, self.count = moving, observations_of(batch)
@@ -112,6 +141,7 @@ class Objective:
         )
         # [n], True for entries that are zero and stay zero: their raw value -inf is no number for an optimiser
         self.zero = np.isneginf(self._on_host(tree.unconstrain(model)))
+        self.logs = self.positive & ~self.zero & logarithms
         self.evaluations, self.seconds = 0, 0.0
         self.rejections: Counter[str] = Counter()
         self.repairs = Tally()
@@ -127,22 +157,25 @@ class Objective:
         self._evaluated = backend_of(batch.X).compile(evaluated)
         self._rest = batch, states
 
-    def lowest(self, start: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return lower bounds [n] on the raw leaves, which keep positive leaves above the level of rounding errors.
+    def limits(self, start: Vector) -> tuple[Vector, Vector]:
+        """Return lower and upper bounds [n] on the vector, which a start outside of them widens.
 
-        Without these bounds, the noise variance would shrink to zero for data without noise.
+        Lower bounds keep positive leaves above the level of rounding errors. Without them, the noise variance would
+        shrink to zero for data without noise. Upper bounds keep leaves finite whose logarithms are in the vector.
         """
-        rounding = ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps)
-        return np.where(self.positive, np.minimum(np.log(rounding), start), -np.inf)
+        rounding = math.log(ROUNDING * float(self.B.xp.finfo(self.reference.dtype).eps))
+        lowest = np.where(self.positive, np.minimum(rounding, start), -np.inf)
+        return lowest, np.where(self.logs, np.maximum(-rounding, start), np.inf)
 
-    def vector_of(self, model: Any) -> npt.NDArray[np.float64]:
+    def vector_of(self, model: Any) -> Vector:
         """Return the moving raw leaves of a model in one vector."""
-        return np.where(self.zero, 0.0, self._on_host(tree.unconstrain(model)))
+        raw = np.where(self.zero, 0.0, self._on_host(tree.unconstrain(model)))
+        return np.where(self.logs, _log_of_raw(raw), raw)
 
-    def _on_host(self, raw: dict[str, Array]) -> npt.NDArray[np.float64]:
+    def _on_host(self, raw: dict[str, Array]) -> Vector:
         return np.array(to_numpy(self.unflatten.vector(raw)), dtype=np.float64)
 
-    def __call__(self, vector: npt.NDArray[np.float64]) -> Point | None:
+    def __call__(self, vector: Vector) -> Point | None:
         """Return the loss and gradient at `vector`. If the evaluation fails, count the reason and return None.
 
         Inner updates start from their results at the last iterate.
@@ -153,7 +186,7 @@ class Objective:
         with np.errstate(all="ignore"):  # overflow at trial points is detected below
             try:
                 with collect_reports() as reports:
-                    full = np.where(self.zero, -np.inf, vector)
+                    full = np.where(self.zero, -np.inf, np.where(self.logs, _raw_of_log(vector), vector))
                     here = tree.constrain(self.settled, self.unflatten.raw(asarray_like(full, self.reference)))
                     if self.B.reading_waits(self.reference):
                         found, _ = speculate(lambda: self._evaluated(here, *self._rest), self.reference)
@@ -166,6 +199,7 @@ class Objective:
             if tally.failures:
                 return self._reject("a factorisation failed")
             loss, slope = -float(bound) / self.count, -self._on_host(raw_bar) / self.count
+            slope = np.where(self.logs, slope * _raw_per_log(vector), slope)
         self.seconds += time.perf_counter() - began
         if not np.isfinite(loss):
             return self._reject("the bound was not finite")
@@ -175,3 +209,24 @@ class Objective:
 
     def _reject(self, reason: str) -> None:
         self.rejections[reason] += 1
+
+
+# -- logarithms of positive leaves v = log(1 + exp(raw)) --------------------------------------------------------------
+
+SMALL = -30.0
+"""Below this value, the logarithm and the raw value of a positive leaf are equal up to rounding."""
+
+
+def _log_of_raw(raw: Vector) -> Vector:
+    return np.where(raw < SMALL, raw, np.log(np.logaddexp(np.maximum(raw, SMALL), 0.0)))
+
+
+def _raw_of_log(log: Vector) -> Vector:
+    value = np.exp(np.maximum(log, SMALL))
+    return np.where(log < SMALL, log, value + np.log(-np.expm1(-value)))
+
+
+def _raw_per_log(log: Vector) -> Vector:
+    """Return the derivative of the raw value with respect to the logarithm, v / (1 - exp(-v))."""
+    value = np.exp(np.maximum(log, SMALL))
+    return value / -np.expm1(-value)

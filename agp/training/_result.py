@@ -69,15 +69,16 @@ class Result(Generic[ModelType]):
 
 @dataclass
 class LBFGSResult(Result[ModelType]):
-    """The result of `fit_lbfgs`; `steps` and `trace` are those of the best start.
+    """The result of `fit_lbfgs` or `fit_newton`; `steps` and `trace` are those of the best start.
 
-    The trace contains "bound" and "gradient" after each iteration, where "gradient" is the largest absolute entry of
-    the gradient with respect to the raw leaves, per datum. For a model with `priors`, "bound" and `bounds` include the
-    log prior, because L-BFGS maximises the sum of the bound and the log prior.
+    The trace contains "bound", "gradient" and "gain" after each iteration. "gradient" is the largest absolute entry of
+    the gradient with respect to the vector that moves, per datum. "gain" is the gain in nats that a Newton step
+    promises. For a model with `priors`, "bound" and `bounds` include the log prior, because training maximises the sum
+    of the bound and the log prior.
     """
 
     message: str = ""
-    """The reason why the optimiser stopped, as reported by SciPy."""
+    """The reason why the optimiser stopped; for `fit_lbfgs`, as reported by SciPy."""
     converged: bool = False
     """True if the optimiser met a tolerance, False if it reached a limit."""
     evaluations: int = 0

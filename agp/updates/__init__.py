@@ -6,6 +6,7 @@ from agp.updates._adam import Adam, Group
 from agp.updates._base import Moved, MovesLeaves, Update
 from agp.updates._inverse import InverseUpdate
 from agp.updates._natural import NaturalGradient
+from agp.updates._optimum import OptimalPosterior
 from agp.updates._repeat import Repeat
 from agp.updates._schedules import Plateau, delayed, exponential, linear, stepped
 from agp.updates._sites import SiteStep
@@ -21,6 +22,7 @@ __all__ = [
     "MovesLeaves",
     "NaturalGradient",
     "Normalise",
+    "OptimalPosterior",
     "Plateau",
     "Repeat",
     "Residual",
@@ -36,4 +38,5 @@ __all__ = [
 
 # for other subpackages
 from agp.updates._base import apply_updates, leaves_of, moves_of
+from agp.updates._optimum import unexplained_nats
 from agp.updates._schedules import Rate, check_rate

@@ -1,0 +1,415 @@
+"""Newton's method with the average information, in a trust region, for the evidence of exact GPs.
+
+The optimiser moves the logarithms of positive parameters, and real parameters in their units. Coefficients of a linear
+mean function follow from the other parameters, so the trust region does not limit them.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from agp import tree
+from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.batch import Batch
+from agp.constraints import NONNEGATIVE, POSITIVE, REAL
+from agp.models import Model
+from agp.priors import assign_priors
+from agp.speculation import speculate
+
+Vector = npt.NDArray[np.float64]
+
+ROUNDING = 1e3
+"""The minimum of a positive parameter, as a multiple of machine precision times its unit."""
+LARGEST = 16.0
+"""The maximum logarithm of a positive parameter in its unit."""
+RADIUS, MOST_RADIUS, LEAST_RADIUS = 1.0, 4.0, 1e-3
+"""The first, largest and smallest radius of the trust region, for the largest change of a coordinate."""
+LEAST_RATIO, POOR, GOOD = 1e-3, 0.25, 0.7
+"""A step is accepted if its gain exceeds `LEAST_RATIO` of the predicted gain. Below `POOR`, the radius shrinks to half
+the step. Above `GOOD`, it is doubled."""
+SHRINK = 0.3
+"""The radius after a rejected step, as a fraction of the step."""
+COARSE = 1.2
+"""The ratio of two values of the damping that need not be distinguished."""
+DAMPING = 1e-8
+"""The least damping of a step, as a fraction of the largest eigenvalue of the information."""
+INSIDE, WIDE = 0.8, 2.0
+"""The trust region limits a step if a change exceeds this fraction of the radius, and the radius is not wide."""
+TINY = 1e-100
+"""The information, in nats, below which a direction has no curvature."""
+MANY = 256
+"""For more parameters than this, steps are computed by Cholesky factors instead of eigenvectors."""
+EDGE = 1e-9
+"""Coordinates that are closer to a limit than this are at the limit."""
+STEP_OF_LOGARITHMS = 1e-4
+"""The step of the difference quotient for the curvature of priors."""
+
+
+class Coordinates:
+    """The map between some parameters of a model and a vector [n] on the host.
+
+    The entries are the logarithms of positive parameters in their units, and real parameters in their units.
+    """
+
+    def __init__(self, model: Any, names: list[str]) -> None:
+        self.model = model
+        known = {leaf.name: leaf for leaf in tree.describe(model)}
+        self.leaves = [known[name] for name in sorted(names)]  # the order of `expand_evidence`
+        self.sizes = [math.prod(leaf.value.shape) for leaf in self.leaves]
+        self.stops = np.cumsum(self.sizes)
+        self.positive = self._each(lambda leaf: leaf.constraint is not REAL)
+        self.linear = self._each(lambda leaf: leaf.name.startswith("mean_function."))
+        """True for the coefficients of the mean function."""
+
+    def _each(self, f: Callable[[tree.Leaf], bool]) -> npt.NDArray[np.bool_]:
+        return np.repeat([f(leaf) for leaf in self.leaves], self.sizes)
+
+    def vector_of(self, model: Any) -> Vector:
+        """Return the coordinates of a model."""
+        values = tree.leaves(model)
+        parts = [
+            to_numpy(values[leaf.name] if leaf.unit is None else values[leaf.name] / leaf.unit).astype(np.float64)
+            for leaf in self.leaves
+        ]
+        vector = np.concatenate([part.reshape(-1) for part in parts])
+        vector[self.positive] = np.log(vector[self.positive])
+        return vector
+
+    def model_at(self, vector: Vector) -> Any:
+        """Return the model with these coordinates."""
+        values = np.where(self.positive, np.exp(np.where(self.positive, vector, 0.0)), vector)
+        new = {}
+        for leaf, part in zip(self.leaves, np.split(values, self.stops[:-1]), strict=True):
+            value = asarray_like(part.reshape(leaf.value.shape), leaf.value)
+            new[leaf.name] = value if leaf.unit is None else leaf.unit * value
+        return tree.with_leaves(self.model, new)
+
+    def scales_at(self, model: Any) -> dict[str, Array]:
+        """Return the derivatives of the parameters of a model by the coordinates."""
+        values = tree.leaves(model)
+        found = {}
+        for leaf in self.leaves:
+            one = values[leaf.name]
+            if leaf.constraint is REAL:
+                ones = backend_of(one).xp.ones_like(one)
+                one = ones if leaf.unit is None else leaf.unit * ones
+            found[leaf.name] = one
+        return found
+
+    def box(self, start: Vector) -> tuple[Vector, Vector]:
+        """Return limits of the coordinates, far from rounding errors and overflow, which include a start."""
+        least = math.log(ROUNDING * float(backend_of(self.leaves[0].value).xp.finfo(self.leaves[0].value.dtype).eps))
+        low = np.where(self.positive, least, -np.inf)
+        return np.minimum(low, start), np.maximum(np.where(self.positive, LARGEST, np.inf), start)
+
+
+@cache
+def _compile_expand(B: Any) -> Callable[..., Any]:
+    return B.compile(_expand)
+
+
+def _expand(model: Any, batch: Batch, scales: dict[str, Array]) -> Any:
+    return model._expand(batch, scales)
+
+
+class Expanded(NamedTuple):
+    """The objective at a vector, to second order. The objective is the evidence plus the log prior, in nats.
+
+    The derivatives are those of the maximum over the coefficients of the mean function, by the other coordinates.
+    """
+
+    vector: Vector
+    model: Any
+    value: float
+    slope: Vector
+    """The gradient [m]."""
+    information: Any
+    """The information [m, m], positive semi-definite."""
+    mean: "MeanStep"
+    leave_one_out: float
+    """The average log density of an observation given the others."""
+
+
+class MeanStep(NamedTuple):
+    """The optimal change of the coefficients of the mean function, ``first - rest @ change``, and its gain in nats.
+
+    `change` is that of the other coordinates. The gain is that for no change.
+    """
+
+    first: Vector
+    rest: Any
+    gain: float
+
+
+def profile(slope: Vector, gram: Any, linear: npt.NDArray[np.bool_]) -> tuple[Vector, Any, MeanStep]:
+    """Return the gradient [m] and the information [m, m] after the mean function is optimised, and its optimum.
+
+    Let A be the block of `Expansion.gram` for the other coordinates, G that of the coefficients of the mean function,
+    and C [c, m] the block for both. The average information is (A - C^T G^-1 C) / 2.
+    """
+    own, mean = np.flatnonzero(~linear), np.flatnonzero(linear)
+    if not len(mean):
+        return slope, 0.5 * gram, MeanStep(slope[:0], gram[:0], 0.0)
+    G, C = gram[mean[:, None], mean], gram[mean[:, None], own]
+    inverse = 1.0 / G if len(mean) == 1 else np.linalg.pinv(G, hermitian=True)
+    first, rest = inverse @ slope[mean], inverse @ C
+    step = MeanStep(first, rest, 0.5 * float(slope[mean] @ first))
+    return slope[own] - C.T @ first, 0.5 * (gram[own[:, None], own] - C.T @ rest), step
+
+
+class Evidence:
+    """The evidence of exact GPs on the same rows, plus the log prior, as a function of a vector.
+
+    A call counts the reason and returns None if the objective cannot be computed at a vector.
+    """
+
+    def __init__(self, model: Any, batch: Batch, names: list[str]) -> None:
+        self.coordinates = Coordinates(model, names)
+        self.evaluations, self.seconds = 0, 0.0
+        self.rejections: Counter[str] = Counter()
+        self._batch = batch
+        starts = zip(self.coordinates.leaves, self.coordinates.sizes, self.coordinates.stops, strict=True)
+        self._places = {leaf.name: np.arange(stop - size, stop) for leaf, size, stop in starts}
+        self._priors = assign_priors(model) if model.priors else []
+        self._reference = self.coordinates.leaves[0].value
+        self._waits = backend_of(self._reference).reading_waits(self._reference)
+        self._expand = _compile_expand(backend_of(batch.X))
+
+    def __call__(self, vector: Vector) -> Expanded | None:
+        began = time.perf_counter()
+        self.evaluations += 1
+        with np.errstate(all="ignore"):  # overflow at trial points is detected below
+            model = self.coordinates.model_at(vector)
+            found = self._expand_at(model, self.coordinates.scales_at(model))
+            value, slope, gram, density = (to_numpy(x).astype(np.float64) for x in found)
+            if self._priors and np.isfinite(value):
+                value, slope, gram = self._with_prior(model, value, slope, gram)
+        self.seconds += time.perf_counter() - began
+        if not np.isfinite(value):
+            return self._reject("a factorisation failed" if np.isnan(value) else "the bound was not finite")
+        if not (np.isfinite(slope).all() and np.isfinite(gram).all()):
+            return self._reject("the gradient was not finite")
+        slope, information, mean = profile(slope, gram, self.coordinates.linear)
+        return Expanded(vector, model, float(value), slope, information, mean, float(density))
+
+    def _expand_at(self, model: Any, scales: dict[str, Array]) -> Any:
+        if self._waits:
+            return speculate(lambda: self._expand(model, self._batch, scales), self._reference)[0]
+        return self._expand(model, self._batch, scales)
+
+    def _with_prior(self, model: Any, value: Any, slope: Vector, gram: Any) -> tuple[Any, Vector, Any]:
+        """Add the log prior and its gradient, and the positive part of its curvature."""
+        slope, gram = slope.copy(), gram.copy()
+        values, linear = tree.leaves(model), self.coordinates.linear
+        for leaf, prior in self._priors:
+            here = leaf._replace(value=values[leaf.name])
+            density, first, second = _prior_at(here, prior)
+            value = value + density
+            if (places := self._places.get(leaf.name)) is not None:
+                slope[places] += first
+                # the information is the gram matrix, or half of it for parameters of the covariance
+                gram[places, places] += np.where(linear[places], 1.0, 2.0) * np.maximum(second, 0.0)
+        return value, slope, gram
+
+    def _reject(self, reason: str) -> None:
+        self.rejections[reason] += 1
+
+
+def _prior_at(leaf: tree.Leaf, prior: Any) -> tuple[float, Vector, Vector]:
+    """Return a log prior, its derivatives by the coordinates of a leaf, and minus the second derivatives."""
+    ones = backend_of(leaf.value).xp.ones_like(leaf.value)
+
+    def at(shift: float) -> tuple[Array, Vector]:
+        if leaf.constraint is REAL:
+            scale = ones if leaf.unit is None else leaf.unit * ones
+            value = leaf.value + shift * scale
+        else:
+            value = scale = math.exp(shift) * leaf.value
+        density, pull = prior.log_density(value, leaf.unit)
+        return density, to_numpy(scale * pull(1.0)).astype(np.float64).reshape(-1)
+
+    h = STEP_OF_LOGARITHMS
+    density, first = at(0.0)
+    return float(density), first, (at(-h)[1] - at(h)[1]) / (2.0 * h)
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+
+def _damped_step(g: Vector, H: Any, radius: float) -> Vector:
+    """Return (H + lambda I)^-1 g, with the smallest lambda for which no entry exceeds the radius."""
+    size, at = _by_eigenvectors(g, H) if len(g) <= MANY else _by_cholesky(g, H)
+    least = DAMPING * max(size, TINY)
+    step = at(least)
+    if np.max(np.abs(step)) <= radius:
+        return step
+    low, high = least, max(float(np.linalg.norm(g)) / radius, 2.0 * least)
+    step = at(high)
+    while high > COARSE * low:
+        middle = math.sqrt(low * high)
+        found = at(middle)
+        if np.max(np.abs(found)) > radius:
+            low = middle
+        else:
+            high, step = middle, found
+    return step
+
+
+def _by_eigenvectors(g: Vector, H: Any) -> tuple[float, Callable[[float], Vector]]:
+    """Return the largest eigenvalue of H, and the function lambda -> (H + lambda I)^-1 g."""
+    values, vectors = np.linalg.eigh(H)
+    values, g = np.maximum(values, 0.0), vectors.T @ g
+    return float(values[-1]), lambda damping: vectors @ (g / (values + damping))
+
+
+def _by_cholesky(g: Vector, H: Any) -> tuple[float, Callable[[float], Vector]]:
+    """Return a bound on the eigenvalues of H, and the function of `_by_eigenvectors`; faster for many parameters."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    size = float(np.max(np.sum(np.abs(H), axis=0)))
+    identity = np.eye(len(g))
+
+    def at(damping: float) -> Vector:
+        return cho_solve(cho_factor(H + max(damping, ROUNDING * np.finfo(np.float64).eps * size) * identity), g)
+
+    return size, at
+
+
+class Ascent:
+    """A search from a point: `advance` takes a step until the predicted gain is below a tolerance."""
+
+    def __init__(self, objective: Evidence, first: Expanded, box: tuple[Vector, Vector], radius: float) -> None:
+        self.objective, self.radius = objective, radius
+        self.point: Any = first
+        self.own = np.flatnonzero(~objective.coordinates.linear)
+        self.mean = np.flatnonzero(objective.coordinates.linear)
+        self.low, self.high = (limit[self.own] for limit in box)
+        self._plan()
+
+    def _plan(self) -> None:
+        """Compute the next step and the gain that it promises; coordinates that would leave the box stay."""
+        at, g, H = self.point.vector[self.own], self.point.slope, self.point.information
+        held = ((at <= self.low + EDGE) & (g < 0.0)) | ((at >= self.high - EDGE) & (g > 0.0))
+        free = np.flatnonzero(~held)
+        self.change = np.zeros_like(g)
+        if len(free):
+            self.change[free] = _damped_step(g[free], H[free[:, None], free], self.radius)
+        self.predicted = self.point.mean.gain + float(g @ self.change - 0.5 * self.change @ H @ self.change)
+
+    def advance(self) -> bool:
+        """Try a step; return whether the point has changed."""
+        own, mean = self.own, self.point.mean
+        new = self.point.vector.copy()
+        new[own] = np.clip(new[own] + self.change, self.low, self.high)
+        new[self.mean] += mean.first - mean.rest @ (new[own] - self.point.vector[own])
+        length = float(np.max(np.abs(self.change), initial=0.0))
+        found = self.objective(new)
+        ratio = -1.0 if found is None else (found.value - self.point.value) / max(self.predicted, 1e-300)
+        moved = found is not None and ratio > LEAST_RATIO
+        if moved:
+            self.point = found
+            if ratio > GOOD:
+                self.radius = min(2.0 * self.radius, MOST_RADIUS)
+            elif ratio < POOR:
+                self.radius = max(0.5 * length, LEAST_RADIUS)
+        else:
+            self.radius = SHRINK * max(length, LEAST_RADIUS)
+        self._plan()
+        return moved
+
+    def reset(self, radius: float) -> None:
+        """Set the radius of the trust region."""
+        self.radius = radius
+        self._plan()
+
+    @property
+    def hoped_gain(self) -> float:
+        """The gain that the quadratic model predicts, or infinity if the trust region limits the next step."""
+        limited = self.radius < WIDE and np.max(np.abs(self.change), initial=0.0) >= INSIDE * self.radius
+        return math.inf if limited else self.predicted
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether rejected steps have made the trust region smaller than its minimum."""
+        return self.radius < LEAST_RADIUS
+
+
+def ascend(
+    objective: Evidence,
+    start: Vector,
+    *,
+    most: int,
+    tolerance: float,
+    box: tuple[Vector, Vector],
+    radius: float = RADIUS,
+    seen: Callable[[Expanded, float], bool] = lambda *_: False,
+    thorough: bool = False,
+) -> tuple[Expanded | None, bool, bool]:
+    """Maximise the objective from a start.
+
+    Returns the last point, or None, whether the search converged, and whether `seen` ended it.
+
+    Parameters
+    ----------
+    objective, start
+        The objective, and the coordinates [n] of the start.
+    most
+        The maximum number of evaluations, including that of the start.
+    tolerance
+        The search ends when the predicted gain of a step is below this value, in nats.
+    box
+        The limits of the coordinates.
+    radius
+        The first radius of the trust region.
+    seen
+        A function that is called with each new point and the gain in nats that the quadratic model predicts (infinity
+        if the trust region limits the step). If it returns True, the search ends.
+    thorough
+        After rejected steps, the trust region may be so small that each step gains little, although longer steps in
+        other directions would gain more. If `thorough` is true, the search continues with the first radius, until this
+        gains less than the tolerance.
+    """
+    first = objective(np.clip(start, *box))
+    if first is None:
+        return None, False, False
+    search = Ascent(objective, first, box, radius)
+    stopped, evaluations, height = seen(first, search.hoped_gain), 1, first.value
+    while not stopped and evaluations < most:
+        if search.predicted < tolerance or search.is_stuck:
+            if not thorough or search.hoped_gain < tolerance or search.point.value - height < tolerance:
+                return search.point, True, False
+            height = search.point.value
+            search.reset(radius)
+            continue
+        if search.advance():
+            stopped = seen(search.point, search.hoped_gain)
+        evaluations += 1
+    end = search.hoped_gain if thorough else search.predicted
+    return search.point, end < tolerance, stopped
+
+
+def newton_names(model: Any) -> list[str]:
+    """Return the names of the parameters that Newton's method moves; zeros stay zero."""
+    zeros = tree.zero_leaves(model)
+    return [name for name in tree.leaves(model, "parameter") if name not in zeros]
+
+
+def why_not_newton(model: Any, /) -> str:
+    """Return the reason why Newton's method cannot train a model, or an empty string."""
+    if type(model)._expand is Model._expand:
+        return f"{type(model).__name__} has no second-order expansion of its bound"
+    for leaf in tree.describe(model):
+        if leaf.role == "parameter" and leaf.constraint not in (POSITIVE, NONNEGATIVE, REAL):
+            return f"{leaf.name} is {leaf.constraint.name}"
+    X = backend_of(model.X).gather(model.X[:2, :])
+    if model.kernel.linearise(X) is None:
+        return f"{type(model.kernel).__name__} or a part of it has no method linearise"
+    if model.mean_function.basis(X, model.outputs) is None:
+        return f"{type(model.mean_function).__name__} has no method basis"
+    return ""

@@ -1,0 +1,188 @@
+"""L-BFGS in stages: which leaves move, and when it has converged."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from agp import tree
+from agp.backend import Array
+from agp.batch import Batch
+from agp.errors import ConvergenceWarning, Interrupted, NonFiniteError, NotPositiveDefiniteError
+from agp.inducing import Inducing
+from agp.repairs import collect_reports, outside
+from agp.training._begun import observations_of
+from agp.training._gain import Gain, PredictedGain
+from agp.training._lbfgs import fit_lbfgs
+from agp.training._loop import train
+from agp.training._objective import closed_form_leaves, moves_posteriors
+from agp.training._recipe import recipe
+from agp.training._result import Callback, ModelType, Progress, Result
+from agp.updates import OptimalPosterior, Update, unexplained_nats
+
+FIRST_STEPS = 200
+"""The number of steps of `recipe` before L-BFGS, if L-BFGS moves a q(u)."""
+LOSS = 0.002
+"""Inducing inputs move if `agp.updates.unexplained_nats` exceeds this many nats per datum."""
+
+
+@dataclass
+class FitResult(Result[ModelType]):
+    """The result of `fit`, with the reason why the training ended."""
+
+    converged: bool = False
+    """True if the training ended because the tolerance was met, False if a limit or a callback ended it."""
+    message: str = ""
+    """Why the training ended."""
+    learned: bool = True
+    """True if the bound exceeds the log density of the targets without the inputs, or if the training did not converge.
+    The log density without inputs is that of a normal distribution or of the class frequencies."""
+
+
+class Clock:
+    """A callback that ends the training when the time limit is reached."""
+
+    def __init__(self, budget: float | None) -> None:
+        self.budget, self.ended = budget, False
+        self.start = time.perf_counter()
+
+    def __call__(self, _seen: Progress) -> bool:
+        self.ended = self.budget is not None and time.perf_counter() - self.start >= self.budget
+        return self.ended
+
+
+class _Stages:
+    """L-BFGS searches one after another, each from the result of the last one."""
+
+    def __init__(self, data: Batch, limit: int, tolerance: float, clock: Clock, settings: dict[str, Any]) -> None:
+        self.data, self.limit, self.tolerance, self.clock = data, limit, tolerance, clock
+        self.settings = settings
+        self.rule: Gain = PredictedGain(tolerance)
+
+    def run(self, before: Any, *, frozen: tuple[str, ...] = (), few: bool) -> Any:
+        """Run L-BFGS until it has converged, and restart it once if rounding has ended a line search.
+
+        If `few` is true, only few leaves move, and the curvature that L-BFGS sees predicts the gain. Otherwise, the
+        gain of the last 20 iterations decides.
+        """
+        count = observations_of(self.data)
+        self.rule = PredictedGain(self.tolerance) if few else Gain(self.tolerance * count)
+        slope = 1e-3 * self.tolerance / (count if few else 1.0)
+        given = {**self.settings, "frozen": frozen, "tolerance": slope, "logarithms": few}
+        given["callbacks"] = [*self.settings["callbacks"], self.rule]
+
+        def search(before: Any) -> Any:
+            some = {**given, "max_iterations": self.limit - before.steps}
+            return resume_training(before, fit_lbfgs, self.data.X, self.data.y, some)
+
+        found = search(before)
+        if "ABNORMAL" in found.message and found.steps < self.limit and not self.clock.ended:
+            height = self.rule.bounds[-1:]
+            found = search(found)
+            if "ABNORMAL" in found.message and self.rule.since(height) < self.rule.rounding:
+                found = replace(found, converged=True, message="the line search finds no further gain above rounding")
+        return replace(found, converged=found.converged or self.rule.converged)
+
+    def finish(self, found: Any) -> FitResult[Any]:
+        """Return the result of the last search."""
+        ending = f"the limit of {self.limit} iterations was reached" if found.steps >= self.limit else found.message
+        return with_message(found, found.converged, self.clock, self.rule.message or ending)
+
+
+def by_lbfgs(
+    model: ModelType,
+    data: Batch,
+    limit: int,
+    tolerance: float,
+    clock: Clock,
+    inner: list[Update],
+    how: dict[str, Any],
+    watched: dict[str, Any],
+    graphs: bool,
+) -> FitResult[ModelType]:
+    """Train a model by L-BFGS.
+
+    If L-BFGS moves a q(u), steps of `recipe` come first, because L-BFGS from a poor start may mistake the signal for
+    noise. If each evaluation solves for the q(u) of another likelihood than the Gaussian, inducing inputs are fixed
+    unless there are too few of them (`LOSS`), at the start or at the result. If they move, they are fixed again in a
+    last search.
+    """
+    X, y, found = data.X, data.y, Result(model, 0, 0.0)
+    slow = moves_posteriors(model, inner)
+    if slow:
+        steps = min(FIRST_STEPS, limit)
+        found = train(model, X, y, steps=steps, updates=recipe(model, steps, **how), graphs=graphs, **watched)
+        if found.steps < steps or steps == limit:
+            return with_message(found, False, clock, ending_of(found, steps))
+    stages, places = _Stages(data, limit, tolerance, clock, {**watched, **how, "inner": inner}), _places(model)
+    free = set(tree.leaves(model, "parameter")) - closed_form_leaves(model, inner) - set(places)
+    if not (free and any(isinstance(update, OptimalPosterior) for update in inner)):
+        return stages.finish(stages.run(found, few=not (slow or places)))
+    if not _lacks_inducing(model, data, inner, places):
+        found = stages.run(found, frozen=places, few=True)
+        if not (found.converged and _lacks_inducing(found.model, data, (), places)):
+            return stages.finish(found)
+    found = stages.run(found, few=False)
+    return stages.finish(stages.run(found, frozen=places, few=True) if found.converged else found)
+
+
+def _lacks_inducing(model: Any, data: Batch, inner: Sequence[Update], places: tuple[str, ...]) -> bool:
+    """Return whether there are inducing inputs, but so few that the model loses much, after the inner updates."""
+    if not places:
+        return False
+    with collect_reports():  # the search reports the same repairs
+        try:
+            for update in inner:
+                model = update(model, data, update.init(model))[0]
+            return float(unexplained_nats(model, data)) > LOSS * observations_of(data)
+        except NotPositiveDefiniteError:
+            return False  # the search reports the error
+
+
+def _places(model: Any) -> tuple[str, ...]:
+    """Return the names of the parameters that are inducing inputs."""
+    nodes = tree.nodes(model, Inducing).items()
+    names = {tree.join_path(path, name) for path, inducing in nodes for name in inducing.locations}
+    return tuple(name for name in tree.leaves(model, "parameter") if name in names)
+
+
+def ending_of(found: Result[Any], steps: int) -> str:
+    return "a callback ended the training" if found.steps < steps else f"the limit of {steps} steps was reached"
+
+
+def with_message(found: Any, converged: bool, clock: "Clock", message: str) -> FitResult[Any]:
+    if clock.ended and not converged:
+        message = f"the limit of {clock.budget:g} s was reached"
+    if not converged:
+        text = f"the training has not converged after {found.steps} steps: {message}; train longer or raise tolerance."
+        warnings.warn(text, ConvergenceWarning, stacklevel=outside())
+    shared = {each.name: getattr(found, each.name) for each in fields(Result)}
+    return FitResult(**shared, converged=converged, message=message)
+
+
+def resume_training(first: Any, training: Callable[..., Any], X: Array, y: Array, settings: dict[str, Any]) -> Any:
+    """Continue training after the result `first`, which is included in the new result or in an error's `.result`."""
+    settings = {**settings, "callbacks": [_later(callback, first) for callback in settings["callbacks"]]}
+    try:
+        return _join_results(first, training(first.model, X, y, **settings))
+    except (Interrupted, NonFiniteError) as error:
+        error.result = first if error.result is None else _join_results(first, error.result)
+        raise
+
+
+def _join_results(first: Any, second: Any) -> Any:
+    """Combine the results of two training runs: add steps, times and repairs, join traces, keep the second model."""
+    trace = {name: [*first.trace.get(name, []), *steps] for name, steps in second.trace.items()} or first.trace
+    steps, seconds = first.steps + second.steps, first.seconds + second.seconds
+    return replace(second, steps=steps, seconds=seconds, trace=trace, repairs=first.repairs + second.repairs)
+
+
+def _later(callback: Callback, first: Result[Any]) -> Callback:
+    """Return a callback that adds the steps and seconds of the result `first` to the progress."""
+
+    def seen(progress: Progress) -> Any:
+        step, seconds = progress.step + first.steps, progress.seconds + first.seconds
+        return callback(progress._replace(step=step, seconds=seconds))
+
+    return seen
