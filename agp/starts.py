@@ -94,8 +94,8 @@ def starting_kernels(
     ours = all(type(node).__module__.startswith("agp.") for node in tree.nodes(kernel, object).values())
     tried, inputs = (tree.to_backend(given, "numpy", dtype="float64"), sample) if ours else (given, X)
     found = []
-    varied = asarray_like(_perturb_constants(sample, (lambda: X) if among is None else among), inputs)
-    for start, lengthscales in _starts(tried, missing, varied, _relevance(sample, targets)):
+    varied = asarray_like(perturb_constants(sample, (lambda: X) if among is None else among), inputs)
+    for start, lengthscales in _starts(tried, missing, varied, _shapes(_relevance(sample, targets))):
         values = {name: asarray_like(to_numpy(x), X) for name, x in lengthscales.items()}
         evidence = _log_evidence(to_numpy(start(asarray_like(sample, inputs))[0]), targets)
         found.append((evidence / len(sample), tree.with_leaves(kernel, values)))
@@ -114,7 +114,7 @@ def _sample(X: Array, targets: Array, columns: slice) -> tuple[Numbers, Numbers]
     return sample, (values[:, some] / spread[some] if some.any() else values[:0])
 
 
-def _perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
+def perturb_constants(sample: Numbers, among: Callable[[], Array]) -> Numbers:
     """Shift constant columns of a sample [n, D] alternately down and up by their spread over all rows."""
     constant = sample.max(axis=0) == sample.min(axis=0)
     if not constant.any():
@@ -142,14 +142,32 @@ def _relevance(X: npt.NDArray[Any], y: npt.NDArray[Any], /) -> npt.NDArray[np.fl
     return told / told.max() if told.max() > 0.0 else np.ones_like(told)
 
 
-def _starts(kernel: Kernel, missing: list[str], X: Array, shares: Numbers) -> Iterator[tuple[Kernel, dict[str, Array]]]:
+def spread_starts(kernel: Kernel, X: Numbers, y: Numbers, /, *, power: float | None = None) -> list[Kernel]:
+    """Return the kernel with each of several values for its missing lengthscales, given X [N, D] and y [N, Q].
+
+    X and y are on the host. If no lengthscale is missing, the only start is the kernel itself. With `power`, all starts
+    depend on how much the columns predict: lengthscales are proportional to relevance^(-power / 2).
+    """
+    missing = [name for name in tree.missing(kernel) if name.endswith("lengthscale")]
+    if not missing:
+        return [usable(kernel.from_data(X, 1.0), X)]
+    shares = _relevance(X, y)
+    shapes = _shapes(shares) if power is None else _shapes(shares, power)[1:]
+    return [start for start, _ in _starts(kernel, missing, X, shapes)]
+
+
+def _shapes(shares: Numbers, power: float = 1.0) -> list[Numbers]:
+    """Return ratios [D] of lengthscales to their usual values: ones, and ratios by the relevance of several columns."""
+    share = np.maximum(shares, MIN_RELEVANCE) ** power
+    return [np.ones(len(shares)), np.sqrt(share.mean() / share)][: len(shares)]  # keeps average distances
+
+
+def _starts(
+    kernel: Kernel, missing: list[str], X: Array, shapes: list[Numbers]
+) -> Iterator[tuple[Kernel, dict[str, Array]]]:
     """Yield kernels with their lengthscales in units of the inputs. The lengthscales of `from_data` come first."""
     base = usable(kernel.from_data(X, 1.0), X)
     names = [name for name in missing if f"{name}_unit" in tree.leaves(base)]
-    shapes = [np.ones(len(shares))]
-    if len(shares) > 1:
-        share = np.maximum(shares, MIN_RELEVANCE)
-        shapes.append(np.sqrt(share.mean() / share))  # keeps average distances
     for shape in shapes:
         leaves = tree.leaves(kernel.from_data(X * asarray_like(shape, X), 1.0))
         for factor in FACTORS if names else ():

@@ -26,6 +26,7 @@ from agp.estimators._inputs import convert_inputs, move_array
 from agp.estimators._kernel_columns import number_columns
 from agp.estimators._observations import Observations
 from agp.estimators._saturation import saturate
+from agp.inducing import distinct_rows
 from agp.inspection import column_names
 from agp.kernels import kernel_or_auto
 from agp.likelihoods import Likelihood
@@ -33,7 +34,16 @@ from agp.methods import METHODS, Method, build, updates_of
 from agp.models import Model, valid_data
 from agp.predictors import Imputations, Predictor
 from agp.selection import select_kernel
-from agp.training import FINAL_RATE_FRACTION, RATE, Batches, Round, fit, fit_growing, initial_state
+from agp.training import (
+    FINAL_RATE_FRACTION,
+    RATE,
+    Batches,
+    Round,
+    fit,
+    fit_growing,
+    has_optimal_posterior,
+    initial_state,
+)
 from agp.tree import first_leaf, leaves, replace, to_backend
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -188,7 +198,7 @@ class GPEstimator(Learned, ABC, BaseEstimator):
         self._seed = resolve_seed(self.random_state)
         settings |= {
             "kernel": self._kernel(data, likelihood),
-            "num_inducing": self._inducing(X.shape[0], parts=parts),
+            "num_inducing": self._inducing(X, likelihood, parts=parts),
             "seed": self._seed,
         }
         if variance is not None:
@@ -247,14 +257,21 @@ class GPEstimator(Learned, ABC, BaseEstimator):
     def _method_in_words(self) -> str:
         return f"the method {self.method_}{', which auto selects,' if self.method == 'auto' else ''}"
 
-    def _inducing(self, rows: int, *, parts: bool) -> int:
+    def _inducing(self, X: Array, likelihood: Likelihood, *, parts: bool) -> int:
         """Return the initial number of inducing inputs (or actions) per group, which is at most the number of rows."""
         asked: Any = self.num_inducing
+        rows = X.shape[0]
+        if asked is None and not parts and rows <= self._record.all_rows and self._can_take_all(likelihood):
+            return len(distinct_rows(X))
         if asked == "auto":
             self._check_grows(parts=parts)
             asked = START_INDUCING
         count = usual_inducing(rows) if asked is None else check_whole("num_inducing", asked)
         return max(1, min(count, rows // 2 if "num_orthogonal" in self._record.takes else rows))
+
+    def _can_take_all(self, likelihood: Likelihood) -> bool:
+        """Whether training with all rows as inducing inputs is fast, because q(u) is solved for in a few steps."""
+        return has_optimal_posterior(likelihood)
 
     def _fit(self, model: Any, data: Observations) -> None:
         X, y = valid_data(data.X, data.y, missing=model.likelihood.missing)
@@ -349,16 +366,21 @@ class GPEstimator(Learned, ABC, BaseEstimator):
 
     # -- predictions ------------------------------------------------------------------------------------------------
 
+    def _check_fitted(self) -> None:
+        """Raise scikit-learn's error unless there is a model."""
+        if not self._is_started:
+            check_is_fitted(self, "model_")
+
     def _prepare_inputs(self, X: Any) -> tuple[Array, bool]:
         """Convert test inputs to model inputs. Also return whether to convert results to NumPy arrays."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         A, host = convert_inputs(self, X, reset=False), not is_foreign(X)
         return asarray_like(A, self.predictor_.reference[1]) if host else move_array(self, A), host
 
     @property
     def predictor_(self) -> Predictor:
         """The `agp.Predictor` of `model_`, computed on first use."""
-        check_is_fitted(self, "model_")
+        self._check_fitted()
         found = _PREDICTORS.get(self.model_)
         if found is None:
             found = self.model_.predictor()

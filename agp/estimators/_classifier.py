@@ -18,7 +18,7 @@ from agp.backend import Array, asarray_like, backend_of, like, to_numpy
 from agp.estimators._arrays import as_output, check_choice, fill_masked, is_foreign, on_host
 from agp.estimators._base import all_or_nothing, takes_parts
 from agp.estimators._columns import category_order, missing_rows
-from agp.estimators._distribution import Distribution
+from agp.estimators._distribution import At, Distribution
 from agp.estimators._inputs import convert_training_inputs, move_array
 from agp.estimators._observations import Observations, row_numbers
 from agp.likelihoods import Bernoulli, Likelihood, Ordinal, Softmax
@@ -106,19 +106,20 @@ class GPClassifier(ClassifierMixin, Distribution):
     @public(repairs=False, ignore=None)
     def predict(self, X: Any) -> Any:
         """Return the most probable label [N] for each row of X [N, D], with the type of the training labels."""
-        probabilities, host = self._probabilities(X)
+        at = self._predictor_at(X)
+        scores, host = self._scores(at), at.host
         classes = on_host(self.classes_) if host else self.classes_
         if not is_foreign(classes):
-            return classes[np.argmax(to_numpy(probabilities), axis=1)]
-        B, codes = backend_of(classes), backend_of(probabilities).xp.argmax(probabilities, axis=1)
+            return classes[np.argmax(to_numpy(scores), axis=1)]
+        B, codes = backend_of(classes), backend_of(scores).xp.argmax(scores, axis=1)
         codes = codes if backend_of(codes) is B else asarray_like(to_numpy(codes), classes)
         return B.xp.take(classes, codes, axis=0)
 
     @public(repairs=False, ignore=None)
     def predict_proba(self, X: Any) -> Any:
         """Return the probabilities [N, C] of the labels in `classes_`."""
-        probabilities, host = self._probabilities(X)
-        return as_output(probabilities, host=host)
+        at = self._predictor_at(X)
+        return as_output(self._probabilities(at), host=at.host)
 
     @public(repairs=False, ignore=None)
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -230,14 +231,22 @@ class GPClassifier(ClassifierMixin, Distribution):
         same = backend_of(labels) is backend_of(X)
         return move_array(self, xp.astype(codes, X.dtype if same else backend_of(labels).widest_float(codes)))
 
-    def _probabilities(self, X: Any) -> tuple[Array, bool]:
-        predictor, A, _, host = self._predictor_at(X)
+    def _scores(self, at: At) -> Array:
+        """Return numbers [N, C], the largest of which belongs to the most probable label of each row."""
+        predictor = at.predictor
+        averages = predictor.imputations is not None or predictor.processes[0].samples > 1
+        if averages or not predictor.likelihood.decided_by_sign:
+            return self._probabilities(at)
+        mean = predictor.predict_mean(at.X)
+        return backend_of(mean).xp.concat([-mean, mean], axis=1)
+
+    def _probabilities(self, at: At) -> Array:
+        """Return the probabilities [N, C] of the labels."""
         if "order_" in vars(self):
-            found = level_probabilities(predictor, A)
-            return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1), host
-        mean = predictor.predict(A, observed=True).mean
-        xp = backend_of(mean).xp
-        return (xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean), host
+            found = level_probabilities(at.predictor, at.X)
+            return backend_of(found).xp.stack([found[:, int(k)] for k in np.argsort(self.order_)], axis=1)
+        mean = at.predictor.predict(at.X, observed=True).mean
+        return backend_of(mean).xp.concat([1.0 - mean, mean], axis=1) if self.classes_.shape[0] == 2 else mean
 
 
 def _order_of(classes: Any, values: list[Any] | None) -> Any:

@@ -42,6 +42,8 @@ def as_frame(X: Any, name: str = "X") -> Any:
 
     Raise ValueError if two columns have the same name.
     """
+    if isinstance(X, np.ndarray):
+        return None
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except DuplicateError as error:
@@ -356,11 +358,14 @@ def _warn_of_text(name: str, column: Any, *, left_out: bool) -> None:
 
 def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
     """Convert a column to numbers [N]. `unit` is the unit in training; None means numbers without a unit."""
-    if column.dtype in (nw.String, nw.Object) and column.is_null().all():  # all cells are missing
+    dtype = column.dtype  # slow to compute
+    if unit is None and dtype.is_numeric():
+        return (column if dtype == nw.Float64 else column.cast(nw.Float64)).to_numpy()
+    if dtype in (nw.String, nw.Object) and column.is_null().all():  # all cells are missing
         return np.full(len(column), np.nan)
     found = _unit_of(name, column)
     if found != unit:
-        now, before = UNITS[found] if found else column.dtype, UNITS[unit] if unit else "numbers"
+        now, before = UNITS[found] if found else dtype, UNITS[unit] if unit else "numbers"
         msg = f"column {name!r} holds {now}, but held {before} in training."
         raise ValueError(msg)
     if unit is not None:
@@ -368,8 +373,8 @@ def _as_numbers(name: str, column: Any, unit: str | None) -> npt.NDArray[Any]:
     if _holds_numbers(column):
         values = zip(column.to_list(), column.is_null().to_list(), strict=True)
         return np.asarray([np.nan if is_missing else float(value) for value, is_missing in values])
-    if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
-        msg = f"column {name!r} holds {column.dtype}, but held numbers in training."
+    if dtype != nw.Boolean:
+        msg = f"column {name!r} holds {dtype}, but held numbers in training."
         raise ValueError(msg)
     return column.cast(nw.Float64).to_numpy()
 

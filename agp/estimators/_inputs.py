@@ -20,8 +20,10 @@ def convert_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
     """Convert rows to an array [N, D]: arrays keep their library, and all other rows become NumPy arrays."""
     if is_foreign(X):
         return _convert_foreign(estimator, X, reset=reset)
-    X = fill_masked(X)
     check_choice("missing", estimator.missing, MISSING)
+    if not reset and _is_like_training(estimator, X):
+        return _convert_array(estimator, X)
+    X = fill_masked(X)
     if reset:
         vars(estimator).pop("columns_", None)
         estimator.left_out_ = []
@@ -34,6 +36,19 @@ def convert_inputs(estimator: Any, X: Any, *, reset: bool) -> Array:
     X = check_array(X, dtype=kinds, ensure_all_finite=False, estimator=estimator, input_name="X")
     if reset and estimator.missing == "impute":
         estimator.columns_ = Columns("impute").fit_array(X)
+    return _convert_array(estimator, X)
+
+
+def _is_like_training(estimator: Any, X: Any) -> bool:
+    """Whether X is an array of floats with the columns of training, for which scikit-learn has nothing to check."""
+    known = vars(estimator)
+    if type(X) is not np.ndarray or X.ndim != 2 or not X.shape[0] or "feature_names_in_" in known:
+        return False
+    return X.dtype in (np.float64, np.float32) and X.shape[1] == known.get("n_features_in_")
+
+
+def _convert_array(estimator: Any, X: Any) -> Any:
+    """Check the cells of an array of floats, and impute missing cells."""
     columns: Columns | None = vars(estimator).get("columns_")
     refuse_cells("X", X, _remedy(estimator, columns))
     return X if columns is None else columns.transform_array(X)

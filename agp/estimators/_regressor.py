@@ -74,7 +74,8 @@ class GPRegressor(RegressorMixin, Distribution):
         The number of inducing inputs (per group for methods with two groups, per layer for deep methods) or, for
         computation-aware GPs, the number of actions. It is reduced if there are too few rows. For one target,
         `agp.fit_regression` chooses the number by default, up to 4,096. For other models, the default is 2 sqrt(N),
-        limited to the range from 128 to 1,000, or N / 3 for fewer than 384 rows. With "auto", the number is chosen
+        limited to the range from 128 to 1,000, or N / 3 for fewer than 384 rows. If the noise is not Gaussian, W-SVGP
+        and M-SVGP use all of up to 400 rows, unless outputs are mixtures. With "auto", the number is chosen
         during training (`agp.fit_growing`); this is available for the M-, W-, L-, R- and A-SVGP.
     layers
         The number of layers of a deep method; by default 2. Other methods have no layers.
@@ -106,14 +107,16 @@ class GPRegressor(RegressorMixin, Distribution):
     backend, device, dtype
         The library, device and precision of the computation, as in `agp.to_backend`; by default those of the inputs.
     tolerance, max_steps, max_seconds
-        Conditions that end training, as in `agp.fit`.
+        Conditions that end training, as in `agp.fit`, or as in `agp.fit_regression` if that function chooses the model.
+        In this case, `max_steps` limits the total number of steps for all candidates.
     batch_size
         The number of rows per step, as in `agp.fit`. It is ignored if "auto" selects a method without minibatches.
     total_rows
         The total number of different rows, if rows are passed to `partial_fit` repeatedly. By default, all rows are
         assumed to be new, so the total is the number of rows passed so far.
     random_state
-        A seed, a `numpy.random.RandomState`, or None, for the selection of inducing inputs and minibatches.
+        A seed, a `numpy.random.RandomState`, or None, for the selection of inducing inputs and minibatches. If all rows
+        are inducing inputs, nothing is drawn.
     verbose
         Whether to show a progress bar.
 
@@ -248,15 +251,15 @@ class GPRegressor(RegressorMixin, Distribution):
             msg = "return_std and return_cov are both true; set at most one of them."
             raise ValueError(msg)
         predictor, A, known, host = self._predictor_at(X, exposure, noise)
+        if not (return_std or return_cov):
+            return self._reshape_targets(predictor.predict_mean(A, observed=True, **known), host=host)
         mean, variance = predictor.predict(A, observed=True, **known)
         found = self._reshape_targets(mean, host=host)
         if return_cov:
             covariance = joint_covariance(predictor, A, mean, variance)
             stacked = backend_of(covariance).xp.permute_dims(covariance, (1, 2, 0))
             return found, as_output(stacked[..., 0] if self._single else stacked, host=host)
-        if return_std:
-            return found, self._reshape_targets(backend_of(variance).xp.sqrt(variance), host=host)
-        return found
+        return found, self._reshape_targets(backend_of(variance).xp.sqrt(variance), host=host)
 
     @public(repairs=False, ignore=None)
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Any:
@@ -296,6 +299,9 @@ class GPRegressor(RegressorMixin, Distribution):
     def _is_gaussian(self) -> bool:
         """Whether the noise is Gaussian with a constant variance."""
         return isinstance(self.likelihood, Gaussian) or self.likelihood == "gaussian"
+
+    def _can_take_all(self, likelihood: Likelihood) -> bool:
+        return super()._can_take_all(likelihood) and self.outputs in ("shared", "separate")
 
     def _chooses(self, data: Observations) -> bool:
         """Whether `fit_regression` chooses the kernel and the number of inducing inputs."""

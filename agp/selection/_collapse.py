@@ -28,6 +28,8 @@ from agp.scaling import column_spreads
 from agp.selection._rows import Data, average
 
 LOG_2PI = math.log(2.0 * math.pi)
+NOISE_SHIFTS = tuple(range(0, 21, 2))
+"""The logarithms of factors of the noise variance at which the search for the best factor may start."""
 SQUARES = 3
 """The memory budget for a pass over the rows, in M x M arrays, unless the default budget is larger."""
 
@@ -103,7 +105,9 @@ class Collapse(NamedTuple):
             factor, s = np.exp(np.clip(logs, -20.0, 20.0))
             return -float(host.bound(factor, noise * s)) / self.observations
 
-        best = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-9})
+        # few rows may leave the noise variance near zero, where the bound of more rows is steep
+        start = min(((0.0, shift) for shift in NOISE_SHIFTS), key=loss)
+        best = minimize(loss, np.asarray(start), method="Nelder-Mead", options={"xatol": 1e-5, "fatol": 1e-9})
         factor, s = np.exp(np.clip(best.x, -20.0, 20.0)).tolist()
         return factor, noise * s, -float(best.fun)
 
@@ -147,7 +151,7 @@ class Collapse(NamedTuple):
         return sparse, bound - 0.5 * totals.projected.shape[1] * logs
 
 
-def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool) -> Collapse:
+def collapse(hyper: Any, Z: Array, data: Data, held: Data, memory: float | None, *, inside: bool = False) -> Collapse:
     """Compute the sums in one pass over the rows, with the hyperparameters of a model and inducing inputs Z [M, D].
 
     `inside` is True if `data` includes the held-out rows. `memory` is the budget for working arrays in MiB. The default

@@ -1,20 +1,25 @@
 """Choice of a kernel for any model, by training exact GPs on a small sample."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from agp.backend import Array, asarray_like, backend_of, to_numpy
+from agp.backend import Array, asarray_like, backend_of
 from agp.checks import as_columns
 from agp.kernels import RBF, Kernel
 from agp.likelihoods import Gaussian, Likelihood, proxies_of_rows
 from agp.random import generator
-from agp.selection._exact import default_priors, search_hyperparameters
-from agp.selection._plan import KERNELS
+from agp.selection._climb import Climber, StageOver
+from agp.selection._plan import Plan
+from agp.selection._race import SAMPLE, Race
 from agp.selection._rows import Data
-from agp.selection._stages import COMPARED_ROWS, SAMPLE
-from agp.selection._watch import Watch
+from agp.selection._stages import COMPARED_ROWS
+from agp.selection._watch import Pieces, Watch
+from agp.starts import perturb_constants
 
+TOLERANCE = 1e-3
+"""The tolerance of the search, as in `fit_regression`."""
 MIN_ROWS = 8
 """With fewer rows than this, kernels are not compared."""
 LEAST_GAP_FRACTION = 0.25
@@ -50,25 +55,25 @@ def select_kernel(
     data = _sample(Data(X, proxies_of_rows(likelihood, y, offset), weights, noise))
     if data.X.shape[0] < MIN_ROWS or not data.y.shape[1]:
         return RBF()
+    data = data.on_host()
+    wide = data._replace(X=perturb_constants(data.X, lambda: backend_of(X).gather(X[:COMPARED_ROWS, :])))
+    plan = Plan("auto", Gaussian(), None, "auto", None, TOLERANCE)
     with Watch(max_seconds, (), progress=False) as watch:
-        found = [_search(kind(), data, watch, X) for kind in KERNELS.values()]
-    best: Any = max(found, key=lambda one: one.score).model.kernel
-    return type(best)(lengthscale=_resolve_gaps(best.lengthscale, data.X) if observed else None)
+        climb = Climber(plan, Pieces(None, {}, watch), watch)
+        with suppress(StageOver):
+            for _ in Race(plan, wide, data, climb, linear=False).run():
+                pass
+    if not climb.done:
+        return RBF()
+    best = max(climb.done, key=lambda one: (one.model.X.shape[0], one.score)).model.kernel
+    return type(best)(lengthscale=_resolve_gaps(best.lengthscale, X, data.X) if observed else None)
 
 
-def _resolve_gaps(lengthscale: Array, X: Array) -> Array:
-    """Return the lengthscales, increased to `LEAST_GAP_FRACTION` of the smallest gap between values of the column."""
-    gaps = (np.diff(np.unique(column)).min(initial=np.inf) for column in to_numpy(X).T)
+def _resolve_gaps(lengthscale: Any, X: Array, sample: Any) -> Array:
+    """Return the lengthscales like X, at least `LEAST_GAP_FRACTION` of the smallest gap between values of a column."""
+    gaps = (np.diff(np.unique(column)).min(initial=np.inf) for column in sample.T)
     least = np.asarray([LEAST_GAP_FRACTION * gap if np.isfinite(gap) else 0.0 for gap in gaps])
-    return asarray_like(np.maximum(to_numpy(lengthscale), least), X)
-
-
-def _search(kernel: Kernel, data: Data, watch: Watch, rows: Array) -> Any:
-    parts = {"likelihood": Gaussian(), "mean_function": None}
-    parts["priors"] = default_priors(data.observations, kernel, data.X.shape[1])
-    return search_hyperparameters(
-        kernel, data, parts, watch, among=lambda: backend_of(rows).gather(rows[:COMPARED_ROWS, :])
-    )
+    return asarray_like(np.maximum(lengthscale, least), X)
 
 
 def _sample(data: Data) -> Data:

@@ -55,18 +55,24 @@ def fit_regression(
 ) -> RegressionResult:
     """Fit a Gaussian process to data, and choose its kernel and its number of inducing inputs.
 
-    1. For each kernel, an exact GP on 500 rows is trained from several starts.
-    2. The two best kernels are trained further with the exact evidence of 2,000 rows. Then the best kernel is trained
-       with the exact evidence of 4,000 rows.
+    1. A Matern-5/2 kernel is trained from several starts on 250 rows, with the exact evidence, and the best optima are
+       trained further on 500 rows. Other kernels start from the best hyperparameters. A linear kernel is added to the
+       best kernel if the evidence improves by more than chance. With fewer than five rows per column, all starts are
+       trained on 500 rows, with an RBF kernel.
+    2. The best candidate is trained further with the exact evidence of 2,000 rows, and then of more rows. For up
+       to 4,000 rows, the second-best candidate is also trained on 2,000 rows if it is close.
     3. For up to 4,000 rows, the posterior is exact, and models are compared by their leave-one-out predictions
-       (`GPR.leave_one_out`).
-    4. For more rows, a tenth of the rows, but at most 2,000, are held out. Before and after training, models are
-       compared by the density of the held-out rows, which is computed with collapsed posteriors that have 1,024
-       inducing inputs. (The bound would favour smooth kernels, which require few inducing inputs.)
-    5. The posterior of all rows has up to 4,096 inducing inputs, which are random rows. Their number is doubled as long
-       as the predictions improve. For more than 300,000 rows, the posterior has fewer inducing inputs or omits some
-       rows. Training gives one pair of kernel and noise variances, and maximising the bound gives another; the model
-       uses the pair that predicts the held-out rows better.
+       (`GPR.leave_one_out`), or by the evidence if there are fewer than five rows per column.
+    4. For more rows, a tenth of the rows, but at most 2,000, are held out. After the first step, kernels are compared
+       by the density of the held-out rows, which is computed with collapsed posteriors that have 512 inducing inputs.
+       (The bound would favour smooth kernels, which require few inducing inputs.)
+    5. The posterior of all rows has 1,024 to 4,096 inducing inputs, which are random rows. Their number is doubled as
+       long as the predictions improve. For more than 300,000 rows, the posterior has fewer inducing inputs or omits
+       some rows. Of several pairs of kernel and noise variances, from training, from the held-out rows and from the
+       bound, the model uses the one that predicts the held-out rows best.
+
+    Training uses Newton's method (`fit_newton`), or L-BFGS if the kernel or the mean function does not support it. From
+    1,000 rows on, it computes in float32 where this suffices; the posterior has the dtype of the data.
 
     Parameters
     ----------
@@ -84,15 +90,17 @@ def fit_regression(
     most
         Maximum number of inducing inputs.
     tolerance
-        L-BFGS stops when 20 iterations gain less than a tenth of this value, in nats per row.
+        Training on a sample ends when the next step is predicted to gain less than a hundred times this value, in nats
+        for all rows of the sample, or 0.5 nats on more than 2,000 rows.
     max_seconds
-        Maximum time in seconds; unlimited by default. When the time is up, the best result so far is returned.
+        Maximum time in seconds; unlimited by default. When the time is up, the best result so far is returned. An exact
+        posterior uses fewer rows if that of all rows would take too long.
     memory
         Budget in MiB for working arrays in the passes over the rows. The default suffices for the largest matrices.
     seed
         Seed for the random choice of rows.
     callbacks
-        Functions called with a `Progress` after each L-BFGS iteration. If a callback returns True, the fit ends.
+        Functions called with a `Progress` after each step of training. If a callback returns True, the fit ends.
     progress
         Show a progress bar (requires the extra ``cli``).
     checkpoint

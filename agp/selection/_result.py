@@ -38,7 +38,7 @@ class RegressionResult(FitResult[GPR | SVGP]):
     """The result of `fit_regression`. `message` describes the model. `converged` is False if the fit ended early."""
 
     candidates: list[Candidate] = field(default_factory=list)
-    """The kernels that were compared, with one entry for each number of rows."""
+    """The candidates that were compared. A kernel has one entry for each optimum and each number of rows."""
     kernel: str = ""
     """The name of the chosen kernel."""
     stages: list[Stage] = field(default_factory=list)

@@ -52,6 +52,10 @@ class Data(NamedTuple):
         index = None if self.weights is None else repetitions(to_numpy(self.weights))
         return (self.X, self.y) if index is None else tuple(backend_of(x).gather(x, index) for x in (self.X, self.y))
 
+    def on_host(self) -> "Data":
+        """Return the rows on the host, in float64."""
+        return Data(*(None if x is None else to_numpy(x).astype(np.float64) for x in self))
+
     def at(self, index: Any = None, /) -> "Data":
         """Return the rows with these indices, or all rows, as arrays in memory."""
         return Data(*(None if x is None else backend_of(x).gather(x, index) for x in self))

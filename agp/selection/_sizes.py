@@ -54,6 +54,7 @@ class Sizes(NamedTuple):
             return M
         ratio = PART * max(watch.left(), 0.0) / (seconds * self.total)
         in_time = int(few * ratio**0.5)
+        watch.cut = watch.cut or in_time < M
         if in_time >= few:
             return min(M, in_time) if 1.25 * few <= in_time else few
         return in_time if in_time >= LEAST_SHARE * few else 0

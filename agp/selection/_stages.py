@@ -1,51 +1,72 @@
 """The stages of a fit: search, training, comparison and posterior, each of which may be the last."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from agp import tree
 from agp.backend import Array, backend_of
-from agp.kernels import Kernel, Linear, Product, Sum
+from agp.bounds import evidence_and_left_out
 from agp.models import GPR
-from agp.selection._candidates import FAR, Chosen, Found, best_setting, close_to_best, select_best, sort_by_density
-from agp.selection._collapse import Collapse, collapse
-from agp.selection._exact import (
-    LONG,
-    Tuned,
-    evaluate_on,
+from agp.priors import log_prior
+from agp.selection._climb import (
+    Climber,
+    StageOver,
+    beside,
     exact_gp,
-    log_density_of,
+    model_on,
+    needs_wide,
+    observations,
     on_rows,
-    search_hyperparameters,
-    train_exact,
+    operations,
+    parts_beside,
 )
-from agp.selection._plan import Plan, checksum_of
+from agp.selection._collapse import Collapse, collapse
+from agp.selection._plan import Plan
+from agp.selection._race import RADIUS, SAMPLE, STEPS, Race, revive
 from agp.selection._result import Candidate, RegressionResult
-from agp.selection._rows import Data, Rows
-from agp.selection._signal import CHANCE, baseline_of, constant_model, exceeds_chance, predicts
+from agp.selection._rows import Data, Rows, average
+from agp.selection._signal import baseline_of, constant_model, exceeds_chance, predicts
 from agp.selection._sizes import Sizes
+from agp.selection._trial import (
+    Found,
+    Trial,
+    best_of_kernels,
+    best_setting,
+    calibrate_noise,
+    close_to_best,
+    sort_trials,
+)
 from agp.selection._watch import Pieces, Watch
 
-SAMPLE, LARGER, EXACT_ROWS = 500, 2000, 4000
-"""The number of rows for comparing starts and kernels, the number for training the best kernels, and the maximum number
-of rows of an exact GP."""
-ITERATIONS, LAST_ITERATIONS = 25, 8
-"""The numbers of L-BFGS iterations on the larger sample, and of further iterations on `EXACT_ROWS` rows."""
-MOST_ITERATIONS, EVIDENCE_COST = 400, 1.2e12
-"""The maximum numbers of L-BFGS iterations and of operations if the larger sample contains all rows. The evidence and
-its gradient take 4 N^3 operations."""
-COMPARED_ROWS, FEW = 50_000, 1024
-"""The numbers of rows and inducing inputs in a comparison."""
+LARGER, SAMPLED_ROWS, EXACT_ROWS = 2000, 3200, 4000
+"""The number of rows for training the best candidates, that for a last training before a collapsed posterior, and the
+maximum number of rows of an exact GP."""
+TRAIN_STEPS, SAMPLED_STEPS, REVIVAL_STEPS, WIDE_STEPS, LAST_STEPS, POLISH_STEPS = 8, 12, 6, 1, 3, 20
+"""The maximum numbers of evaluations: on up to `LARGER` rows for an exact and for a collapsed posterior, after a
+revival, in float64 after float32, on more than `LARGER` rows, and for the last training on at most `SAMPLE` rows."""
+NARROW_ROWS = 1000
+"""From this number of rows on, training starts in float32."""
+LAST_TOLERANCE, POLISH_TOLERANCE = 0.5, 1e-3
+"""The predicted gains in nats at which training ends on more than `LARGER` rows, and on at most `SAMPLE` rows."""
+WIDE_ROWS, COMPARED_ROWS, FEW = 10_000, 16_384, 1024
+"""The numbers of rows for starting values and for a comparison, and the number of inducing inputs in a comparison."""
+FAR = 0.3
+"""A difference in nats per row that cannot be due to the choice of the sample."""
+BETTER = 0.05
+"""Hyperparameters from few rows are kept if they predict the held-out rows better by this many nats per row."""
+JUDGED_ROWS, JUDGED = 4096, 512
+"""The numbers of rows and of inducing inputs for comparing kernels."""
 SHARES = {"search": 0.15, "train": 0.45}
 """The latest end of a stage, as a fraction of the time limit."""
-AMPLE, SPEED = 8.0, 2e10
-"""Constants for a time limit. No stage is skipped if the remaining time exceeds `AMPLE` times that for search and
-comparison. `SPEED` is in operations per second."""
-SOME, OVER = 2.0, 0.2
+AMPLE = 8.0
+"""Without a time limit, and with one if the remaining time exceeds `AMPLE` times that for the search, no stage is
+skipped."""
+SOME, OVER, POSTERIOR_SHARE = 2.0, 0.1, 0.5
 """Constants for a time limit. Training starts only if there is time for `SOME` evaluations of the evidence. An exact
-posterior, which takes 2 N^3 operations, may take `OVER` times the limit even if no time is left."""
+posterior takes `POSTERIOR_SHARE` times the operations of an evaluation, and may take `OVER` times the limit even if no
+time is left."""
 
 
 def is_exact(method: str, X: Array) -> bool:
@@ -53,11 +74,30 @@ def is_exact(method: str, X: Array) -> bool:
     return method == "gpr" or (method == "auto" and X.shape[0] <= EXACT_ROWS and not backend_of(X).is_lazy)
 
 
+class Passed(NamedTuple):
+    """A candidate with its held-out log density for few inducing inputs."""
+
+    trial: Trial
+    sums: Collapse
+    setting: tuple[float, float]
+    """The best of the settings."""
+    settings: tuple[tuple[float, float], ...]
+    """Pairs of a kernel factor and a noise variance: from training, from the held-out rows and from the bound."""
+    gain: float
+    """The gain from the last doubling of the inducing inputs, in nats per row, or the lead of the exact GP of the
+    sample if it exceeds `FAR`."""
+
+
+def _kind(data: Data) -> str:
+    return f"the exact posterior of {data.X.shape[0]:,} rows"
+
+
 class Fit:
     """A fit in progress; `result` can be called at any time."""
 
     def __init__(self, plan: Plan, rows: Rows, most: int, pieces: Pieces, watch: Watch) -> None:
-        self.plan, self.rows, self.pieces, self.watch = plan, rows, pieces, watch
+        self.plan, self.rows, self.watch = plan, rows, watch
+        self.climb = Climber(plan, pieces, watch, exact=not len(rows.held))
         drawn = len(rows.order)
         self.few = min(FEW, most, drawn)
         self.sizes = Sizes(self.few, min(most, drawn), drawn, rows.total)
@@ -69,171 +109,176 @@ class Fit:
     def run_exact(self) -> None:
         """Compare kernels on the sample, train the best on up to 2,000 rows, and keep the posterior of all rows."""
         found = self._search()
-        rows = min(self.rows.total, LARGER)
-        of_parts = isinstance(self.plan.kernel, (Product, Sum))  # these require more iterations than the search runs
-        if (rows > SAMPLE or of_parts) and self._in_time(rows):
-            iterations = ITERATIONS
-            if rows == self.rows.total:
-                iterations = max(ITERATIONS, min(MOST_ITERATIONS, int(EVIDENCE_COST / (4.0 * rows**3))))
-            found = self._on_rows(found, rows)
-            found = sort_by_density([*found, *self._train(close_to_best(found), rows, iterations)])
-            self._keep_exact(found[0])
-        if self.rows.total > rows and self._in_time(self.rows.total):
-            found = self._on_rows(found[:1], self.rows.total)
-            found = sort_by_density([*found, *self._train(found, self.rows.total, LAST_ITERATIONS)])
+        if not found:
+            return
+        total = self.rows.total
+        rows = min(total, LARGER)
+        if rows <= SAMPLE:
+            self._keep_exact(self._polish(found[0]))
+            return
         self._keep_exact(found[0])
+        if self._in_time(rows):
+            best = self._train(close_to_best(found), rows, TRAIN_STEPS)
+            self._keep_exact(best)
+            if total > rows and self._in_time(total):
+                self._keep_exact(self._train([best], total, LAST_STEPS))
+
+    def run_collapsed(self) -> None:
+        """Train the best candidates on up to 4,000 rows, then choose the number of inducing inputs."""
+        found, drawn = self._search(compete=False), len(self.rows.order)
+        if not found or self.watch.is_done:
+            return
+        ample = self.watch.left() > AMPLE * self.watch.elapsed()
+        self.watch.cut = self.watch.cut or not ample
+        judged = self._judge(best_of_kernels(found)) if ample else found[:1]
+        trained = judged[:1]
+        if drawn > SAMPLE and not self.watch.is_done:
+            trained.append(self._train(trained, LARGER, SAMPLED_STEPS))
+        if drawn > LARGER and not self.watch.is_done and ample:
+            trained.append(self._train(trained[-1:], SAMPLED_ROWS, LAST_STEPS))
+        best = trained[-1]
+        if ample and len(trained) > 1 and not self.watch.is_done:  # more rows may still be few
+            last = self._judge(trained[-1:])[0]
+            best = judged[0] if judged[0].score > last.score + BETTER else last
+        passed = None if self.watch.is_done else self._compare(best)
+        if passed is not None and not self.watch.is_done:
+            self._grow(passed)
 
     def _in_time(self, rows: int) -> bool:
         """Whether enough time is left to compute the evidence of `rows` rows and its gradient a few times."""
-        if not self.watch.is_done and SOME * 4.0 * rows**3 > self.watch.left() * SPEED:
+        cost = SOME * operations(rows, self.rows.data.X.shape[1])
+        if not self.watch.is_done and cost > self.watch.left() * self.climb.speed:
             self.watch.late = True
         return not self.watch.is_done
 
-    def _on_rows(self, found: list[Chosen], rows: int) -> list[Chosen]:
-        """Score the hyperparameters of the candidates on more rows; return the candidates, the best first."""
-        data = self.rows.first(rows)
-        judged = []
-        with self.watch.stage("judge", data.X.shape[0]):
-            for one in found:
-                model = on_rows(one.tuned.model, data, self.plan.parts(one.tuned.model.kernel, data)["priors"])
-                piece = f"judge {one.name} {rows} from {checksum_of(model)}"
-                tuned = self._find(piece, model) or self._store(piece, model, evaluate_on(model, data))
-                judged.append(one._replace(tuned=tuned, log_density=tuned.score))
-        return sort_by_density(judged)
-
-    def run_collapsed(self) -> None:
-        """Compare kernels on the held-out rows with few inducing inputs, then choose the number of inducing inputs."""
-        found = self._compare(self._search())
-        ample = self.watch.left() > AMPLE * self.watch.elapsed()
-        if not found:  # the result is the posterior of the sample
-            return
-        if not self.watch.is_done and not ample:
-            best = found[0]
-            trained = self._train([best], LARGER, ITERATIONS)[0].tuned
-            found = [best._replace(tuned=trained, settings=((1.0, float(trained.model.likelihood.noise_variance)),))]
-        if not self.watch.is_done and ample:
-            found = self._compare(self._train(close_to_best(found), LARGER, ITERATIONS), found)
-        if not self.watch.is_done and ample and len(self.rows.order) > LARGER:
-            found = self._compare(self._train(found[:1], EXACT_ROWS, LAST_ITERATIONS), found)
-        if not self.watch.is_done:
-            self._grow(select_best(found))
-
     # -- hyperparameters --------------------------------------------------------------------------------------------
 
-    def _search(self) -> list[Chosen]:
-        """Search for the hyperparameters of each kernel on the sample; return the candidates, the best first."""
-        data = self.rows.first(SAMPLE)
-        found: list[Chosen] = []
-        with self.watch.stage("search", data.X.shape[0], SHARES["search"]):
-            for name, kernel in self.plan.kernels().items():
-                if found and self.watch.stage_over:
-                    break
-                tuned = self._search_kernel(name, kernel, data)
-                found = sort_by_density([*found, Chosen(name, tuned, log_density=tuned.score)])
-                self._keep_sample(found[0])
-            if isinstance(self.plan.kernel, str) and not self.watch.stage_over:
-                found = sort_by_density([*found, *self._with_linear(found[0], data)])
-                self._keep_sample(found[0])
-        self._note(found, data.X.shape[0])
+    def _search(self, *, compete: bool = True) -> list[Trial]:
+        """Search for kernels and hyperparameters on the sample; return the candidates, the best first."""
+        sample, wide = (self._near(self.rows.first(rows)) for rows in (SAMPLE, WIDE_ROWS))
+        found: list[Trial] = []
+        with self.watch.stage("search", sample.X.shape[0], SHARES["search"]):
+            try:
+                for found in Race(self.plan, wide, sample, self.climb, compete=compete).run():
+                    self._keep_sample(found[0])
+            except StageOver:
+                if not found and self.climb.done:
+                    found = sort_trials(self.climb.done)
+                    self._keep_sample(found[0])
+        self._note(found)
         return found
+
+    def _near(self, data: Data) -> Data:
+        """Return rows on the host in float64, so that all libraries choose alike, unless users' parts need others."""
+        parts = (self.plan.kernel, self.plan.mean_function)
+        nodes = [node for part in parts if tree.is_model(part) for node in tree.nodes(part, object).values()]
+        ours = all(type(node).__module__.startswith("agp.") for node in nodes)
+        return data.on_host() if ours else data
 
     def _initialise(self) -> GPR:
         data = self.rows.first(SAMPLE)
         kernel = next(iter(self.plan.kernels().values()))
         return exact_gp(data, kernel=kernel, **self.plan.parts(kernel, data))
 
-    def _search_kernel(self, name: str, kernel: Kernel, data: Data) -> Tuned:
-        parts, piece = self.plan.parts(kernel, data), f"search {name}"
-        settings = (self.watch, self.plan.least_gain, lambda: self.rows.first(COMPARED_ROWS).X)
-        model = exact_gp(data, kernel=kernel, **parts)
-        found = self._find(piece, model)
-        return found or self._store(piece, model, search_hyperparameters(kernel, data, parts, *settings))
+    def _train(self, found: list[Trial], rows: int, steps: int) -> Trial:
+        """Train the hyperparameters of each candidate with the exact evidence of more rows; return the best."""
+        data, before = self.rows.first(rows), len(self.climb.done)
+        with self.watch.stage("train", data.X.shape[0], SHARES["train"]):
+            try:
+                best = self._train_on(data, found, steps)
+            except StageOver:
+                best = max(self.climb.done[before:], key=lambda one: one.score, default=found[0])
+        self._note(self.climb.done[before:])
+        return best
 
-    def _train_model(self, piece: str, model: Any, data: Data, iterations: int) -> Tuned:
-        """Train a model for at most this many iterations, or take the result from the checkpoint."""
-        piece = f"{piece} from {checksum_of(model)}"
-        settings = (iterations, self.watch, self.plan.least_gain)
-        return self._find(piece, model) or self._store(piece, model, train_exact(model, data, *settings))
+    def _train_on(self, data: Data, found: list[Trial], steps: int) -> Trial:
+        count = data.X.shape[0]
+        narrowly = count >= NARROW_ROWS
+        last: Any = {"tolerance": LAST_TOLERANCE} if count > LARGER else {}
+        more: list[Trial] = []
+        for one in found:
+            model = on_rows(one.model, data, self.plan.parts(one.model.kernel, data)["priors"])
+            settings: Any = {"narrowly": narrowly or bool(more), "rival": next(iter(more), None)}
+            more.append(self.climb("train", one.kernel, model, steps, **settings, **last))
+        first, best = more[0], sort_trials(more)[0]
+        if not narrowly:
+            settings = {"narrowly": True, "rival": best, "radius": RADIUS}
+            revived = self.climb("revive", best.kernel, revive(best.model), REVIVAL_STEPS, **settings)
+            best = sort_trials([best, revived])[0]
+        wide = self.climb.exact and needs_wide(best.model)
+        if (narrowly or best is not first) and (wide or count == self.rows.total):
+            best = self.climb("last", best.kernel, best.model, STEPS if wide else WIDE_STEPS, **last)
+        return best
 
-    def _find(self, piece: str, model: Any) -> Tuned | None:
-        """Return the model with the result from the checkpoint, or None if it is not there."""
-        return self.pieces.find(piece, lambda done: Tuned.of(model, done))
-
-    def _store(self, piece: str, model: Any, found: Tuned) -> Tuned:
-        """Store a result in the checkpoint, and return it as it would be read from there."""
-        return Tuned.of(model, self.pieces.store(piece, found.pieces()))
-
-    def _with_linear(self, best: Chosen, data: Data) -> list[Chosen]:
-        """Add a linear kernel to the best kernel; return the sum if its gain is not due to chance."""
-        kernel = best.tuned.model.kernel + Linear.centred(data.repeat_rows()[0])
-        model = on_rows(best.tuned.model, data, self.plan.parts(kernel, data)["priors"], kernel)
-        name = f"{best.name} + linear"
-        tuned = self._train_model(f"search {name}", model, data, LONG)
-        gain = data.observations * (tuned.evidence - best.tuned.evidence)
-        return [Chosen(name, tuned, log_density=tuned.score)] if gain > data.X.shape[1] + CHANCE else []
-
-    def _train(self, found: list[Chosen], rows: int, iterations: int) -> list[Chosen]:
-        """Train the hyperparameters of each candidate with the exact evidence of more rows."""
-        data = self.rows.first(rows)
-        done = data.X.shape[0]
-        more: list[Chosen] = []
-        with self.watch.stage("train", done, SHARES["train"]):
-            for one in found:
-                if more and self.watch.stage_over:
-                    break
-                start = one.tuned.model
-                model = on_rows(start, data, self.plan.parts(start.kernel, data)["priors"])
-                tuned = self._train_model(f"train {one.name} {done}", model, data, iterations)
-                more.append(Chosen(one.name, tuned, log_density=tuned.score))
-        self._note(more, done)
-        return more
+    def _polish(self, one: Trial) -> Trial:
+        """Train a candidate further on its own rows."""
+        with self.watch.stage("train", self.rows.total, SHARES["train"]):
+            try:
+                found = self.climb("polish", one.kernel, one.model, POLISH_STEPS, tolerance=POLISH_TOLERANCE)
+            except StageOver:
+                return one
+        self._note([found])
+        return found if found.score > -np.inf else one
 
     # -- posteriors -------------------------------------------------------------------------------------------------
 
-    def _compare(self, found: list[Chosen], before: Sequence[Chosen] = ()) -> list[Chosen]:
-        """Score candidates on the held-out rows; return them with the earlier candidates, the best first."""
-        both = [*before]
-        rows = self._rows_to_compare(len(found))
-        data, held = self.rows.first(rows), self.rows.held_out()
-        with self.watch.stage("compare", data.X.shape[0]):
-            for one in found:
-                if both and self.watch.is_done:
-                    break
-                begun = self.watch.elapsed()
-                try:
-                    model = one.tuned.model
-                    passed = collapse(model, data.X[: self.few, :], data, held, self.plan.memory, inside=False)
-                    seconds = (self.watch.elapsed() - begun) / passed.rows
-                    scored = self._score_candidate(one, passed)._replace(seconds=seconds)
-                except ArithmeticError:  # the precision of the dtype is too low
-                    continue
-                both = sort_by_density([*both, scored])
-                self._keep_collapsed(both[0])
-        return [*both[:1], *(one._replace(passed=None) for one in both[1:])]  # free the large arrays of the others
+    def _judge(self, found: list[Trial]) -> list[Trial]:
+        """Score candidates on the held-out rows with few rows and inducing inputs; the best comes first.
 
-    def _rows_to_compare(self, passes: int) -> int:
+        The evidence of few rows and the density of left-out rows prefer kernels that are smoother than what predicts
+        best from inducing inputs.
+        """
+        judged = []
+        with self.watch.stage("judge", min(JUDGED_ROWS, len(self.rows.order))):
+            for one in found:
+                if judged and self.watch.is_done:
+                    break
+                passed = self._pass(one, min(JUDGED, self.few), JUDGED_ROWS)
+                if passed is not None:
+                    judged.append(passed.trial)
+        self._note(judged)
+        return sort_trials(judged) or found
+
+    def _compare(self, one: Trial) -> Passed | None:
+        """Compute the collapsed posterior of a candidate with few inducing inputs, and its held-out log density."""
+        rows = self._rows_to_compare()
+        with self.watch.stage("compare", rows):
+            found = self._pass(one, self.few, rows)
+        if found is not None:
+            self._note([found.trial])
+            self.best = lambda: self._collapsed_candidate(found.trial, found.sums, found.setting, self.few)
+        return found
+
+    def _pass(self, one: Trial, inducing: int, rows: int) -> Passed | None:
+        """Score a candidate on the held-out rows in a pass over some of the other rows; None if it fails."""
+        data, held = self.rows.first(rows), self.rows.held_out()
+        begun = self.watch.elapsed()
+        try:
+            sums = collapse(parts_beside(one.model, data.X), data.X[:inducing, :], data, held, self.plan.memory)
+        except ArithmeticError:  # the precision of the dtype is too low
+            return None
+        seconds = (self.watch.elapsed() - begun) / sums.rows
+        factor, noise, bound = sums.profile()
+        trained = float(sums.model.likelihood.noise_variance)
+        settings = ((1.0, trained), (1.0, calibrate_noise(sums, trained)), (factor, noise))
+        setting, density = best_setting(sums, settings)
+        gain = density - sums.log_density(*setting, count=max(1, inducing // 2))
+        behind = one.scores.log_density - density
+        gain = behind if behind > FAR else gain  # too few inducing inputs for the signal
+        scores = one.scores._replace(bound=bound, held_out=density)
+        return Passed(Trial(one.model, scores, seconds), sums, setting, settings, gain)
+
+    def _rows_to_compare(self) -> int:
         rows = min(COMPARED_ROWS, len(self.rows.order))
         if self.watch.limit is None:
             return rows
-        operations = SHARES["search"] * self.watch.limit * SPEED
-        return max(min(rows, 2 * self.few), min(rows, int(operations / (2.0 * passes * self.few**2))))
+        most = SHARES["search"] * self.watch.limit * self.climb.speed
+        return max(min(rows, 2 * self.few), min(rows, int(most / (2.0 * self.few**2))))
 
-    def _score_candidate(self, one: Chosen, passed: Collapse) -> Chosen:
-        factor, noise, bound = passed.profile()
-        settings = ((1.0, float(passed.model.likelihood.noise_variance)), (factor, noise))
-        scored = sorted(((passed.log_density(*setting), setting) for setting in settings), reverse=True)
-        density, setting = scored[0]
-        gain = density - passed.log_density(*setting, count=max(1, self.few // 2))
-        behind = one.tuned.log_density - density
-        gain = behind if behind > FAR else gain  # too few inducing inputs for the signal
-        tuned, rows = one.tuned, one.tuned.model.X.shape[0]
-        self.candidates.append(Candidate(one.name, rows, tuned.evidence, tuned.log_density, bound, density))
-        return one._replace(passed=passed, settings=tuple(at for _, at in scored), log_density=density, gain=gain)
-
-    def _grow(self, best: Chosen) -> None:
+    def _grow(self, best: Passed) -> None:
         """Compute the posterior with the best number of inducing inputs, on all rows or on fewer rows."""
         sizes, rows = self.sizes, self.rows.total
-        M = sizes.affordable(best.gain, best.seconds, self.watch)
+        M = sizes.affordable(best.gain, best.trial.seconds, self.watch)
         if not M:
             self.watch.late = True
             return
@@ -244,49 +289,59 @@ class Fit:
             inside = rows == self.rows.total
             data = self.rows.data if inside else self.rows.first(rows)
             try:
-                passed = collapse(best.tuned.model, Z, data, held, self.plan.memory, inside=inside)
+                hyper = parts_beside(best.trial.model, Z)
+                passed = collapse(hyper, Z, data, held, self.plan.memory, inside=inside)
             except ArithmeticError:  # the precision of the dtype is too low
                 return
             setting, density = best_setting(passed, best.settings)
             count = sizes.least(M, density, lambda fewer: passed.log_density(*setting, count=fewer))
-            self.best = lambda: self._collapsed_candidate(best, passed, setting, count, density)
+            scores = best.trial.scores._replace(held_out=density)
+            trial = best.trial._replace(scores=scores)
+            self.best = lambda: self._collapsed_candidate(trial, passed, setting, count)
 
     # -- results ----------------------------------------------------------------------------------------------------
 
-    def _note(self, found: list[Chosen], rows: int) -> None:
-        """Record the candidates if no rows are held out."""
-        if not len(self.rows.held):
-            self.candidates += [Candidate(one.name, rows, *one.tuned[1:]) for one in found]
+    def _note(self, found: list[Trial]) -> None:
+        """Record the scores of candidates."""
+        self.candidates += [one.scores for one in found]
 
-    def _keep_sample(self, one: Chosen) -> None:
-        self.best = lambda: self._exact_of(one.tuned.model, SAMPLE, one.name)
+    def _keep_sample(self, one: Trial) -> None:
+        self.best = lambda: self._exact_of(one.model, SAMPLE, one.kernel)
 
-    def _keep_exact(self, one: Chosen) -> None:
+    def _keep_exact(self, one: Trial) -> None:
         """Keep the exact posterior of all rows, or of as many as the time limit allows."""
         rows = self.rows.total
         if self.watch.limit is not None:
             seconds = max(self.watch.left(), OVER * self.watch.limit)
-            rows = max(SAMPLE, min(rows, int((seconds * SPEED / 2.0) ** (1.0 / 3.0))))
-        self.best = lambda: self._exact_of(one.tuned.model, rows, one.name)
+            columns = self.rows.data.X.shape[1]
+            while rows > SAMPLE and POSTERIOR_SHARE * operations(rows, columns) > seconds * self.climb.speed:
+                rows = max(SAMPLE, int(0.95 * rows))
+        if one.model.X.shape[0] == self.rows.total <= rows and one.score > -np.inf:
+            self.best = lambda: self._of_all_rows(one)
+        else:
+            self.best = lambda: self._exact_of(one.model, rows, one.kernel)
 
-    def _keep_collapsed(self, one: Chosen) -> None:
-        self.best = lambda: self._collapsed_candidate(one, one.passed, one.settings[0], self.few, one.log_density)
+    def _of_all_rows(self, one: Trial) -> Found:
+        """Return the exact posterior of a candidate that was trained on all rows."""
+        data, model = self.rows.data, one.model
+        bound = one.scores.evidence * observations(model) - (float(log_prior(model)[0]) if model.priors else 0.0)
+        model = model if beside(model, data.X) is model else model_on(model, data)
+        return Found(model, one.kernel, _kind(data), bound, data, one.scores.log_density, held_out=False)
 
     def _exact_of(self, model: Any, rows: int, name: str) -> Found:
         """Compute the exact posterior of the first rows in the random order, or of all rows."""
         data = self.rows.data if rows >= self.rows.total else self.rows.first(rows)
-        parts = {"likelihood": model.likelihood, "mean_function": model.mean_function, "priors": dict(model.priors)}
-        found = exact_gp(data, kernel=model.kernel, **parts)
-        kind, bound = f"the exact posterior of {data.X.shape[0]:,} rows", float(found.bound(data.X, data.y)[0])
-        return Found(found, name, kind, bound, data, log_density_of(found), held_out=False)
+        found = model_on(model, data)
+        evidence, left_out = evidence_and_left_out(found, found._data)
+        density = float(average(left_out, found.weights))
+        density = density if np.isfinite(density) else -float("inf")
+        return Found(found, name, _kind(data), float(evidence), data, density, held_out=False)
 
-    def _collapsed_candidate(
-        self, one: Chosen, passed: Any, setting: tuple[float, float], count: int, density: float
-    ) -> Found:
+    def _collapsed_candidate(self, one: Trial, passed: Any, setting: tuple[float, float], count: int) -> Found:
         model, bound = passed.posterior(*setting, count)
         seen = self.rows.data if passed.inside else self.rows.targets_seen(passed.rows)
         kind = f"a collapsed posterior with {count:,} inducing inputs on {seen.y.shape[0]:,} rows"
-        return Found(model, one.name, kind, bound, seen, density, held_out=True)
+        return Found(model, one.kernel, kind, bound, seen, one.scores.held_out, held_out=True)
 
     def result(self) -> RegressionResult:
         """Return the best result so far."""

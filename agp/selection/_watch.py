@@ -35,6 +35,8 @@ class Watch:
         self.began, self.before = time.perf_counter(), 0.0
         self.until: float | None = None
         self.stopped, self.late, self.interrupted = False, False, False
+        self.cut = False
+        """Whether the time limit made a stage shorter."""
         self.steps = 0
         self.bounds: list[float] = []
         self.stages: list[Stage] = []
@@ -94,7 +96,7 @@ class Watch:
             return "the fit was interrupted"
         if self.stopped:
             return "a callback ended the fit"
-        return f"the limit of {self.limit:g} s was reached" if self.late else ""
+        return f"the limit of {self.limit:g} s was reached" if self.late or self.cut else ""
 
 
 class Pieces:

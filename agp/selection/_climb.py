@@ -1,0 +1,285 @@
+"""Training of the hyperparameters of exact GPs on sampled rows."""
+
+import math
+import time
+import warnings
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp import tree
+from agp.backend import asarray_like, backend_of
+from agp.errors import NonFiniteError, NotPositiveDefiniteError, RepairWarning
+from agp.kernels import Kernel
+from agp.models import GPR
+from agp.selection._plan import Plan, checksum_of
+from agp.selection._precision import narrow, widen
+from agp.selection._result import Candidate
+from agp.selection._rows import Data, average
+from agp.selection._trial import Trial
+from agp.selection._watch import Pieces, Watch
+from agp.training import (
+    Coordinates,
+    Evidence,
+    Expanded,
+    Gain,
+    Progress,
+    ascend,
+    fit_lbfgs,
+    newton_names,
+    why_not_newton,
+)
+
+GAIN = 100.0
+"""The predicted gain in nats at which training on a sample ends, as a multiple of the tolerance of the fit."""
+ITERATIONS = 3
+"""The number of L-BFGS iterations for each evaluation of Newton's method, for kernels that it does not support."""
+NOISE = "likelihood.noise_variance"
+MIN_NOISE = 1e-4
+"""Training on more rows starts with at least this noise variance, as a fraction of the targets' variance."""
+LEAST_NOISE, MOST_NOISE = {64: -25.0, 32: -9.5}, 2.0
+"""The limits of the logarithm of the noise variance, as a fraction of the targets' variance. In float32, covariance
+matrices with less noise cannot be factorised."""
+SHORT, LONG, FAR = -5.0, 8.0, 14.0
+"""The limits of the logarithms of lengthscales, as multiples of the spreads of their columns, and of others."""
+CAUTION = 3.0
+"""The gain that is still possible, as a multiple of the predicted gain of a step."""
+SPEED, LEAST_SECONDS = 2e10, 0.1
+"""The assumed number of operations per second, and the time for measuring it."""
+FLOOR = 1e-6
+"""Distance from the limit of the noise below which float64 continues the training."""
+
+
+def operations(rows: int, columns: int) -> float:
+    """Return the number of operations of an evidence with its gradient and information."""
+    return 4.0 * rows**3 + 12.0 * rows**2 * columns + 4.0 * rows * columns**2
+
+
+class StageOver(Exception):  # noqa: N818 - it is not an error
+    """The time for a stage is up, or a callback has ended the fit."""
+
+
+class Climber:
+    """Training that stores its results in a checkpoint and ends when the time is up."""
+
+    def __init__(self, plan: Plan, pieces: Pieces, watch: Watch, *, exact: bool = True) -> None:
+        self.plan, self.pieces, self.watch, self.exact = plan, pieces, watch, exact
+        self.done: list[Trial] = []
+        """The results so far."""
+        self.operations, self.seconds = 0.0, 0.0
+
+    def least_noise(self, X: Any) -> float:
+        """Return the smallest logarithm of the noise variance, as a fraction of the targets' variance.
+
+        In samples of the rows, noise variances near zero are due to chance.
+        """
+        return LEAST_NOISE[64 if self.exact and is_wide(X) else 32]
+
+    @property
+    def speed(self) -> float:
+        """The number of operations per second, as measured so far, but at most `SPEED`."""
+        return min(SPEED, self.operations / self.seconds) if self.seconds > LEAST_SECONDS else SPEED
+
+    def __call__(
+        self,
+        stage: str,
+        kernel: str,
+        model: Any,
+        most: int,
+        *,
+        radius: float = 1.0,
+        tolerance: float | None = None,
+        rival: Trial | None = None,
+        margin: float = 0.0,
+        narrowly: bool = False,
+    ) -> Trial:
+        """Train an exact GP on the rows that it holds, with at most so many evaluations of its evidence.
+
+        Parameters
+        ----------
+        stage
+            The name of the stage in the checkpoint.
+        kernel
+            The name of the kernel.
+        model
+            The model, with the hyperparameters from which training starts.
+        most
+            The maximum number of evaluations; 1 computes the scores of the given hyperparameters.
+        radius
+            The first radius of the trust region.
+        tolerance
+            The predicted gain in nats at which training ends.
+        rival, margin
+            A candidate for the same rows. Training ends when it seems that the evidence and the log density will remain
+            below those of the rival, by `margin` nats per observation.
+        narrowly
+            Train in float32, and also compute the scores in float32. Data or parts for which float32 does not suffice
+            are trained in float64.
+
+        Raises
+        ------
+        StageOver
+            If the time for the stage is up.
+        """
+        if self.watch.stage_over:
+            self.watch.cut = not self.watch.stopped
+            raise StageOver
+        piece = f"{stage} {kernel} {model.X.shape[0]} {most} from {checksum_of(model)}"
+        found = self.pieces.find(piece, lambda done: Trial.of(model, kernel, done))
+        if found is not None:
+            self.done.append(found)
+            return found
+        least = GAIN * self.plan.tolerance if tolerance is None else tolerance
+        began, steps = time.perf_counter(), self.watch.steps
+        train = self._by_lbfgs if why_not_newton(model) else self._by_newton
+        if narrowly and train == self._by_newton and self.plan.is_plain and is_wide(model.X):
+            train = self._narrowly
+        self._hopeless = partial(is_hopeless, rival, margin, observations(model))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RepairWarning)  # of trial points and candidates; the result is checked
+            trained, evidence, density = train(model, most, least, radius)
+        scores = Candidate(
+            kernel, model.X.shape[0], *(x if math.isfinite(x) else -math.inf for x in (evidence, density))
+        )
+        trial = Trial(trained, scores, time.perf_counter() - began)
+        self.seconds += trial.seconds
+        self.operations += max(1, self.watch.steps - steps) * operations(*model.X.shape)
+        self.done.append(Trial.of(model, kernel, self.pieces.store(piece, trial.pieces())))
+        return self.done[-1]
+
+    def _narrowly(self, model: Any, most: int, least: float, radius: float) -> tuple[Any, float, float]:
+        thin = narrow(model)
+        trained, *scores = self._by_newton(thin, most, least, radius)
+        if not math.isfinite(scores[0]):
+            return self._by_newton(model, most, least, radius)
+        return widen(model, thin, trained), *scores  # type: ignore[return-value]
+
+    def _by_newton(self, model: Any, most: int, least: float, radius: float) -> tuple[Any, float, float]:
+        point = self._ascend(model, most, least, radius)
+        if point is None:
+            return model, -math.inf, -math.inf
+        return point.model, point.value / observations(model), point.leave_one_out
+
+    def _ascend(self, model: Any, most: int, least: float, radius: float) -> Expanded | None:
+        objective = Evidence(model, model._data, newton_names(model))
+        start = objective.coordinates.vector_of(model)
+        box = search_box(objective.coordinates, model.X, start, self.least_noise(model.X))
+        return ascend(objective, start, most=most, tolerance=least, box=box, radius=radius, seen=self._watch)[0]
+
+    def _watch(self, point: Expanded, predicted: float) -> bool:
+        bound = np.asarray(point.value)
+        stopped = self.watch(Progress(0, point.model, {"bound": bound}, 0.0))  # type: ignore[dict-item]
+        return stopped or self._hopeless(point, predicted)
+
+    def _by_lbfgs(self, model: Any, most: int, least: float, _: float) -> tuple[Any, float, float]:
+        iterations = 0 if most == 1 else ITERATIONS * most
+        try:
+            callbacks = [self.watch, Gain(least)]
+            found = fit_lbfgs(model, model.X, model.y, max_iterations=iterations, callbacks=callbacks)
+        except (NonFiniteError, NotPositiveDefiniteError):
+            return model, -math.inf, -math.inf
+        return found.model, found.bounds[0] / observations(model), log_density_of(found.model)
+
+
+def is_hopeless(rival: Trial | None, margin: float, count: float, point: Expanded, predicted: float) -> bool:
+    """Whether the next step would leave a candidate behind a rival, in evidence and in log density."""
+    if rival is None:
+        return False
+    reached = (point.value + CAUTION * predicted) / count
+    return reached < rival.scores.evidence - margin and point.leave_one_out < rival.scores.log_density - margin
+
+
+def search_box(coordinates: Coordinates, X: Any, start: Any, least_noise: float) -> tuple[Any, Any]:
+    """Return the limits of the coordinates; they include the start. `least_noise` is that of the noise variance."""
+    columns = 0.5 * math.log(X.shape[1])  # the unit of a lengthscale is the spread times the root of this number
+    low, high = [], []
+    for leaf, size in zip(coordinates.leaves, coordinates.sizes, strict=True):
+        limits = (-FAR, FAR)
+        if coordinates.linear[sum(map(len, low))]:
+            limits = (-math.inf, math.inf)
+        elif leaf.name == NOISE:
+            limits = least_noise, MOST_NOISE
+        elif leaf.name.endswith("lengthscale") and leaf.unit is not None:
+            limits = SHORT - columns, LONG - columns
+        low.append(np.full(size, limits[0]))
+        high.append(np.full(size, limits[1]))
+    return np.minimum(np.concatenate(low), start), np.maximum(np.concatenate(high), start)
+
+
+def is_wide(X: Any) -> bool:
+    """Whether an array is in float64."""
+    return backend_of(X).dtype_name(X) == "float64"
+
+
+def needs_wide(model: Any) -> bool:
+    """Whether the noise variance is as small as float32 allows."""
+    likelihood = model.likelihood
+    noise, unit = float(likelihood.noise_variance), likelihood.noise_variance_unit
+    return 0.0 < noise <= math.exp(LEAST_NOISE[32] + FLOOR) * (1.0 if unit is None else float(unit))
+
+
+def observations(model: Any) -> float:
+    """Return the number of observations in the rows that a model holds."""
+    return Data(model.X, model.y, model.weights).observations
+
+
+def exact_gp(data: Data, **parts: Any) -> GPR:
+    """Build a model with `GPR.from_data` from the rows, their weights and their known noise variances."""
+    model = GPR.from_data(data.X, data.y, weights=data.weights, noise=data.noise, **parts)
+    model.likelihood.check_noise(model.noise)
+    return model
+
+
+def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -> GPR:
+    """Build an exact GP on other rows with a model's hyperparameters; `kernel` replaces the model's kernel.
+
+    The other rows may be in another library. A noise variance near zero is increased, because they may be noisy, or
+    because their precision may be lower.
+    """
+    parts = parts_beside(model, data.X)
+    if kernel is not None:
+        parts = parts._replace(kernel=beside(kernel, data.X))
+    found = exact_gp(data, priors=priors, **parts._asdict())
+    xp = backend_of(found.X).xp
+    size = float(xp.mean(found.kernel.diag(found.X)[0]))
+    least = max(
+        MIN_NOISE * float(data.moments()[1].mean()), math.exp(LEAST_NOISE[64 if is_wide(found.X) else 32]) * size
+    )
+    noise = float(found.likelihood.noise_variance)
+    if noise == 0.0:  # all noise is known
+        return found
+    return tree.with_leaves(found, {NOISE: asarray_like(np.asarray(max(noise, least)), data.X)})
+
+
+class Parts(NamedTuple):
+    """The hyperparameters of an exact GP."""
+
+    kernel: Any
+    likelihood: Any
+    mean_function: Any
+
+
+def parts_beside(model: Any, X: Any) -> Parts:
+    """Return the hyperparameters of a model in the library, dtype and device of X."""
+    return Parts(*(beside(getattr(model, name), X) for name in Parts._fields))
+
+
+def model_on(model: Any, data: Data) -> GPR:
+    """Build an exact GP on other rows with a model's hyperparameters and priors."""
+    return exact_gp(data, priors=dict(model.priors), **parts_beside(model, data.X)._asdict())
+
+
+def beside(part: Any, X: Any) -> Any:
+    """Convert a part of a model to the library, dtype and device of X."""
+    B = backend_of(X)
+    here = next(iter(tree.leaves(part).values()), None)
+    if here is None or (backend_of(here) is B and here.dtype == X.dtype):
+        return part
+    return tree.to_backend(part, B.name, dtype=B.dtype_name(X), device=B.device_name(X) or None)
+
+
+def log_density_of(model: GPR) -> float:
+    """Return the average log density of a row given the other rows, or -inf if the average is not finite."""
+    mean = float(average(model.leave_one_out(), model.weights))
+    return mean if np.isfinite(mean) else -float("inf")

@@ -1,0 +1,192 @@
+"""The search for a kernel and its hyperparameters: many starts on few rows, and the best of them on more rows."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from agp import tree
+from agp.backend import backend_of, to_numpy
+from agp.kernels import Kernel, Linear
+from agp.selection._climb import NOISE, Climber, beside, exact_gp, on_rows
+from agp.selection._plan import Plan
+from agp.selection._rows import Data
+from agp.selection._signal import CHANCE
+from agp.selection._trial import Trial, has_few_rows, sort_trials
+from agp.starts import spread_starts
+
+RACE_ROWS, SAMPLE = 250, 500
+"""The numbers of rows for comparing starts, at most half of the sample, and for comparing kernels."""
+SMALL = 100
+"""In samples with fewer rows than this, starts are compared on all rows."""
+HEAT_STEPS, RACE_STEPS, STEPS = 3, 8, 10
+"""The maximum numbers of evaluations from each start, further ones from the best starts, and those on the sample."""
+FINALISTS = 2
+"""The number of starts that are trained further."""
+MARGIN = 0.02
+"""Training ends if a candidate seems to remain behind the best one by this many nats per observation."""
+FEW_ROWS_HEAT, FEW_ROWS_STEPS = 8, 20
+"""The maximum numbers of evaluations from each start, and from the best starts, if lengthscales have priors."""
+SHARP, QUIET = 2.0, 0.1
+"""The power of the relevance for starts in which few columns count, and the factor of their noise variance."""
+RACER, FEW_ROWS_RACER = "matern52", "rbf"
+"""The kernels with which starts are compared, the second one if lengthscales have priors."""
+KEPT = 2
+"""The number of different optima that are trained on more rows."""
+DISTINCT, SAME, CLIP = 0.3, 1e-3, 2.0
+"""Two optima are different if their evidence differs by more than `SAME` nats per row, and a logarithm of their
+hyperparameters, clipped at `CLIP`, by more than `DISTINCT`."""
+CAP, DROP = 1.5, 2.0
+"""The maximum logarithm of revived lengthscales, in spreads of their columns, and the fall of the noise variance's."""
+USUAL_COLUMNS = 8
+"""Up to this number of columns, the maximum of revived lengthscales does not depend on the number."""
+RADIUS = 0.5
+"""The first radius of the trust region for revived columns."""
+
+
+class Race:
+    """The comparison of starts and kernels on a sample of the rows.
+
+    Parameters
+    ----------
+    plan
+        What to compare.
+    wide, sample
+        Rows from which starting values are computed, and rows for comparing kernels.
+    climb
+        The training of a candidate.
+    linear
+        Whether to add a linear kernel to the best kernel, if the plan leaves the choice open.
+    compete
+        Whether the training of a kernel ends early if it seems to be worse than the best one on the sample.
+    """
+
+    def __init__(
+        self, plan: Plan, wide: Data, sample: Data, climb: Climber, *, linear: bool = True, compete: bool = True
+    ) -> None:
+        self.plan, self.climb, self.wide, self.sample, self.compete = plan, climb, wide, sample, compete
+        self.linear = linear and isinstance(plan.kernel, str)
+        self.few = has_few_rows(sample)
+
+    def run(self) -> Iterator[list[Trial]]:
+        """Yield the candidates after each stage, the best first."""
+        kernels = self.plan.kernels()
+        racer = FEW_ROWS_RACER if self.few else RACER
+        first = racer if racer in kernels else next(iter(kernels))
+        found = (self._with_priors if self.few else self._first)(first, kernels.pop(first))
+        yield found
+        for name, kernel in kernels.items():
+            found = sort_trials([*found, self._again(name, kernel, found[0])])
+            yield found
+        if self.linear:
+            yield sort_trials([*found, *self._with_linear(found[0])])
+
+    def _starts(self, kernel: Kernel, data: Data, **options: Any) -> list[Any]:
+        """Return models of these rows from several starts, which are computed from more rows."""
+        X, y = self.wide.repeat_rows()
+        model = exact_gp(data, kernel=kernel_at(kernel, X, y), **self.plan.parts(kernel, data))
+        found = []
+        for start in spread_starts(kernel, X, y, **options):
+            leaves = {f"kernel.{name}": x for name, x in tree.leaves(start, "parameter").items() if _is_scale(name)}
+            found.append(tree.with_leaves(model, leaves))
+        return found
+
+    def _first(self, name: str, kernel: Kernel) -> list[Trial]:
+        """Compare starts on few rows, and train different optima and revived columns on the sample."""
+        rows = self.sample.X.shape[0]
+        small = self.sample if rows < SMALL else self.sample.at(np.arange(min(RACE_ROWS, rows // 2)))
+        begun = sort_trials(self.climb("heat", name, one, HEAT_STEPS) for one in self._starts(kernel, small))
+        kept = sort_trials(self.climb("race", name, one.model, RACE_STEPS) for one in begun[:FINALISTS])
+        found: list[Trial] = []
+        for one in distinct(kept):
+            model = self._on_sample(one.model)
+            found = sort_trials([*found, self.climb("search", name, model, STEPS, **_against(found))])
+        revived = self.climb("revive", name, revive(found[0].model), STEPS, radius=RADIUS, **_against(found))
+        return sort_trials([*found, revived])
+
+    def _again(self, name: str, kernel: Kernel, best: Trial) -> Trial:
+        """Train another kernel from the hyperparameters of the best candidate."""
+        other = type(kernel)(**tree.leaves(best.model.kernel))
+        model = tree.replace(best.model, {"kernel": other})
+        return self.climb("search", name, model, STEPS, **(_against([best]) if self.compete else {}))
+
+    def _with_priors(self, name: str, kernel: Kernel) -> list[Trial]:
+        """Train a kernel from several starts on the whole sample, because fewer rows do not tell optima apart.
+
+        Starts in which few columns count, and with little noise, lead to optima that others miss.
+        """
+        starts = self._starts(kernel, self.sample)
+        for one in self._starts(kernel, self.sample, power=SHARP):
+            noise = one.likelihood.noise_variance
+            starts.append(tree.with_leaves(one, {NOISE: QUIET * noise}))
+        begun = sort_trials(self.climb("heat", name, one, FEW_ROWS_HEAT) for one in starts)
+        found = sort_trials(self.climb("race", name, one.model, FEW_ROWS_STEPS) for one in begun[: FINALISTS + 1])
+        revived = self.climb("revive", name, revive(found[0].model), FEW_ROWS_STEPS, radius=RADIUS)
+        return sort_trials([*found, revived])
+
+    def _with_linear(self, best: Trial) -> list[Trial]:
+        """Add a linear kernel to the best kernel; return the sum if its gain is not due to chance."""
+        kernel = best.model.kernel + Linear.centred(self.sample.repeat_rows()[0])
+        model = on_rows(best.model, self.sample, self.plan.parts(kernel, self.sample)["priors"], kernel)
+        needed = best.scores.evidence + (self.sample.X.shape[1] + CHANCE) / self.sample.observations
+        rival = best._replace(scores=best.scores._replace(evidence=needed, log_density=math.inf))
+        trial = self.climb("search", f"{best.kernel} + linear", model, STEPS, rival=rival)
+        return [trial] if trial.scores.evidence > needed else []
+
+    def _on_sample(self, model: Any) -> Any:
+        return on_rows(model, self.sample, self.plan.parts(model.kernel, self.sample)["priors"])
+
+
+def _against(found: list[Trial]) -> dict[str, Any]:
+    """Return the arguments of `Climber` that end the training of candidates that seem to be worse than the best."""
+    return {"rival": found[0], "margin": MARGIN} if found else {}
+
+
+def kernel_at(kernel: Kernel, X: Any, y: Any) -> Kernel:
+    """Return the kernel with a value for each parameter, from inputs [N, D] and targets [N, P]."""
+    return beside(tree.place_leaves(kernel.from_data(X, float(np.mean(np.var(y, axis=0))) or 1.0), X), X)
+
+
+def _is_scale(name: str) -> bool:
+    return name.endswith("lengthscale")
+
+
+def distinct(found: list[Trial]) -> list[Trial]:
+    """Return the first candidate, and others that are different optima, those with the most evidence first."""
+    kept = [found[0]]
+    for one in [*sorted(found, key=lambda one: -one.scores.evidence), *found[1:]]:
+        if len(kept) < KEPT and all(_differ(one, other) for other in kept):
+            kept.append(one)
+    return kept
+
+
+def _differ(one: Trial, other: Trial) -> bool:
+    a, b = (np.clip(_logarithms(x.model), -CLIP, CLIP) for x in (one, other))
+    return bool(np.max(np.abs(a - b)) > DISTINCT) and abs(one.scores.evidence - other.scores.evidence) > SAME
+
+
+def _logarithms(model: Any) -> Any:
+    """Return the logarithms of the kernel's parameters and of the noise variance, in their units."""
+    found = []
+    for leaf in tree.describe(model):
+        if leaf.role == "parameter" and not leaf.name.startswith("mean_function."):
+            value = to_numpy(leaf.value if leaf.unit is None else leaf.value / leaf.unit)
+            found.append(np.log(np.maximum(value, 1e-300)).reshape(-1))
+    return np.concatenate(found)
+
+
+def revive(model: Any) -> Any:
+    """Return a model in which columns that had been switched off count again, with less noise.
+
+    Lengthscales are at most exp(1.5) times the spreads of their columns, or more for more than eight columns.
+    """
+    columns = model.X.shape[1]
+    most = math.exp(CAP) / min(columns, USUAL_COLUMNS) ** 0.5
+    new = {}
+    for leaf in tree.describe(model):
+        if leaf.role == "parameter" and leaf.unit is not None and _is_scale(leaf.name):
+            new[leaf.name] = backend_of(leaf.value).xp.minimum(leaf.value, most * leaf.unit)
+        elif leaf.name == NOISE:
+            new[leaf.name] = math.exp(-DROP) * leaf.value
+    return tree.with_leaves(model, new)

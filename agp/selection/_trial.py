@@ -1,0 +1,139 @@
+"""The record of a candidate, and the choice among candidates."""
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agp.backend import asarray_like, to_numpy
+from agp.models import GPR, SVGP
+from agp.selection._collapse import Collapse
+from agp.selection._plan import ROWS_PER_COLUMN
+from agp.selection._result import Candidate
+from agp.selection._rows import Data
+from agp.tree import leaves, with_leaves
+
+CLOSE, ALIKE = 0.02, 0.002
+"""Differences in nats per row. Candidates within `CLOSE` of the best are trained further. Two candidates with the same
+kernel are the same optimum if their evidence differs by less than `ALIKE`."""
+NOISE_FACTOR, MOST_FACTORS = 1.4, 6
+"""The factor by which the noise variance is increased, and how often, as long as held-out rows are predicted better."""
+MAX_CLOSE = 2
+"""The maximum number of candidates that are trained further."""
+
+
+class Trial(NamedTuple):
+    """A candidate: how it is built, its scores, and what they cost."""
+
+    model: Any
+    """An exact GP with the hyperparameters, conditioned on a sample of the rows."""
+    scores: Candidate
+    seconds: float = 0.0
+    """The time in seconds for computing the scores; for `held_out`, in seconds per row."""
+
+    @property
+    def kernel(self) -> str:
+        """The name of the kernel."""
+        return self.scores.kernel
+
+    @property
+    def score(self) -> float:
+        """The number for comparing candidates: the log density of held-out rows, of left-out rows, or the evidence.
+
+        With fewer than five observations per column, rows predict each other well by chance, so the score is the
+        evidence. With more rows, the log density is the better criterion because models are never exactly right.
+        """
+        if not math.isnan(self.scores.held_out):
+            return self.scores.held_out
+        few = has_few_rows(Data(self.model.X, self.model.y, self.model.weights))
+        return self.scores.evidence if few else self.scores.log_density
+
+    def pieces(self) -> dict[str, Any]:
+        """Return the hyperparameters and scores to store in a checkpoint."""
+        found = {name: to_numpy(x) for name, x in leaves(self.model, "parameter").items()}
+        scores = {"evidence": self.scores.evidence, "log": self.scores.log_density, "seconds": self.seconds}
+        return found | scores
+
+    @classmethod
+    def of(cls, model: Any, kernel: str, pieces: dict[str, Any]) -> "Trial":
+        """Restore a candidate from the pieces of a checkpoint. Raise ValueError unless they fit the model's leaves."""
+        expected = {name: tuple(x.shape) for name, x in leaves(model, "parameter").items()}
+        scores = ("evidence", "log", "seconds")
+        if {name: np.shape(x) for name, x in pieces.items()} != expected | dict.fromkeys(scores, ()):
+            msg = "the file stores the hyperparameters of another model"
+            raise ValueError(msg)
+        new = {name: asarray_like(x, model.X) for name, x in pieces.items() if name not in scores}
+        evidence, density, seconds = (float(pieces[name]) for name in scores)
+        return cls(with_leaves(model, new), Candidate(kernel, model.X.shape[0], evidence, density), seconds)
+
+
+class Found(NamedTuple):
+    """A posterior, and its entries in the result."""
+
+    model: GPR | SVGP
+    kernel: str
+    kind: str
+    bound: float
+    """The bound for the posterior's rows, in nats."""
+    targets: Data
+    """The targets of these rows."""
+    log_density: float
+    held_out: bool
+    """True if the log density is that of the held-out rows."""
+
+
+def has_few_rows(data: Data) -> bool:
+    """Whether there are fewer than five observations per column."""
+    return data.observations < ROWS_PER_COLUMN * data.X.shape[1]
+
+
+def sort_trials(found: Iterable[Trial]) -> list[Trial]:
+    """Sort candidates by their scores, the best first."""
+    return sorted(found, key=lambda one: -one.score)
+
+
+def best_of_kernels(found: list[Trial]) -> list[Trial]:
+    """Return the best candidate of each kernel."""
+    kept: dict[str, Trial] = {}
+    for one in found:
+        kept.setdefault(one.kernel, one)
+    return [*kept.values()]
+
+
+def close_to_best(found: list[Trial]) -> list[Trial]:
+    """Return the best candidate, and another one if its score is within `CLOSE` of the best."""
+    kept: list[Trial] = []
+    for one in found:
+        if one.score >= found[0].score - CLOSE and all(is_other(one, other) for other in kept):
+            kept.append(one)
+    return kept[:MAX_CLOSE]
+
+
+def is_other(one: Trial, other: Trial) -> bool:
+    """Whether two candidates of the same sample are different optima."""
+    return one.kernel != other.kernel or abs(one.scores.evidence - other.scores.evidence) > ALIKE
+
+
+def calibrate_noise(passed: Collapse, noise: float) -> float:
+    """Return the noise variance, or a multiple of it, whichever predicts the held-out rows best.
+
+    If the errors have heavy tails, the noise variance that maximises the evidence of few rows is too small.
+    """
+    best = passed.log_density(1.0, noise)
+    for _ in range(MOST_FACTORS):
+        if (density := passed.log_density(1.0, NOISE_FACTOR * noise)) <= best:
+            break
+        best, noise = density, NOISE_FACTOR * noise
+    return noise
+
+
+def best_setting(passed: Collapse, settings: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], float]:
+    """Return the kernel factor and noise variance that predict the held-out rows best, and their log density.
+
+    The settings are compared with each other and with their geometric mean.
+    """
+    settings = {*settings}
+    middle = tuple(float(np.exp(np.mean(np.log(column)))) for column in zip(*settings, strict=True))
+    density, setting = max((passed.log_density(*at), at) for at in {*settings, middle})
+    return setting, density
