@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, overload
 import numpy as np
 
 from agp import tree
-from agp.backend import Array, Backend, backend_of, backend_of_type, collect_reports, current_collector
+from agp.backend import Array, Backend, backend_of_type, collect_reports, current_collector, find_backend
 from agp.repairs import Tally
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,11 +155,8 @@ def _first_array(arguments: Iterable[Any]) -> tuple[Backend | None, Array]:
         if isinstance(x, tuple) or tree.is_model_class(type(x)):
             inside.append(x)
             continue
-        try:
-            B = backend_of(x)
-        except TypeError:
-            continue
-        if not B.is_lazy:  # lazy rows are evaluated on the device of the leaves
+        B = find_backend(x)
+        if B is not None and not B.is_lazy:  # lazy rows are evaluated on the device of the leaves
             return B, x
     parts = (x if isinstance(x, tuple) else tree.leaves(x).values() for x in inside)
     return next((found for part in parts if (found := _first_array(part))[0] is not None), (None, None))

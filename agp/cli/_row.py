@@ -134,6 +134,7 @@ class Row:
         """
         if reference is None:
             arrays = self.inheritance(model) | self.map(model)
+            model = with_jitter(model, arrays)
         else:
             model, arrays = self.inherit(model, reference), {}
         if self.task.dtype == "float64":
@@ -155,13 +156,9 @@ class Row:
     def inherit(self, model: Model, reference: str) -> Any:
         """Load the leaves and jitter of the reference row, in the precision of this row."""
         with np.load(reference) as file:
-            leaves, jitter = (
-                {name.removeprefix(start): file[name] for name in file.files if name.startswith(start)}
-                for start in ("leaf:", "jitter:")
-            )
-        model = tree.with_leaves(model, {name: self.array(x) for name, x in leaves.items()})
-        nodes: dict[str, Any] = priors_of(model)
-        return tree.replace(model, {p: dataclasses.replace(nodes[p], jitter=float(x)) for p, x in jitter.items()})
+            arrays = {name: file[name] for name in file.files}
+        leaves = {name.removeprefix("leaf:"): self.array(x) for name, x in arrays.items() if name.startswith("leaf:")}
+        return with_jitter(tree.with_leaves(model, leaves), arrays)
 
     def map(self, model: Model) -> dict[str, npt.NDArray]:
         """Predict all rows, for maps of the predictions; return no arrays unless there are two input columns."""
@@ -178,6 +175,13 @@ class Row:
 def priors_of(model: Model) -> dict[str, SparsePrior]:
     """The nodes with inducing variables, by path."""
     return tree.nodes(model, SparsePrior)  # type: ignore[type-abstract]
+
+
+def with_jitter(model: Model, arrays: dict[str, npt.NDArray]) -> Any:
+    """Return the model with the jitter of the reference row as numbers, which have no gradient, in every row."""
+    nodes: dict[str, Any] = priors_of(model)
+    jitter = {path: float(arrays[f"jitter:{path}"]) for path in nodes}
+    return tree.replace(model, {path: dataclasses.replace(node, jitter=jitter[path]) for path, node in nodes.items()})
 
 
 if __name__ == "__main__":

@@ -27,3 +27,4 @@ __getattr__ = former_names(__name__, Together="JointInducing")
 from agp.inducing._choose import How
 from agp.inducing._patches import some_rows
 from agp.inducing._points import NUM_INDUCING, resolve_inducing
+from agp.inducing._rows import distinct_rows

@@ -39,6 +39,11 @@ def distinct(rows: Rows) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     return np.sort(first), kind.reshape(-1)
 
 
+def distinct_rows(X: Array, /) -> npt.NDArray[np.intp]:
+    """Return the sorted positions of the first row of each distinct value among the rows of X [N, D]."""
+    return distinct(to_numpy(X).astype(np.float64))[0]
+
+
 def check_distinct(found: int, looked_at: int, num_inducing: int) -> None:
     """Raise ValueError if there are fewer distinct rows than inducing inputs."""
     if found < num_inducing:

@@ -40,6 +40,9 @@ class Method:
         Whether the Gaussian likelihood is the only one.
     can_grow
         Whether `agp.fit_growing` can choose the number of inducing inputs.
+    all_rows
+        The estimators use all distinct rows as inducing inputs by default if there are at most this many rows and
+        `agp.fit` solves for q(u) (`agp.updates.OptimalPosterior`).
     min_orthogonal
         The smallest number of inducing inputs in the second group.
     storages
@@ -66,6 +69,7 @@ class Method:
     takes: tuple[str, ...] = ()
     gaussian_only: bool = False
     can_grow: bool = False
+    all_rows: int = 0
     min_orthogonal: int = 0
     storages: tuple[str, ...] = ()
     dense_arrays: tuple[int, int] = (0, 0)

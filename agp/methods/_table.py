@@ -14,6 +14,8 @@ from agp.updates import ActionsUpdate, NaturalGradient, Update
 
 SPARSE = ("num_inducing", "seed")
 GROUPS = (*SPARSE, "num_orthogonal")
+ALL_ROWS = 400
+"""With at most this many rows, more inducing inputs cost less than the evaluations that move fewer of them."""
 ACTIONS = ("num_actions", "support", "seed")
 
 
@@ -100,8 +102,8 @@ METHODS: dict[str, Method] = {
             can_grow=True,
             page="methods/svgp",
         ),
-        _svgp("msvgp", "M-SVGP, marginal", posteriors.Marginal),
-        _svgp("wsvgp", "W-SVGP, whitened", posteriors.Whitened),
+        _svgp("msvgp", "M-SVGP, marginal", posteriors.Marginal, all_rows=ALL_ROWS),
+        _svgp("wsvgp", "W-SVGP, whitened", posteriors.Whitened, all_rows=ALL_ROWS),
         _svgp("lsvgp", "L-SVGP, likelihood parameterisation", posteriors.LikelihoodForm),
         _svgp("rsvgp", "R-SVGP, inverse-free", posteriors.Relaxed, "methods/rsvgp"),
         _svgp("asvgp", "A-SVGP, inverse-free whitened", posteriors.InverseFree),
