@@ -89,9 +89,11 @@ def test_explicit_jitter_is_absolute(backend):
     np.testing.assert_allclose(found, 10.5 * np.eye(2))
 
 
-def test_default_jitter_is_a_constant_of_autograd(torch_place):
-    A = torch_place.array(np.eye(3)).requires_grad_()
-    assert not default_jitter(A).requires_grad
+def test_default_jitter_is_differentiated_and_its_own_pullback(torch_place):
+    A = torch_place.array(np.diag([1.0, 2.0, 6.0])).requires_grad_()
+    bar = torch_place.array(np.diag([1.0, -1.0, 3.0]))
+    (add_jitter(A) * bar).sum().backward()
+    np.testing.assert_allclose(torch_place.numpy(A.grad), torch_place.numpy(add_jitter(bar)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (2, 3, 3)], ids=["matrix", "batch"])

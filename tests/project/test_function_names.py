@@ -18,6 +18,7 @@ TERMS = {
     "fused": "as in a fused kernel of a GPU",
     "known": "a property: the weights, the offset and the noise of rows",
     "reached": "the last state that a graph left",
+    "speed": "a noun",
 }
 
 

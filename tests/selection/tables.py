@@ -17,13 +17,18 @@ SIZES = {
         "SAMPLE": 24,
         "LARGER": 40,
         "EXACT_ROWS": 60,
+        "SAMPLED_ROWS": 60,
         "COMPARED_ROWS": 80,
         "FEW": 8,
-        "ITERATIONS": 6,
-        "LAST_ITERATIONS": 3,
-        "LONG": 10,
+        "JUDGED": 6,
+        "JUDGED_ROWS": 50,
+        "TRAIN_STEPS": 5,
+        "SAMPLED_STEPS": 5,
+        "REVIVAL_STEPS": 3,
+        "POLISH_STEPS": 6,
     },
-    "_exact": {"SHORT": 8, "LONG": 10},
+    "_race": {"SAMPLE": 24, "RACE_ROWS": 12, "SMALL": 20, "HEAT_STEPS": 2, "RACE_STEPS": 4, "STEPS": 5},
+    "_kernel": {"SAMPLE": 24},
 }
 
 

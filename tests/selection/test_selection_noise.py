@@ -102,12 +102,13 @@ def test_noise_at_full_size(rows, method):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("full_size")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_weak_signal_is_learned(seed):
     rng = np.random.default_rng(seed)
-    X = rng.uniform(-2.0, 2.0, size=(110, 1))
-    y = X[:, 0] + 1.5 * rng.normal(size=110)  # 37 % of the variance
-    for method in ("gpr", "sgpr"):
+    for method, rows in (("gpr", 110), ("sgpr", 1200)):
+        X = rng.uniform(-2.0, 2.0, size=(rows, 1))
+        y = X[:, 0] + 1.5 * rng.normal(size=rows)  # 37 % of the variance
         found = fit_regression(X, y, method=method)
         assert found.learned
         new = np.linspace(-2.0, 2.0, 9)[:, None]

@@ -6,7 +6,7 @@ from tables import WAYS, table
 
 import agp
 from agp.selection import fit_regression
-from agp.selection._exact import on_rows
+from agp.selection._climb import on_rows
 from agp.selection._kernel import _sample
 from agp.selection._rows import Data
 
@@ -66,10 +66,10 @@ def test_units_of_a_column_that_is_constant_in_the_samples():
 @pytest.mark.parametrize(("scale", "deviations"), [(1e6, 0.0), (1e-6, 1e3)])
 @pytest.mark.parametrize("way", ["sample", "collapsed"])
 def test_nothing_but_rounding_where_nothing_is_trained(way, factors, scale, deviations, monkeypatch):
-    for name in ("ITERATIONS", "LAST_ITERATIONS", "LONG"):
-        monkeypatch.setattr(f"agp.selection._stages.{name}", 0)
-    for name in ("SHORT", "LONG"):
-        monkeypatch.setattr(f"agp.selection._exact.{name}", 0)
+    for name in ("TRAIN_STEPS", "SAMPLED_STEPS", "REVIVAL_STEPS", "LAST_STEPS", "POLISH_STEPS"):
+        monkeypatch.setattr(f"agp.selection._stages.{name}", 1)
+    for name in ("HEAT_STEPS", "RACE_STEPS", "STEPS"):
+        monkeypatch.setattr(f"agp.selection._race.{name}", 1)
     compare(way, factors, scale, deviations, 1e-6)
 
 
