@@ -136,13 +136,16 @@ def flatten(model: T, *, frozen: str | Iterable[str] = ()) -> tuple[Array, Unfla
     if missing := tree.missing(model):
         msg = f"{', '.join(missing)} has no value; build the model with from_data, which sets initial values."
         raise ValueError(msg)
-    unflatten = Unflatten(model, _moving(model, tree.patterns(frozen)))
+    unflatten = Unflatten(model, unfrozen(model, tree.patterns(frozen)))
     raw = tree.unconstrain(model)
     return unflatten.vector({leaf.name: raw[leaf.name] for leaf in unflatten.leaves}), unflatten
 
 
-def _moving(model: Any, frozen: tuple[str, ...]) -> list[str]:
-    """Return the names of the parameters that no pattern matches."""
+def unfrozen(model: Any, frozen: tuple[str, ...], /) -> list[str]:
+    """Return the names of the parameters that no pattern matches.
+
+    Raise ValueError if a pattern matches nothing, or if no parameter is left.
+    """
     parameters = tree.leaves(model, "parameter")
     for pattern in frozen:
         if not any(tree.matches(name, pattern) for name in [*parameters, *tree.leaves(model, "auxiliary")]):

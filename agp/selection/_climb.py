@@ -16,7 +16,7 @@ from agp.models import GPR
 from agp.selection._plan import Plan, checksum_of
 from agp.selection._precision import narrow, widen
 from agp.selection._result import Candidate
-from agp.selection._rows import Data, average
+from agp.selection._rows import Data, finite_average
 from agp.selection._trial import Trial
 from agp.selection._watch import Pieces, Watch
 from agp.training import (
@@ -74,7 +74,7 @@ class Climber:
 
         In samples of the rows, noise variances near zero are due to chance.
         """
-        return LEAST_NOISE[64 if self.exact and is_wide(X) else 32]
+        return noise_floor(X) if self.exact else LEAST_NOISE[32]
 
     @property
     def speed(self) -> float:
@@ -212,6 +212,11 @@ def is_wide(X: Any) -> bool:
     return backend_of(X).dtype_name(X) == "float64"
 
 
+def noise_floor(X: Any) -> float:
+    """Return the smallest logarithm of a noise variance with which matrices in the precision of X can be factorised."""
+    return LEAST_NOISE[64 if is_wide(X) else 32]
+
+
 def needs_wide(model: Any) -> bool:
     """Whether the noise variance is as small as float32 allows."""
     likelihood = model.likelihood
@@ -243,9 +248,7 @@ def on_rows(model: Any, data: Data, priors: Any, kernel: Kernel | None = None) -
     found = exact_gp(data, priors=priors, **parts._asdict())
     xp = backend_of(found.X).xp
     size = float(xp.mean(found.kernel.diag(found.X)[0]))
-    least = max(
-        MIN_NOISE * float(data.moments()[1].mean()), math.exp(LEAST_NOISE[64 if is_wide(found.X) else 32]) * size
-    )
+    least = max(MIN_NOISE * float(data.moments()[1].mean()), math.exp(noise_floor(found.X)) * size)
     noise = float(found.likelihood.noise_variance)
     if noise == 0.0:  # all noise is known
         return found
@@ -281,5 +284,4 @@ def beside(part: Any, X: Any) -> Any:
 
 def log_density_of(model: GPR) -> float:
     """Return the average log density of a row given the other rows, or -inf if the average is not finite."""
-    mean = float(average(model.leave_one_out(), model.weights))
-    return mean if np.isfinite(mean) else -float("inf")
+    return finite_average(model.leave_one_out(), model.weights)

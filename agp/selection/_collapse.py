@@ -25,7 +25,7 @@ from agp.linalg import cholesky, nonnegative
 from agp.models import SGPR, SVGP, shared_covariance
 from agp.processes import Sparse
 from agp.scaling import column_spreads
-from agp.selection._rows import Data, average
+from agp.selection._rows import Data, finite_average
 
 LOG_2PI = math.log(2.0 * math.pi)
 NOISE_SHIFTS = tuple(range(0, 21, 2))
@@ -127,8 +127,7 @@ class Collapse(NamedTuple):
         spread = spread if known is None else spread + known[:, None]
         error = residual - mean
         density = -0.5 * xp.sum(LOG_2PI + xp.log(spread) + error * error / spread, axis=1)
-        mean = float(average(density, weights))
-        return mean if math.isfinite(mean) else -math.inf
+        return finite_average(density, weights)
 
     def posterior(self, factor: float, noise: float, M: int) -> tuple[SVGP, float]:
         """Return the model with the posterior of all rows, including the held-out ones, and its bound in nats."""

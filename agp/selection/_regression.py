@@ -59,8 +59,8 @@ def fit_regression(
        trained further on 500 rows. Other kernels start from the best hyperparameters. A linear kernel is added to the
        best kernel if the evidence improves by more than chance. With fewer than five rows per column, all starts are
        trained on 500 rows, with an RBF kernel.
-    2. The best candidate is trained further with the exact evidence of 2,000 rows, and then of more rows. For up
-       to 4,000 rows, the second-best candidate is also trained on 2,000 rows if it is close.
+    2. The best candidate is trained further with the exact evidence of 2,000 rows, and then of more: all of up to 4,000
+       rows, or 3,200 of more rows. Of up to 4,000 rows, 2,000 also train the second-best candidate if it is close.
     3. For up to 4,000 rows, the posterior is exact, and models are compared by their leave-one-out predictions
        (`GPR.leave_one_out`), or by the evidence if there are fewer than five rows per column.
     4. For more rows, a tenth of the rows, but at most 2,000, are held out. After the first step, kernels are compared

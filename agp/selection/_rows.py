@@ -1,5 +1,6 @@
 """The rows for a staged fit: all rows, samples of them, and held-out rows."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,12 @@ def average(x: Array, weights: Array | None) -> Array:
     """Return the average of x [N] over the rows, weighted if weights [N] are given."""
     xp = backend_of(x).xp
     return xp.mean(x) if weights is None else xp.sum(weights * x) / xp.sum(weights)
+
+
+def finite_average(x: Array, weights: Array | None) -> float:
+    """Return `average`, or -inf if it is not finite."""
+    found = float(average(x, weights))
+    return found if math.isfinite(found) else -math.inf
 
 
 class Data(NamedTuple):

@@ -26,7 +26,7 @@ from agp.selection._collapse import Collapse, collapse
 from agp.selection._plan import Plan
 from agp.selection._race import RADIUS, SAMPLE, STEPS, Race, revive
 from agp.selection._result import Candidate, RegressionResult
-from agp.selection._rows import Data, Rows, average
+from agp.selection._rows import Data, Rows, finite_average
 from agp.selection._signal import baseline_of, constant_model, exceeds_chance, predicts
 from agp.selection._sizes import Sizes
 from agp.selection._trial import (
@@ -124,7 +124,7 @@ class Fit:
                 self._keep_exact(self._train([best], total, LAST_STEPS))
 
     def run_collapsed(self) -> None:
-        """Train the best candidates on up to 4,000 rows, then choose the number of inducing inputs."""
+        """Train the best candidate on up to 3,200 rows, then choose the number of inducing inputs."""
         found, drawn = self._search(compete=False), len(self.rows.order)
         if not found or self.watch.is_done:
             return
@@ -333,8 +333,7 @@ class Fit:
         data = self.rows.data if rows >= self.rows.total else self.rows.first(rows)
         found = model_on(model, data)
         evidence, left_out = evidence_and_left_out(found, found._data)
-        density = float(average(left_out, found.weights))
-        density = density if np.isfinite(density) else -float("inf")
+        density = finite_average(left_out, found.weights)
         return Found(found, name, _kind(data), float(evidence), data, density, held_out=False)
 
     def _collapsed_candidate(self, one: Trial, passed: Any, setting: tuple[float, float], count: int) -> Found:

@@ -13,8 +13,9 @@ from agp.backend import Array, asarray_like
 from agp.checks import check_callables, check_positive, check_whole
 from agp.errors import Interrupted, NonFiniteError
 from agp.training._begun import check_training, observations_of
-from agp.training._newton import Evidence, Expanded, ascend, newton_names, why_not_newton
+from agp.training._newton import Evidence, Expanded, ascend, why_not_newton
 from agp.training._result import Callback, LBFGSResult, ModelType, Progress, call_all, progress_bar
+from agp.vectors import unfrozen
 
 
 @public(repairs=False, ignore="underflow")
@@ -108,17 +109,8 @@ def fit_newton(
 
 
 def moving_names(model: Any, frozen: str | Sequence[str]) -> list[str]:
-    """Return the names of the parameters that move. Raise ValueError if a pattern matches nothing, or if none moves."""
-    patterns, names = tree.patterns(frozen), tree.leaves(model, "parameter")
-    for pattern in patterns:
-        if not any(tree.matches(name, pattern) for name in names):
-            msg = f"no parameter matches {pattern!r}; the parameters are {', '.join(names)}."
-            raise ValueError(msg)
-    moving = [name for name in newton_names(model) if not any(tree.matches(name, one) for one in patterns)]
-    if not moving:
-        msg = f"every parameter is frozen by {', '.join(patterns)}; leave at least one parameter free."
-        raise ValueError(msg)
-    return moving
+    """Return the names of the parameters that move; zeros stay zero. The errors are those of `agp.vectors.unfrozen`."""
+    return unfrozen(model, (*tree.patterns(frozen), *sorted(tree.zero_leaves(model))))
 
 
 class _Search:
