@@ -11,7 +11,7 @@ from agp.methods import METHODS
 
 sys.path.append(str(Path(__file__).parents[2] / "asv_benchmarks"))
 
-from benchmarks import common, launches, stepping, steps
+from benchmarks import common, launches, search, stepping, steps
 
 
 def test_every_method_is_benchmarked():
@@ -26,6 +26,16 @@ def test_a_step_moves_the_model(method):
     before = tree.leaves(stepped.model)
     stepped.step()
     assert any(np.any(before[name] != x) for name, x in tree.leaves(stepped.model).items())
+
+
+def test_the_search_is_benchmarked():
+    evidence, newton, table = search.Evidence(), search.Newton(), search.Table()
+    evidence.setup("numpy", 60)
+    evidence.time_gradient("numpy", 60)
+    newton.setup("numpy")
+    table.setup((60, 5), "gaussian")
+    assert newton.track_steps("numpy") > 1
+    assert table.track_evaluations((60, 5), "gaussian") > 1
 
 
 def test_axes_in_short_and_in_whole(monkeypatch):
